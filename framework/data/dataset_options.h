@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "framework/options/schema.h"
+
+namespace tessera {
+
+/// dataset_config, whatever the dataset: how many samples make a step.
+struct BatchOptions {
+  std::int64_t batch_size = 1;                    ///< samples of one micro-batch
+  std::optional<std::int64_t> micro_batch_num;    ///< micro-batches of one step
+  std::optional<std::int64_t> global_batch_size;  ///< samples of one step, over all ranks
+
+  /// Micro-batches of one step on each of `ranks` data parallel ranks: what the recipe says, or follows from
+  /// global_batch_size, or 1. What does not divide was refused when the recipe was read.
+  std::int64_t micro_batches(std::int64_t ranks = 1) const;
+  /// Samples of one step.
+  std::int64_t samples_per_step(std::int64_t ranks = 1) const { return batch_size * micro_batches(ranks) * ranks; }
+};
+void describe(Schema<BatchOptions>& s);
+
+}  // namespace tessera

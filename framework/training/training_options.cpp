@@ -1,0 +1,40 @@
+#include "framework/training/training_options.h"
+
+namespace tessera {
+
+void describe(Schema<TrainingOptions>& s) {
+  using O = TrainingOptions;
+  s.option("seed", &O::seed, "Root of every random number of the run.").at_least(0);
+  s.option("training_iters", &O::training_iters, "Length of the run.").above(0).alias("train_iters").unit("steps");
+  s.option("output_dir", &O::output_dir, "The run folder: everything that the run writes lies below it.").alias("save");
+
+  s.option("log_interval", &O::log_interval, "Steps from one line of progress to the next.").above(0).unit("steps");
+  s.option("log_style", &O::log_style, "Whose format a plain line of progress follows.");
+  s.option("tensorboard", &O::tensorboard, "Also write TensorBoard event files, in output_dir/tensorboard.");
+
+  s.option("eval_interval", &O::eval_interval, "Steps from one evaluation to the next.").above(0).unit("steps");
+  s.option("eval_iters", &O::eval_iters, "Global batches that one evaluation reads; 0: none is made.").at_least(0);
+
+  s.option("save_interval", &O::save_interval, "Steps from one checkpoint to the next; null: only at the end.")
+      .above(0).unit("steps");
+  s.option("exit_interval", &O::exit_interval, "Save and stop after the first step that this divides.")
+      .above(0).unit("steps");
+  s.option("exit_duration_in_mins", &O::exit_duration_in_mins, "Save and stop after the step in which so much time is up.")
+      .above(0).unit("minutes");
+
+  s.option("resume_training", &O::resume_training,
+           "auto: go on from the newest good checkpoint if there is one; true: there must be one; false: begin anew.");
+  s.option("load_checkpoint", &O::load_checkpoint,
+           "Folder of the checkpoints to begin from; null: those of output_dir.").alias("load");
+  s.option("prefix", &O::prefix, "First part of the names of checkpoint files.").alias("ckpt_prefix");
+  s.option("crc_check", &O::crc_check, "Compare each checksum when a checkpoint is read.").alias("resume_crc_check");
+  s.option("keep_checkpoint_max", &O::keep_checkpoint_max, "How many checkpoints are kept; the oldest goes first.").above(0);
+  s.option("no_load_optim", &O::no_load_optim, "Leave the optimizer's state of the checkpoint unread; it starts at zero.");
+  s.option("no_load_rng", &O::no_load_rng,
+           "Leave the seed of the checkpoint unread; random numbers follow this recipe's seed.");
+
+  s.option("num_threads", &O::num_threads, "Threads that compute; null: one for each core. Results do not depend on it.")
+      .above(0);
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "framework/options/schema.h"
+
+namespace tessera {
+
+/// What a run does when its folder already holds checkpoints.
+enum class Resume {
+  when_possible,  ///< go on from the newest good checkpoint, begin anew when there is none
+  always,         ///< go on; no checkpoint is an error
+  never           ///< begin anew
+};
+inline Words<Resume> words(Resume) {
+  return {{"auto", Resume::when_possible}, {"true", Resume::always}, {"false", Resume::never}};
+}
+
+/// How a plain line of progress looks.
+enum class LogStyle { megatron, core_ms };
+inline Words<LogStyle> words(LogStyle) { return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}}; }
+
+/// training_config: how long, from which seed, what is written when, and where.
+struct TrainingOptions {
+  std::int64_t seed = 1234;
+  std::int64_t training_iters = 0;
+  std::string output_dir = "output";
+
+  std::int64_t log_interval = 100;
+  LogStyle log_style = LogStyle::megatron;
+  bool tensorboard = true;
+
+  std::int64_t eval_interval = 1000;
+  std::int64_t eval_iters = 100;
+
+  std::optional<std::int64_t> save_interval;
+  std::optional<std::int64_t> exit_interval;
+  std::optional<std::int64_t> exit_duration_in_mins;
+
+  Resume resume_training = Resume::when_possible;
+  std::optional<std::string> load_checkpoint;
+  std::string prefix = "network";
+  bool crc_check = true;
+  std::int64_t keep_checkpoint_max = 5;
+  bool no_load_optim = false;
+  bool no_load_rng = false;
+
+  std::optional<std::int64_t> num_threads;
+};
+void describe(Schema<TrainingOptions>& s);
+
+}  // namespace tessera
