@@ -1,0 +1,71 @@
+#include "framework/autograd/ops/attention.h"
+
+namespace tessera {
+namespace {
+
+class Rotary final : public Node {
+ public:
+  Rotary(Place y, Place x, RotaryExtents e, const RotaryTables& tables, std::span<const std::int32_t> positions)
+      : y_(y), x_(x), e_(e), tables_(tables), positions_(positions) {}
+  void backward(Tape& tape) override {
+    auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    must(!dy.memory.shared(), "the gradient of a rotation belongs to it alone");
+    rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true, dy.tensor.floats());
+    tape.give_grad(x_, std::move(dy));
+  }
+
+ private:
+  Place y_, x_;
+  RotaryExtents e_;
+  RotaryTables tables_;
+  std::span<const std::int32_t> positions_;
+};
+
+class Attention final : public Node {
+ public:
+  Attention(Place y, Var qkv, Var out, Var lse, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask)
+      : y_(y), qkv_(std::move(qkv)), out_(std::move(out)), lse_(std::move(lse)), e_(e), visible_(visible), mask_(mask) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    const auto target = tape.grad_target(qkv_);
+    if (dy.empty() || target.tensor.empty()) return;
+    must(!target.add, "a fused projection has one attention");
+    const auto x = qkv_.floats(), dx = target.tensor.floats();
+    attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, out_.floats(), lse_.floats(), dy.tensor.floats(), dx, dx, dx);
+  }
+
+ private:
+  Place y_;
+  Var qkv_, out_, lse_;
+  AttentionExtents e_;
+  VisibleKeys visible_;
+  DropoutMask mask_;
+};
+
+}  // namespace
+
+Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> positions) {
+  auto& tape = x.tape();
+  const Place from = x;
+  const RotaryExtents e{x.shape().rows(), x.shape().width(), tables.rotary_dim, tables.layout};
+  const auto before = x.value();
+  const bool grad = x.wants_grad();
+  auto y = tape.reuse(std::move(x), grad);
+  must(before.raw().data() == y.value().raw().data(), "only the rotation looks at a projection");
+  rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false, y.floats());
+  if (grad) tape.record<Rotary>(y, from, e, tables, positions);
+  return y;
+}
+
+Var attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask) {
+  auto& tape = qkv.tape();
+  auto y = tape.make({e.B, e.T, e.H * e.D}, qkv.wants_grad());
+  auto lse = tape.make({e.B, e.H, e.T}, false);
+  const auto x = qkv.floats();
+  attention_forward(tape.threads(), e, visible, mask, x, x, x, y.floats(), lse.floats());
+  if (y.wants_grad()) tape.record<Attention>(y, qkv, y, std::move(lse), e, visible, mask);
+  return y;
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#include "framework/autograd/ops/embedding.h"
+
+#include "framework/kernels/embedding.h"
+
+namespace tessera {
+namespace {
+
+using Ids = std::span<const std::int32_t>;
+
+class Embedding final : public Node {
+ public:
+  Embedding(Place y, std::int64_t width, Ids tokens, LeafUse words, Ids positions, LeafUse table)
+      : y_(y), width_(width), tokens_(tokens), positions_(positions), words_(words), table_(table) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    add(tape, tokens_, words_, dy.tensor.floats());
+    if (table_) add(tape, positions_, table_, dy.tensor.floats());
+  }
+
+ private:
+  void add(Tape& tape, Ids ids, const LeafUse& use, std::span<const float> dy) const {
+    if (use.leaf->trained()) embedding_backward(tape.threads(), width_, ids, dy, use.leaf->grad.floats());
+    tape.done(use);
+  }
+  Place y_;
+  std::int64_t width_;
+  Ids tokens_, positions_;
+  LeafUse words_, table_;
+};
+
+}  // namespace
+
+Var embedding(Tape& tape, const Shape& batch, Ids tokens, Leaf& words, Ids positions, Leaf* position_table) {
+  const auto width = words.value.shape().width();
+  auto y = tape.make({batch[0], batch[1], width}, words.trained() || (position_table && position_table->trained()));
+  embedding_forward(tape.threads(), width, tokens, words.value.floats(), y.floats(), false);
+  if (position_table)
+    embedding_forward(tape.threads(), width, positions, position_table->value.floats(), y.floats(), true);
+  if (y.wants_grad()) tape.record<Embedding>(y, width, tokens, tape.use(&words), positions, tape.use(position_table));
+  return y;
+}
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+#include "framework/autograd/ops/linear.h"
+
+#include "framework/kernels/activation.h"
+
+namespace tessera {
+namespace {
+
+std::span<float> floats_of(const Leaf* leaf) { return leaf ? leaf->value.floats() : std::span<float>{}; }
+
+LinearExtents extents(const Var& x, const Leaf& w) {
+  const auto& shape = w.value.shape();
+  if (shape.rank() != 2 || shape[1] != x.shape().width())
+    throw ShapeError(text("linear: x is ", x.shape(), ", the weight ", shape, "; the last extents must be equal"));
+  return {x.shape().rows(), shape[1], shape[0]};
+}
+
+bool wants_grad(const Var& x, const Leaf& w, const Leaf* bias) {
+  return x.wants_grad() || w.trained() || (bias && bias->trained());
+}
+
+/// What both forms have in common: gradients of w, bias and x from the gradient of x w^T + bias.
+struct Products {
+  Place x_place;
+  Var x;
+  LinearExtents e;
+  LeafUse w, bias;
+
+  void backward(Tape& tape, std::span<const float> dy) const {
+    auto& threads = tape.threads();
+    if (w.leaf->trained()) linear_backward_weight(threads, e, dy, x.floats(), w.leaf->grad.floats());
+    if (bias && bias.leaf->trained()) linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
+    const auto dx = tape.grad_target(x_place);
+    if (!dx.tensor.empty()) linear_backward_input(threads, e, dy, w.leaf->value.floats(), dx.tensor.floats(), dx.add);
+    tape.done(w);
+    tape.done(bias);
+  }
+};
+
+class Linear final : public Node {
+ public:
+  Linear(Place y, Products products) : y_(y), products_(std::move(products)) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (!dy.empty()) products_.backward(tape, dy.tensor.floats());
+  }
+
+ private:
+  Place y_;
+  Products products_;
+};
+
+class LinearActivation final : public Node {
+ public:
+  LinearActivation(Place y, Var before, Activation act, Products products)
+      : y_(y), before_(std::move(before)), act_(act), products_(std::move(products)) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    const auto d = dy.tensor.floats();
+    if (dy.memory.shared()) {
+      const auto memory = tape.scratch(d.size());
+      const auto dbefore = Tape::floats(memory).first(d.size());
+      gelu_backward(tape.threads(), act_, d, before_.floats(), dbefore, false);
+      products_.backward(tape, dbefore);
+    } else {
+      gelu_backward(tape.threads(), act_, d, before_.floats(), d, false);
+      products_.backward(tape, d);
+    }
+  }
+
+ private:
+  Place y_;
+  Var before_;
+  Activation act_;
+  Products products_;
+};
+
+Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
+  auto& tape = x.tape();
+  return {x, x, e, tape.use(&w), tape.use(bias)};
+}
+
+}  // namespace
+
+Var linear(const Var& x, Leaf& w, Leaf* bias) {
+  auto& tape = x.tape();
+  const auto e = extents(x, w);
+  auto y = tape.make(x.shape().with_width(e.out), wants_grad(x, w, bias));
+  linear_forward(tape.threads(), e, x.floats(), w.value.floats(), floats_of(bias), y.floats());
+  if (y.wants_grad()) tape.record<Linear>(y, products(x, e, w, bias));
+  return y;
+}
+
+Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
+  auto& tape = x.tape();
+  const auto e = extents(x, w);
+  const bool grad = wants_grad(x, w, bias);
+  auto before = tape.make(x.shape().with_width(e.out), false);
+  auto y = tape.make(x.shape().with_width(e.out), grad);
+  linear_activation_forward(tape.threads(), e, act, x.floats(), w.value.floats(), floats_of(bias), before.floats(), y.floats());
+  if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
+  return y;
+}
+
+}  // namespace tessera

@@ -1,0 +1,104 @@
+#include "framework/autograd/ops/norm.h"
+
+#include "framework/kernels/norm.h"
+
+namespace tessera {
+namespace {
+
+std::span<float> grad_of(const LeafUse& use) { return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{}; }
+
+/// Kernels add to the gain's gradient; a gain that is not trained lends them scratch to add to.
+class GainGrad {
+ public:
+  GainGrad(Tape& tape, const LeafUse& gain) {
+    grad_ = grad_of(gain);
+    if (!grad_.empty()) return;
+    const auto width = gain.leaf->value.floats().size();
+    memory_ = tape.scratch(width);
+    grad_ = Tape::floats(memory_).first(width);
+    std::fill(grad_.begin(), grad_.end(), 0.0F);
+  }
+  std::span<float> floats() const { return grad_; }
+
+ private:
+  Memory memory_;
+  std::span<float> grad_;
+};
+
+/// The gradient of x, or scratch when x wants none.
+struct InputGrad {
+  InputGrad(Tape& tape, Place x, std::size_t count) : target(tape.grad_target(x)) {
+    if (!target.tensor.empty()) return;
+    memory = tape.scratch(count);
+    target.tensor = Tensor(memory.bytes(), DType::float32, {static_cast<std::int64_t>(count)});
+  }
+  Memory memory;
+  Tape::Target target;
+};
+
+class LayerNorm final : public Node {
+ public:
+  LayerNorm(Place y, Var x, Var mean, Var inv_std, LeafUse gain, LeafUse bias, float gain_offset)
+      : y_(y), x_(std::move(x)), mean_(std::move(mean)), inv_std_(std::move(inv_std)), gain_(gain), bias_(bias), offset_(gain_offset) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    const GainGrad dgain(tape, gain_);
+    const InputGrad dx(tape, x_, x_.floats().size());
+    layernorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_, mean_.floats(),
+                       inv_std_.floats(), dx.target.tensor.floats(), dx.target.add, dgain.floats(), grad_of(bias_));
+    tape.done(gain_);
+    tape.done(bias_);
+  }
+
+ private:
+  Place y_;
+  Var x_, mean_, inv_std_;
+  LeafUse gain_, bias_;
+  float offset_;
+};
+
+class RmsNorm final : public Node {
+ public:
+  RmsNorm(Place y, Var x, Var inv_rms, LeafUse gain, float gain_offset)
+      : y_(y), x_(std::move(x)), inv_rms_(std::move(inv_rms)), gain_(gain), offset_(gain_offset) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    const GainGrad dgain(tape, gain_);
+    const InputGrad dx(tape, x_, x_.floats().size());
+    rmsnorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_, inv_rms_.floats(),
+                     dx.target.tensor.floats(), dx.target.add, dgain.floats());
+    tape.done(gain_);
+  }
+
+ private:
+  Place y_;
+  Var x_, inv_rms_;
+  LeafUse gain_;
+  float offset_;
+};
+
+}  // namespace
+
+Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offset) {
+  auto& tape = x.tape();
+  auto y = tape.make(x.shape(), x.wants_grad() || gain.trained() || (bias && bias->trained()));
+  auto mean = tape.make({x.shape().rows()}, false), inv_std = tape.make({x.shape().rows()}, false);
+  layernorm_forward(tape.threads(), x.floats(), gain.value.floats(), bias ? bias->value.floats() : std::span<float>{}, eps,
+                    gain_offset, y.floats(), mean.floats(), inv_std.floats());
+  if (y.wants_grad())
+    tape.record<LayerNorm>(y, x, std::move(mean), std::move(inv_std), tape.use(&gain), tape.use(bias), gain_offset);
+  return y;
+}
+
+Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset) {
+  auto& tape = x.tape();
+  auto y = tape.make(x.shape(), x.wants_grad() || gain.trained());
+  auto inv_rms = tape.make({x.shape().rows()}, false);
+  rmsnorm_forward(tape.threads(), x.floats(), gain.value.floats(), eps, gain_offset, y.floats(), inv_rms.floats());
+  if (y.wants_grad()) tape.record<RmsNorm>(y, x, std::move(inv_rms), tape.use(&gain), gain_offset);
+  return y;
+}
+
+}  // namespace tessera

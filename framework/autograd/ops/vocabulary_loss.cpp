@@ -1,0 +1,85 @@
+#include "framework/autograd/ops/vocabulary_loss.h"
+
+#include <algorithm>
+
+#include "framework/kernels/cross_entropy.h"
+#include "framework/kernels/linear.h"
+
+namespace tessera {
+namespace {
+
+/// A chunk of logits is about 64 MiB, in whole tiles of rows; a function of the extents alone.
+std::int64_t chunk_rows(std::int64_t vocabulary) {
+  constexpr std::int64_t most_floats = std::int64_t{16} << 20, least = 128, most = 4096;
+  return std::clamp(most_floats / vocabulary / least * least, least, most);
+}
+
+/// The gradient of h was made in the forward pass; backward hands it over.
+class VocabularyLossNode final : public Node {
+ public:
+  VocabularyLossNode(Place h, Gradient dh, LeafUse w) : h_(h), dh_(std::move(dh)), w_(w) {}
+  void backward(Tape& tape) override {
+    if (!dh_.empty()) tape.give_grad(h_, std::move(dh_));
+    tape.done(w_);
+  }
+
+ private:
+  Place h_;
+  Gradient dh_;
+  LeafUse w_;
+};
+
+struct Rows {
+  std::int64_t first, count;
+  template <class T>
+  std::span<T> of(std::span<T> whole, std::int64_t width = 1) const {
+    return whole.subspan(static_cast<std::size_t>(first * width), static_cast<std::size_t>(count * width));
+  }
+};
+
+LossSum sum_up(std::span<const float> token_loss, const LossTerms& terms) {
+  LossSum total;
+  for (std::size_t i = 0; i < token_loss.size(); ++i) {
+    if (terms.mask[i] != 0) total.sum += static_cast<double>(token_loss[i]) * terms.mask[i];
+    total.count += terms.mask[i];
+  }
+  return total;
+}
+
+}  // namespace
+
+VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
+  auto& tape = h.tape();
+  auto& threads = tape.threads();
+  const auto rows = h.shape().rows(), width = h.shape().width(), vocabulary = w.value.shape()[0];
+  if (w.value.shape().width() != width || static_cast<std::int64_t>(terms.labels.size()) != rows ||
+      static_cast<std::int64_t>(terms.mask.size()) != rows)
+    throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ", terms.labels.size(),
+                          " labels and ", terms.mask.size(), " mask values; one a row was promised"));
+  const bool gradient = tape.records() && (h.wants_grad() || w.trained());
+  auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
+  Gradient dh;
+  if (gradient && h.wants_grad()) {
+    dh.memory = tape.scratch(static_cast<std::size_t>(rows * width));
+    dh.tensor = Tensor(dh.memory.bytes(), DType::float32, h.shape());
+  }
+  const auto chunk = std::min(rows, chunk_rows(vocabulary));
+  const auto logits_memory = tape.scratch(static_cast<std::size_t>(chunk * vocabulary));
+  const auto weight_memory = tape.scratch(static_cast<std::size_t>(chunk));
+  for (std::int64_t first = 0; first < rows; first += chunk) {
+    const Rows at{first, std::min(chunk, rows - first)};
+    const LinearExtents e{at.count, width, vocabulary};
+    const auto logits = Tape::floats(logits_memory).first(static_cast<std::size_t>(at.count * vocabulary));
+    const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.count));
+    const auto mask = at.of(terms.mask);
+    for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
+    linear_forward(threads, e, at.of(h.floats(), width), w.value.floats(), {}, logits);
+    cross_entropy(threads, vocabulary, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
+    if (gradient && w.trained()) linear_backward_weight(threads, e, logits, at.of(h.floats(), width), w.grad.floats());
+    if (!dh.empty()) linear_backward_input(threads, e, logits, w.value.floats(), at.of(dh.tensor.floats(), width), false);
+  }
+  if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));
+  return {sum_up(token_loss.floats(), terms), std::move(token_loss)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "framework/autograd/tape.h"
+
+namespace tessera {
+
+/// What a loss is: sums over the tokens that count, so that micro batches and ranks can be put together in any way.
+struct LossSum {
+  double sum = 0;    ///< sum of loss * mask
+  double count = 0;  ///< sum of mask
+};
+
+/// What the loss of a micro batch is made of.
+struct LossTerms {
+  std::span<const std::int32_t> labels;  ///< [B * T]; negative: none
+  std::span<const float> mask;           ///< [B * T] weights
+  double seed = 1;                       ///< d objective / d (sum of loss * mask): 1 / tokens of the micro batch, times the loss scale
+};
+
+struct VocabularyLoss {
+  LossSum total;
+  Var token_loss;  ///< [B, T], before the mask
+};
+
+/// Cross-entropy of h [B, T, C] projected on the vocabulary by w [V, C], in chunks of rows: all logits never exist at once. When the
+/// tape records, the gradients of h and w are made in the same pass, already times `seed`; w's is complete after backward.
+VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms);
+
+}  // namespace tessera

@@ -1,0 +1,128 @@
+#include "framework/autograd/tape.h"
+
+#include "framework/kernels/vector.h"
+
+namespace tessera {
+
+Var::Var(const Var& other) : tape_(other.tape_), slot_(other.slot_) {
+  if (tape_) ++tape_->slots_[slot_].handles;
+}
+
+Var& Var::operator=(Var other) noexcept {
+  std::swap(tape_, other.tape_);
+  std::swap(slot_, other.slot_);
+  return *this;
+}
+
+Var::~Var() {
+  if (tape_) tape_->drop(slot_);
+}
+
+const Tensor& Var::value() const { return tape_->slots_[slot_].value; }
+bool Var::wants_grad() const { return tape_ && tape_->slots_[slot_].wants_grad; }
+
+Tape::Tape(Arena& arena, Threads& threads, bool records) : arena_(arena), threads_(threads), records_(records), run_(arena.ticket()) {
+  chunks_.push_back(std::make_unique<std::byte[]>(chunk_bytes));
+}
+
+Var Tape::add_slot(Tensor value, Memory memory, bool wants_grad) {
+  slots_.push_back({value, std::move(memory), {}, 1, wants_grad && records_});
+  return {this, static_cast<std::uint32_t>(slots_.size() - 1)};
+}
+
+Var Tape::make(const Shape& shape, bool wants_grad) {
+  auto memory = arena_.allocate(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+  const Tensor value(memory.bytes(), DType::float32, shape);
+  return add_slot(value, std::move(memory), wants_grad);
+}
+
+Var Tape::input(const Tensor& tensor, bool wants_grad) { return add_slot(tensor, {}, wants_grad); }
+
+Var Tape::reuse(Var old, bool wants_grad) {
+  const auto& slot = slots_[old.slot_];
+  if (slot.handles > 1 || slot.memory.empty() || slot.memory.shared()) return make(slot.value.shape(), wants_grad);
+  const auto value = slot.value;
+  auto memory = slot.memory;
+  return add_slot(value, std::move(memory), wants_grad);  // the old handle lets go of its share when it leaves
+}
+
+void Tape::drop(std::uint32_t slot) {
+  auto& gone = slots_[slot];
+  if (--gone.handles == 0) gone.memory = {};
+}
+
+LeafUse Tape::use(Leaf* leaf) {
+  if (!leaf) return {};
+  const bool first = leaf->seen_by != run_;
+  leaf->seen_by = run_;
+  return {leaf, first};
+}
+
+void* Tape::room(std::size_t bytes, std::size_t alignment) {
+  used_ = (used_ + alignment - 1) / alignment * alignment;
+  if (used_ + bytes > chunk_bytes) {
+    if (++chunk_ == chunks_.size()) chunks_.push_back(std::make_unique<std::byte[]>(chunk_bytes));
+    used_ = 0;
+  }
+  must(bytes <= chunk_bytes, "an operation keeps handles, not data");
+  void* at = chunks_[chunk_].get() + used_;
+  used_ += bytes;
+  return at;
+}
+
+void Tape::seed(const Var& at, const Tensor& gradient) {
+  if (gradient.shape() != at.shape())
+    throw ShapeError(text("tape: a gradient ", gradient.shape(), " came for a value ", at.shape()));
+  const auto target = grad_target(at);
+  if (target.tensor.empty()) return;
+  if (target.add) add(threads_, gradient.floats(), target.tensor.floats());
+  else copy(threads_, gradient.floats(), target.tensor.floats());
+}
+
+void Tape::backward() {
+  while (!nodes_.empty()) {
+    auto* node = nodes_.back();
+    node->backward(*this);
+    nodes_.pop_back();
+    node->~Node();
+  }
+}
+
+void Tape::forget_nodes() {
+  for (; !nodes_.empty(); nodes_.pop_back()) nodes_.back()->~Node();
+}
+
+Tape::~Tape() { forget_nodes(); }
+
+void Tape::clear() {
+  forget_nodes();
+  for (const auto& slot : slots_) must(slot.handles == 0, "no value of a tape outlives it");
+  slots_.clear();
+  chunk_ = used_ = 0;
+  run_ = arena_.ticket();
+}
+
+void Tape::give_grad(Place to, Gradient gradient) {
+  auto& slot = slots_[to.slot];
+  if (!slot.wants_grad) return;
+  if (slot.grad.empty()) {
+    slot.grad = std::move(gradient);
+    return;
+  }
+  const auto target = grad_target(to);
+  add(threads_, gradient.tensor.floats(), target.tensor.floats());
+}
+
+Tape::Target Tape::grad_target(Place to) {
+  auto& slot = slots_[to.slot];
+  if (!slot.wants_grad) return {};
+  if (!slot.grad.empty() && !slot.grad.memory.shared()) return {slot.grad.tensor, true};
+  auto memory = arena_.allocate(slot.value.bytes());
+  const Tensor tensor(memory.bytes(), DType::float32, slot.value.shape());
+  const bool had_one = !slot.grad.empty();
+  if (had_one) copy(threads_, slot.grad.tensor.floats(), tensor.floats());  // somebody else still reads the old one
+  slot.grad = {tensor, std::move(memory)};
+  return {tensor, had_one};
+}
+
+}  // namespace tessera

@@ -1,0 +1,171 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "framework/kernels/threads.h"
+#include "framework/tensor/arena.h"
+
+namespace tessera {
+
+class Tape;
+
+/// What an operation needs of a parameter: its value and where its gradient goes. Parameter gradients are added straight
+/// into `grad`, which lies in the flat main gradient.
+struct Leaf {
+  Tensor value;
+  Tensor grad;                 ///< fp32, same shape; empty: not trained
+  std::uint64_t seen_by = 0;   ///< run of the tape that used it last
+  int number = -1;             ///< position among the model's parameters, for the grad-ready hook
+
+  bool trained() const { return !grad.empty(); }
+};
+
+/// One use of a leaf in a recorded operation. The first use in a forward pass is the last in the backward pass: when its
+/// operation is through, the gradient is complete.
+struct LeafUse {
+  Leaf* leaf = nullptr;
+  bool first = false;
+  explicit operator bool() const { return leaf != nullptr; }
+};
+
+/// A value computed on a tape. A handle: copies share the value, whose memory returns to the arena when the last handle is
+/// gone and no recorded operation needs it.
+class Var {
+ public:
+  Var() = default;
+  Var(const Var& other);
+  Var(Var&& other) noexcept : tape_(std::exchange(other.tape_, nullptr)), slot_(other.slot_) {}
+  Var& operator=(Var other) noexcept;
+  ~Var();
+
+  bool empty() const { return tape_ == nullptr; }
+  const Tensor& value() const;
+  const Shape& shape() const { return value().shape(); }
+  std::span<float> floats() const { return value().floats(); }
+  Tape& tape() const { return *tape_; }
+  bool wants_grad() const;
+
+ private:
+  friend class Tape;
+  friend struct Place;
+  Var(Tape* tape, std::uint32_t slot) : tape_(tape), slot_(slot) {}
+  Tape* tape_ = nullptr;
+  std::uint32_t slot_ = 0;
+};
+
+/// Where a value stands on its tape, without holding its memory: enough to take or give its gradient.
+struct Place {
+  std::uint32_t slot = 0;
+  Place() = default;
+  Place(const Var& of);  // NOLINT(google-explicit-constructor): every Var is also a place
+};
+
+/// A gradient on its way from one operation to the next: a tensor and the share in its memory.
+struct Gradient {
+  Tensor tensor;
+  Memory memory;
+  bool empty() const { return tensor.empty(); }
+};
+
+/// A recorded operation. Keeps as Var what its backward pass reads and as Place what it only passes gradients
+/// to or from; is destroyed as soon as that is done.
+class Node {
+ public:
+  virtual ~Node() = default;
+  /// Take the gradients of the outputs, give those of the inputs.
+  virtual void backward(Tape& tape) = 0;
+};
+
+/// The record of one forward pass of one micro batch through one chunk of a model. A value: several may be alive at once
+/// on one arena. Cleared and used again it takes nothing from the heap.
+class Tape {
+ public:
+  /// `records` false: nothing is kept for a backward pass (evaluation, generation). Neither is owned; both outlive the tape.
+  Tape(Arena& arena, Threads& threads, bool records);
+  ~Tape();
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  Threads& threads() const { return threads_; }
+  bool records() const { return records_; }
+
+  /// A value with memory of its own and arbitrary content.
+  Var make(const Shape& shape, bool wants_grad);
+  /// A value in somebody else's memory: a boundary tensor. With `wants_grad` its gradient is found by take_grad after backward.
+  Var input(const Tensor& tensor, bool wants_grad);
+  /// A new value in the memory of `old`, whose content may be overwritten, if nobody else looks at it; else in memory of its own.
+  Var reuse(Var old, bool wants_grad);
+  /// Memory for the time of one operation.
+  Memory scratch(std::size_t floats) { return arena_.allocate(floats * sizeof(float)); }
+  static std::span<float> floats(const Memory& memory) {
+    const auto bytes = memory.bytes();
+    return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+  }
+
+  /// Note that the operation being recorded uses `leaf`; empty for nullptr.
+  LeafUse use(Leaf* leaf);
+  template <class Op, class... Args>
+  void record(Args&&... args) {
+    nodes_.push_back(new (room(sizeof(Op), alignof(Op))) Op(std::forward<Args>(args)...));
+  }
+
+  /// Set the gradient of `at` from outside: what a later pipeline stage sent back.
+  void seed(const Var& at, const Tensor& gradient);
+  /// Run all recorded operations backwards, each destroyed when done.
+  void backward();
+  /// Called with each leaf whose gradient of this pass is complete.
+  void on_grad_ready(std::function<void(Leaf&)> hook) { hook_ = std::move(hook); }
+  /// Forget everything, memory kept for the next pass. No Var of this tape may be used afterwards.
+  void clear();
+
+  // For operations, while backward runs.
+  /// The gradient of `of`, handed over; empty when none arrived.
+  Gradient take_grad(Place of) { return std::exchange(slots_[of.slot].grad, {}); }
+  /// `gradient` is the whole or a part of the gradient of `to`; dropped when `to` wants none.
+  void give_grad(Place to, Gradient gradient);
+  /// Where to write a gradient of `to`: `add` says that there is one already, to be added to. Empty tensor: none is wanted.
+  struct Target {
+    Tensor tensor;
+    bool add;
+  };
+  Target grad_target(Place to);
+  /// The operation is through with `use`: fires the hook when that was the last of the pass.
+  void done(const LeafUse& use) const {
+    if (use.first && hook_) hook_(*use.leaf);
+  }
+
+ private:
+  friend class Var;
+  struct Slot {
+    Tensor value;
+    Memory memory;
+    Gradient grad;
+    std::uint32_t handles = 0;
+    bool wants_grad = false;
+  };
+  static constexpr std::size_t chunk_bytes = 1 << 16;
+
+  Var add_slot(Tensor value, Memory memory, bool wants_grad);
+  void drop(std::uint32_t slot);
+  void* room(std::size_t bytes, std::size_t alignment);
+  void forget_nodes();
+
+  Arena& arena_;
+  Threads& threads_;
+  const bool records_;
+  std::uint64_t run_;
+  std::vector<Slot> slots_;
+  std::vector<Node*> nodes_;  ///< lie in chunks_
+  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  std::size_t chunk_ = 0, used_ = 0;
+  std::function<void(Leaf&)> hook_;
+};
+
+inline Place::Place(const Var& of) : slot(of.slot_) {}
+
+}  // namespace tessera
