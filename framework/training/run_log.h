@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "framework/training/metrics.h"
+#include "framework/training/training_options.h"
+
+namespace tessera {
+
+/// What the reports of a run need to know before it begins.
+struct RunLogOptions {
+  std::string folder;                   ///< the run folder, which exists; metrics.jsonl and tensorboard/ go there
+  std::int64_t training_iters = 0;      ///< length of the run
+  std::int64_t log_interval = 1;        ///< steps from one console line and one metrics object to the next
+  LogStyle log_style = LogStyle::megatron;
+  bool tensorboard = true;
+  std::int64_t resume_iteration = 0;        ///< steps done by the checkpoint the run goes on from; 0: it begins anew
+  std::int64_t resume_consumed_samples = 0; ///< samples that it had consumed
+  double flops_per_step = 0;            ///< of the model, for the bar; 0: not shown
+  double gemm_flops_per_second = 0;     ///< what the machine's matrix product reaches, measured at start; 0: not shown
+  bool progress_bar = true;             ///< draw a bar where the console is a terminal
+  int console = 1;                      ///< file descriptor: standard output
+};
+
+/// Everything that a run tells while it goes: a bar on a terminal or plain lines elsewhere, metrics.jsonl, TensorBoard
+/// event files. The loop calls `step` once per step, in order, and `evaluation` after each evaluation. In steady
+/// state nothing here allocates, and a failed write is told once on the console and never thrown.
+class RunLog {
+ public:
+  /// Throws ConfigError when a file cannot be made.
+  explicit RunLog(const RunLogOptions& options);
+  ~RunLog();  ///< leaves the bar on a line of its own
+
+  void step(const StepRecord& record);
+  void evaluation(const EvaluationRecord& record);
+  /// One line (or several) of text for the console, above the bar.
+  void note(std::string_view text);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tessera
