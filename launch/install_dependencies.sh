@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Installs what Tessera needs from Debian 12 (bookworm), and is the only list of those packages.
+#
+#   launch/install_dependencies.sh [--list] [GROUP ...]     groups: build run test (default: all three)
+#
+# Says nothing and changes nothing when all is there; only then does it need neither root nor a network.
+# Why each package is needed: docs/dependencies.md.
+set -euo pipefail
+
+build_packages=(
+  g++ cmake ninja-build ccache pkg-config
+  libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libopenblas-dev libhwy-dev
+)
+run_packages=(bible-kjv bzip2 xz-utils)
+test_packages=(libgtest-dev python3-venv clang clang-format clang-tidy)
+
+list_only=false
+groups=()
+for word in "$@"; do
+  case "$word" in
+    --list) list_only=true ;;
+    build | run | test) groups+=("$word") ;;
+    *)
+      echo "install_dependencies: '$word' is neither --list nor a group; groups are build, run and test" >&2
+      exit 2
+      ;;
+  esac
+done
+((${#groups[@]})) || groups=(build run test)
+
+packages=()
+for group in "${groups[@]}"; do
+  declare -n chosen="${group}_packages"
+  packages+=("${chosen[@]}")
+done
+if $list_only; then
+  printf '%s\n' "${packages[@]}"
+  exit 0
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install_dependencies: this is no Debian; install the counterparts of: ${packages[*]}" >&2
+  exit 2
+fi
+installed=" $(dpkg-query --show --showformat '${db:Status-Abbrev}${Package} ' 2>/dev/null | grep -o 'ii *[^ ]*' | sed 's/ii *//' | tr '\n' ' ') "
+missing=()
+for package in "${packages[@]}"; do
+  [[ $installed == *" $package "* ]] || missing+=("$package")
+done
+((${#missing[@]})) || exit 0
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "install_dependencies: not root and no sudo here; as root, run: apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 2
+  fi
+  as_root=(sudo)
+fi
+echo "installing with apt-get: ${missing[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+quietly() {
+  if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "install_dependencies: '$*' failed; its output is above" >&2
+    exit 1
+  fi
+}
+quietly apt-get -q update
+quietly apt-get -q -y --no-install-recommends install "${missing[@]}"

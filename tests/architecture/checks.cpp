@@ -1,0 +1,179 @@
+#include "tests/architecture/checks.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <sstream>
+
+namespace tessera::architecture {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::istringstream file(read(path));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+bool is_source(const fs::path& path) { return path.extension() == ".h" || path.extension() == ".cpp"; }
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  if (!fs::exists(folder)) return files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// A library whose headers one room keeps to itself.
+struct Owned {
+  std::regex header;
+  std::string room;
+};
+
+const std::array<Owned, 5>& owned_headers() {
+  static const std::array<Owned, 5> all = {
+      {{std::regex("yaml-cpp/.*"), "options"},
+       {std::regex("(cblas|hwy/.*|openblas.*|dnnl.*|immintrin)(\\.h(pp)?)?"), "kernels"},
+       {std::regex("mpi\\.h"), "comm"},
+       {std::regex("CLI/.*"), "cli"},
+       {std::regex("hwloc.*"), "kernels"}}};
+  return all;
+}
+
+std::string complaint_about(const std::string& header, bool quoted, const std::string& room, const FloorPlan& plan) {
+  std::smatch found;
+  if (std::regex_match(header, found, std::regex("framework/(\\w+)/.*"))) {
+    const auto allowed = plan.find(room);
+    if (allowed == plan.end()) return "stands in a room that framework/CMakeLists.txt does not name";
+    return allowed->second.count(found[1]) ? "" : "may not include " + found[1].str() + "/";
+  }
+  for (const auto& owned : owned_headers())
+    if (std::regex_match(header, owned.header) && room != owned.room)
+      return "may not include <" + header + ">; only " + owned.room + "/ may";
+  return quoted ? "includes \"" + header + "\"; a file of ours is named \"framework/room/file.h\"" : "";
+}
+
+std::string untidy(const std::string& line, bool tabs_allowed) {
+  static const std::regex mark(
+      "\\b(TO"
+      "DO|FIX"
+      "ME|XX"
+      "X)\\b");
+  static const std::regex machine("(^|[\\s\"'(=:])/(home|root|work|Users|mnt|farm)/");
+  if (std::regex_search(line, mark)) return "a mark of unfinished work; finish it or say in words what is missing";
+  if (std::regex_search(line, machine)) return "a path of one machine";
+  if (!line.empty() && (line.back() == ' ' || line.back() == '\t')) return "trailing blanks";
+  if (line.find('\r') != std::string::npos) return "a carriage return";
+  if (!tabs_allowed && line.find('\t') != std::string::npos) return "a tab";
+  return "";
+}
+
+bool is_text_of_ours(const fs::path& path, const fs::path& root) {
+  static const std::set<std::string> kinds = {".h",     ".cpp", ".md", ".yaml", ".yml",  ".txt",
+                                              ".cmake", ".in",  ".sh", ".py",   ".json", ""};
+  const auto inside = fs::relative(path, root).generic_string();
+  if (inside.rfind("tests/data/", 0) == 0 || inside.find("__pycache__") != std::string::npos) return false;
+  return kinds.count(path.extension()) && inside != "LICENSE";
+}
+
+const std::set<std::string>& house() {
+  static const std::set<std::string> names = {"CMakeLists.txt", "framework", "mappings",         "configs",
+                                              "launch",         "tests",     "benchmarks",       "docs",
+                                              "README.md",      "LICENSE",   "CMakePresets.json"};
+  return names;
+}
+
+void check_file(const fs::path& path, const fs::path& root, std::vector<std::string>& found) {
+  const auto name = fs::relative(path, root).generic_string();
+  const auto lines = lines_of(path);
+  const auto words = read(path);
+  if (words.find('\0') != std::string::npos) return;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    if (const auto why = untidy(lines[i], !is_source(path)); !why.empty())
+      found.push_back(name + ":" + std::to_string(i + 1) + ": " + why);
+  if (!words.empty() && words.back() != '\n') found.push_back(name + ": no newline at the end");
+  if (is_source(path) && lines.size() > 500)
+    found.push_back(name + ": " + std::to_string(lines.size()) + " lines; which list is hiding here?");
+}
+
+}  // namespace
+
+FloorPlan read_floor_plan(const fs::path& file) {
+  FloorPlan plan;
+  for (const auto& line : lines_of(file)) {
+    const auto colon = line.find(':');
+    const auto room = line.substr(0, colon);
+    std::istringstream rooms(line.substr(colon + 1));
+    plan[room].insert(room);
+    for (std::string other; rooms >> other;) plan[room].insert(other);
+  }
+  return plan;
+}
+
+std::vector<std::string> forbidden_includes(const FloorPlan& plan, const fs::path& framework) {
+  static const std::regex include(R"re(^\s*#\s*include\s*([<"])([^">]+)[">])re");
+  std::vector<std::string> found;
+  for (const auto& path : files_below(framework)) {
+    const auto inside = fs::relative(path, framework);
+    if (!is_source(path)) continue;
+    const auto room = inside.begin()->string();
+    const auto lines = lines_of(path);
+    std::smatch match;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (!std::regex_search(lines[i], match, include)) continue;
+      const auto why = complaint_about(match[2], match[1] == "\"", room, plan);
+      if (!why.empty()) found.push_back(inside.generic_string() + ":" + std::to_string(i + 1) + " " + why);
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> sources_on_no_shelf(const fs::path& framework) {
+  static const std::regex defined(R"re(void (register_\w+)\(\w+& shelf\) \{\s+shelf\.add)re");
+  std::vector<std::string> found;
+  for (const auto& path : files_below(framework)) {
+    if (path.extension() != ".cpp") continue;
+    const auto source = read(path);
+    const auto catalog = path.parent_path() / "catalog.cpp";
+    for (std::sregex_iterator match(source.begin(), source.end(), defined), end; match != end; ++match)
+      if (read(catalog).find("  " + (*match)[1].str() + "(shelf);") == std::string::npos)
+        found.push_back(fs::relative(path, framework).generic_string() + " is on no shelf: catalog.cpp does not call " +
+                        (*match)[1].str());
+  }
+  return found;
+}
+
+std::vector<std::string> untidy_lines(const fs::path& root) {
+  std::vector<std::string> found;
+  for (const auto& name : house()) {
+    const auto top = root / name;
+    if (fs::is_regular_file(top) && is_text_of_ours(top, root)) check_file(top, root, found);
+    for (const auto& path : fs::is_directory(top) ? files_below(top) : std::vector<fs::path>{})
+      if (is_text_of_ours(path, root)) check_file(path, root, found);
+  }
+  return found;
+}
+
+std::vector<std::string> strangers_at_the_top(const fs::path& root) {
+  static const std::regex ignored(
+      "\\..*|build.*|install|output|quickstart|runs|compile_commands\\.json|CMakeUserPresets\\.json");
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const auto name = entry.path().filename().string();
+    if (!house().count(name) && !std::regex_match(name, ignored)) found.push_back(name);
+  }
+  return found;
+}
+
+}  // namespace tessera::architecture
