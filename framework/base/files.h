@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-/// An open file. Closes itself; every failure is an IoError that names the file, what was tried and the system's reason.
+/// An open file. Closes itself; every failure is an IoError that names the file, what was tried and the system's
+/// reason.
 class File {
  public:
   /// For reading. Throws IoError when it cannot be opened.
@@ -38,13 +39,14 @@ class File {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  friend class MappedFile;
   File(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   std::filesystem::path path_;
   int descriptor_ = -1;
 };
 
-/// The bytes of a file, mapped for reading. Cheap to open whatever its size; pages come in when touched. The file must not
-/// shrink meanwhile: a page that is gone ends the process.
+/// The bytes of a file, mapped for reading. Cheap to open whatever its size; pages come in when touched. The file must
+/// not shrink meanwhile: a page that is gone ends the process.
 class MappedFile {
  public:
   /// Throws IoError when the file cannot be opened or mapped.
@@ -78,11 +80,12 @@ std::vector<std::filesystem::path> list_folder(const std::filesystem::path& fold
 /// Make a folder and those above it. Throws IoError with the system's reason.
 void make_folder(const std::filesystem::path& folder);
 
-/// Claim of a living process on a folder: while it lives nobody else gets it, and a process that dies in whatever way lets
-/// go. The claim is a lock of the system on `<folder>/in_use`, where the owner's process id and host are written.
+/// Claim of a living process on a folder: while it lives nobody else gets it, and a process that dies in whatever way
+/// lets go. The claim is a lock of the system on `<folder>/in_use`, where the owner's process id and host are written.
 class FolderLock {
  public:
-  /// Throws ConfigError, naming the owner, when another living process holds it; IoError when the folder is not writable.
+  /// Throws ConfigError, naming the owner, when another living process holds it; IoError when the folder is not
+  /// writable.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&& other) = delete;

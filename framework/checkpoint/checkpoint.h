@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-/// A box of a named global tensor: what one rank holds of it. Names, shapes and offsets are of the whole, unsplit model, so
-/// any layout can load what any other saved.
+/// A box of a named global tensor: what one rank holds of it. Names, shapes and offsets are of the whole, unsplit
+/// model, so any layout can load what any other saved.
 struct TensorRange {
   std::string name;                   ///< "decoder.layers.0.mlp.linear_fc1.weight", "optimizer.exp_avg.<name>"
   Shape global_shape;                 ///< of the unsplit tensor
@@ -27,7 +27,8 @@ struct TensorRange {
 /// The whole of a tensor held by one process.
 TensorRange whole(std::string name, const Tensor& tensor);
 
-/// Small named state: counters, resolved recipe, tokenizer files. Bytes as the caller gives them; a name is letters, digits,
+/// Small named state: counters, resolved recipe, tokenizer files. Bytes as the caller gives them; a name is letters,
+/// digits,
 /// '.', '_' and '-', because each becomes a file of the checkpoint.
 using Blobs = std::map<std::string, std::string>;
 
@@ -36,13 +37,16 @@ struct CheckpointInfo {
   std::int64_t iteration;
 };
 
-/// The bytes of a checkpoint are not those that were saved: a file is missing, cut short or altered. The message names it.
-class DamageError : public Error { using Error::Error; };
+/// The bytes of a checkpoint are not those that were saved: a file is missing, cut short or altered. The message names
+/// it.
+class DamageError : public Error {
+  using Error::Error;
+};
 
-/// Save as <root>/<prefix>iter_%07d, all or nothing: everything is written into `<that>_tmp`, synced, and then renamed; last
-/// the tracker file is updated. A checkpoint of the same iteration is replaced. Each tensor must be covered once and whole
-/// by its ranges (BugError otherwise). Throws IoError (disk full, not writable): then nothing new is there, no half-written
-/// folder either, earlier checkpoints are as before, and the caller may go on and try again later.
+/// Save as <root>/<prefix>iter_%07d, all or nothing: everything is written into `<that>_tmp`, synced, and then renamed;
+/// last the tracker file is updated. A checkpoint of the same iteration is replaced. Each tensor must be covered once
+/// and whole by its ranges (BugError otherwise). Throws IoError (disk full, not writable): then nothing new is there,
+/// no half-written folder either, earlier checkpoints are as before, and the caller may go on and try again later.
 void save_checkpoint(const std::filesystem::path& root, const std::string& prefix, std::int64_t iteration,
                      std::span<const TensorRange> tensors, const Blobs& blobs);
 
@@ -54,9 +58,9 @@ struct ReadOptions {
 /// An opened checkpoint: what it holds is known, the elements are still on the disk. Reading is thread-safe.
 class Checkpoint {
  public:
-  /// Reads and checks the manifest, the presence and the sizes of the files, and the blobs. Throws DamageError for anything
-  /// missing, cut or altered; ConfigError for a folder that is no checkpoint or of a newer format; IoError when the system
-  /// refuses.
+  /// Reads and checks the manifest, the presence and the sizes of the files, and the blobs. Throws DamageError for
+  /// anything missing, cut or altered; ConfigError for a folder that is no checkpoint or of a newer format; IoError
+  /// when the system refuses.
   static Checkpoint open(const std::filesystem::path& folder);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -77,8 +81,8 @@ class Checkpoint {
   /// checkpoint has and nobody wants are no mistake.
   void must_fit(std::span<const TensorRange> wanted) const;
 
-  /// Fill the box `into` from whatever ranges were saved. Throws ConfigError when the tensor is missing, of another shape
-  /// or (without `convert`) another element type; DamageError when it cannot be read or its sum is wrong.
+  /// Fill the box `into` from whatever ranges were saved. Throws ConfigError when the tensor is missing, of another
+  /// shape or (without `convert`) another element type; DamageError when it cannot be read or its sum is wrong.
   void read(const TensorRange& into, const ReadOptions& options = {}) const;
 
   /// Read everything and compare every sum. Throws DamageError naming file and tensor.
@@ -101,24 +105,25 @@ class Checkpoint {
   std::unique_ptr<Content> content_;
 };
 
-/// The finished checkpoints under `root`, newest first, by their folder names alone: folders that end in `_tmp` or were set
-/// aside are not among them, and the tracker file is not asked.
+/// The finished checkpoints under `root`, newest first, by their folder names alone: folders that end in `_tmp` or were
+/// set aside are not among them, and the tracker file is not asked.
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& root, const std::string& prefix);
 
-/// Rename a damaged checkpoint to `<name>_damaged` (or `_damaged_2`, ...), write `reason` into it, and return the new name.
-/// It is not picked again and not deleted.
+/// Rename a damaged checkpoint to `<name>_damaged` (or `_damaged_2`, ...), write `reason` into it, and return the new
+/// name. It is not picked again and not deleted.
 std::filesystem::path set_aside(const std::filesystem::path& folder, const std::string& reason);
 
 /// Told of each damaged checkpoint that newest_good met: which, why, and where it was put.
-using OnDamage = std::function<void(const CheckpointInfo&, const std::string& reason, const std::filesystem::path& aside)>;
+using OnDamage =
+    std::function<void(const CheckpointInfo&, const std::string& reason, const std::filesystem::path& aside)>;
 
-/// The newest checkpoint that opens (and with `crc_check` verifies); damaged ones on the way are set aside and told. Nothing
-/// when there is none. A checkpoint of a newer format is not damage: that ConfigError goes through.
+/// The newest checkpoint that opens (and with `crc_check` verifies); damaged ones on the way are set aside and told.
+/// Nothing when there is none. A checkpoint of a newer format is not damage: that ConfigError goes through.
 std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
                                       const OnDamage& on_damage = {});
 
-/// Delete all but the newest `keep_max` (0: keep all), and `_tmp` folders that a crash left. Only while no other process
-/// saves there.
+/// Delete all but the newest `keep_max` (0: keep all), and `_tmp` folders that a crash left. Only while no other
+/// process saves there.
 void prune(const std::filesystem::path& root, const std::string& prefix, int keep_max);
 
 /// "<prefix>iter_0000100"

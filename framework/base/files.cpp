@@ -1,0 +1,214 @@
+#include "framework/base/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const fs::path& path, const char* attempt, int reason = errno) {
+  throw IoError(text(path.string(), ": ", attempt, ": ", std::strerror(reason)));
+}
+
+/// A system call that a signal may have interrupted, again until it was not.
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+int open_or_refuse(const fs::path& path, int flags, const char* attempt) {
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  if (descriptor < 0) refuse(path, attempt);
+  return descriptor;
+}
+
+std::uint64_t size_of_open(const fs::path& path, int descriptor) {
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) refuse(path, "cannot be examined");
+  if (S_ISDIR(facts.st_mode)) refuse(path, "cannot be read", EISDIR);
+  return static_cast<std::uint64_t>(facts.st_size);
+}
+
+}  // namespace
+
+File File::open(const fs::path& path) { return {path, open_or_refuse(path, O_RDONLY, "cannot be opened")}; }
+
+File File::create(const fs::path& path) {
+  return {path, open_or_refuse(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be written")};
+}
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void File::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto done = uninterrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
+    if (done < 0) refuse(path_, "cannot be written");
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+void File::write(std::string_view bytes) { write(std::as_bytes(std::span(bytes.data(), bytes.size()))); }
+
+void File::read_at(std::uint64_t offset, std::span<std::byte> into) const {
+  while (!into.empty()) {
+    const auto done =
+        uninterrupted([&] { return ::pread(descriptor_, into.data(), into.size(), static_cast<off_t>(offset)); });
+    if (done < 0) refuse(path_, "cannot be read");
+    if (done == 0)
+      throw IoError(text(path_.string(), ": ends at byte ", offset, "; ", into.size(), " more were promised"));
+    into = into.subspan(static_cast<std::size_t>(done));
+    offset += static_cast<std::uint64_t>(done);
+  }
+}
+
+std::uint64_t File::size() const { return size_of_open(path_, descriptor_); }
+
+void File::sync() {
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) refuse(path_, "cannot be brought to the disk");
+}
+
+void File::close() {
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) refuse(path_, "cannot be closed");
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const auto file = File::open(path);
+  size_ = static_cast<std::size_t>(file.size());
+  if (size_ == 0) return;  // nothing to map, and the system refuses to map nothing
+  void* at = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
+  if (at == MAP_FAILED) refuse(path, "cannot be mapped");
+  data_ = static_cast<const std::byte*>(at);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string read_file(const fs::path& path) {
+  const auto file = File::open(path);
+  std::string content(static_cast<std::size_t>(file.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(content.data(), content.size())));
+  return content;
+}
+
+void write_file_atomic(const fs::path& path, std::string_view content) {
+  const fs::path beside = path.string() + "_tmp";
+  try {
+    auto file = File::create(beside);
+    file.write(content);
+    file.sync();
+    file.close();
+    if (::rename(beside.c_str(), path.c_str()) != 0) refuse(path, "cannot be replaced");
+  } catch (const Error&) {
+    ::unlink(beside.c_str());
+    throw;
+  }
+  sync_folder(path.parent_path());
+}
+
+void sync_folder(const fs::path& folder) {
+  const fs::path path = folder.empty() ? "." : folder;
+  const int descriptor = open_or_refuse(path, O_RDONLY | O_DIRECTORY, "cannot be opened");
+  const int result = uninterrupted([&] { return ::fsync(descriptor); });
+  const int reason = errno;
+  ::close(descriptor);
+  if (result != 0 && reason != EINVAL)
+    refuse(path, "cannot be brought to the disk", reason);  // some mounts sync no folders
+}
+
+std::vector<fs::path> list_folder(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  if (!fs::exists(folder, error)) return entries;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    entries.push_back(at->path());
+  if (error) throw IoError(text(folder.string(), ": cannot be listed: ", error.message()));
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw IoError(text(folder.string(), ": cannot be made: ", error.message()));
+}
+
+namespace {
+
+std::string owner_of(int descriptor) {
+  std::string words(256, '\0');
+  const auto count = ::pread(descriptor, words.data(), words.size(), 0);
+  words.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return words.substr(0, words.find('\n'));
+}
+
+std::string own_words() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return text("process ", ::getpid(), " on ", host.data(), "\n");
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const fs::path& folder) : file_(folder / "in_use") {
+  descriptor_ = open_or_refuse(file_, O_RDWR | O_CREAT, "cannot be written");
+  if (uninterrupted([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
+    const int reason = errno;
+    const auto owner = owner_of(descriptor_);
+    ::close(descriptor_);
+    if (reason != EWOULDBLOCK) refuse(file_, "cannot be locked", reason);
+    throw ConfigError(text(folder.string(), ": is in use by ", owner.empty() ? "another process" : owner,
+                           "; wait for it, stop it, or give another folder"));
+  }
+  const auto words = own_words();
+  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, words.data(), words.size(), 0) < 0) {
+    const int reason = errno;
+    ::close(descriptor_);
+    refuse(file_, "cannot be written", reason);
+  }
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept
+    : file_(std::move(other.file_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ < 0) return;
+  if (::ftruncate(descriptor_, 0) != 0) {  // only the words for people; closing is what lets go
+  }
+  ::close(descriptor_);
+}
+
+}  // namespace tessera
