@@ -9,14 +9,14 @@ namespace tessera {
 /// What one training step did. A plain value, filled by the loop and handed to everything that reports.
 /// Floating values that are not finite are written as null where the format (JSON) has no word for them.
 struct StepRecord {
-  std::int64_t iteration = 0;         ///< steps done, this one included: from 1
-  std::int64_t consumed_samples = 0;  ///< this step's included
-  std::int64_t global_batch_size = 0; ///< samples of this step
-  double loss = 0;                    ///< mean over the tokens of this step
-  double grad_norm = 0;               ///< before clipping
-  double learning_rate = 0;           ///< used in this step
-  double next_learning_rate = 0;      ///< of the step that follows: what Megatron-LM logs
-  double weight_decay = 0;            ///< used in this step
+  std::int64_t iteration = 0;          ///< steps done, this one included: from 1
+  std::int64_t consumed_samples = 0;   ///< this step's included
+  std::int64_t global_batch_size = 0;  ///< samples of this step
+  double loss = 0;                     ///< mean over the tokens of this step
+  double grad_norm = 0;                ///< before clipping
+  double learning_rate = 0;            ///< used in this step
+  double next_learning_rate = 0;       ///< of the step that follows: what Megatron-LM logs
+  double weight_decay = 0;             ///< used in this step
   double loss_scale = 1;
   bool skipped = false;               ///< an overflow: no weight changed
   double step_seconds = 0;            ///< wall time from asking for the batch to the end of the update
@@ -34,9 +34,9 @@ struct EvaluationRecord {
   /// During training, or after its end on one of the two splits.
   enum class Set { validation, final_validation, test };
 
-  std::int64_t iteration = 0;         ///< steps done before it
+  std::int64_t iteration = 0;  ///< steps done before it
   std::int64_t consumed_samples = 0;
-  double loss = 0;                    ///< mean over all tokens evaluated
+  double loss = 0;  ///< mean over all tokens evaluated
   Set set = Set::validation;
 };
 
@@ -67,8 +67,8 @@ class MetricsFile {
   void write(const char* bytes, std::size_t count, std::int64_t at);
 
   int file_ = -1;
-  std::int64_t end_ = 0;             // bytes that are good
-  std::int64_t last_iteration_ = -1; // of the last line
+  std::int64_t end_ = 0;              // bytes that are good
+  std::int64_t last_iteration_ = -1;  // of the last line
   char complaint_[256] = "";
 };
 

@@ -12,17 +12,17 @@ namespace tessera {
 
 /// What the reports of a run need to know before it begins.
 struct RunLogOptions {
-  std::string folder;                   ///< the run folder, which exists; metrics.jsonl and tensorboard/ go there
-  std::int64_t training_iters = 0;      ///< length of the run
-  std::int64_t log_interval = 1;        ///< steps from one console line and one metrics object to the next
+  std::string folder;               ///< the run folder, which exists; metrics.jsonl and tensorboard/ go there
+  std::int64_t training_iters = 0;  ///< length of the run
+  std::int64_t log_interval = 1;    ///< steps from one console line and one metrics object to the next
   LogStyle log_style = LogStyle::megatron;
   bool tensorboard = true;
-  std::int64_t resume_iteration = 0;        ///< steps done by the checkpoint the run goes on from; 0: it begins anew
-  std::int64_t resume_consumed_samples = 0; ///< samples that it had consumed
-  double flops_per_step = 0;            ///< of the model, for the bar; 0: not shown
-  double gemm_flops_per_second = 0;     ///< what the machine's matrix product reaches, measured at start; 0: not shown
-  bool progress_bar = true;             ///< draw a bar where the console is a terminal
-  int console = 1;                      ///< file descriptor: standard output
+  std::int64_t resume_iteration = 0;         ///< steps done by the checkpoint the run goes on from; 0: it begins anew
+  std::int64_t resume_consumed_samples = 0;  ///< samples that it had consumed
+  double flops_per_step = 0;                 ///< of the model, for the bar; 0: not shown
+  double gemm_flops_per_second = 0;  ///< what the machine's matrix product reaches, measured at start; 0: not shown
+  bool progress_bar = true;          ///< draw a bar where the console is a terminal
+  int console = 1;                   ///< file descriptor: standard output
 };
 
 /// Everything that a run tells while it goes: a bar on a terminal or plain lines elsewhere, metrics.jsonl, TensorBoard

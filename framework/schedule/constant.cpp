@@ -1,0 +1,20 @@
+// The highest value for ever, also when the decay length has passed.
+
+#include "framework/schedule/schedule.h"
+
+namespace tessera {
+namespace {
+
+class Constant final : public Decay {
+ public:
+  double left(double, double) const override { return 1; }
+  double rate(const Way& way) const override { return way.highest; }
+};
+
+std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_unique<Constant>(); }
+
+}  // namespace
+
+void register_constant(DecayRegistry& shelf) { shelf.add("constant", make, "No decay."); }
+
+}  // namespace tessera

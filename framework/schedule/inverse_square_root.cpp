@@ -1,0 +1,30 @@
+// Falls with the root of the samples consumed. Source: Vaswani et al., arXiv:1706.03762, section 5.3, scaled so
+// that it leaves the warm-up at the highest value; not below the lowest.
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/schedule/schedule.h"
+
+namespace tessera {
+namespace {
+
+class InverseSquareRoot final : public Decay {
+ public:
+  double left(double done, double all) const override { return 1 - done / all; }
+  double rate(const Way& way) const override {
+    if (way.consumed > way.decay) return way.lowest;
+    const double warmup = std::max(way.warmup, 1.0), consumed = std::max(way.consumed, 1.0);
+    return std::max(way.lowest, way.highest * std::sqrt(warmup) / std::sqrt(consumed));
+  }
+};
+
+std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_unique<InverseSquareRoot>(); }
+
+}  // namespace
+
+void register_inverse_square_root(DecayRegistry& shelf) {
+  shelf.add("inverse-square-root", make, "Falls with the root of the samples consumed.", {"inverse_square_root"});
+}
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+#include <cmath>
+#include <numbers>
+
+#include "framework/schedule/schedule.h"
+
+namespace tessera {
+
+void describe(Schema<WeightDecayOptions>& s) {
+  using O = WeightDecayOptions;
+  s.option("weight_decay", &O::weight_decay,
+           "Pull towards zero of weights that are matrices, scaled by the learning rate.")
+      .at_least(0);
+  s.option("start_weight_decay", &O::start_weight_decay, "First value, when weight_decay_incr_style is not constant.")
+      .at_least(0);
+  s.option("end_weight_decay", &O::end_weight_decay,
+           "Value at the end of the run, when weight_decay_incr_style is not constant.")
+      .at_least(0);
+  s.option("weight_decay_incr_style", &O::weight_decay_incr_style,
+           "The way from start_weight_decay to end_weight_decay; constant: weight_decay throughout.");
+}
+
+std::vector<BrokenRule> broken_rules(const WeightDecayOptions& o, const RunLength&) {
+  std::vector<BrokenRule> broken;
+  if (o.weight_decay_incr_style == WeightDecayStyle::constant) {
+    const auto differs = [&](const std::optional<double>& v) { return v && *v != o.weight_decay; };
+    if (differs(o.start_weight_decay) || differs(o.end_weight_decay))
+      broken.push_back(
+          {differs(o.start_weight_decay) ? "start_weight_decay" : "end_weight_decay",
+           text("weight_decay_incr_style constant keeps weight_decay ", o.weight_decay,
+                " from start to end; leave start_weight_decay and end_weight_decay out, or choose linear or cosine")});
+    return broken;
+  }
+  if (!o.start_weight_decay || !o.end_weight_decay)
+    broken.push_back(
+        {"weight_decay_incr_style",
+         "weight_decay_incr_style linear and cosine need start_weight_decay and end_weight_decay; give both"});
+  else if (*o.start_weight_decay > *o.end_weight_decay)
+    broken.push_back(
+        {"end_weight_decay", text("end_weight_decay ", *o.end_weight_decay, " is below start_weight_decay ",
+                                  *o.start_weight_decay, "; weight decay can only grow")});
+  return broken;
+}
+
+WeightDecay::WeightDecay(const WeightDecayOptions& o, const RunLength& run)
+    : start_(o.weight_decay),
+      end_(o.weight_decay),
+      all_(static_cast<double>(run.samples)),
+      style_(o.weight_decay_incr_style) {
+  const auto broken = broken_rules(o, run);
+  if (!broken.empty()) throw ConfigError("weight decay: " + broken.front().message);
+  if (style_ == WeightDecayStyle::constant) return;
+  start_ = *o.start_weight_decay;
+  end_ = *o.end_weight_decay;
+}
+
+double WeightDecay::at(std::int64_t consumed_samples) const {
+  const auto consumed = static_cast<double>(consumed_samples);
+  if (style_ == WeightDecayStyle::constant || consumed > all_) return end_;
+  const double done = consumed / all_;
+  const double grown = style_ == WeightDecayStyle::linear ? done : 0.5 * (std::cos(std::numbers::pi * (1 - done)) + 1);
+  return start_ + grown * (end_ - start_);
+}
+
+}  // namespace tessera
