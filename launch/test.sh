@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Builds Tessera and runs its tests. The last line is "N passed, N failed[, N skipped]"; the exit code is 0 when none failed.
+#
+#   launch/test.sh [--quick] [--sanitize] [--golden DIR] [--label NAME] [--preset NAME] [--no-install]
+#
+#   --quick         only the unit tests (no program is started)
+#   --sanitize      the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan)
+#   --golden DIR    also run every recorded case below DIR (so does the environment variable TESSERA_GOLDEN)
+#   --label NAME    only tests with this label: unit, architecture, end_to_end, golden, smoke, slow
+#   --preset NAME   what to build: release (default), debug, asan-ubsan, tsan, clang
+#   --no-install    do not look for missing Debian packages or Python clients
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+preset=release label='' golden=${TESSERA_GOLDEN:-} install=true
+while (($#)); do
+  case "$1" in
+    --quick) label=unit ;;
+    --sanitize) preset=asan-ubsan label=unit ;;
+    --golden) golden=$(value_of "$@"); shift ;;
+    --label) label=$(value_of "$@"); shift ;;
+    --preset) preset=$(value_of "$@"); shift ;;
+    --no-install) install=false ;;
+    -h | --help) show_help && exit 0 ;;
+    *) stop "no option '$1'; see --help" 2 ;;
+  esac
+  shift
+done
+if [[ -n $golden ]]; then
+  [[ -d $golden ]] || stop "--golden: there is no folder '$golden'" 2
+  golden=$(realpath "$golden")
+fi
+
+# Programs of others that read what we write, in a virtual environment outside the tree. Tests that need one are skipped without it.
+python_clients=(tensorboard jsonschema tokenizers safetensors pyarrow numpy)
+provide_python_clients() {
+  local venv=$cache/venv
+  local stamp="$venv/clients: ${python_clients[*]}"
+  if [[ ! -f $stamp ]]; then
+    say "installing Python clients for the tests into $venv"
+    if ! { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet "${python_clients[@]}" && touch "$stamp"; }; then
+      say "pip could not install ${python_clients[*]} (no network?); the tests that read our files with them are skipped"
+    fi
+  fi
+  [[ ! -f $stamp ]] || export TESSERA_TEST_PYTHON=$venv/bin/python
+}
+
+if $install; then
+  launch/install_dependencies.sh
+  [[ $label == unit ]] || provide_python_clients
+fi
+build "$preset" || { echo "0 passed, 1 failed"; exit 1; }
+
+passed=0 failed=0 skipped=0
+# count FILE: add up the attributes of a JUnit <testsuite>
+count() {
+  local head attribute
+  declare -A n=([tests]=0 [failures]=0 [skipped]=0 [disabled]=0)
+  head=$(sed -n '/<testsuite/,/>/p' "$1" | tr '\n\t' '  ')
+  for attribute in "${!n[@]}"; do
+    [[ $head =~ [[:space:]]$attribute=\"([0-9]+)\" ]] && n[$attribute]=${BASH_REMATCH[1]}
+  done
+  failed=$((failed + n[failures])) skipped=$((skipped + n[skipped] + n[disabled]))
+  passed=$((passed + n[tests] - n[failures] - n[skipped] - n[disabled]))
+}
+
+report=$PWD/build/$preset/tests.xml
+rm -f "$report"
+status=0
+TESSERA_GOLDEN=$golden ctest --test-dir "build/$preset" --parallel "$cores" --output-on-failure --no-tests=error \
+  --output-junit "$report" ${label:+--label-regex "^$label\$"} || status=$?
+if [[ -f $report ]]; then count "$report"; else failed=1; fi
+((status == 0 || failed > 0)) || failed=1
+
+echo "$passed passed, $failed failed$( ((skipped == 0)) || echo ", $skipped skipped")"
+((failed == 0))
