@@ -98,6 +98,7 @@ void Tape::clear() {
   forget_nodes();
   for (const auto& slot : slots_) must(slot.handles == 0, "no value of a tape outlives it");
   slots_.clear();
+  kept_.clear();
   chunk_ = used_ = 0;
   run_ = arena_.ticket();
 }

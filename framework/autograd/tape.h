@@ -102,6 +102,8 @@ class Tape {
   Var reuse(Var old, bool wants_grad);
   /// Memory for the time of one operation.
   Memory scratch(std::size_t floats) { return arena_.allocate(floats * sizeof(float)); }
+  /// Memory that lives as long as the pass: what recorded operations look at besides values.
+  std::span<std::byte> keep(std::size_t bytes) { return kept_.emplace_back(arena_.allocate(bytes)).bytes(); }
   static std::span<float> floats(const Memory& memory) {
     const auto bytes = memory.bytes();
     return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
@@ -160,6 +162,7 @@ class Tape {
   const bool records_;
   std::uint64_t run_;
   std::vector<Slot> slots_;
+  std::vector<Memory> kept_;
   std::vector<Node*> nodes_;  ///< lie in chunks_
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   std::size_t chunk_ = 0, used_ = 0;

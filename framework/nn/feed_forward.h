@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+
+#include "framework/nn/layers.h"
+#include "framework/nn/pass.h"
+
+namespace tessera {
+
+/// The second half of a layer: anything that maps [B, T, hidden] to the same. Dense networks here; experts stand in the same place.
+class FeedForward : public Module {
+ public:
+  using Module::Module;
+  virtual Var forward(const Var& x, const Pass& pass) const = 0;
+};
+
+enum class FeedForwardKind { gelu_tanh, gelu_erf, swiglu };
+
+struct FeedForwardSizes {
+  std::int64_t hidden, inner;
+  bool has_bias;
+  Init init, out_init;
+};
+
+/// linear_fc2(act(linear_fc1(x))). For swiglu linear_fc1 has the rows [gate; up].
+std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name, const FeedForwardSizes& sizes);
+
+}  // namespace tessera
