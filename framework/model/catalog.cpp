@@ -1,0 +1,13 @@
+#include "framework/model/model.h"
+
+namespace tessera {
+
+void register_gpt(ModelRegistry&);
+
+ModelRegistry models() {
+  ModelRegistry shelf("model_type", "gpt", "The architecture.");
+  register_gpt(shelf);
+  return shelf;
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "framework/autograd/ops/vocabulary_loss.h"
+#include "framework/nn/module.h"
+#include "framework/nn/pass.h"
+#include "framework/options/registry.h"
+
+namespace tessera {
+
+/// model_config, whatever the model: how long sequences are and how many tokens there are.
+struct ModelSizeOptions {
+  std::int64_t seq_length = 0;
+  std::optional<std::int64_t> vocab_size;
+  std::int64_t make_vocab_size_divisible_by = 128;
+
+  /// Rows of the embedding: vocab_size where it is given, else the tokenizer's size rounded up.
+  std::int64_t padded_vocabulary(std::int64_t tokenizer_size) const;
+};
+void describe(Schema<ModelSizeOptions>& s);
+
+/// What only the run knows when a model is made.
+struct ModelParts {
+  std::int64_t seq_length, vocabulary;  ///< vocabulary: with padding
+};
+
+/// The tokens of one micro batch, in memory that stays until the backward pass is done.
+struct TokenBatch {
+  std::int64_t samples = 0, seq_length = 0;
+  std::span<const std::int32_t> tokens, labels, positions, document_start;  ///< [samples * seq_length]
+  std::span<const float> loss_mask;                                         ///< [samples * seq_length]
+  std::span<const std::int64_t> sample_ids;                                 ///< [samples]
+};
+
+/// How a forward pass is made.
+struct ForwardMode {
+  std::uint64_t seed = 0;    ///< of dropout
+  bool training = false;     ///< dropout is on
+  double loss_seed = 1;      ///< d objective / d (sum of loss * mask)
+  const Tap* tap = nullptr;
+};
+
+/// A language model: what training, evaluation and generation ask of any architecture. Its parts declare parameters; memory is bound by the run.
+class Model : public Module {
+ public:
+  using Module::Module;
+
+  /// Loss of a micro batch; with a recording tape, tape.backward() then completes the gradients.
+  virtual VocabularyLoss loss(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const = 0;
+  /// Logits [B, T, vocabulary] of every position. Stores them all: for inspection and small cases.
+  virtual Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const = 0;
+
+  /// A cache for generating up to `capacity` tokens in each of `samples` sequences.
+  virtual KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
+  /// Logits [B, vocabulary] after the last of `tokens` [B, count], which follow what the cache holds and join it.
+  virtual Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count, KeyValueCache& cache) const = 0;
+  /// Places there are: no sequence may be longer.
+  virtual std::int64_t most_positions() const = 0;
+
+  /// Floating-point operations of forward and backward for `samples` sequences of `seq_length`: 6 per weight of a product and token,
+  /// plus causal attention.
+  virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
+};
+
+using ModelRegistry = Registry<Model, ModelParts>;
+
+/// The shelf with every built-in architecture.
+ModelRegistry models();
+
+}  // namespace tessera
