@@ -1,0 +1,161 @@
+"""Bad input ends in one clear error, exit code 2, and nothing lost."""
+
+import os
+import pathlib
+import signal
+import struct
+import unittest
+
+import harness
+from harness import sets
+
+
+class BadInput(harness.InOwnFolder):
+    def refused(self, *words, says, command="train", lines=12):
+        """The command ends with code 2 and one report that matches every pattern of `says`; no trace, no half-made run."""
+        told = self.tessera(command, *words, code=2)
+        for pattern in [says] if isinstance(says, str) else says:
+            self.assertRegex(told, pattern)
+        self.assertNotRegex(told, r"(?i)(terminate called|segmentation|bad_alloc|broken promise|core dumped)")
+        self.assertLess(len(told.splitlines()), lines, told)
+        return told
+
+    def test_missing_recipe(self):
+        self.refused("nowhere.yaml", says="nowhere.yaml")
+
+    def test_recipe_that_is_a_folder(self):
+        (self.folder / "folder.yaml").mkdir()
+        self.refused("folder.yaml", says="folder.yaml")
+
+    def test_empty_recipe(self):
+        self.write("empty.yaml", "")
+        self.refused("empty.yaml", says="empty.yaml")
+
+    def test_tab_in_yaml(self):
+        self.write("tab.yaml", "training_config:\n\ttraining_iters: 3\n")
+        self.refused("tab.yaml", says=["tab.yaml:2", "(?i)tab"])
+
+    def test_unknown_group(self):
+        self.write("group.yaml", harness.to_yaml({**harness.TINY, "trainig_config": {"seed": 1}}))
+        self.refused("group.yaml", says=[r"group.yaml:\d+", "trainig_config", "training_config"])
+
+    def test_unknown_key_names_the_nearest(self):
+        self.recipe("key.yaml", optimizer_config__lerning_rate="1e-3")
+        self.refused("key.yaml", says=[r"key.yaml:\d+", "lerning_rate", "learning_rate"])
+
+    def test_key_given_twice(self):
+        self.write("twice.yaml", harness.to_yaml(harness.TINY).replace("  seed: 7\n", "  seed: 7\n  seed: 8\n"))
+        self.refused("twice.yaml", says=[r"twice.yaml:4", "seed"])
+
+    def test_wrong_type(self):
+        self.recipe("type.yaml", training_iters="many")
+        self.refused("type.yaml", says=["type.yaml:2", "training_iters", "many"])
+
+    def test_number_out_of_range(self):
+        self.recipe("range.yaml", learning_rate="-1e-3")
+        self.refused("range.yaml", says=[r"range.yaml:\d+", "learning_rate"])
+
+    def test_heads_that_do_not_divide(self):
+        self.recipe("heads.yaml", num_attention_heads=5)
+        self.refused("heads.yaml", says=["num_attention_heads", "32", "5"])
+
+    def test_batch_sizes_that_do_not_divide(self):
+        self.recipe("batch.yaml", dataset_config__global_batch_size=6)
+        self.refused("batch.yaml", says=["global_batch_size", "6", "4"])
+
+    def test_sequence_longer_than_positions(self):
+        self.recipe("long.yaml", seq_length=32)
+        self.refused("long.yaml", says=["32", "16", "position"])
+
+    def test_missing_data_file(self):
+        self.recipe("data.yaml", dataset_type="gpt", dataset_config__data_path="absent/text")
+        self.refused("data.yaml", says="absent/text")
+
+    def test_seven_mistakes_over_a_recipe_and_its_base_give_seven_messages(self):
+        self.write("base.yaml", "model_config:\n  num_layers: two\n  hidden_sise: 32\noptimizer_config:\n  betas: [0.9, 1.5]\n")
+        self.write("run.yaml", "base: base.yaml\ntraining_config:\n  training_iters: -3\n  log_style: shouting\n"
+                               "dataset_config:\n  batch_size: 1.5\n  datset_type: mock\n")
+        told = self.tessera("check", "run.yaml", code=2)
+        for where, what in [("base.yaml:2", "two"), ("base.yaml:3", "hidden_size"), ("base.yaml:5", "betas"),
+                            ("run.yaml:3", "training_iters"), ("run.yaml:4", "shouting"), ("run.yaml:6", "1.5"),
+                            ("run.yaml:7", "dataset_type")]:
+            lines = [line for line in told.splitlines() if line.startswith(where + ":")]
+            self.assertEqual(len(lines), 1, f"{where} in:\n{told}")
+            self.assertIn(what, lines[0])
+
+    def test_run_folder_not_writable(self):
+        self.write("wall", "a file where a folder should be")
+        self.refused("tiny.yaml", *sets(output_dir="wall/run"), says="wall/run")
+        if os.geteuid() == 0:
+            return  # root may write anywhere
+        closed = self.folder / "closed"
+        closed.mkdir(mode=0o500)
+        self.refused("tiny.yaml", *sets(output_dir="closed/run"), says="closed")
+
+    def test_run_folder_in_use_by_a_living_process(self):
+        process = self.start("train", "tiny.yaml", *sets(training_iters=1000000))
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.wait_until(lambda: self.steps_logged() >= 1, "a first step")
+        self.refused("tiny.yaml", says=["(?i)in use|another|running", str(process.pid)])
+        self.assertIsNone(process.poll(), "the first run must go on")
+
+    def test_checkpoint_of_another_shape_names_the_tensors(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=2))
+        before = self.last_checkpoint()
+        self.refused("tiny.yaml", *sets(training_iters=4, hidden_size=64), says=["(?i)shape|hidden", r"weight|embedding"])
+        self.assertEqual(before, self.last_checkpoint())
+
+    def test_unreadable_checkpoint(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=2))
+        folder = self.checkpoints()[-1]
+        for path in folder.rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"not what it was")
+        self.tessera("checkpoint", "verify", folder, code=2)
+
+
+class BadData(harness.InOwnFolder):
+    """Token files that are not what the recipe promises."""
+
+    def setUp(self):
+        super().setUp()
+        tokens = [token % 60 for token in range(4000)]
+        self.plant("good", tokens)
+
+    def plant(self, name, tokens, version=1):
+        """A .bin/.idx pair of one document, as Megatron writes it: uint16 tokens, one sequence."""
+        self.write(name + ".bin", struct.pack(f"<{len(tokens)}H", *tokens))
+        self.write(name + ".idx", b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", version, 8, 1, 2) +
+                   struct.pack("<i", len(tokens)) + struct.pack("<q", 0) + struct.pack("<2q", 0, 1))
+
+    def train(self, name, code=0, **changes):
+        self.recipe("data.yaml", dataset_type="gpt", dataset_config__data_path=name, **changes)
+        return self.tessera("train", "data.yaml", *sets(training_iters=3), code=code)
+
+    def test_good_data_trains(self):
+        self.train("good")
+        self.assertEqual(len(self.metrics()), 3)
+
+    def test_truncated_bin(self):
+        path = self.folder / "good.bin"
+        path.write_bytes(path.read_bytes()[:5000])
+        self.assertRegex(self.train("good", code=2), r"good\.bin")
+
+    def test_idx_of_another_version(self):
+        self.plant("newer", list(range(60)) * 60, version=2)
+        self.assertRegex(self.train("newer", code=2), r"(?s)newer\.idx.*version")
+
+    def test_idx_that_is_none(self):
+        self.write("good.idx", b"GIF89a" + bytes(100))
+        self.assertRegex(self.train("good", code=2), r"good\.idx")
+
+    def test_token_beyond_the_vocabulary(self):
+        self.plant("wide", [1, 2, 3, 500] * 1000)
+        told = self.train("wide", code=2)
+        self.assertRegex(told, "500")
+        self.assertRegex(told, "64")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,143 @@
+"""What the end-to-end tests share: a folder of their own, a tiny recipe, and the tessera program."""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+# Metrics that a clock or the machine decides. Everything else must repeat to the bit.
+CLOCKS = {"step_seconds", "tokens_per_second", "data_wait_seconds", "memory_bytes"}
+
+# A GPT that trains some steps in a second, with dropout, so that random numbers matter.
+TINY = {
+    "training_config": {"training_iters": 20, "seed": 7, "output_dir": "run", "log_interval": 1, "eval_iters": 0,
+                        "tensorboard": "false"},
+    "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16,
+                     "max_position_embeddings": 16, "vocab_size": 64, "hidden_dropout": 0.1, "attention_dropout": 0.1},
+    "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3},
+    "dataset_config": {"dataset_type": "mock", "batch_size": 4},
+}
+
+
+def program():
+    return os.environ["TESSERA_PROGRAM"]
+
+
+def to_yaml(groups):
+    lines = []
+    for group, options in groups.items():
+        lines.append(f"{group}:")
+        lines += [f"  {key}: {value}" for key, value in options.items()]
+    return "\n".join(lines) + "\n"
+
+
+def sets(**changes):
+    """training_iters=3 -> --set training_config.training_iters=3, in the group where TINY or the caller has the key."""
+    words = []
+    for key, value in changes.items():
+        group = next((g for g, options in TINY.items() if key in options), "training_config")
+        words += ["--set", f"{group}.{key}={value}"]
+    return words
+
+
+class InOwnFolder(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera."))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.write("tiny.yaml", to_yaml(TINY))
+
+    def write(self, name, words):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(words, bytes):
+            path.write_bytes(words)
+        else:
+            path.write_text(words)
+        return path
+
+    def recipe(self, name="tiny.yaml", **changes):
+        """Write TINY with some options changed; None leaves one out."""
+        groups = {group: dict(options) for group, options in TINY.items()}
+        for key, value in changes.items():
+            group = next((g for g, options in groups.items() if key in options), None)
+            if group is None:
+                group, key = key.split("__")
+            if value is None:
+                del groups[group][key]
+            else:
+                groups[group][key] = value
+        self.write(name, to_yaml(groups))
+        return name
+
+    def start(self, *words, environment=None, **popen):
+        return subprocess.Popen([program(), *map(str, words)], cwd=self.folder, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}, **popen)
+
+    def tessera(self, *words, code=0, environment=None, timeout=120):
+        """Run to the end; returns stdout + stderr. Fails when the exit code is another than `code`."""
+        process = self.start(*words, environment=environment)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            self.fail(f"tessera {' '.join(map(str, words))} still runs after {timeout} s")
+        told = out + err
+        self.assertEqual(process.returncode, code, f"tessera {' '.join(map(str, words))}:\n{told}")
+        return told
+
+    def metrics(self, run="run"):
+        """The lines of metrics.jsonl without clocks."""
+        lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
+        return [{key: value for key, value in line.items() if key not in CLOCKS} for line in lines]
+
+    def checkpoints(self, run="run"):
+        """Folders of finished checkpoints, the newest last."""
+        return sorted(path for path in (self.folder / run / "checkpoints").glob("*iter_*")
+                      if re.search(r"iter_\d+$", path.name))
+
+    def last_checkpoint(self, run="run"):
+        """Relative name -> bytes of every file of the newest checkpoint."""
+        newest = self.checkpoints(run)[-1]
+        return {str(path.relative_to(newest.parent)): path.read_bytes()
+                for path in sorted(newest.rglob("*")) if path.is_file()}
+
+    def assert_same_run(self, one, other):
+        """Two runs have the same metrics but for clocks, and the same last checkpoint to the byte."""
+        self.assertEqual(self.metrics(one), self.metrics(other))
+        self.assertGreater(len(self.metrics(one)), 0)
+        files, others = self.last_checkpoint(one), self.last_checkpoint(other)
+        self.assertEqual(sorted(files), sorted(others))
+        for name, data in files.items():
+            self.assertTrue(data == others[name], f"{name} differs between {one} and {other}")
+
+    def wait_until(self, holds, what, seconds=60):
+        until = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > until:
+                self.fail(f"not within {seconds} s: {what}")
+            time.sleep(0.005)
+
+    def steps_logged(self, run="run"):
+        path = self.folder / run / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def ignore_file_size_signal():
+    """A write beyond a file size limit then fails as one on a full disk does, instead of ending the process."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def limit_file_size(pid, size):
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -1,0 +1,128 @@
+"""Stopping and going on: whatever ends a run, the finished run is the one that was never disturbed."""
+
+import random
+import signal
+import subprocess
+import time
+
+import harness
+from harness import sets
+
+
+class Resume(harness.InOwnFolder):
+    def test_ten_steps_equal_five_then_five(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=10, output_dir="straight"))
+        # exit_interval=5 ends the first call after step 5 and the second after step 10.
+        for _ in range(2):
+            self.tessera("train", "tiny.yaml", *sets(training_iters=10, output_dir="halves", exit_interval=5))
+        self.assert_same_run("straight", "halves")
+        self.assertEqual([line["iteration"] for line in self.metrics("halves")], list(range(1, 11)))
+
+    def test_killed_at_random_moments_and_resumed_equals_undisturbed(self):
+        length = dict(training_iters=120, save_interval=10)
+        self.tessera("train", "tiny.yaml", *sets(output_dir="straight", **length))
+        chance = random.Random()
+        kills = 0
+        for attempt in range(60):
+            process = self.start("train", "tiny.yaml", *sets(output_dir="killed", **length))
+            delay = chance.uniform(0.02, 0.6)
+            try:
+                process.wait(timeout=delay)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+            out, err = process.communicate()
+            if process.returncode == 0:
+                break
+            self.assertEqual(process.returncode, -signal.SIGKILL, out + err)
+        else:
+            self.tessera("train", "tiny.yaml", *sets(output_dir="killed", **length))
+        self.assertGreater(kills, 0, "the run ended before it could be killed; make it longer")
+        self.assert_same_run("straight", "killed")
+
+    def test_sigterm_finishes_the_step_saves_and_says_how_to_go_on(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=400, output_dir="straight"))
+        process = self.start("train", "tiny.yaml", *sets(training_iters=400, output_dir="stopped"))
+        self.wait_until(lambda: self.steps_logged("stopped") >= 20, "20 steps")
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, out + err)
+        steps = self.metrics("stopped")[-1]["iteration"]
+        self.assertLess(steps, 400, "the run ended before the signal; make it longer")
+        last_line = (out.strip() or err.strip()).splitlines()[-1]
+        self.assertIn("tessera train tiny.yaml", last_line)
+        self.tessera("train", "tiny.yaml", *sets(training_iters=400, output_dir="stopped"))
+        self.assert_same_run("straight", "stopped")
+
+    def test_second_signal_stops_at_once(self):
+        process = self.start("train", "tiny.yaml", *sets(training_iters=1000000))
+        self.wait_until(lambda: self.steps_logged() >= 5, "5 steps")
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        process.communicate(timeout=60)
+        self.assertIn(process.returncode, (0, 130, -signal.SIGINT))
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_finished_run_says_so_and_changes_nothing(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=5))
+        before, metrics = self.last_checkpoint(), self.metrics()
+        told = self.tessera("train", "tiny.yaml", *sets(training_iters=5))
+        self.assertRegex(told, "(?i)(done|finished|complete|nothing)")
+        self.assertEqual(before, self.last_checkpoint())
+        self.assertEqual(metrics, self.metrics())
+
+    def test_resolved_recipe_repeats_the_run(self):
+        self.tessera("train", "tiny.yaml", *sets(output_dir="first"))
+        self.tessera("train", "first/resolved.yaml", *sets(output_dir="second"))
+        self.assertEqual(self.metrics("first"), self.metrics("second"))
+
+    def test_one_and_two_threads_give_the_same_bits(self):
+        for threads in (1, 2, 3):
+            self.tessera("train", "tiny.yaml", "--set", f"training_config.num_threads={threads}",
+                         *sets(output_dir=f"threads{threads}"))
+        for other in ("threads2", "threads3"):
+            self.assertEqual(self.metrics("threads1"), self.metrics(other))
+            one, two = self.last_checkpoint("threads1"), self.last_checkpoint(other)
+            tensors = [name for name in one if name.endswith(".safetensors")]
+            self.assertTrue(tensors)
+            for name in tensors:
+                self.assertTrue(one[name] == two[name], f"{name} differs between 1 thread and {other}")
+
+    def test_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(self):
+        length = dict(training_iters=20, save_interval=5)
+        self.tessera("train", "tiny.yaml", *sets(output_dir="straight", **length))
+        self.tessera("train", "tiny.yaml", *sets(output_dir="damaged", exit_interval=15, **length))
+        newest = self.checkpoints("damaged")[-1]
+        victim = max(newest.rglob("*.safetensors"), key=lambda path: path.stat().st_size)
+        data = bytearray(victim.read_bytes())
+        data[len(data) * 3 // 4] ^= 0x10
+        victim.write_bytes(data)
+        told = self.tessera("train", "tiny.yaml", *sets(output_dir="damaged", **length))
+        self.assertIn(newest.name, told)
+        self.assertRegex(told, r"\b5 steps\b")
+        self.assert_same_run("straight", "damaged")
+
+    def test_full_disk_while_saving_keeps_the_run_and_the_last_good_checkpoint(self):
+        process = self.start("train", "tiny.yaml", *sets(training_iters=300, save_interval=20),
+                             preexec_fn=harness.ignore_file_size_signal)
+        self.wait_until(lambda: self.checkpoints(), "a first checkpoint")
+        size = max(path.stat().st_size for path in self.checkpoints()[-1].rglob("*.safetensors"))
+        log = self.folder / "run" / "metrics.jsonl"
+        limit = size // 2
+        if log.stat().st_size < limit:
+            harness.limit_file_size(process.pid, limit)
+        good = self.checkpoints()[-1].name
+        out, err = process.communicate(timeout=120)
+        self.assertIn("save", out + err)
+        self.assertGreaterEqual(self.steps_logged(), 100, "the run did not go on:\n" + out + err)
+        self.assertIn(good, [path.name for path in self.checkpoints()])
+        self.tessera("checkpoint", "verify", self.checkpoints()[-1])
+        # With room again, the same command ends as if nothing had been.
+        self.tessera("train", "tiny.yaml", *sets(training_iters=300, save_interval=20))
+        self.tessera("train", "tiny.yaml", *sets(training_iters=300, save_interval=20, output_dir="straight"))
+        self.assert_same_run("straight", "run")
+
+
+if __name__ == "__main__":
+    harness.main()
