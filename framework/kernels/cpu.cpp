@@ -1,0 +1,146 @@
+#include "framework/kernels/cpu.h"
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "framework/base/error.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr std::array<Isa, 3> every_isa = {Isa::portable, Isa::avx2, Isa::avx512};
+
+#if defined(__x86_64__)
+
+struct Registers {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Registers cpuid(unsigned leaf, unsigned part = 0) {
+  Registers r;
+  if (__get_cpuid_count(leaf, part, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
+  return r;
+}
+
+bool has(unsigned word, std::initializer_list<int> bits) {
+  return std::all_of(bits.begin(), bits.end(), [&](int bit) { return (word >> bit & 1) != 0; });
+}
+
+/// Which register states the operating system saves (XCR0); 0 when it does not say.
+std::uint64_t saved_states(const Registers& features) {
+  constexpr int osxsave = 27;
+  if (!has(features.ecx, {osxsave})) return 0;
+  std::uint32_t low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return std::uint64_t{high} << 32 | low;
+}
+
+Isa best_isa() {
+  const Registers features = cpuid(1), extended = cpuid(7);
+  const std::uint64_t saved = saved_states(features);
+  constexpr std::uint64_t ymm = 0x06, zmm = 0xe6;  // SSE and AVX; besides: mask registers and both parts of zmm
+  constexpr int fma = 12, avx = 28, f16c = 29;     // leaf 1, ecx
+  constexpr int avx2 = 5, f = 16, dq = 17, bw = 30, vl = 31;  // leaf 7, ebx
+  if ((saved & ymm) != ymm || !has(features.ecx, {fma, avx, f16c}) || !has(extended.ebx, {avx2})) return Isa::portable;
+  return (saved & zmm) == zmm && has(extended.ebx, {f, dq, bw, vl}) ? Isa::avx512 : Isa::avx2;
+}
+
+std::string brand() {
+  std::array<unsigned, 13> words{};  // 48 characters and a zero
+  if (cpuid(0x80000000).eax < 0x80000004) return "x86-64 processor";
+  for (unsigned i = 0; i < 3; ++i) {
+    const Registers r = cpuid(0x80000002 + i);
+    const std::array<unsigned, 4> part = {r.eax, r.ebx, r.ecx, r.edx};
+    std::copy(part.begin(), part.end(), words.begin() + 4 * i);
+  }
+  std::string name(reinterpret_cast<const char*>(words.data()));
+  const auto first = name.find_first_not_of(' '), last = name.find_last_not_of(' ');
+  return first == std::string::npos ? "x86-64 processor" : name.substr(first, last - first + 1);
+}
+
+#else
+
+Isa best_isa() { return Isa::portable; }
+std::string brand() { return "processor"; }
+
+#endif
+
+std::string names_of(const std::vector<Isa>& isas) {
+  std::string names;
+  for (const Isa isa : isas) names.append(names.empty() ? "" : " ").append(name_of(isa));
+  return names;
+}
+
+Isa from_environment() {
+  const auto isas = available_isas();
+  const char* wish = std::getenv("TESSERA_CPU");
+  if (wish == nullptr || *wish == '\0') return isas.back();
+  const auto named = std::find_if(isas.begin(), isas.end(), [&](Isa isa) { return name_of(isa) == wish; });
+  if (named != isas.end()) return *named;
+  const bool known = std::any_of(every_isa.begin(), every_isa.end(), [&](Isa isa) { return name_of(isa) == wish; });
+  throw ConfigError(text("cpu: TESSERA_CPU is '", wish, "', ",
+                         known ? "which this machine does not have" : "which names no instruction set",
+                         "; give one of: ", names_of(isas), ", or leave it unset for the best"));
+}
+
+/// Keep Highway at or below `isa`. DisableTargets replaces what it was told before and resets the choice of dispatch.
+Isa limit_highway(Isa isa) {
+  std::int64_t above = 0;
+  if (isa < Isa::avx512) above |= HWY_AVX3 | HWY_AVX3_DL;
+  if (isa < Isa::avx2) above |= HWY_AVX2;
+  hwy::DisableTargets(above);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  return isa;
+}
+
+/// The one choice of the process: the machine cannot change while it runs.
+std::atomic<Isa>& choice() {
+  static std::atomic<Isa> isa = limit_highway(from_environment());
+  return isa;
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::portable:
+      return "portable";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+std::vector<Isa> available_isas() {
+  static const Isa best = best_isa();
+  return {every_isa.begin(), std::find(every_isa.begin(), every_isa.end(), best) + 1};
+}
+
+Isa chosen_isa() { return choice().load(std::memory_order_relaxed); }
+
+void force_isa(Isa isa) {
+  const auto isas = available_isas();
+  if (std::find(isas.begin(), isas.end(), isa) == isas.end())
+    throw ConfigError(text("cpu: ", name_of(isa), " was asked for; this machine has: ", names_of(isas)));
+  choice().store(limit_highway(isa));
+}
+
+std::string describe_cpu() {
+  return text(brand(), ", ", std::thread::hardware_concurrency(), " cores: ", names_of(available_isas()), " (using ",
+              name_of(chosen_isa()), ")");
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include "framework/kernels/gemm_blas.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "framework/kernels/gemm_cut.h"
+#include "framework/kernels/gemm_epilogue.h"
+
+namespace tessera {
+namespace {
+
+Cut cut_for_blas(const Product& p) {
+  constexpr std::int64_t rows = 512, cols = 512;
+  Cut cut{};
+  cut.rows = even_part(p.M, rows, 8);
+  cut.cols = even_part(p.N, cols, 16);
+  cut.row_blocks = ceil_div(p.M, cut.rows);
+  cut.col_blocks = ceil_div(p.N, cut.cols);
+  cut.rows_first = p.N > p.M;
+  return cut;
+}
+
+void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
+  float* c = p.c + row * p.N + col;
+  if (p.bias != nullptr)
+    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(p.bias + col, cols, c + r * p.N);
+  const bool a_flipped = p.a.along != 1, b_flipped = p.b.along == 1;
+  const auto leading = [](const Factor& f, bool along) { return static_cast<int>(along ? f.along : f.across); };
+  cblas_sgemm(CblasRowMajor, a_flipped ? CblasTrans : CblasNoTrans, b_flipped ? CblasTrans : CblasNoTrans,
+              static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(p.K), 1, p.a.at + row * p.a.across,
+              leading(p.a, a_flipped), p.b.at + col * p.b.across, leading(p.b, !b_flipped),
+              p.add || p.bias != nullptr ? 1 : 0, c, static_cast<int>(p.N));
+  if (p.act == Activation::none) return;
+  for (std::int64_t r = 0; r < rows; ++r) activate(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, cols);
+}
+
+void one_thread_each() {
+  static const bool told = (openblas_set_num_threads(1), true);
+  static_cast<void>(told);
+}
+
+}  // namespace
+
+void multiply_blas(Threads& threads, const Product& p) {
+  one_thread_each();
+  const Cut cut = cut_for_blas(p);
+  threads.parallel_for(static_cast<std::size_t>(cut.tasks()), 1, [&](std::size_t task, std::size_t) {
+    const auto at = static_cast<std::int64_t>(task);
+    const std::int64_t row = cut.row_of(at), col = cut.col_of(at);
+    block(p, row, std::min(cut.rows, p.M - row), col, std::min(cut.cols, p.N - col));
+  });
+}
+
+}  // namespace tessera

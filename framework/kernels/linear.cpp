@@ -1,0 +1,96 @@
+#include "framework/kernels/linear.h"
+
+#include <algorithm>
+
+#include "framework/base/error.h"
+#include "framework/kernels/gemm.h"
+#include "framework/kernels/gemm_cut.h"
+
+namespace tessera {
+namespace {
+
+void promised(const char* who, const char* what, std::size_t size, std::int64_t rows, std::int64_t width) {
+  if (rows >= 0 && width >= 0 && size == static_cast<std::size_t>(rows) * static_cast<std::size_t>(width)) return;
+  throw ShapeError(text(who, ": ", what, " has ", size, " values; ", rows, " rows of ", width, " were promised"));
+}
+
+void promised_bias(const char* who, std::span<const float> bias, std::int64_t out) {
+  if (!bias.empty()) promised(who, "bias", bias.size(), 1, out);
+}
+
+Product forward(LinearExtents e, std::span<const float> x, std::span<const float> w, std::span<const float> bias,
+                std::span<float> y) {
+  Product p{e.rows, e.out, e.in, {x.data(), e.in, 1}, {w.data(), e.in, 1}, y.data()};
+  if (!bias.empty()) p.bias = bias.data();
+  return p;
+}
+
+}  // namespace
+
+void linear_forward(Threads& threads, LinearExtents e, std::span<const float> x, std::span<const float> w,
+                    std::span<const float> bias, std::span<float> y) {
+  constexpr auto me = "linear_forward";
+  promised(me, "x", x.size(), e.rows, e.in);
+  promised(me, "w", w.size(), e.out, e.in);
+  promised(me, "y", y.size(), e.rows, e.out);
+  promised_bias(me, bias, e.out);
+  multiply(threads, forward(e, x, w, bias, y));
+}
+
+void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, std::span<const float> x,
+                               std::span<const float> w, std::span<const float> bias, std::span<float> before,
+                               std::span<float> y) {
+  constexpr auto me = "linear_activation_forward";
+  must(act != Activation::none, "linear_activation_forward is called for an activation");
+  promised(me, "x", x.size(), e.rows, e.in);
+  promised(me, "w", w.size(), e.out, e.in);
+  promised(me, "before", before.size(), e.rows, e.out);
+  promised(me, "y", y.size(), e.rows, e.out);
+  promised_bias(me, bias, e.out);
+  Product p = forward(e, x, w, bias, before);
+  p.act = act;
+  p.y = y.data();
+  multiply(threads, p);
+}
+
+void linear_backward_input(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> w,
+                           std::span<float> dx, bool add) {
+  constexpr auto me = "linear_backward_input";
+  promised(me, "dy", dy.size(), e.rows, e.out);
+  promised(me, "w", w.size(), e.out, e.in);
+  promised(me, "dx", dx.size(), e.rows, e.in);
+  multiply(threads, {e.rows, e.in, e.out, {dy.data(), e.out, 1}, {w.data(), 1, e.in}, dx.data(), add});
+}
+
+void linear_backward_weight(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> x,
+                            std::span<float> dw) {
+  constexpr auto me = "linear_backward_weight";
+  promised(me, "dy", dy.size(), e.rows, e.out);
+  promised(me, "x", x.size(), e.rows, e.in);
+  promised(me, "dw", dw.size(), e.out, e.in);
+  multiply(threads, {e.out, e.in, e.rows, {dy.data(), 1, e.out}, {x.data(), 1, e.in}, dw.data(), true});
+}
+
+void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> dy,
+                          std::span<float> dbias) {
+  constexpr auto me = "linear_backward_bias";
+  promised(me, "dy", dy.size(), rows, out);
+  promised(me, "dbias", dbias.size(), 1, out);
+  constexpr std::int64_t width = 64,
+                         together = 64;  // columns of a tile; rows summed in float before they join the total
+  threads.parallel_for(static_cast<std::size_t>(out), width, [&](std::size_t first, std::size_t last) {
+    double total[width] = {};
+    for (std::int64_t row = 0; row < rows; row += together) {
+      float sum[width] = {};
+      const std::int64_t end = std::min(row + together, rows);
+      for (std::int64_t r = row; r < end; ++r) {
+        const float* from = dy.data() + r * out;
+        for (std::size_t c = first; c < last; ++c) sum[c - first] += from[c];
+      }
+      for (std::size_t c = first; c < last; ++c) total[c - first] += sum[c - first];
+    }
+    for (std::size_t c = first; c < last; ++c) dbias[c] += static_cast<float>(total[c - first]);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,263 @@
+// Passes over flat memory, in Highway: one source for every instruction set. Tails shorter than a vector go through a
+// padded copy, so that each element sees the same operations wherever a range is cut.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/vector.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "framework/base/error.h"
+#include "framework/kernels/cpu.h"
+#include "framework/kernels/vector.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Sixteen running sums in double, element i to sum i % 16, whatever the width of a vector.
+double sum_of_squares_of(const float* x, std::size_t size) {
+  const hn::CappedTag<double, 16> d;
+  const hn::Rebind<float, decltype(d)> half;
+  const std::size_t lanes = hn::Lanes(d);
+  constexpr std::size_t sums = 16;
+  alignas(64) double sum[sums] = {};
+  const std::size_t whole = size / sums * sums;
+  for (std::size_t lane = 0; lane < sums; lane += 4 * lanes) {  // four vectors at a time hide the latency of adding
+    const std::size_t left = (sums - lane) / lanes;
+    auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+    for (std::size_t i = lane; i < whole; i += sums) {
+      const auto v0 = hn::PromoteTo(d, hn::LoadU(half, x + i));
+      s0 = hn::MulAdd(v0, v0, s0);
+      if (left < 2) continue;
+      const auto v1 = hn::PromoteTo(d, hn::LoadU(half, x + i + lanes));
+      s1 = hn::MulAdd(v1, v1, s1);
+      if (left < 4) continue;
+      const auto v2 = hn::PromoteTo(d, hn::LoadU(half, x + i + 2 * lanes));
+      const auto v3 = hn::PromoteTo(d, hn::LoadU(half, x + i + 3 * lanes));
+      s2 = hn::MulAdd(v2, v2, s2);
+      s3 = hn::MulAdd(v3, v3, s3);
+    }
+    hn::StoreU(s0, d, sum + lane);
+    if (left >= 2) hn::StoreU(s1, d, sum + lane + lanes);
+    if (left >= 4) hn::StoreU(s2, d, sum + lane + 2 * lanes);
+    if (left >= 4) hn::StoreU(s3, d, sum + lane + 3 * lanes);
+  }
+  for (std::size_t i = whole; i < size; ++i) sum[i - whole] += static_cast<double>(x[i]) * x[i];
+  double total = 0;
+  for (const double s : sum) total += s;
+  return total;
+}
+
+void add_to(const float* x, float* y, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) hn::StoreU(hn::Add(hn::LoadU(d, y + i), hn::LoadU(d, x + i)), d, y + i);
+  for (; i < size; ++i) y[i] += x[i];
+}
+
+void scale_by(float factor, float* y, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, y + i), hn::Set(d, factor)), d, y + i);
+  for (; i < size; ++i) y[i] *= factor;
+}
+
+std::size_t zeros_in(const float* x, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0, zeros = 0;
+  for (; i + lanes <= size; i += lanes) zeros += hn::CountTrue(d, hn::Eq(hn::LoadU(d, x + i), hn::Zero(d)));
+  for (; i < size; ++i) zeros += x[i] == 0 ? 1 : 0;
+  return zeros;
+}
+
+/// Where the first vector begins that holds a NaN or an infinity; the size when there is none.
+std::size_t not_finite_near(const float* x, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes)
+    if (!hn::AllTrue(d, hn::IsFinite(hn::LoadU(d, x + i)))) return i;
+  return i;
+}
+
+/// The factors of an update in float, each computed in double.
+struct AdamWFloats {
+  float clip, keep1, take1, keep2, take2, step, root, eps, decay;
+};
+
+HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, float* m, float* v, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto clip = hn::Set(d, f.clip), keep1 = hn::Set(d, f.keep1), take1 = hn::Set(d, f.take1);
+  const auto keep2 = hn::Set(d, f.keep2), take2 = hn::Set(d, f.take2), step = hn::Set(d, f.step);
+  const auto root = hn::Set(d, f.root), eps = hn::Set(d, f.eps), decay = hn::Set(d, f.decay);
+  for (std::size_t i = 0; i < size; i += lanes) {
+    const auto g = hn::Mul(clip, hn::LoadU(d, grad + i));
+    const auto m1 = hn::MulAdd(take1, g, hn::Mul(keep1, hn::LoadU(d, m + i)));
+    const auto v1 = hn::MulAdd(hn::Mul(take2, g), g, hn::Mul(keep2, hn::LoadU(d, v + i)));
+    const auto old = hn::LoadU(d, p + i);
+    const auto move = hn::Div(hn::Mul(step, m1), hn::MulAdd(root, hn::Sqrt(v1), eps));
+    hn::StoreU(m1, d, m + i);
+    hn::StoreU(v1, d, v + i);
+    hn::StoreU(hn::Sub(old, hn::MulAdd(decay, old, move)), d, p + i);
+  }
+}
+
+void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, float* v, std::size_t size) {
+  const auto f32 = [](double x) { return static_cast<float>(x); };
+  const AdamWFloats floats = {f32(f.clip),        f32(f.beta1),       f32(1 - f.beta1),           f32(f.beta2),
+                              f32(1 - f.beta2),   f32(f.lr / f.fix1), f32(1 / std::sqrt(f.fix2)), f32(f.eps),
+                              f32(f.lr * f.decay)};
+  constexpr std::size_t block = 64;
+  const std::size_t whole = size / block * block, rest = size - whole;
+  adamw_vectors(floats, p, grad, m, v, whole);
+  if (rest == 0) return;
+  alignas(64) float part[4][block] = {};
+  std::copy_n(p + whole, rest, part[0]);
+  std::copy_n(grad + whole, rest, part[1]);
+  std::copy_n(m + whole, rest, part[2]);
+  std::copy_n(v + whole, rest, part[3]);
+  adamw_vectors(floats, part[0], part[1], part[2], part[3], block);
+  std::copy_n(part[0], rest, p + whole);
+  std::copy_n(part[2], rest, m + whole);
+  std::copy_n(part[3], rest, v + whole);
+}
+
+HWY_ATTR void sgd_vectors(const SgdFactors& f, float* p, const float* grad, float* u, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto clip = hn::Set(d, static_cast<float>(f.clip)), decay = hn::Set(d, static_cast<float>(f.decay));
+  const auto momentum = hn::Set(d, static_cast<float>(f.momentum)), lr = hn::Set(d, static_cast<float>(f.lr));
+  for (std::size_t i = 0; i < size; i += lanes) {
+    const auto old = hn::LoadU(d, p + i);
+    const auto g = hn::MulAdd(decay, old, hn::Mul(clip, hn::LoadU(d, grad + i)));
+    const auto u1 = hn::MulAdd(momentum, hn::LoadU(d, u + i), g);
+    hn::StoreU(u1, d, u + i);
+    const auto direction = f.nesterov ? hn::MulAdd(momentum, u1, g) : u1;
+    hn::StoreU(hn::NegMulAdd(lr, direction, old), d, p + i);
+  }
+}
+
+void sgd_range(const SgdFactors& f, float* p, const float* grad, float* u, std::size_t size) {
+  constexpr std::size_t block = 64;
+  const std::size_t whole = size / block * block, rest = size - whole;
+  sgd_vectors(f, p, grad, u, whole);
+  if (rest == 0) return;
+  alignas(64) float part[3][block] = {};
+  std::copy_n(p + whole, rest, part[0]);
+  std::copy_n(grad + whole, rest, part[1]);
+  std::copy_n(u + whole, rest, part[2]);
+  sgd_vectors(f, part[0], part[1], part[2], block);
+  std::copy_n(part[0], rest, p + whole);
+  std::copy_n(part[2], rest, u + whole);
+}
+
+}  // namespace tessera::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+namespace {
+
+HWY_EXPORT(sum_of_squares_of);
+HWY_EXPORT(add_to);
+HWY_EXPORT(scale_by);
+HWY_EXPORT(zeros_in);
+HWY_EXPORT(not_finite_near);
+HWY_EXPORT(adamw_range);
+HWY_EXPORT(sgd_range);
+
+constexpr std::size_t tile = std::size_t{1} << 16;  // 256 KiB: a small share of a second-level cache
+
+void same_size(std::size_t given, std::size_t promised, const char* who, const char* what) {
+  if (given != promised)
+    throw ShapeError(text(who, ": ", what, " has ", given, " values; ", promised, " were promised"));
+}
+
+}  // namespace
+
+void fill(Threads& threads, float value, std::span<float> y) {
+  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+    std::fill(y.begin() + static_cast<std::ptrdiff_t>(first), y.begin() + static_cast<std::ptrdiff_t>(last), value);
+  });
+}
+
+void copy(Threads& threads, std::span<const float> x, std::span<float> y) {
+  same_size(y.size(), x.size(), "copy", "y");
+  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+    std::memcpy(&y[first], &x[first], (last - first) * sizeof(float));
+  });
+}
+
+void add(Threads& threads, std::span<const float> x, std::span<float> y) {
+  same_size(y.size(), x.size(), "add", "y");
+  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+    HWY_DYNAMIC_DISPATCH(add_to)(&x[first], &y[first], last - first);
+  });
+}
+
+void scale(Threads& threads, float factor, std::span<float> y) {
+  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+    HWY_DYNAMIC_DISPATCH(scale_by)(factor, &y[first], last - first);
+  });
+}
+
+double sum_of_squares(Threads& threads, std::span<const float> x) {
+  return threads.parallel_sum(x.size(), tile, [&](std::size_t first, std::size_t last) {
+    return HWY_DYNAMIC_DISPATCH(sum_of_squares_of)(&x[first], last - first);
+  });
+}
+
+std::int64_t count_zeros(Threads& threads, std::span<const float> x) {
+  return static_cast<std::int64_t>(threads.parallel_sum(x.size(), tile, [&](std::size_t first, std::size_t last) {
+    return static_cast<double>(HWY_DYNAMIC_DISPATCH(zeros_in)(&x[first], last - first));
+  }));
+}
+
+std::int64_t first_not_finite(Threads& threads, std::span<const float> x) {
+  std::atomic<std::size_t> found = x.size();
+  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+    if (found.load(std::memory_order_relaxed) < first) return;
+    std::size_t i = first + HWY_DYNAMIC_DISPATCH(not_finite_near)(&x[first], last - first);
+    while (i < last && std::isfinite(x[i])) ++i;
+    if (i == last) return;
+    for (auto least = found.load(); i < least && !found.compare_exchange_weak(least, i);) {
+    }
+  });
+  return found == x.size() ? -1 : static_cast<std::int64_t>(found.load());
+}
+
+void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
+                  std::span<float> v) {
+  same_size(grad.size(), p.size(), "adamw_update", "grad");
+  same_size(m.size(), p.size(), "adamw_update", "m");
+  same_size(v.size(), p.size(), "adamw_update", "v");
+  chosen_isa();
+  HWY_DYNAMIC_DISPATCH(adamw_range)(f, p.data(), grad.data(), m.data(), v.data(), p.size());
+}
+
+void sgd_update(const SgdFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> u) {
+  same_size(grad.size(), p.size(), "sgd_update", "grad");
+  same_size(u.size(), p.size(), "sgd_update", "u");
+  chosen_isa();
+  HWY_DYNAMIC_DISPATCH(sgd_range)(f, p.data(), grad.data(), u.data(), p.size());
+}
+
+void flush_denormals() {
+#if defined(__x86_64__)
+  constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040, both = flush_to_zero | denormals_are_zero;
+  const unsigned state = __builtin_ia32_stmxcsr();
+  if ((state & both) != both) __builtin_ia32_ldmxcsr(state | both);
+#endif
+}
+
+}  // namespace tessera
+#endif  // HWY_ONCE
