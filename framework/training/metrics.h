@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace tessera {
 
@@ -49,7 +50,7 @@ struct EvaluationRecord {
 class MetricsFile {
  public:
   /// Open `path`, make it when missing. Lines of steps after `resume_iteration` and lines that are not
-  /// whole are removed; 0 begins anew. Throws ConfigError when the file cannot be written.
+  /// whole are removed; 0 begins anew. Throws IoError when the file cannot be written.
   MetricsFile(const std::string& path, std::int64_t resume_iteration);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
@@ -64,11 +65,13 @@ class MetricsFile {
   const char* complaint() const { return complaint_; }
 
  private:
-  void write(const char* bytes, std::size_t count, std::int64_t at);
+  bool replace(const std::string& path, const std::string& content);
+  bool write(std::string_view bytes, std::int64_t at);
 
   int file_ = -1;
   std::int64_t end_ = 0;              // bytes that are good
   std::int64_t last_iteration_ = -1;  // of the last line
+  unsigned evaluated_ = 0;            // evaluations that the last line holds already
   char complaint_[256] = "";
 };
 

@@ -21,6 +21,7 @@ struct RunLogOptions {
   std::int64_t resume_consumed_samples = 0;  ///< samples that it had consumed
   double flops_per_step = 0;                 ///< of the model, for the bar; 0: not shown
   double gemm_flops_per_second = 0;  ///< what the machine's matrix product reaches, measured at start; 0: not shown
+  bool log_throughput = false;       ///< TFLOP/s in the plain lines
   bool progress_bar = true;          ///< draw a bar where the console is a terminal
   int console = 1;                   ///< file descriptor: standard output
 };
@@ -30,7 +31,7 @@ struct RunLogOptions {
 /// state nothing here allocates, and a failed write is told once on the console and never thrown.
 class RunLog {
  public:
-  /// Throws ConfigError when a file cannot be made.
+  /// Throws IoError when a file cannot be made.
   explicit RunLog(const RunLogOptions& options);
   ~RunLog();  ///< leaves the bar on a line of its own
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <signal.h>
+
 namespace tessera {
 
 /// Turns SIGTERM and SIGINT into a polite request while it lives. The first asks: the loop looks at
@@ -18,6 +20,9 @@ class StopSignal {
   bool asked() const { return signal() != 0; }
   int signal() const;        ///< the number of the first signal; 0 while there was none
   const char* name() const;  ///< "SIGTERM", "SIGINT", "" while there was none
+
+ private:
+  struct sigaction before_[2];  // of SIGTERM and SIGINT
 };
 
 }  // namespace tessera

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <string_view>
+
+#include "framework/training/metrics.h"
+
+namespace tessera {
+
+/// Text of bounded length in the making; what does not fit is cut off. Allocates nothing.
+class Line {
+ public:
+  void clear() { used_ = 0; }
+  void add(std::string_view words);
+  [[gnu::format(printf, 2, 3)]] void addf(const char* format, ...);  ///< as printf
+  void repeat(char letter, std::size_t count);
+  std::string_view text() const { return {bytes_, used_}; }
+  std::size_t size() const { return used_; }
+
+ private:
+  char bytes_[2048];
+  std::size_t used_ = 0;
+};
+
+/// What happened since the last line of progress.
+class Interval {
+ public:
+  void add(const StepRecord& step);
+  void clear() { *this = Interval(); }
+
+  std::int64_t steps() const { return advanced_ + skipped_; }
+  std::int64_t skipped() const { return skipped_; }
+  std::int64_t nans() const { return nans_; }  ///< skipped steps whose loss was not finite
+  double loss() const;                         ///< mean over the steps that were not skipped; 0 when there was none
+  double seconds_per_step() const;             ///< mean over all steps
+
+ private:
+  double loss_sum_ = 0, seconds_ = 0;
+  std::int64_t advanced_ = 0, skipped_ = 0, nans_ = 0;
+};
+
+/// What a line in Megatron-LM's iteration format tells beyond the step itself.
+struct LineContext {
+  std::int64_t training_iters = 0;
+  std::time_t now = 0;               ///< printed in the local time zone
+  double tera_flops_per_second = 0;  ///< per process; shown when above 0
+};
+
+/// Megatron-LM's line of an iteration, with a newline. `step` is the last one of `interval`; the loss and the time
+/// are means over it, everything else belongs to `step`, and the learning rate is that of the next step.
+/// Loss and gradient norm are left out where Megatron-LM does: a mean that is not above 0, a skipped step.
+void add_megatron_line(Line& out, const StepRecord& step, const Interval& interval, const LineContext& context);
+
+/// MindSpeed-Core-MS's line of a step, with a newline: `INFO - Epoch: 0, Step: 13, Loss: 12.0177145004272461, Time:
+/// 15742.81 ms`. The time is the step's alone, without waiting for data.
+void add_core_ms_line(Line& out, const StepRecord& step);
+
+/// Megatron-LM's three lines of an evaluation: the text between two rows of dashes. Perplexity is exp(min(20, loss)).
+void add_validation_lines(Line& out, const EvaluationRecord& evaluation);
+
+/// exp(min(20, loss)), as Megatron-LM reports it.
+double perplexity(double loss);
+
+/// Write all bytes to a file descriptor. False when the system refuses; nothing is thrown.
+bool write_all(int file, std::string_view bytes);
+
+}  // namespace tessera

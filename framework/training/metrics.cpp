@@ -1,0 +1,207 @@
+#include "framework/training/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view last_bytes = "}\n";  // of every line
+constexpr std::string_view first_key = "{\"iteration\": ";
+
+/// One JSON object on one line, put together in memory of a fixed size.
+class Object {
+ public:
+  void number(std::string_view key, std::int64_t value) {
+    name(key);
+    used_ = std::to_chars(bytes_ + used_, bytes_ + sizeof bytes_, value).ptr - bytes_;
+  }
+  void number(std::string_view key, double value) {
+    name(key);
+    if (!std::isfinite(value)) return add("null");
+    const auto begin = used_;
+    used_ = std::to_chars(bytes_ + used_, bytes_ + sizeof bytes_, value).ptr - bytes_;
+    if (std::string_view(bytes_ + begin, static_cast<std::size_t>(used_ - begin)).find_first_of(".e") ==
+        std::string_view::npos)
+      add(".0");
+  }
+  void flag(std::string_view key, bool value) {
+    name(key);
+    add(value ? "true" : "false");
+  }
+  void open() { add("{"); }
+  /// Go on with an object whose closing brace is written over.
+  void go_on() { first_ = false; }
+  std::string_view close() {
+    add(last_bytes);
+    return {bytes_, static_cast<std::size_t>(used_)};
+  }
+
+ private:
+  void name(std::string_view key) {
+    if (!first_) add(", ");
+    first_ = false;
+    add("\"");
+    add(key);
+    add("\": ");
+  }
+  void add(std::string_view words) {
+    std::memcpy(bytes_ + used_, words.data(), words.size());
+    used_ += static_cast<std::ptrdiff_t>(words.size());
+  }
+  char bytes_[1024];  // 16 numbers of at most 24 letters and their names
+  std::ptrdiff_t used_ = 0;
+  bool first_ = true;
+};
+
+/// The iteration of a whole line; -1 when it is no line of ours.
+std::int64_t iteration_of(std::string_view line) {
+  if (line.substr(0, first_key.size()) != first_key || line.back() != last_bytes.front()) return -1;
+  std::int64_t iteration = -1;
+  std::from_chars(line.data() + first_key.size(), line.data() + line.size(), iteration);
+  return iteration;
+}
+
+const char* key_of(EvaluationRecord::Set set) {
+  switch (set) {
+    case EvaluationRecord::Set::validation:
+      return "validation_loss";
+    case EvaluationRecord::Set::final_validation:
+      return "final_validation_loss";
+    case EvaluationRecord::Set::test:
+      return "test_loss";
+  }
+  return "";
+}
+
+unsigned bit_of(EvaluationRecord::Set set) { return 1U << static_cast<unsigned>(set); }
+
+/// The lines a run goes on from, and what the last of them tells.
+struct Kept {
+  std::string lines;
+  std::int64_t last_iteration = -1;
+  unsigned evaluated = 0;
+};
+
+unsigned evaluations_in(std::string_view line) {
+  using Set = EvaluationRecord::Set;
+  unsigned found = 0;
+  for (const auto set : {Set::validation, Set::final_validation, Set::test})
+    if (line.find(text('"', key_of(set), '"')) != std::string_view::npos) found |= bit_of(set);
+  return found;
+}
+
+Kept keep(std::string_view content, std::int64_t resume_iteration) {
+  Kept kept;
+  for (auto end = content.find('\n'); end != std::string_view::npos; end = content.find('\n')) {
+    const auto line = content.substr(0, end);
+    content.remove_prefix(end + 1);
+    const auto iteration = iteration_of(line);
+    if (iteration < 1 || iteration > resume_iteration) continue;
+    kept.lines.append(line).append("\n");
+    kept.last_iteration = iteration;
+    kept.evaluated = evaluations_in(line);
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, std::int64_t resume_iteration) {
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0) throw IoError(text("cannot write ", path, ": ", std::strerror(errno)));
+  const auto content = read_file(path);
+  const auto kept = keep(content, resume_iteration);
+  end_ = static_cast<std::int64_t>(kept.lines.size());
+  last_iteration_ = kept.last_iteration;
+  evaluated_ = kept.evaluated;
+  const bool begins_with_them = content.compare(0, kept.lines.size(), kept.lines) == 0;
+  if (begins_with_them ? ftruncate(file_, end_) == 0 : replace(path, kept.lines)) return;
+  const auto reason = errno;
+  ::close(file_);
+  throw IoError(text("cannot shorten ", path, ": ", std::strerror(reason)));
+}
+
+MetricsFile::~MetricsFile() { ::close(file_); }
+
+/// Put other content in the place of the file, never half of it, and go on in the new one.
+bool MetricsFile::replace(const std::string& path, const std::string& content) {
+  write_file_atomic(path, content);
+  const int fresh = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fresh < 0) return false;
+  ::close(file_);
+  file_ = fresh;
+  return true;
+}
+
+void MetricsFile::step(const StepRecord& r) {
+  Object line;
+  line.open();
+  line.number("iteration", r.iteration);
+  line.number("consumed_samples", r.consumed_samples);
+  line.number("loss", r.loss);
+  line.number("grad_norm", r.grad_norm);
+  line.number("learning_rate", r.learning_rate);
+  line.number("weight_decay", r.weight_decay);
+  line.number("loss_scale", r.loss_scale);
+  line.flag("skipped", r.skipped);
+  line.number("step_seconds", r.step_seconds);
+  line.number("tokens_per_second", r.tokens_per_second);
+  line.number("data_wait_seconds", r.data_wait_seconds);
+  line.number("memory_bytes", r.memory_bytes);
+  if (r.num_zeros) line.number("num_zeros", *r.num_zeros);
+  if (r.params_norm) line.number("params_norm", *r.params_norm);
+  if (!write(line.close(), end_)) return;
+  last_iteration_ = r.iteration;
+  evaluated_ = 0;
+}
+
+void MetricsFile::evaluation(const EvaluationRecord& r) {
+  const bool joins = r.iteration == last_iteration_ && (evaluated_ & bit_of(r.set)) == 0;
+  Object line;
+  if (joins) {
+    line.go_on();
+  } else {
+    line.open();
+    line.number("iteration", r.iteration);
+    line.number("consumed_samples", r.consumed_samples);
+  }
+  line.number(key_of(r.set), r.loss);
+  if (!write(line.close(), joins ? end_ - static_cast<std::int64_t>(last_bytes.size()) : end_)) return;
+  evaluated_ = joins ? evaluated_ | bit_of(r.set) : bit_of(r.set);
+  last_iteration_ = r.iteration;
+}
+
+/// All of `bytes` at `at`, or, when the system refuses, the file as it was.
+bool MetricsFile::write(std::string_view bytes, std::int64_t at) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const auto count = pwrite(file_, bytes.data() + done, bytes.size() - done, at + static_cast<std::int64_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  if (done == bytes.size()) {
+    end_ = at + static_cast<std::int64_t>(done);
+    return true;
+  }
+  if (complaint_[0] == 0)
+    std::snprintf(complaint_, sizeof complaint_, "metrics.jsonl: a line could not be written (%s); the run goes on",
+                  std::strerror(errno));
+  const bool mended =
+      (at == end_ || pwrite(file_, last_bytes.data(), last_bytes.size(), at) > 0) && ftruncate(file_, end_) == 0;
+  static_cast<void>(mended);  // the next start removes what is not whole
+  return false;
+}
+
+}  // namespace tessera

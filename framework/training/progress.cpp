@@ -1,0 +1,143 @@
+#include "framework/training/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+namespace tessera {
+
+void add_duration(Line& out, double seconds) {
+  const auto all = static_cast<long long>(std::min(std::max(seconds, 0.0), 1e9));
+  const auto days = all / 86400, hours = all / 3600 % 24, minutes = all / 60 % 60;
+  if (days > 0)
+    out.addf("%lldd %02lld:%02lld", days, hours, minutes);
+  else if (hours > 0)
+    out.addf("%lld:%02lld:%02lld", hours, minutes, all % 60);
+  else
+    out.addf("%lld:%02lld", minutes, all % 60);
+}
+
+void add_scaled(Line& out, double value) {
+  constexpr const char* units[] = {"", "k", "M", "G", "T", "P"};
+  std::size_t unit = 0;
+  while (std::abs(value) >= 999.5 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  const int digits = unit == 0 || std::abs(value) >= 99.95 ? 0 : std::abs(value) >= 9.995 ? 1 : 2;
+  out.addf("%.*f%s", digits, value, units[unit]);
+}
+
+void add_bar(Line& out, const ProgressState& s, int columns) {
+  const double share = s.training_iters > 0
+                           ? std::min(1.0, static_cast<double>(s.iteration) / static_cast<double>(s.training_iters))
+                           : 0;
+  Line parts[6];  // in the order in which they are given up, last first
+  parts[0].addf("  loss %.4g", s.loss);
+  if (s.seconds_left >= 0) {
+    parts[1].add("  ");
+    add_duration(parts[1], s.seconds_left);
+    parts[1].add(" left");
+  }
+  parts[2].addf(" %lld/%lld", static_cast<long long>(s.iteration), static_cast<long long>(s.training_iters));
+  parts[3].add("  ");
+  add_scaled(parts[3], s.tokens_per_second);
+  parts[3].add(" tok/s");
+  parts[4].addf("  lr %.2e", s.learning_rate);
+  if (s.flops_per_second > 0) {
+    parts[5].add("  ");
+    add_scaled(parts[5], s.flops_per_second);
+    parts[5].add("FLOP/s");
+    if (s.share_of_gemm > 0) parts[5].addf(" (%.0f%% of GEMM)", s.share_of_gemm * 100);
+  }
+  constexpr std::size_t percentage = 4, brackets = 3, narrowest = 8, widest = 30;
+  const auto room = static_cast<std::size_t>(std::max(0, columns));
+  std::size_t used = percentage, kept = 0;
+  while (kept < std::size(parts) && used + parts[kept].size() <= room) used += parts[kept++].size();
+  if (room < percentage) return;
+  out.addf("%3d%%", static_cast<int>(share * 100));
+  if (used + brackets + narrowest <= room) {
+    const auto width = std::min(widest, room - used - brackets),
+               full = static_cast<std::size_t>(share * static_cast<double>(width));
+    out.add(" [");
+    out.repeat('=', full);
+    if (full < width) out.add(">");
+    out.repeat(' ', full < width ? width - full - 1 : 0);
+    out.add("]");
+  }
+  for (const std::size_t at : {2, 0, 4, 3, 1, 5})
+    if (at < kept) out.add(parts[at].text());
+}
+
+bool Progress::suits(int console) {
+  const char* terminal = std::getenv("TERM");
+  return isatty(console) == 1 && terminal != nullptr && *terminal != 0 && std::string_view(terminal) != "dumb";
+}
+
+void Progress::step(const StepRecord& record) {
+  const bool first = first_iteration_ < 0;
+  if (first) {
+    first_iteration_ = record.iteration;
+    since_first_.lap();
+  }
+  const double weight = first ? 1 : 0.1;  // of the new value: about ten steps are seen
+  const auto smooth = [&](double& mean, double value) { mean += weight * (value - mean); };
+  smooth(step_seconds_, record.step_seconds);
+  smooth(tokens_per_second_, record.tokens_per_second);
+  if (!record.skipped) loss_ = record.loss;
+  last_ = record;
+  constexpr double shortest_pause = 0.1;
+  if (drawn_ == 0 || since_drawn_.seconds() >= shortest_pause || record.iteration >= o_.training_iters) draw();
+}
+
+ProgressState Progress::state() const {
+  ProgressState s{last_.iteration, o_.training_iters, loss_, last_.learning_rate, tokens_per_second_};
+  const auto done = last_.iteration - first_iteration_;
+  const auto left = static_cast<double>(std::max<std::int64_t>(0, o_.training_iters - last_.iteration));
+  const double all_seconds = since_first_.seconds();  // evaluations and checkpoints included
+  s.seconds_left = left * std::max(step_seconds_, done > 0 ? all_seconds / static_cast<double>(done) : 0);
+  if (o_.flops_per_step > 0 && step_seconds_ > 0) {
+    s.flops_per_second = o_.flops_per_step / step_seconds_;
+    if (o_.gemm_flops_per_second > 0) s.share_of_gemm = s.flops_per_second / o_.gemm_flops_per_second;
+  }
+  return s;
+}
+
+int Progress::columns() const {
+  winsize size{};
+  return ioctl(o_.console, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void Progress::draw() {
+  if (first_iteration_ < 0) return;
+  Line line;
+  hide();
+  add_bar(line, state(), columns() - 1);  // the last column would make some terminals wrap
+  write_all(o_.console, line.text());
+  drawn_ = static_cast<int>(line.size());
+  since_drawn_.lap();
+}
+
+void Progress::hide() {
+  if (drawn_ == 0) return;
+  Line line;
+  const int rows_above = (drawn_ - 1) / columns();  // a terminal made narrower has wrapped the bar
+  if (rows_above > 0) line.addf("\033[%dA", rows_above);
+  line.add("\r\033[J");
+  write_all(o_.console, line.text());
+  drawn_ = 0;
+}
+
+void Progress::leave() {
+  if (first_iteration_ < 0) return;
+  draw();
+  write_all(o_.console, "\n");
+  drawn_ = 0;
+  first_iteration_ = -1;
+}
+
+}  // namespace tessera

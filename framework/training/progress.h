@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include "framework/base/clock.h"
+#include "framework/training/log_lines.h"
+#include "framework/training/metrics.h"
+
+namespace tessera {
+
+/// What a bar says at one moment.
+struct ProgressState {
+  std::int64_t iteration = 0, training_iters = 0;
+  double loss = 0, learning_rate = 0;
+  double tokens_per_second = 0;
+  double seconds_left = -1;     ///< below 0: not known yet
+  double flops_per_second = 0;  ///< of the model; 0: not shown
+  double share_of_gemm = 0;     ///< of what the machine's matrix product reaches; 0: not shown
+};
+
+/// The bar in at most `columns` letters, without a newline:
+/// ` 12% [=====>            ] 120/1000  loss 3.214  lr 3.00e-04  12.3k tok/s  4:12 left  85.1 GFLOP/s (61% of GEMM)`.
+/// Where columns are few, the less important parts are left out whole; in the end only the percentage stays.
+void add_bar(Line& out, const ProgressState& state, int columns);
+
+/// "4:12", "1:02:33", "2d 03:04".
+void add_duration(Line& out, double seconds);
+/// "512", "12.3k", "1.05M".
+void add_scaled(Line& out, double value);
+
+/// A bar on the last line of a terminal, drawn anew at most ten times a second, as wide as the terminal is at that
+/// moment.
+class Progress {
+ public:
+  struct Options {
+    int console = 1;  ///< file descriptor of a terminal
+    std::int64_t training_iters = 0;
+    double flops_per_step = 0;         ///< 0: not shown
+    double gemm_flops_per_second = 0;  ///< 0: not shown
+  };
+  explicit Progress(const Options& options) : o_(options) {}
+  ~Progress() { leave(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Whether a bar can be drawn there: a terminal, and one that understands more than letters.
+  static bool suits(int console);
+
+  void step(const StepRecord& record);
+  /// Take the bar away so that other text can be written; the next `step` or `draw` brings it back.
+  void hide();
+  void draw();
+  /// Draw the last state and leave it on a line of its own.
+  void leave();
+
+ private:
+  int columns() const;
+  ProgressState state() const;
+
+  Options o_;
+  StepRecord last_;
+  Stopwatch since_first_, since_drawn_;
+  std::int64_t first_iteration_ = -1;                           // seen
+  double step_seconds_ = 0, tokens_per_second_ = 0, loss_ = 0;  // smoothed
+  int drawn_ = 0;                                               // letters on the terminal now
+};
+
+}  // namespace tessera

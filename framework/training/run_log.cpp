@@ -1,0 +1,130 @@
+#include "framework/training/run_log.h"
+
+#include <cmath>
+#include <optional>
+
+#include "framework/training/log_lines.h"
+#include "framework/training/progress.h"
+#include "framework/training/tensorboard.h"
+
+namespace tessera {
+namespace {
+
+/// A few points of one step; as many as Megatron-LM has tags, with room to spare.
+class Points {
+ public:
+  void add(std::string_view tag, double value) { points_[count_++] = {tag, value}; }
+  std::span<const Scalar> all() const { return {points_, count_}; }
+
+ private:
+  Scalar points_[16];
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
+struct RunLog::Parts {
+  RunLogOptions o;
+  MetricsFile metrics;
+  std::optional<EventFile> events;
+  std::optional<Progress> bar;
+  Interval interval;
+  Line line;
+  bool metrics_complained = false, events_complained = false;
+
+  explicit Parts(const RunLogOptions& options)
+      : o(options), metrics(options.folder + "/metrics.jsonl", options.resume_iteration) {
+    const auto folder = o.folder + "/tensorboard";
+    cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
+    if (o.tensorboard) events.emplace(folder);
+    if (o.progress_bar && Progress::suits(o.console))
+      bar.emplace(Progress::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
+  }
+
+  /// The line in the making goes to the console, above the bar.
+  void print() {
+    if (bar) bar->hide();
+    write_all(o.console, line.text());
+    if (bar) bar->draw();
+    line.clear();
+  }
+
+  void complain_once(const char* words, bool& done) {
+    if (done || words[0] == 0) return;
+    done = true;
+    line.addf("%s\n", words);
+    print();
+  }
+
+  void print_step(const StepRecord& step) {
+    if (o.log_style == LogStyle::core_ms) {
+      add_core_ms_line(line, step);
+    } else {
+      LineContext context{o.training_iters, std::time(nullptr)};
+      if (o.log_throughput && interval.seconds_per_step() > 0)
+        context.tera_flops_per_second = o.flops_per_step / interval.seconds_per_step() / 1e12;
+      add_megatron_line(line, step, interval, context);
+    }
+    print();
+  }
+
+  /// Megatron-LM's curves, once over iterations and once over samples.
+  void add_events(const StepRecord& step, bool logged) {
+    Points over_steps, over_samples;
+    const auto both = [&](std::string_view tag, std::string_view tag_over_samples, double value) {
+      over_steps.add(tag, value);
+      over_samples.add(tag_over_samples, value);
+    };
+    both("learning-rate", "learning-rate vs samples", step.next_learning_rate);
+    both("batch-size", "batch-size vs samples", static_cast<double>(step.global_batch_size));
+    if (!step.skipped) both("lm loss", "lm loss vs samples", step.loss);
+    both("loss-scale", "loss-scale vs samples", step.loss_scale);
+    if (!step.skipped) both("grad-norm", "grad-norm vs samples", step.grad_norm);
+    if (step.num_zeros) both("num-zeros", "num-zeros vs samples", *step.num_zeros);
+    if (step.params_norm) both("params-norm", "params-norm vs samples", *step.params_norm);
+    if (logged) both("iteration-time", "iteration-time vs samples", interval.seconds_per_step());
+    events->add(step.iteration, over_steps.all());
+    events->add(step.consumed_samples, over_samples.all());
+  }
+};
+
+RunLog::RunLog(const RunLogOptions& options) : parts_(std::make_unique<Parts>(options)) {}
+RunLog::~RunLog() = default;
+
+void RunLog::step(const StepRecord& step) {
+  auto& p = *parts_;
+  p.interval.add(step);
+  const bool logged = step.iteration % p.o.log_interval == 0;
+  if (p.events) p.add_events(step, logged);
+  if (logged) p.metrics.step(step);
+  if (p.bar) p.bar->step(step);
+  if (logged && !p.bar) p.print_step(step);
+  if (logged) p.interval.clear();
+  p.complain_once(p.metrics.complaint(), p.metrics_complained);
+  if (p.events) p.complain_once(p.events->complaint(), p.events_complained);
+}
+
+void RunLog::evaluation(const EvaluationRecord& evaluation) {
+  auto& p = *parts_;
+  p.metrics.evaluation(evaluation);
+  if (p.events) {
+    const double ppl = perplexity(evaluation.loss);
+    const Scalar over_steps[] = {{"lm loss validation", evaluation.loss}, {"lm loss validation ppl", ppl}};
+    const Scalar over_samples[] = {{"lm loss validation vs samples", evaluation.loss},
+                                   {"lm loss validation ppl vs samples", ppl}};
+    p.events->add(evaluation.iteration, over_steps);
+    p.events->add(evaluation.consumed_samples, over_samples);
+  }
+  add_validation_lines(p.line, evaluation);
+  p.print();
+}
+
+void RunLog::note(std::string_view text) {
+  auto& p = *parts_;
+  if (p.bar) p.bar->hide();
+  write_all(p.o.console, text);
+  if (text.empty() || text.back() != '\n') write_all(p.o.console, "\n");
+  if (p.bar) p.bar->draw();
+}
+
+}  // namespace tessera
