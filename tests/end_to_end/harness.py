@@ -20,7 +20,7 @@ TINY = {
     "training_config": {"training_iters": 20, "seed": 7, "output_dir": "run", "log_interval": 1, "eval_iters": 0,
                         "tensorboard": "false"},
     "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16,
-                     "max_position_embeddings": 16, "vocab_size": 64, "hidden_dropout": 0.1, "attention_dropout": 0.1},
+                     "max_position_embeddings": 16, "vocab_size": 64, "hidden_dropout_rate": 0.1, "attention_dropout_rate": 0.1},
     "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3},
     "dataset_config": {"dataset_type": "mock", "batch_size": 4},
 }

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# clang-tidy over the sources of framework/, with the rules of .clang-tidy. A source is looked at again only when it or something it
+# includes has changed since it was last found clean.
+#
+#   launch/tidy.sh [--since COMMIT | FILE ...]     default: every source
+#
+#   --since COMMIT   only sources that differ from COMMIT
+#
+# The last line is "N passed, N failed".
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+tool=$(command -v clang-tidy-14 || command -v clang-tidy) || stop "no clang-tidy here; launch/install_dependencies.sh test installs it" 2
+folder=build/release
+since='' files=()
+while (($#)); do
+  case "$1" in
+    --since) since=$(value_of "$@"); shift ;;
+    -h | --help) show_help && exit 0 ;;
+    *) files+=("$1") ;;
+  esac
+  shift
+done
+if [[ -n $since ]]; then
+  mapfile -t files < <(git diff --name-only --diff-filter=d "$since" -- 'framework/*.cpp')
+elif ((!${#files[@]})); then
+  mapfile -t files < <(find framework -name '*.cpp' | sort)
+fi
+[[ -f $folder/compile_commands.json ]] || quietly "$folder/configure.log" cmake --preset release
+mkdir -p "$cache/tidy"
+
+# What decides the verdict on a source: the rules, the tool, its text and that of every file of ours that it reaches.
+fingerprint() {
+  { cat .clang-tidy && "$tool" --version && clang++ -MM -std=c++20 -I. -I"$folder" "$1" 2>/dev/null | tr -d '\\' | tr ' ' '\n' |
+    grep -E '^(framework|tests)/' | sort -u | xargs cat "$1"; } | sha256sum | cut -d' ' -f1
+}
+judge() {
+  local mark output
+  mark=$cache/tidy/$(fingerprint "$1")
+  if [[ ! -f $mark ]]; then
+    if ! output=$("$tool" -p "$folder" --quiet "$1" 2>/dev/null); then
+      printf 'not tidy: %s\n%s\n' "$1" "$output"
+      return 1
+    fi
+    touch "$mark"
+  fi
+}
+export -f judge fingerprint
+export cache folder tool
+
+failures=$(mktemp)
+trap 'rm -f "$failures"' EXIT
+# shellcheck disable=SC2016
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$cores" bash -c 'test -z "$1" || judge "$1"' _ | tee "$failures" || true
+failed=$(grep -c '^not tidy: ' "$failures" || true)
+echo "$((${#files[@]} - failed)) passed, $failed failed"
+((failed == 0))
