@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# From a fresh Debian 12 to a GPT of your own: installs, builds, makes a corpus from the King James Bible, trains
+# configs/quickstart.yaml on it, measures how well the result predicts text it has never seen, and lets it write.
+#
+#   launch/quickstart.sh [--seconds N] [--threads N] [--output DIR]
+#
+#   --seconds N    how long to train at most (default 280); a machine that is too slow for the recipe's steps makes fewer
+#   --threads N    threads that compute (default: one for each core)
+#   --output DIR   where corpus, tokenizer and run go (default: quickstart)
+#
+# What is already done is not done again, so an interrupted quickstart goes on where it was.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+seconds=280 threads=$cores output=quickstart
+while (($#)); do
+  case "$1" in
+    --seconds) seconds=$(value_of "$@"); shift ;;
+    --threads) threads=$(value_of "$@"); shift ;;
+    --output) output=$(value_of "$@"); shift ;;
+    -h | --help) show_help && exit 0 ;;
+    *) stop "no option '$1'; see --help" 2 ;;
+  esac
+  shift
+done
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || stop "--seconds is '$seconds'; it takes a whole number above 0" 2
+[[ $threads =~ ^[1-9][0-9]*$ ]] || stop "--threads is '$threads'; it takes a whole number above 0" 2
+
+mkdir -p "$output"
+output=$(realpath "$output")
+data=$output/data run=$output/run logs=$output/logs
+tessera=$PWD/build/release/framework/tessera
+export TESSERA_QUICKSTART=$output
+
+# once NAME FILE COMMAND ...: run the command unless FILE is there; the command makes FILE last
+once() {
+  local name=$1 file=$2 began=$SECONDS
+  shift 2
+  if [[ -e $file ]]; then
+    say "$name: done before (${file#"$PWD/"})"
+  else
+    "$@"
+    say "$name: $((SECONDS - began)) s (${file#"$PWD/"})"
+  fi
+}
+
+make_corpus() {
+  mkdir -p "$data"
+  # One verse on a line, as "Ge1:1 In the beginning ..."; the reference is part of the text.
+  bible -f 'gen1:1-rev22:21' </dev/null >"$data/all.txt"
+  local bytes held
+  bytes=$(stat -c %s "$data/all.txt")
+  held=$((bytes / 20))
+  ((bytes > 4000000)) || stop "bible -f gave $bytes bytes; 4.4 million were expected"
+  tail -c "$held" "$data/all.txt" >"$data/held_out.txt"
+  head -c "-$held" "$data/all.txt" >"$data/train.txt.part"
+  mv "$data/train.txt.part" "$data/train.txt"
+}
+
+train_tokenizer() {
+  quietly "$logs/train-bpe.log" "$tessera" data train-bpe --input "$data/train.txt" --vocab-size 4096 --output "$data/bpe.part"
+  mv "$data/bpe.part" "$data/bpe"
+}
+
+preprocess() {
+  quietly "$logs/preprocess.log" "$tessera" data preprocess --input "$data/train.txt" --output-prefix "$data/train.part" \
+    --vocab-file "$data/bpe/vocab.json" --merge-file "$data/bpe/merges.txt"
+  mv "$data/train.part.bin" "$data/train.bin"
+  mv "$data/train.part.idx" "$data/train.idx"
+}
+
+# Bits per byte of the held-out part by two compressors: bzip2 on it alone, and what xz adds for it after the training text.
+yardsticks() {
+  local held alone without with
+  held=$(stat -c %s "$data/held_out.txt")
+  alone=$(bzip2 -9 -c "$data/held_out.txt" | wc -c)
+  without=$(xz -9e -c "$data/train.txt" | wc -c)
+  with=$(xz -9e -c "$data/all.txt" | wc -c)
+  awk -v h="$held" -v b="$alone" -v x="$((with - without))" 'BEGIN { printf "%.3f %.3f\n", 8 * b / h, 8 * x / h }' >"$data/yardsticks.part"
+  mv "$data/yardsticks.part" "$data/yardsticks"
+}
+
+say "installing what is missing"
+launch/install_dependencies.sh build run
+build release tessera || stop "the build failed"
+once corpus "$data/train.txt" make_corpus
+once tokenizer "$data/bpe" train_tokenizer
+once "token ids" "$data/train.idx" preprocess
+once yardsticks "$data/yardsticks" yardsticks
+
+recipe=configs/quickstart.yaml
+settings=(--set "training_config.num_threads=$threads" --set "training_config.output_dir=$run")
+
+# The recipe's number of steps, or as many as fit into the time on this machine.
+choose_steps() {
+  local planned trial=$output/trial fit
+  planned=$(sed -n 's/^ *training_iters: *\([0-9]*\).*/\1/p' "$recipe")
+  rm -rf "$trial"
+  quietly "$logs/trial.log" "$tessera" train "$recipe" "${settings[@]}" --set "training_config.output_dir=$trial" \
+    --set training_config.log_interval=1 --set training_config.exit_interval=12 --set training_config.eval_iters=0
+  # The middle one of the steps' times; the first ones are slower.
+  fit=$(sed -n 's/.*"step_seconds":\([0-9.e+-]*\).*/\1/p' "$trial/metrics.jsonl" | tail -n 9 | sort -g |
+    awk -v s="$seconds" 'NR == 5 { printf "%d", 0.94 * s / $1 }')
+  rm -rf "$trial"
+  ((fit >= 1)) || stop "could not tell from $logs/trial.log how long a step takes"
+  if ((fit < planned)); then
+    say "$fit of the recipe's $planned steps fit into $seconds s on this machine"
+  else
+    fit=$planned
+  fi
+  echo "$fit" >"$output/steps"
+}
+
+train() {
+  "$tessera" train "$recipe" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
+  # A polite stop (Ctrl-C) also ends well, but before the end.
+  [[ $(<"$run/checkpoints/latest_checkpointed_iteration.txt") == "$(<"$output/steps")" ]] ||
+    stop "training was stopped; the same command goes on" 130
+  touch "$run/finished"
+}
+
+evaluate() {
+  quietly "$logs/eval.log" "$tessera" eval "$run" --text "$data/held_out.txt" --set "training_config.num_threads=$threads"
+  sed -n 's/.*bits per byte[^0-9]*\([0-9.]*\).*/\1/p' "$logs/eval.log" | tail -n 1 >"$output/bits.part"
+  [[ -s $output/bits.part ]] || stop "tessera eval told no bits per byte; see $logs/eval.log"
+  mv "$output/bits.part" "$output/bits_per_byte"
+}
+
+once "length of the run" "$output/steps" choose_steps
+once training "$run/finished" train
+once evaluation "$output/bits_per_byte" evaluate
+
+say "the model writes"
+"$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 || stop "tessera generate failed"
+
+read -r bzip2_bits xz_bits <"$data/yardsticks"
+cat <<END
+
+Bits per byte of the last 5 % of the text, which the model has not seen:
+  Tessera, this model                       $(<"$output/bits_per_byte")
+  bzip2 -9 of that part alone               $bzip2_bits
+  xz -9e with the training text given to it $xz_bits
+
+Your run is in ${run#"$PWD/"}: resolved.yaml repeats it, metrics.jsonl has its numbers, checkpoints/ its weights.
+Three things to try next:
+  $0 --output "$(dirname "$output")/longer" --seconds 1200
+  ${tessera#"$PWD/"} generate ${run#"$PWD/"} --prompt 'In the beginning' --temperature 0.5
+  ${tessera#"$PWD/"} train $recipe --set training_config.output_dir=wider --set model_config.hidden_size=384
+total: $SECONDS s
+END
