@@ -20,7 +20,6 @@ Parameter& Module::declare(const std::string& name, const Shape& shape, Init ini
   parameter.name = inner(name);
   parameter.global_shape = shape;
   parameter.init = init;
-  parameter.decays = shape.rank() > 1;
   order_.push_back({&parameter, nullptr});
   return parameter;
 }

@@ -21,7 +21,7 @@ struct Parameter {
   std::string name;     ///< canonical and global: "decoder.layers.0.mlp.linear_fc1.weight"
   Shape global_shape;   ///< of the unsplit tensor
   Init init;
-  bool decays = true;   ///< weight decay applies: false for biases and all one-dimensional parameters
+
   Leaf leaf;            ///< value and main gradient, once bound
 
   std::int64_t elements() const { return global_shape.elements(); }

@@ -16,24 +16,32 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("eval_iters", &O::eval_iters, "Global batches that one evaluation reads; 0: none is made.").at_least(0);
 
   s.option("save_interval", &O::save_interval, "Steps from one checkpoint to the next; null: only at the end.")
-      .above(0).unit("steps");
+      .above(0)
+      .unit("steps");
   s.option("exit_interval", &O::exit_interval, "Save and stop after the first step that this divides.")
-      .above(0).unit("steps");
-  s.option("exit_duration_in_mins", &O::exit_duration_in_mins, "Save and stop after the step in which so much time is up.")
-      .above(0).unit("minutes");
+      .above(0)
+      .unit("steps");
+  s.option("exit_duration_in_mins", &O::exit_duration_in_mins,
+           "Save and stop after the step in which so much time is up.")
+      .above(0)
+      .unit("minutes");
 
   s.option("resume_training", &O::resume_training,
            "auto: go on from the newest good checkpoint if there is one; true: there must be one; false: begin anew.");
   s.option("load_checkpoint", &O::load_checkpoint,
-           "Folder of the checkpoints to begin from; null: those of output_dir.").alias("load");
+           "Folder of the checkpoints to begin from; null: those of output_dir.")
+      .alias("load");
   s.option("prefix", &O::prefix, "First part of the names of checkpoint files.").alias("ckpt_prefix");
   s.option("crc_check", &O::crc_check, "Compare each checksum when a checkpoint is read.").alias("resume_crc_check");
-  s.option("keep_checkpoint_max", &O::keep_checkpoint_max, "How many checkpoints are kept; the oldest goes first.").above(0);
-  s.option("no_load_optim", &O::no_load_optim, "Leave the optimizer's state of the checkpoint unread; it starts at zero.");
+  s.option("keep_checkpoint_max", &O::keep_checkpoint_max, "How many checkpoints are kept; the oldest goes first.")
+      .above(0);
+  s.option("no_load_optim", &O::no_load_optim,
+           "Leave the optimizer's state of the checkpoint unread; it starts at zero.");
   s.option("no_load_rng", &O::no_load_rng,
            "Leave the seed of the checkpoint unread; random numbers follow this recipe's seed.");
 
-  s.option("num_threads", &O::num_threads, "Threads that compute; null: one for each core. Results do not depend on it.")
+  s.option("num_threads", &O::num_threads,
+           "Threads that compute; null: one for each core. Results do not depend on it.")
       .above(0);
 }
 

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint/checkpoint.h"
+#include "framework/model/model.h"
+#include "framework/nn/flat_parameters.h"
+#include "framework/optim/optimizer.h"
+#include "framework/tensor/arena.h"
+
+namespace tessera {
+
+/// All numbers that training changes: weights, main gradients and the optimizer's slots, each one flat array in the layout
+/// of FlatParameters. Owns the memory; the model's parameters look into it.
+class ModelState {
+ public:
+  /// For training with `optimizer`, which must outlive this; nullptr: weights alone, for evaluation and generation.
+  ModelState(Model& model, const Optimizer* optimizer);
+
+  const FlatParameters& layout() const { return layout_; }
+  std::span<float> weights() const { return block_.master; }
+  std::span<float> gradients() const { return gradients_.floats(); }
+  void initialise(Threads& threads, std::uint64_t seed) const { layout_.initialise(threads, seed); }
+
+  /// One step of the optimizer on every weight.
+  void update(Threads& threads, const StepScalars& scalars) const;
+
+  /// The weights under their global names.
+  std::vector<TensorRange> weight_ranges() const;
+  /// The optimizer's slots as "optimizer.<slot>.<parameter>".
+  std::vector<TensorRange> optimizer_ranges() const;
+
+  /// Bytes that training with these slots takes for weights, gradients and slots of `model`: exact, without making them.
+  static std::int64_t bytes(Model& model, const Optimizer& optimizer);
+
+ private:
+  struct Piece {
+    std::size_t first, count;
+    bool decays;
+  };
+  void cut_into_pieces();
+
+  const Optimizer* optimizer_;
+  FlatParameters layout_;
+  Storage weights_and_slots_, gradients_;
+  Block block_;
+  std::vector<std::string> slots_;
+  std::vector<Piece> pieces_;  ///< what one thread updates at a time
+};
+
+}  // namespace tessera

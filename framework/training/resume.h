@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "framework/training/model_state.h"
+#include "framework/training/parts.h"
+
+namespace tessera {
+
+/// How far a run is: all that a checkpoint holds besides tensors and files.
+struct Progress {
+  std::int64_t iteration = 0;         ///< steps done
+  std::int64_t consumed_samples = 0;  ///< of the training split
+  std::uint64_t seed = 0;             ///< of dropout
+};
+
+/// Where a run came from, and what is to be told about it.
+struct Restored {
+  Progress progress;
+  std::vector<std::string> notes;
+};
+
+/// Folder of the run's own checkpoints.
+std::filesystem::path checkpoint_folder(const TrainingOptions& options);
+
+/// Bring `state` to where the run goes on, as training_config says: the newest good checkpoint of the run folder; else load_checkpoint
+/// (everything, or with resume_training false the weights alone); else initial weights. Damaged checkpoints are set aside and named in
+/// the notes, with the steps that costs. Throws ConfigError when a checkpoint was asked for and none is usable, or it
+/// belongs to another model (naming the first tensors that differ).
+Restored restore(const Parts& parts, const ModelState& state, Threads& threads);
+
+/// Save everything and prune old checkpoints. Throws IoError when the disk refuses; the last good checkpoint stays.
+void save(const Parts& parts, const ModelState& state, const Progress& progress);
+
+/// Load the weights of one checkpoint folder into `state`.
+void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool check_crc);
+
+}  // namespace tessera

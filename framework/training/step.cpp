@@ -1,0 +1,108 @@
+#include "framework/training/step.h"
+
+#include <cmath>
+
+#include "framework/base/clock.h"
+#include "framework/kernels/vector.h"
+
+namespace tessera {
+namespace {
+
+double tokens_that_count(const TokenBatch& batch) {
+  double count = 0;
+  for (const auto m : batch.loss_mask) count += m;
+  return count;
+}
+
+}  // namespace
+
+bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+
+TrainingStep::TrainingStep(const Parts& parts, ModelState& state, Threads& threads, std::uint64_t seed)
+    : parts_(parts),
+      state_(state),
+      threads_(threads),
+      seed_(seed),
+      recording_(arena_, threads, true),
+      looking_(arena_, threads, false),
+      batch_(parts.batch.batch_size, parts.data->train ? parts.data->train->seq_length() : 0) {}
+
+TokenBatch TrainingStep::read(const Dataset& data, const Sampler& order, std::int64_t consumed) {
+  read_batch(data, order, consumed, 0, 1, batch_);
+  return {batch_.samples, batch_.seq_length, batch_.tokens, batch_.labels, batch_.positions, batch_.document_start,
+          batch_.loss_mask, batch_.sample_ids};
+}
+
+StepOutcome TrainingStep::backward(std::int64_t consumed) {
+  StepOutcome outcome;
+  const auto count = parts_.batch.micro_batches();
+  fill(threads_, 0, state_.gradients());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Stopwatch waiting;
+    const auto batch = read(*parts_.data->train, *parts_.train_order, consumed + i * batch_.samples);
+    outcome.data_wait_seconds += waiting.seconds();
+    const auto tokens = tokens_that_count(batch);
+    ForwardMode mode;
+    mode.seed = seed_;
+    mode.training = true;
+    mode.loss_seed = tokens > 0 ? 1 / (tokens * static_cast<double>(count)) : 0;
+    const auto total = parts_.model->loss(recording_, batch, mode).total;
+    recording_.backward();
+    recording_.clear();
+    if (total.count > 0) outcome.loss += total.sum / total.count / static_cast<double>(count);
+  }
+  outcome.grad_norm = std::sqrt(sum_of_squares(threads_, state_.gradients()));
+  return outcome;
+}
+
+void TrainingStep::update(std::int64_t step, std::int64_t consumed, const StepOutcome& outcome) {
+  StepScalars scalars;
+  scalars.step = step;
+  scalars.lr = parts_.learning_rate->at(consumed);
+  scalars.weight_decay = parts_.weight_decay->at(consumed);
+  scalars.clip = clip_coefficient(outcome.grad_norm, parts_.clipping.clip_grad);
+  state_.update(threads_, scalars);
+}
+
+double TrainingStep::evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps) {
+  LossSum all;
+  for (std::int64_t i = 0; i < steps * parts_.batch.micro_batches(); ++i) {
+    const auto batch = read(data, order, consumed + i * batch_.samples);
+    const auto total = parts_.model->loss(looking_, batch, {}).total;
+    looking_.clear();
+    all.sum += total.sum;
+    all.count += total.count;
+  }
+  return all.count > 0 ? all.sum / all.count : 0;
+}
+
+std::string TrainingStep::first_not_finite(std::int64_t consumed) {
+  for (const auto& range : state_.weight_ranges()) {
+    const auto at = tessera::first_not_finite(threads_, range.tensor.floats());
+    if (at >= 0) return text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at);
+  }
+  std::string found;
+  const Tap tap = [&](std::string_view name, const Tensor& value) {
+    const auto at = found.empty() ? tessera::first_not_finite(threads_, value.floats()) : -1;
+    if (at >= 0) found = text("what ", name, " gives, ", value.shape(), ", is not finite at element ", at);
+  };
+  ForwardMode mode;
+  mode.seed = seed_;
+  mode.training = true;
+  mode.tap = &tap;
+  for (std::int64_t i = 0; i < parts_.batch.micro_batches() && found.empty(); ++i) {
+    const auto batch = read(*parts_.data->train, *parts_.train_order, consumed + i * batch_.samples);
+    const auto result = parts_.model->loss(looking_, batch, mode);
+    const auto at = tessera::first_not_finite(threads_, result.token_loss.floats());
+    if (at >= 0 && found.empty()) found = text("the loss of token ", at, " of micro batch ", i, " is not finite, all layers were");
+  }
+  looking_.clear();
+  if (!found.empty()) return found;
+  for (const auto& run : state_.layout().runs()) {
+    const auto at = tessera::first_not_finite(threads_, run.parameter->leaf.grad.floats());
+    if (at >= 0) return text("the gradient of ", run.parameter->name, " is not finite at element ", at, ", all values were");
+  }
+  return "every value is finite, but their sum of squares is not: gradients are too large for the norm";
+}
+
+}  // namespace tessera

@@ -1,0 +1,187 @@
+#include "framework/training/trainer.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "framework/base/clock.h"
+#include "framework/base/files.h"
+#include "framework/training/gemm_rate.h"
+#include "framework/training/resume.h"
+#include "framework/training/run_log.h"
+#include "framework/training/step.h"
+
+namespace tessera {
+namespace {
+
+constexpr int nothing_could_be_saved = 22;
+
+class Trainer {
+ public:
+  Trainer(Parts parts, const StopSignal& stop);
+  RunEnd run();
+
+ private:
+  RunLogOptions log_options(const Progress& from);
+  void step();
+  void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed);
+  void evaluate_if_due();
+  void evaluate_at_end();
+  bool save_now();
+  bool time_to_exit(std::string& why) const;
+  std::int64_t validation_samples_before(std::int64_t iteration) const;
+  std::int64_t samples_per_step() const { return parts_.batch.samples_per_step(); }
+
+  Parts parts_;
+  const TrainingOptions& o_;
+  const StopSignal& stop_;
+  FolderLock claim_;
+  Threads threads_;
+  ModelState state_;
+  Restored restored_;
+  Progress progress_;
+  TrainingStep work_;
+  RunLog log_;
+  Stopwatch running_;
+  std::int64_t saved_at_ = -1;
+};
+
+int thread_count(const TrainingOptions& o) {
+  return static_cast<int>(o.num_threads.value_or(std::max(1U, std::thread::hardware_concurrency())));
+}
+
+FolderLock claim(const std::string& folder) {
+  make_folder(folder);
+  return FolderLock(folder);
+}
+
+Trainer::Trainer(Parts parts, const StopSignal& stop)
+    : parts_(std::move(parts)),
+      o_(parts_.options),
+      stop_(stop),
+      claim_(claim(o_.output_dir)),
+      threads_(thread_count(o_)),
+      state_(*parts_.model, parts_.optimizer.get()),
+      restored_(restore(parts_, state_, threads_)),
+      progress_(restored_.progress),
+      work_(parts_, state_, threads_, progress_.seed),
+      log_(log_options(progress_)) {
+  if (progress_.iteration > 0) saved_at_ = progress_.iteration;
+  for (const auto& note : restored_.notes) log_.note(note);
+}
+
+RunLogOptions Trainer::log_options(const Progress& from) {
+  RunLogOptions options;
+  options.folder = o_.output_dir;
+  options.training_iters = o_.training_iters;
+  options.log_interval = o_.log_interval;
+  options.log_style = o_.log_style;
+  options.tensorboard = o_.tensorboard;
+  options.resume_iteration = from.iteration;
+  options.resume_consumed_samples = from.consumed_samples;
+  options.flops_per_step = parts_.model->flops(samples_per_step(), parts_.data->train->seq_length());
+  options.gemm_flops_per_second = gemm_rate(threads_);
+  return options;
+}
+
+void Trainer::step() {
+  const Stopwatch watch;
+  const auto before = progress_.consumed_samples;
+  const auto outcome = work_.backward(before);
+  if (!outcome.finite())
+    throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ", outcome.grad_norm, ": ",
+                     work_.first_not_finite(before), ". No weight was changed; the last checkpoint is ",
+                     saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_), ". Try a lower learning_rate or a longer warm-up"));
+  work_.update(progress_.iteration + 1, before, outcome);
+  progress_.iteration += 1;
+  progress_.consumed_samples += samples_per_step();
+
+  StepRecord record;
+  record.iteration = progress_.iteration;
+  record.consumed_samples = progress_.consumed_samples;
+  record.global_batch_size = samples_per_step();
+  record.loss = outcome.loss;
+  record.grad_norm = outcome.grad_norm;
+  record.learning_rate = parts_.learning_rate->at(before);
+  record.next_learning_rate = parts_.learning_rate->at(progress_.consumed_samples);
+  record.weight_decay = parts_.weight_decay->at(before);
+  record.step_seconds = watch.seconds();
+  record.tokens_per_second = static_cast<double>(samples_per_step() * parts_.data->train->seq_length()) / record.step_seconds;
+  record.data_wait_seconds = outcome.data_wait_seconds;
+  record.memory_bytes = resident_bytes();
+  log_.step(record);
+}
+
+// Megatron-LM goes on through the validation samples from one evaluation to the next.
+std::int64_t Trainer::validation_samples_before(std::int64_t iteration) const {
+  return (iteration - 1) / o_.eval_interval * o_.eval_iters * samples_per_step();
+}
+
+void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed) {
+  if (!data || !order || o_.eval_iters < 1) return;
+  EvaluationRecord record;
+  record.iteration = progress_.iteration;
+  record.consumed_samples = progress_.consumed_samples;
+  record.set = set;
+  record.loss = work_.evaluate(*data, *order, consumed, o_.eval_iters);
+  log_.evaluation(record);
+}
+
+void Trainer::evaluate_if_due() {
+  if (o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
+  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::validation, validation_samples_before(progress_.iteration));
+}
+
+void Trainer::evaluate_at_end() {
+  if (o_.eval_interval < 1) return;
+  const auto used = progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
+  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::final_validation, used);
+  evaluate(parts_.data->test.get(), parts_.test_order.get(), EvaluationRecord::Set::test, 0);
+}
+
+bool Trainer::save_now() {
+  if (saved_at_ == progress_.iteration) return true;
+  try {
+    save(parts_, state_, progress_);
+    saved_at_ = progress_.iteration;
+    log_.note(text("saved ", (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string()));
+    return true;
+  } catch (const IoError& error) {
+    log_.note(text("could not save iteration ", progress_.iteration, ": ", error.what(), ". The last good checkpoint is ",
+                   saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_), "; training goes on"));
+    return false;
+  }
+}
+
+bool Trainer::time_to_exit(std::string& why) const {
+  if (stop_.asked()) why = text("stopped by ", stop_.name());
+  else if (o_.exit_interval && progress_.iteration % *o_.exit_interval == 0) why = text("stopped by exit_interval ", *o_.exit_interval);
+  else if (o_.exit_duration_in_mins && running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins))
+    why = text("stopped by exit_duration_in_mins ", *o_.exit_duration_in_mins);
+  return !why.empty();
+}
+
+RunEnd Trainer::run() {
+  std::string why;
+  while (progress_.iteration < o_.training_iters && why.empty()) {
+    if (stop_.asked()) break;
+    step();
+    evaluate_if_due();
+    if (o_.save_interval && progress_.iteration % *o_.save_interval == 0) save_now();
+    if (time_to_exit(why)) break;
+  }
+  if (why.empty() && stop_.asked()) why = text("stopped by ", stop_.name());
+  const bool done = progress_.iteration >= o_.training_iters;
+  if (done && why.empty()) evaluate_at_end();
+  const bool saved = save_now();
+  const auto folder = (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string();
+  if (!saved) return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved; ", saved_at_ < 0 ? "there is no checkpoint" : "the last is " + folder)};
+  if (done) return {0, text("done: ", progress_.iteration, " iterations, ", folder)};
+  return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder, "; the same command goes on from there")};
+}
+
+}  // namespace
+
+RunEnd train(Parts parts, const StopSignal& stop) { return Trainer(std::move(parts), stop).run(); }
+
+}  // namespace tessera

@@ -1,0 +1,252 @@
+#include "framework/autograd/tape.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "framework/autograd/ops/activation.h"
+#include "framework/autograd/ops/attention.h"
+#include "framework/autograd/ops/embedding.h"
+#include "framework/autograd/ops/linear.h"
+#include "framework/autograd/ops/norm.h"
+#include "framework/autograd/ops/residual.h"
+#include "framework/autograd/ops/vocabulary_loss.h"
+
+namespace tessera {
+namespace {
+
+std::vector<float> normal(std::int64_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> draw;
+  std::vector<float> out(static_cast<std::size_t>(n));
+  for (auto& v : out) v = draw(random);
+  return out;
+}
+
+/// A parameter with memory of its own.
+struct Weight {
+  Weight(const Shape& shape, unsigned seed) : value(normal(shape.elements(), seed)), grad(value.size(), 0.0F) {
+    leaf.value = Tensor(std::span<float>(value), shape);
+    leaf.grad = Tensor(std::span<float>(grad), shape);
+  }
+  std::vector<float> value, grad;
+  Leaf leaf;
+};
+
+class Ops : public testing::Test {
+ protected:
+  using Forward = std::function<Var(Tape&, const Var&)>;
+
+  /// The gradients that the tape gives for sum(cotangent * f(x)), against central differences of the forward pass in float. A step of
+  /// 1e-2 leaves about 1e-4 of curvature and 1e-5 of rounding relative to values of 1; a wrong term is off by the size of the gradient.
+  void check(const Shape& shape, std::vector<Weight*> weights, const Forward& f) {
+    auto x = normal(shape.elements(), 99);
+    std::vector<float> cotangent, dx(x.size());
+    {
+      const auto in = tape.input(Tensor(std::span<float>(x), shape), true);
+      const auto y = f(tape, in);
+      cotangent = normal(y.value().elements(), 98);
+      tape.seed(y, Tensor(std::span<float>(cotangent), y.shape()));
+      tape.backward();
+      const auto grad = tape.take_grad(in);
+      std::copy_n(grad.tensor.floats().begin(), dx.size(), dx.begin());
+    }
+    tape.clear();
+    const auto loss = [&] {
+      Tape looking(arena, threads, false);
+      const auto y = f(looking, looking.input(Tensor(std::span<float>(x), shape), false));
+      double sum = 0;
+      for (std::size_t i = 0; i < cotangent.size(); ++i) sum += static_cast<double>(cotangent[i]) * y.floats()[i];
+      return sum;
+    };
+    compare(x, dx, loss, "x");
+    for (auto* w : weights) compare(w->value, w->grad, loss, "a weight");
+    EXPECT_EQ(arena.in_use(), 0u);
+  }
+
+  static void compare(std::span<float> at, std::span<const float> claimed, const std::function<double()>& loss, const char* what) {
+    constexpr float step = 1e-2F;
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      const auto here = at[i];
+      at[i] = here + step;
+      const auto up = loss();
+      at[i] = here - step;
+      const auto down = loss();
+      at[i] = here;
+      const auto measured = (up - down) / (2.0 * step);
+      EXPECT_NEAR(claimed[i], measured, 3e-3 * std::max(1.0, std::abs(measured))) << what << " " << i;
+    }
+  }
+
+  Arena arena;
+  Threads threads{2};
+  Tape tape{arena, threads, true};
+};
+
+TEST_F(Ops, LinearGivesTheGradientsOfInputWeightAndBias) {
+  Weight w({4, 5}, 1), b({4}, 2);
+  check({2, 3, 5}, {&w, &b}, [&](Tape&, const Var& x) { return linear(x, w.leaf, &b.leaf); });
+}
+
+TEST_F(Ops, LinearWithActivationGivesTheGradientsOfBoth) {
+  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf}) {
+    Weight w({4, 5}, 1), b({4}, 2);
+    check({2, 3, 5}, {&w, &b}, [&](Tape&, const Var& x) { return linear_activation(x, w.leaf, &b.leaf, act); });
+  }
+}
+
+TEST_F(Ops, NormsGiveTheGradientsOfInputGainAndBias) {
+  Weight gain({6}, 1), bias({6}, 2);
+  check({2, 2, 6}, {&gain, &bias}, [&](Tape&, const Var& x) { return layernorm(x, gain.leaf, &bias.leaf, 1e-5, 0); });
+  Weight other({6}, 3);
+  check({2, 2, 6}, {&other}, [&](Tape&, const Var& x) { return rmsnorm(x, other.leaf, 1e-5, 1); });
+}
+
+TEST_F(Ops, SwigluGivesTheGradientsOfGateAndUp) {
+  check({2, 3, 8}, {}, [&](Tape&, const Var& x) { return swiglu(x); });
+}
+
+TEST_F(Ops, AValueUsedTwiceCollectsBothGradients) {
+  Weight w({5, 5}, 1), gain({5}, 2);
+  check({1, 3, 5}, {&w, &gain}, [&](Tape&, const Var& x) {
+    auto branch = linear(rmsnorm(x, gain.leaf, 1e-5, 0), w.leaf, nullptr);
+    auto sum = dropout_add(std::move(branch), x, {});
+    auto second = linear(sum, w.leaf, nullptr);
+    return dropout_add(std::move(second), sum, {});
+  });
+}
+
+TEST_F(Ops, DropoutIsTheSameMaskForwardAndBackward) {
+  const std::vector<std::int64_t> ids = {7, 11};
+  const DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.4, 0};
+  Weight w({5, 5}, 1);
+  check({2, 3, 5}, {&w}, [&](Tape&, const Var& x) { return dropout_add(linear(x, w.leaf, nullptr), x, mask); });
+}
+
+TEST_F(Ops, AttentionWithRotaryGivesTheGradientOfTheProjection) {
+  constexpr std::int64_t T = 4, H = 4, G = 2, D = 4, row = (H + 2 * G) * D, group = 4 * D;
+  const std::vector<std::int32_t> positions = {0, 1, 2, 3}, first = {0, 0, 0, 2}, last = {0, 1, 2, 3};
+  const auto cosine = normal(T * 2, 5), sine = normal(T * 2, 6);
+  const std::vector<std::int64_t> heads = {0, 4, 8, 16, 20, 24};
+  const AttentionExtents e{1, T, T, H, G, D, 0.5, {row, 0, group, D}, {row, 2 * D, group}, {row, 3 * D, group}, {H * D, 0, 2 * D, D}};
+  Weight w({row, 3}, 1);
+  check({1, T, 3}, {&w}, [&](Tape&, const Var& x) {
+    auto turned = rotary(linear(x, w.leaf, nullptr), {4, RotaryLayout::half, cosine, sine, heads}, positions);
+    return attention(turned, e, {first, last}, {});
+  });
+}
+
+TEST_F(Ops, EmbeddingAddsTokenAndPositionGradientsToTheirRows) {
+  Weight words({4, 3}, 1), places({2, 3}, 2);
+  const std::vector<std::int32_t> tokens = {1, 3, 1, 1}, positions = {0, 1, 0, 1};
+  {
+    const auto y = embedding(tape, {2, 2}, tokens, words.leaf, positions, &places.leaf);
+    EXPECT_FLOAT_EQ(y.floats()[3], words.value[9] + places.value[3]);
+    std::vector<float> ones(12, 1.0F);
+    tape.seed(y, Tensor(std::span<float>(ones), y.shape()));
+    tape.backward();
+  }
+  EXPECT_EQ(words.grad, (std::vector<float>{0, 0, 0, 3, 3, 3, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(places.grad, (std::vector<float>{2, 2, 2, 2, 2, 2}));
+  tape.clear();
+}
+
+/// Loss and gradients of the fused projection, against central differences of the loss itself.
+TEST_F(Ops, VocabularyLossGivesTheGradientsOfHiddenStateAndWeight) {
+  Weight w({7, 3}, 1);
+  const std::vector<std::int32_t> labels = {0, 6, -1, 3};
+  const std::vector<float> mask = {1, 0.5F, 0, 1};
+  auto h = normal(12, 3);
+  std::vector<float> dh(12);
+  const auto total = [&](Tape& on) { return vocabulary_loss(on.input(Tensor(std::span<float>(h), {2, 2, 3}), false), w.leaf, {labels, mask, 1}).total; };
+  {
+    const auto in = tape.input(Tensor(std::span<float>(h), {2, 2, 3}), true);
+    const auto result = vocabulary_loss(in, w.leaf, {labels, mask, 1});
+    EXPECT_DOUBLE_EQ(result.total.count, 2.5);
+    tape.backward();
+    const auto grad = tape.take_grad(in);
+    std::copy_n(grad.tensor.floats().begin(), 12, dh.begin());
+  }
+  tape.clear();
+  const auto loss = [&] {
+    Tape looking(arena, threads, false);
+    return total(looking).sum;
+  };
+  compare(h, dh, loss, "h");
+  compare(w.value, w.grad, loss, "the weight");
+}
+
+TEST_F(Ops, TheHookFiresOnceForEachLeafWhenItsGradientIsComplete) {
+  Weight tied({5, 3}, 1), other({3, 3}, 2);
+  tied.leaf.number = 0;
+  other.leaf.number = 1;
+  std::vector<int> order;
+  std::vector<float> seen;
+  tape.on_grad_ready([&](Leaf& leaf) {
+    order.push_back(leaf.number);
+    seen.assign(leaf.grad.floats().begin(), leaf.grad.floats().end());
+  });
+  const std::vector<std::int32_t> tokens = {1, 2}, labels = {0, 4};
+  const std::vector<float> mask = {1, 1};
+  {
+    const auto x = embedding(tape, {1, 2}, tokens, tied.leaf, {}, nullptr);
+    vocabulary_loss(linear(x, other.leaf, nullptr), tied.leaf, {labels, mask, 1});
+    tape.backward();
+  }
+  EXPECT_EQ(order, (std::vector<int>{1, 0}));
+  EXPECT_EQ(seen, tied.grad);
+  tape.clear();
+}
+
+TEST_F(Ops, SeveralTapesOnOneArenaDoNotDisturbEachOther) {
+  Weight w({4, 4}, 1);
+  auto x = normal(8, 2), seed = normal(8, 3);
+  Tape other(arena, threads, true);
+  const auto run = [&](Tape& on) { return linear(on.input(Tensor(std::span<float>(x), {2, 4}), true), w.leaf, nullptr); };
+  std::vector<float> alone;
+  {
+    const auto y = run(tape);
+    tape.seed(y, Tensor(std::span<float>(seed), y.shape()));
+    tape.backward();
+  }
+  tape.clear();
+  alone = w.grad;
+  std::fill(w.grad.begin(), w.grad.end(), 0.0F);
+  {
+    const auto first = run(tape), second = run(other);
+    tape.seed(first, Tensor(std::span<float>(seed), first.shape()));
+    tape.backward();  // first in, first out: not the order of a stack
+    other.seed(second, Tensor(std::span<float>(seed), second.shape()));
+    other.backward();
+  }
+  for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_FLOAT_EQ(w.grad[i], 2 * alone[i]);
+  tape.clear();
+  other.clear();
+}
+
+TEST_F(Ops, NothingIsRecordedOrKeptWhereNoGradientIsWanted) {
+  Weight w({4, 4}, 1);
+  auto x = normal(8, 2);
+  Tape looking(arena, threads, false);
+  {
+    auto y = looking.input(Tensor(std::span<float>(x), {2, 4}), false);
+    for (int i = 0; i < 10; ++i) y = linear(y, w.leaf, nullptr);
+    EXPECT_LE(arena.in_use(), 2 * 64u);
+  }
+  EXPECT_EQ(arena.in_use(), 0u);
+}
+
+TEST_F(Ops, WrongExtentsAreRefusedWithBothShapes) {
+  Weight w({4, 4}, 1);
+  auto x = normal(6, 2);
+  const auto in = tape.input(Tensor(std::span<float>(x), {2, 3}), true);
+  try {
+    linear(in, w.leaf, nullptr);
+    FAIL();
+  } catch (const ShapeError& error) {
+    EXPECT_STREQ(error.what(), "linear: x is [2, 3], the weight [4, 4]; the last extents must be equal");
+  }
+}
+
+}  // namespace
+}  // namespace tessera
