@@ -4,6 +4,9 @@
 
 namespace tessera {
 
-void multiply(Threads& threads, const Product& p) { multiply_blas(threads, p); }
+void multiply(Threads& threads, const Product& p) {
+  if (p.M == 0 || p.N == 0) return;
+  multiply_blas(threads, p);
+}
 
 }  // namespace tessera

@@ -25,11 +25,13 @@ void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t c
   float* c = p.c + row * p.N + col;
   if (p.bias != nullptr)
     for (std::int64_t r = 0; r < rows; ++r) std::copy_n(p.bias + col, cols, c + r * p.N);
+  // The stride of an extent of one says nothing, but BLAS insists that it be long enough.
   const bool a_flipped = p.a.along != 1, b_flipped = p.b.along == 1;
-  const auto leading = [](const Factor& f, bool along) { return static_cast<int>(along ? f.along : f.across); };
+  const std::int64_t a_leading = a_flipped ? std::max(p.a.along, rows) : std::max({p.a.across, p.K, std::int64_t{1}});
+  const std::int64_t b_leading = b_flipped ? std::max({p.b.across, p.K, std::int64_t{1}}) : std::max(p.b.along, cols);
   cblas_sgemm(CblasRowMajor, a_flipped ? CblasTrans : CblasNoTrans, b_flipped ? CblasTrans : CblasNoTrans,
               static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(p.K), 1, p.a.at + row * p.a.across,
-              leading(p.a, a_flipped), p.b.at + col * p.b.across, leading(p.b, !b_flipped),
+              static_cast<int>(a_leading), p.b.at + col * p.b.across, static_cast<int>(b_leading),
               p.add || p.bias != nullptr ? 1 : 0, c, static_cast<int>(p.N));
   if (p.act == Activation::none) return;
   for (std::int64_t r = 0; r < rows; ++r) activate(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, cols);

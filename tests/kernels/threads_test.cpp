@@ -1,0 +1,128 @@
+#include "framework/kernels/threads.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+
+#include "framework/base/error.h"
+#include "tests/kernels/reference.h"
+
+namespace tessera {
+namespace {
+
+TEST(Threads, EveryElementIsVisitedOnceWhateverTheCut) {
+  for (const int count : {1, 2, 3}) {
+    Threads threads(count);
+    for (const std::size_t extent : {0, 1, 7, 64, 1000})
+      for (const std::size_t tile : {1, 3, 64, 2000}) {
+        std::vector<std::atomic<int>> visits(extent);
+        threads.parallel_for(extent, tile, [&](std::size_t first, std::size_t last) {
+          EXPECT_EQ(first % tile, 0U);
+          for (auto i = first; i < last; ++i) ++visits[i];
+        });
+        for (const auto& n : visits) EXPECT_EQ(n, 1);
+      }
+  }
+}
+
+TEST(Threads, TheErrorOfATileComesOutAndTheCrewGoesOn) {
+  Threads threads(3);
+  for (int round = 0; round < 50; ++round) {
+    const auto fails = [&](std::size_t first, std::size_t) {
+      if (first == 5) throw std::runtime_error("tile 5");
+    };
+    EXPECT_THROW(threads.parallel_for(20, 1, fails), std::runtime_error);
+    std::atomic<int> done = 0;
+    threads.parallel_for(20, 1, [&](std::size_t, std::size_t) { ++done; });
+    EXPECT_EQ(done, 20);
+  }
+}
+
+TEST(Threads, ACallInsideATileRunsInline) {
+  Threads threads(2);
+  std::atomic<int> done = 0;
+  threads.parallel_for(
+      4, 1, [&](std::size_t, std::size_t) { threads.parallel_for(5, 1, [&](std::size_t, std::size_t) { ++done; }); });
+  EXPECT_EQ(done, 20);
+}
+
+TEST(Threads, ACrewThatFellAsleepWakesUp) {
+  Threads threads(3, 1);
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::atomic<int> done = 0;
+    threads.parallel_for(9, 1, [&](std::size_t, std::size_t) { ++done; });
+    EXPECT_EQ(done, 9);
+  }
+}
+
+TEST(Threads, ASumHasTheSameBitsOnAnyNumberOfThreadsAlsoWithManyTiles) {
+  const auto x = random_normal(5003, 1);
+  const auto sum = [&](int count) {
+    Threads threads(count);
+    return threads.parallel_sum(x.size(), 3, [&](std::size_t first, std::size_t last) {
+      double s = 0;
+      for (auto i = first; i < last; ++i) s += x[i];
+      return s;
+    });
+  };
+  double plain = 0;
+  for (const float v : x) plain += v;
+  EXPECT_NEAR(sum(1), plain, 1e-10);
+  EXPECT_EQ(sum(1), sum(2));
+  EXPECT_EQ(sum(1), sum(3));
+}
+
+TEST(Threads, DenormalsCountAsZeroInEveryTileWhoeverCalls) {
+  Threads threads(3);
+  volatile float tiny = 1e-30F;
+  std::atomic<int> alive = 0;
+  const auto multiply = [&](std::size_t, std::size_t) {
+    if (tiny * 1e-10F != 0) ++alive;
+  };
+  threads.parallel_for(64, 1, multiply);
+  std::thread([&] { threads.parallel_for(64, 1, multiply); }).join();
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(Scratch, SlotsAreApartAlignedAndStayWhileTheyAreLargeEnough) {
+  const auto a = scratch(0, 1000), b = scratch(1, 1000);
+  EXPECT_EQ(a.size(), 1000U);
+  EXPECT_NE(a.data(), b.data());
+  for (const auto s : {a, b}) EXPECT_EQ(reinterpret_cast<std::uintptr_t>(s.data()) % 64, 0U);
+  a[999] = 3;
+  b[999] = 4;
+  EXPECT_EQ(scratch(0, 10).data(), a.data());
+  EXPECT_EQ(a[999], 3);
+  EXPECT_THROW(scratch(scratch_slots, 1), BugError);
+  EXPECT_THROW(scratch(-1, 1), BugError);
+}
+
+TEST(Scratch, ItGrowsAndHoldsWhatWasAskedFor) {
+  const auto large = scratch(7, scratch_floats + 5);
+  std::fill(large.begin(), large.end(), 1.0F);
+  EXPECT_EQ(large.size(), scratch_floats + 5);
+}
+
+TEST(Scratch, EachThreadHasItsOwn) {
+  Threads threads(3);
+  std::mutex lock;
+  std::set<std::pair<std::thread::id, float*>> seen;
+  threads.parallel_for(300, 1, [&](std::size_t, std::size_t) {
+    const auto mine = scratch(2, 100);
+    const std::lock_guard hold(lock);
+    seen.emplace(std::this_thread::get_id(), mine.data());
+  });
+  std::set<std::thread::id> ids;
+  std::set<float*> buffers;
+  for (const auto& [id, buffer] : seen) ids.insert(id), buffers.insert(buffer);
+  EXPECT_EQ(ids.size(), seen.size());
+  EXPECT_EQ(buffers.size(), seen.size());
+}
+
+}  // namespace
+}  // namespace tessera
