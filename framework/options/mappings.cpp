@@ -1,0 +1,55 @@
+#include "framework/options/mappings.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "framework/base/error.h"
+#include "framework/options/embedded.h"
+#include "framework/options/yaml.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+Mappings::Mappings(std::string folder) : folder_(std::move(folder)) {
+  if (!folder_.empty() && !fs::is_directory(folder_)) throw ConfigError("--mappings " + folder_ + ": is no folder");
+}
+
+std::vector<std::string> Mappings::names() const {
+  std::vector<std::string> all;
+  if (folder_.empty()) {
+    for (const auto& file : embedded_mappings()) all.emplace_back(file.name);
+  } else {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (entry.path().extension() == ".yaml") all.push_back(fs::relative(entry.path(), folder_).generic_string());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::string Mappings::text(const std::string& name) const {
+  const auto all = names();
+  if (std::find(all.begin(), all.end(), name) == all.end()) {
+    std::string have;
+    for (const auto& one : all) have += (have.empty() ? "" : ", ") + one;
+    throw ConfigError(
+        tessera::text("no table '", name, "' in mappings", folder_.empty() ? "" : " of " + folder_, "; have ", have));
+  }
+  if (folder_.empty()) {
+    for (const auto& file : embedded_mappings())
+      if (name == file.name) return std::string(file.text);
+  }
+  std::ifstream in(fs::path(folder_) / name, std::ios::binary);
+  std::ostringstream words;
+  words << in.rdbuf();
+  if (!in || words.fail()) throw ConfigError(tessera::text((fs::path(folder_) / name).string(), ": cannot be read"));
+  return words.str();
+}
+
+Value Mappings::table(const std::string& name) const {
+  return parse_yaml(text(name), (folder_.empty() ? "mappings" : folder_) + "/" + name);
+}
+
+}  // namespace tessera

@@ -1,0 +1,328 @@
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "framework/base/error.h"
+#include "framework/options/environment.h"
+#include "framework/options/yaml.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int deepest = 100;           // of nested lists and maps; an anchor may contain itself
+constexpr std::size_t most = 1000000;  // nodes of one text; aliases of aliases grow without end
+
+Origin on_line(Origin origin, const YAML::Mark& mark) {
+  if (origin.line > 0) origin.line = mark.line + 1;  // what is not in a file has no lines
+  return origin;
+}
+
+/// The first line, counted from 1, that holds a byte which is no UTF-8; 0 when all is well.
+int line_of_bad_byte(const std::string& words) {
+  int line = 1;
+  for (std::size_t i = 0; i < words.size();) {
+    const auto c = static_cast<unsigned char>(words[i]);
+    line += c == '\n';
+    const std::size_t more = c < 0x80                ? 0
+                             : c >= 0xc2 && c < 0xe0 ? 1
+                             : c >= 0xe0 && c < 0xf0 ? 2
+                             : c >= 0xf0 && c < 0xf5 ? 3
+                                                     : 9;
+    if (c == 0 || more == 9 || i + more >= words.size()) return line;
+    for (std::size_t k = 1; k <= more; ++k)
+      if ((static_cast<unsigned char>(words[i + k]) & 0xc0) != 0x80) return line;
+    i += more + 1;
+  }
+  return 0;
+}
+
+/// Without byte order mark and carriage returns.
+std::string normalised(std::string_view words) {
+  if (words.substr(0, 3) == "\xef\xbb\xbf") words.remove_prefix(3);
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] != '\r' || i + 1 == words.size() || words[i + 1] != '\n') out += words[i];
+  return out;
+}
+
+using Documents = std::vector<YAML::Node>;
+
+/// Turns YAML texts into Values; what is wrong goes to the report.
+class Reader {
+ public:
+  Reader(Report& report, bool environment) : report_(report), environment_(environment) {}
+
+  /// `file` on top of its bases. `above` holds the files that led here; `at` is where it was named.
+  Value stack(const std::string& file, const std::vector<std::string>& above, Origin at = {});
+  /// One text; `origin` is that of its first line.
+  Value read(const std::string& words, const Origin& origin, const std::string& path = "");
+  int next_layer() { return ++layer_; }
+
+ private:
+  Documents load(const std::string& file, const Origin& first);
+  Documents parse(std::string_view words, const Origin& origin);
+  Value bases(const YAML::Node& base, const Origin& first, const std::vector<std::string>& path);
+  bool untab(std::string& words, const Origin& origin);
+  Value convert(const YAML::Node& node, const Origin& origin, const std::string& path, int depth);
+  Value scalar(const YAML::Node& node, const Origin& origin, const std::string& path);
+  Value group(const YAML::Node& node, const Origin& origin, const std::string& path, int depth);
+  void merge(Value& into, const Value& from, const std::string& path);
+  void give_up(const Origin& at, std::string message, std::string suggestion = "");
+
+  Report& report_;
+  bool environment_;
+  int layer_ = 0;
+  std::size_t nodes_ = 0;
+  bool endless_ = false;
+};
+
+void Reader::give_up(const Origin& at, std::string message, std::string suggestion) {
+  report_.problem(at, "", std::move(message), std::move(suggestion));
+  report_.incomplete();
+}
+
+Value Reader::stack(const std::string& file, const std::vector<std::string>& above, Origin at) {
+  Origin first{file, 1, above.empty() ? "" : above.back(), layer_ + 1};
+  auto path = above;
+  path.push_back(file);
+  Value all;
+  all.kind = Value::Kind::group;
+  if (std::any_of(above.begin(), above.end(), [&](const auto& one) { return fs::equivalent(one, file); })) {
+    std::string chain;
+    for (const auto& one : path) chain += (chain.empty() ? "" : " -> ") + one;
+    give_up(at, text("a file is its own base: ", chain), "take one of these bases away");
+    return all;
+  }
+  const auto node = load(file, first);
+  if (node.empty()) return all;
+  if (const auto base = node[0]["base"]) all = bases(base, first, path);
+  first.layer = ++layer_;  // above all of its bases
+  auto own = convert(node[0], first, "", 0);
+  std::erase_if(own.fields, [](const auto& field) { return field.name.rfind("x-", 0) == 0; });
+  all.lay(std::move(own));
+  return all;
+}
+
+/// The map of groups in `file`; none when it is no such thing, which is reported.
+Documents Reader::load(const std::string& file, const Origin& first) {
+  Origin whole = first;
+  whole.line = 0;
+  const auto refuse = [&](const std::string& message, const std::string& suggestion) {
+    give_up(whole, message, suggestion);
+    return Documents{};
+  };
+  std::error_code failed;
+  if (fs::is_directory(file, failed)) return refuse("is a folder", "give the path of a recipe");
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  const std::string words{std::istreambuf_iterator<char>(in), {}};
+  if (!in) return refuse(text("cannot be read: ", std::strerror(errno)), "give the path of a recipe");
+  const auto node = parse(words, first);
+  const std::string hint = "a recipe has groups such as training_config";
+  if (!node.empty() && node[0].IsNull()) return refuse("is empty", hint);
+  if (!node.empty() && !node[0].IsMap())
+    return refuse(text("is a ", node[0].IsSequence() ? "list" : "word", ", not a map of groups"), hint);
+  return node;
+}
+
+Value Reader::bases(const YAML::Node& base, const Origin& first, const std::vector<std::string>& path) {
+  Value all;
+  all.kind = Value::Kind::group;
+  const auto given = convert(base, on_line(first, base.Mark()), "base", 0);
+  for (const auto& name : given.kind == Value::Kind::list ? given.items : std::vector<Value>{given}) {
+    if (name.wrong) continue;
+    const auto where = (fs::path(first.source).parent_path() / name.scalar).lexically_normal().string();
+    if (name.kind != Value::Kind::scalar)
+      give_up(name.origin, text("base takes a file name or a list of them, not '", name, "'"));
+    else if (!fs::exists(where))
+      give_up(name.origin, text("the base '", name, "' does not exist"),
+              text("it is looked for beside this file, as ", where));
+    else
+      all.lay(stack(where, path, name.origin));
+  }
+  return all;
+}
+
+/// Report tabs that indent, and put two spaces for each, which is most likely what was meant.
+bool Reader::untab(std::string& words, const Origin& origin) {
+  bool found = false;
+  int line = origin.line;
+  for (std::size_t at = 0; at < words.size(); ++line) {
+    auto text_at = words.find_first_not_of(" \t", at);
+    text_at = std::min(text_at, words.size());
+    const bool tab = words.find('\t', at) < text_at;
+    if (tab && text_at < words.size() && words[text_at] != '\n' && words[text_at] != '#') {
+      Origin here = origin;
+      here.line = origin.line > 0 ? line : 0;
+      report_.problem(here, "", "a tab indents this line", "YAML takes only spaces");
+      found = true;
+    }
+    for (; tab && at < text_at; ++at)
+      if (words[at] == '\t') words.replace(at, 1, "  "), ++text_at, ++at;
+    at = std::min(words.find('\n', at), words.size() - 1) + 1;
+  }
+  return found;
+}
+
+Documents Reader::parse(std::string_view given, const Origin& origin) {
+  auto words = normalised(given);
+  if (const int line = line_of_bad_byte(words)) {
+    Origin here = origin;
+    here.line = origin.line > 0 ? line : 0;
+    give_up(here, "this is no UTF-8 text", "save the file as UTF-8");
+    return Documents{};
+  }
+  const bool tabs = untab(words, origin);
+  try {
+    auto all = YAML::LoadAll(words);
+    if (all.empty()) all.emplace_back();
+    if (all.size() == 1) return all;
+    give_up(on_line(origin, all[1].Mark()), "a second document begins here", "a recipe is one document");
+  } catch (const YAML::Exception& error) {
+    if (tabs)
+      report_.incomplete();  // of which they are the reason
+    else
+      give_up(on_line(origin, error.mark), text("this is no YAML: ", error.msg),
+              "look for a wrong indentation, a missing quote or bracket, here or in the line above");
+  }
+  return Documents{};
+}
+
+Value Reader::read(const std::string& words, const Origin& origin, const std::string& path) {
+  const auto node = parse(words, origin);
+  if (!node.empty()) return convert(node[0], origin, path, 0);
+  Value nothing;
+  nothing.wrong = true;
+  return nothing;
+}
+
+Value Reader::convert(const YAML::Node& node, const Origin& origin, const std::string& path, int depth) {
+  Value value;
+  value.origin = origin;
+  if (depth > deepest || ++nodes_ > most) {
+    if (!endless_) give_up(origin, "this is nested without end", "an anchor may not contain itself");
+    value.wrong = endless_ = true;
+    return value;
+  }
+  switch (node.Type()) {
+    case YAML::NodeType::Scalar:
+      return scalar(node, origin, path);
+    case YAML::NodeType::Map:
+      return group(node, origin, path, depth);
+    case YAML::NodeType::Sequence:
+      value.kind = Value::Kind::list;
+      for (const auto& item : node) value.items.push_back(convert(item, on_line(origin, item.Mark()), path, depth + 1));
+      return value;
+    default:
+      return value;
+  }
+}
+
+Value Reader::scalar(const YAML::Node& node, const Origin& origin, const std::string& path) {
+  auto value = Value::of(node.Scalar(), origin);
+  if (!environment_ || value.scalar.find("${") == std::string::npos) return value;
+  try {
+    value.scalar = expand_environment(value.scalar);
+  } catch (const ConfigError& error) {
+    report_.problem(origin, path, error.what(), "set it, or write ${NAME:-instead}");
+    value.wrong = true;
+    return value;
+  }
+  const bool plain = node.Tag() != "!";
+  if (plain && (value.scalar.empty() || value.scalar[0] == '[' || value.scalar[0] == '{' || value.scalar == "null" ||
+                value.scalar == "~")) {
+    Reader inner(report_, false);  // a list or nothing, as if it stood here
+    Origin here = origin;
+    here.line = 0;
+    value = inner.read(value.scalar, here);
+    value.origin = origin;
+    for (auto& item : value.items) item.origin = origin;
+  }
+  return value;
+}
+
+Value Reader::group(const YAML::Node& node, const Origin& origin, const std::string& path, int depth) {
+  Value value;
+  value.origin = origin;
+  value.kind = Value::Kind::group;
+  std::vector<Value> merged;
+  for (const auto& entry : node) {
+    const auto here = on_line(origin, entry.first.Mark());
+    if (!entry.first.IsScalar()) {
+      report_.problem(here, path, "a key is one word");
+      continue;
+    }
+    const auto key = entry.first.Scalar();
+    if (path.empty() && key == "base" && depth == 0 && environment_) continue;  // read before
+    const auto full = path.empty() ? key : path + "." + key;
+    if (key == "<<") {
+      merged.push_back(convert(entry.second, here, path, depth + 1));
+    } else if (const auto* first = value.find(key)) {
+      report_.problem(here, full, text("'", key, "' stands twice, first in line ", first->origin.line),
+                      "keep one of them");
+    } else {
+      value.fields.push_back({key, convert(entry.second, here, full, depth + 1)});
+    }
+  }
+  for (const auto& from : merged) merge(value, from, path);
+  return value;
+}
+
+/// Keys that `into` itself does not have; of several sources the first wins.
+void Reader::merge(Value& into, const Value& from, const std::string& path) {
+  if (from.kind == Value::Kind::list)
+    for (const auto& one : from.items) merge(into, one, path);
+  else if (from.kind == Value::Kind::group)
+    for (const auto& field : from.fields) {
+      if (!into.find(field.name)) into.fields.push_back(field);
+    }
+  else
+    report_.problem(from.origin, path, "'<<' takes a map, or a list of maps");
+}
+
+}  // namespace
+
+Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets, Report& report) {
+  Reader reader(report, true);
+  auto tree = reader.stack(file_name, {});
+  tree.origin.source = file_name;
+  for (const auto& set : sets) {
+    const auto equals = set.find('=');
+    const auto path = set.substr(0, equals);
+    const Origin origin{"--set " + path, 0, "", reader.next_layer()};
+    if (equals == 0 || equals == std::string::npos || path.find('.') == std::string::npos) {
+      report.problem(origin, path, text("'", set, "' does not say what to set"), "give it as group.key=value");
+      continue;
+    }
+    try {
+      auto value = reader.read(set.substr(equals + 1), origin, path);
+      if (!value.wrong) value.origin = origin, tree.set(path, std::move(value));
+    } catch (const ConfigError& error) {
+      report.problem(origin, path, error.what(), "give it as group.key=value");
+    }
+  }
+  return tree;
+}
+
+Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets) {
+  Report report;
+  auto tree = read_yaml(file_name, sets, report);
+  report.must_be_good();
+  return tree;
+}
+
+Value parse_yaml(const std::string& words, const std::string& name) {
+  Report report;
+  auto tree = Reader(report, false).read(words, {name, 1, "", 1});
+  report.must_be_good();
+  return tree;
+}
+
+}  // namespace tessera

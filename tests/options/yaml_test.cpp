@@ -1,0 +1,211 @@
+#include "framework/options/yaml.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "framework/base/error.h"
+#include "framework/options/option_type.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+class Yaml : public InOwnFolder {
+ protected:
+  Value read(const std::string& yaml, const Lines& sets = {}) {
+    write("run.yaml", yaml);
+    return read_yaml("run.yaml", sets, report);
+  }
+  Lines problems(const std::string& yaml, const Lines& sets = {}) {
+    report = {};
+    read(yaml, sets);
+    return report.problems();
+  }
+  std::string where(const Value& tree, const std::string& path) { return text(tree.at(path)->origin); }
+  Report report;
+};
+
+template <class F>
+std::string number(const std::string& words) {
+  F value{};
+  return OptionType<F>::read(Value::of(words, {}), value) ? text(OptionType<F>::write(value)) : "refused";
+}
+
+TEST(Numbers, AreReadAsTheyLook) {
+  EXPECT_EQ(number<double>("1e-5"), "1e-05");
+  EXPECT_EQ(number<double>("3E-4"), "3e-04");
+  EXPECT_EQ(number<double>(".5"), "0.5");
+  EXPECT_EQ(number<double>("+2."), "2");
+  EXPECT_EQ(number<double>("nan"), "refused");
+  EXPECT_EQ(number<double>(".inf"), "refused");
+  EXPECT_EQ(number<double>("1e999"), "refused");
+  EXPECT_EQ(number<double>("1e-5x"), "refused");
+  EXPECT_EQ(number<double>(""), "refused");
+  EXPECT_EQ(number<std::int64_t>("010"), "10");
+  EXPECT_EQ(number<std::int64_t>("-7"), "-7");
+  EXPECT_EQ(number<std::int64_t>("+-7"), "refused");
+  EXPECT_EQ(number<std::int64_t>("0x10"), "16");
+  EXPECT_EQ(number<std::int64_t>("0o17"), "15");
+  EXPECT_EQ(number<std::int64_t>("1e3"), "1000");
+  EXPECT_EQ(number<std::int64_t>("2.5e1"), "25");
+  EXPECT_EQ(number<std::int64_t>("9007199254740993"), "9007199254740993");
+  EXPECT_EQ(number<std::int64_t>("1.5"), "refused");
+  EXPECT_EQ(number<std::int64_t>("1_000"), "refused");
+  EXPECT_EQ(number<std::int64_t>("99999999999999999999"), "refused");
+  EXPECT_EQ(number<bool>("True"), "true");
+  EXPECT_EQ(number<bool>("yes"), "refused");
+}
+
+TEST_F(Yaml, EveryNodeKnowsItsFileAndLine) {
+  write("common.yaml", "a:\n  x: 1\n  list:\n    - p\n    - q\n");
+  const auto tree = read("base: common.yaml\na:\n  y: 2\n", {"a.z=3"});
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(where(tree, "a.x"), "common.yaml:2 (base of run.yaml)");
+  EXPECT_EQ(text(tree.at("a.list")->items[1].origin), "common.yaml:5 (base of run.yaml)");
+  EXPECT_EQ(where(tree, "a.y"), "run.yaml:3");
+  EXPECT_EQ(where(tree, "a.z"), "--set a.z");
+}
+
+TEST_F(Yaml, ByteOrderMarkAndWindowsLineEndsAreRead) {
+  const auto tree = read(
+      "\xef\xbb\xbf"
+      "a:\r\n  x: one\r\n  y: [1,\r\n    2]\r\n");
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(tree), "{a: {x: one, y: [1, 2]}}");
+  EXPECT_EQ(where(tree, "a.y"), "run.yaml:3");
+}
+
+TEST_F(Yaml, MergeKeysAndAnchorsWork) {
+  const auto tree = read(
+      "x-usual: &usual {p: 1, q: 2}\nx-more: &more {q: 3, r: 4}\na:\n  <<: [*usual, *more]\n  p: 5\nb: {<<: *usual}\n");
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(tree), "{a: {p: 5, q: 2, r: 4}, b: {p: 1, q: 2}}");
+  EXPECT_EQ(where(tree, "a.r"), "run.yaml:2");
+}
+
+TEST_F(Yaml, AKeyGivenTwiceIsAnErrorWithBothLines) {
+  EXPECT_EQ(problems("a:\n  x: 1\n  y: 2\n  x: 3\nb: 1\na: {}\n"),
+            (Lines{"run.yaml:4: 'x' stands twice, first in line 2; keep one of them",
+                   "run.yaml:6: 'a' stands twice, first in line 1; keep one of them"}));
+  EXPECT_EQ(report.findings()[0].key, "a.x");
+}
+
+TEST_F(Yaml, TabsThatIndentAreNamedAndTheRestIsRead) {
+  EXPECT_EQ(problems("a:\n\tx: 1\n  y: 2\n  y: 3\n"),
+            (Lines{"run.yaml:2: a tab indents this line; YAML takes only spaces",
+                   "run.yaml:4: 'y' stands twice, first in line 3; keep one of them"}));
+  EXPECT_EQ(problems("a:\n    x: 1\n \ty: 2\n"),
+            (Lines{"run.yaml:3: a tab indents this line; YAML takes only spaces"}));
+  EXPECT_FALSE(report.complete());
+  EXPECT_EQ(problems("a:\n\t# only a remark\n\t\n  x: \"b\tc\"\t# after\n"), Lines{});
+}
+
+TEST_F(Yaml, TheEnvironmentIsRead) {
+  setenv("TESSERA_TEST_A", "7", 1);
+  setenv("TESSERA_TEST_E", "", 1);
+  unsetenv("TESSERA_TEST_U");
+  const auto tree = read(
+      "a: '${TESSERA_TEST_A}-${TESSERA_TEST_U:-x${TESSERA_TEST_A}}'\nb: ${TESSERA_TEST_E:-1e-5}\nc: "
+      "${TESSERA_TEST_U:-[1, 2]}\n"
+      "d: $${TESSERA_TEST_A} $5\ne: ${TESSERA_TEST_U:-}\nf: \"${TESSERA_TEST_U:-}\"\n");
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(tree), "{a: 7-x7, b: 1e-5, c: [1, 2], d: ${TESSERA_TEST_A} $5, e: null, f: }");
+}
+
+TEST_F(Yaml, AnUnsetVariableIsNamedWithItsLine) {
+  unsetenv("TESSERA_TEST_U");
+  EXPECT_EQ(
+      problems("a:\n  x: ${TESSERA_TEST_U}\n  y: ${TESSERA_TEST_U/x}\n  z: \"${TESSERA\"\n"),
+      (Lines{"run.yaml:2: the environment has no TESSERA_TEST_U; set it, or write ${NAME:-instead}",
+             "run.yaml:3: '${TESSERA_TEST_U/x}' is not ${NAME} or ${NAME:-instead}; set it, or write ${NAME:-instead}",
+             "run.yaml:4: '${TESSERA': a ${ is not closed; inside { } or [ ] it needs quotes, \"${NAME}\"; "
+             "set it, or write ${NAME:-instead}"}));
+  EXPECT_EQ(report.findings()[0].key, "a.x");
+}
+
+TEST_F(Yaml, BasesAreLaidInOrderAndLookedForBesideTheFile) {
+  std::filesystem::create_directory("deep");
+  write("deep/one.yaml", "base: two.yaml\na: {x: one, y: one}\n");
+  write("deep/two.yaml", "a: {x: two, y: two, z: two}\n");
+  write("three.yaml", "a: {y: three}\n");
+  EXPECT_EQ(text(read("base: [deep/one.yaml, three.yaml]\na: {w: run}\n")), "{a: {x: one, y: three, z: two, w: run}}");
+  EXPECT_EQ(report.problems(), Lines{});
+}
+
+TEST_F(Yaml, ABaseThatCannotBeReadIsNamedWhereItIsAsked) {
+  write("circle.yaml", "a: 1\nbase: run.yaml\n");
+  EXPECT_EQ(problems("base: circle.yaml\n"), Lines{"circle.yaml:2 (base of run.yaml): a file is its own base: run.yaml "
+                                                   "-> circle.yaml -> run.yaml; take one of these bases away"});
+  EXPECT_EQ(
+      problems("a: 1\nbase:\n  - nowhere.yaml\n"),
+      Lines{"run.yaml:3: the base 'nowhere.yaml' does not exist; it is looked for beside this file, as nowhere.yaml"});
+  EXPECT_EQ(problems("base: {x: 1}\n"), Lines{"run.yaml:1: base takes a file name or a list of them, not '{x: 1}'"});
+  write("broken.yaml", "a: [1\nb: 2\n");
+  EXPECT_EQ(problems("base: broken.yaml\n").at(0).substr(0, 52),
+            "broken.yaml:2 (base of run.yaml): this is no YAML: e");
+}
+
+TEST_F(Yaml, WhatIsNoRecipeIsSaidInOneLine) {
+  report = {};
+  read_yaml("nowhere.yaml", {}, report);
+  EXPECT_EQ(report.problems(),
+            Lines{"nowhere.yaml: cannot be read: No such file or directory; give the path of a recipe"});
+  report = {};
+  read_yaml(".", {}, report);
+  EXPECT_EQ(report.problems(), Lines{".: is a folder; give the path of a recipe"});
+  const std::string hint = "; a recipe has groups such as training_config";
+  EXPECT_EQ(problems(""), Lines{"run.yaml: is empty" + hint});
+  EXPECT_EQ(problems("# nothing\n\n"), Lines{"run.yaml: is empty" + hint});
+  EXPECT_EQ(problems("- a\n"), Lines{"run.yaml: is a list, not a map of groups" + hint});
+  EXPECT_EQ(problems("hello\n"), Lines{"run.yaml: is a word, not a map of groups" + hint});
+  EXPECT_EQ(problems("a: 1\n---\nb: 2\n"),
+            Lines{"run.yaml:3: a second document begins here; a recipe is one document"});
+  EXPECT_EQ(problems("a: 1\nb: caf\xe9 \n"), Lines{"run.yaml:2: this is no UTF-8 text; save the file as UTF-8"});
+  EXPECT_EQ(problems("a: &x [*x]\n").size(), 1u);
+  EXPECT_EQ(problems("? [a, b]\n: 1\n"), Lines{"run.yaml:1: a key is one word"});
+}
+
+TEST_F(Yaml, AliasesOfAliasesEnd) {
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 12; ++i) {
+    const auto before = "*a" + std::to_string(i - 1);
+    bomb += text("a", i, ": &a", i, " [", before);
+    for (int k = 0; k < 9; ++k) bomb += ", " + before;
+    bomb += "]\n";
+  }
+  EXPECT_EQ(problems(bomb).size(), 1u);
+}
+
+TEST_F(Yaml, SetsLayOneValueOverTheRecipe) {
+  const auto tree = read("a: {x: 1, list: [1, 2], map: {p: 1, q: 2}}\n",
+                         {"a.x=[3, 4]", "a.list[1]=5", "a.map={q: 3}", "a.new.deep=1e-5", "a.none="});
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(tree), "{a: {x: [3, 4], list: [1, 5], map: {p: 1, q: 3}, new: {deep: 1e-5}, none: null}}");
+  EXPECT_EQ(problems("a: {x: 1}\n", {"a.x", "=3", "x=3", "a..b=1", "a.x[b]=1"}),
+            (Lines{"--set a.x: 'a.x' does not say what to set; give it as group.key=value",
+                   "--set : '=3' does not say what to set; give it as group.key=value",
+                   "--set x: 'x=3' does not say what to set; give it as group.key=value",
+                   "--set a..b: a..b: a name is missing; give it as group.key=value",
+                   "--set a.x[b]: a.x[b]: '[' asks for a number and ']'; give it as group.key=value"}));
+}
+
+TEST_F(Yaml, WhatIsWrittenReadsBack) {
+  const auto tree =
+      read("a: {x: 'null', y: null, z: '', w: \"a: b # c\\n${TESSERA_TEST:-d}\", v: [1e-5, '~'], u: {}, t: []}\n");
+  const auto dump = write_yaml(tree);
+  const auto again = read(dump);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(again), text(tree)) << dump;
+  EXPECT_EQ(again.at("a.x")->kind, Value::Kind::scalar);
+  EXPECT_EQ(again.at("a.w")->scalar, "a: b # c\nd");
+  Value text_itself;
+  text_itself.kind = Value::Kind::group;
+  text_itself.set("a.x", Value::of("${HOME} and $${HOME}", {}));
+  EXPECT_EQ(read(write_yaml(text_itself)).at("a.x")->scalar, "${HOME} and $${HOME}");
+}
+
+}  // namespace
+}  // namespace tessera
