@@ -17,8 +17,8 @@ struct SamplesAsked {
   std::int64_t train = 0, valid = 0, test = 0;
 };
 
-/// What a run of `train_iters` steps of `samples_per_step` samples reads, as Megatron-LM counts it: `eval_iters` steps of
-/// evaluation every `eval_interval` steps and once more at the end. No evaluation when one of the two is 0.
+/// What a run of `train_iters` steps of `samples_per_step` samples reads, as Megatron-LM counts it: `eval_iters` steps
+/// of evaluation every `eval_interval` steps and once more at the end. No evaluation when one of the two is 0.
 SamplesAsked samples_asked(std::int64_t train_iters, std::int64_t samples_per_step, std::int64_t eval_interval,
                            std::int64_t eval_iters);
 

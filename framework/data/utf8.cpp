@@ -4,8 +4,8 @@ namespace tessera {
 namespace {
 
 struct Lead {
-  std::size_t length;        // bytes of the character; 0: no character begins so
-  unsigned char low, high;   // what the second byte may be
+  std::size_t length;       // bytes of the character; 0: no character begins so
+  unsigned char low, high;  // what the second byte may be
 };
 
 Lead lead_of(unsigned char first) {
@@ -73,8 +73,10 @@ std::string take_complete(std::string& held) {
   while (at < held.size()) {
     const auto step = utf8_step(held, at);
     if (step.truncated) break;
-    if (step.valid) out.append(held, at, step.length);
-    else out += replacement_character;
+    if (step.valid)
+      out.append(held, at, step.length);
+    else
+      out += replacement_character;
     at += step.length;
   }
   held.erase(0, at);

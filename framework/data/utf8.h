@@ -13,9 +13,9 @@ inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 /// One character, or why there is none.
 struct Utf8Step {
   char32_t code = 0;
-  std::size_t length = 1;   ///< bytes of the character, or of the broken part that one U+FFFD stands for
+  std::size_t length = 1;  ///< bytes of the character, or of the broken part that one U+FFFD stands for
   bool valid = false;
-  bool truncated = false;   ///< the text ends inside a character that was good so far
+  bool truncated = false;  ///< the text ends inside a character that was good so far
 };
 
 /// The character that begins at `text[at]`. Broken text is cut as the Unicode standard recommends (table 3-8) and

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace tessera {
+
+/// GPT-2's spelling of bytes as printable characters: 33-126, 161-172 and 174-255 are themselves, the other 68 in
+/// increasing order are U+0100, U+0101, ... Vocabulary and merge files are written in it.
+class ByteSpelling {
+ public:
+  ByteSpelling();
+  char32_t of(unsigned char byte) const { return spelt_[byte]; }
+  /// The bytes that a spelt token stands for; characters outside the spelling stay as they are.
+  std::string bytes(std::string_view spelt) const;
+  std::string spell(std::string_view bytes) const;
+
+ private:
+  std::array<char32_t, 256> spelt_;
+  std::array<int, 0x180> byte_;  // -1: not of the spelling
+};
+
+/// The first line of a merge file.
+inline constexpr std::string_view merges_header = "#version: 0.2";
+
+/// Byte-level BPE: a vocabulary and a list of merges, the earlier the stronger. Source: Sennrich et al.,
+/// arXiv:1508.07909; files as GPT-2 published them: vocab.json maps spelt tokens to ids, merges.txt has "left right"
+/// lines after a header.
+class BpeModel {
+ public:
+  /// Throws ConfigError, naming file and line, when a file is missing or not of its form.
+  BpeModel(const std::string& vocab_file, const std::string& merge_file);
+
+  /// Number of entries of the vocabulary.
+  std::int64_t vocab_size() const { return static_cast<std::int64_t>(ids_.size()); }
+  /// The id of a token as it is spelt in vocab.json.
+  std::optional<std::int32_t> find(const std::string& spelt) const;
+  /// The bytes of a token; U+FFFD when `id` is none.
+  std::string bytes(std::int32_t id) const;
+
+  /// Working memory of `encode`, kept by the caller from piece to piece.
+  struct Scratch {
+    struct Candidate {
+      std::uint32_t rank, at;
+    };
+    std::vector<std::int32_t> symbols, next, previous;
+    std::vector<Candidate> heap, fresh;
+  };
+
+  /// Append the ids of one piece of text to `ids`: again and again the adjacent pair of the lowest rank is merged, all
+  /// its occurrences from left to right. A symbol that the vocabulary lacks gets id 0, as with Megatron-LM.
+  void encode(std::string_view piece, std::vector<std::int32_t>& ids, Scratch& scratch) const;
+
+ private:
+  struct Merge {
+    std::uint32_t rank;
+    std::int32_t symbol;
+  };
+  struct Slot {
+    std::uint64_t pair = ~std::uint64_t{0};
+    Merge merge{};
+  };
+  static constexpr std::uint32_t no_rank = ~std::uint32_t{0};
+
+  void read_vocabulary(const std::string& file);
+  void read_merges(const std::string& file);
+  std::int32_t symbol(const std::string& spelt);
+  void fill_slots(const std::vector<std::pair<std::uint64_t, Merge>>& merges);
+  Merge merge_of(std::int32_t left, std::int32_t right) const;
+  void merge_short(std::vector<std::int32_t>& symbols) const;
+  void merge_long(Scratch& scratch) const;
+  void join(Scratch& scratch, std::uint32_t at, const Merge& merge) const;
+
+  ByteSpelling spelling_;
+  std::unordered_map<std::string, std::int32_t> ids_;      // spelt token -> id
+  std::vector<std::string> bytes_;                         // id -> bytes
+  std::unordered_map<std::string, std::int32_t> symbols_;  // spelt symbol -> number; only while reading merges
+  std::vector<std::int32_t> symbol_ids_;                   // symbol -> id
+  std::array<std::int32_t, 256> byte_symbols_{};
+  std::vector<Slot> slots_;  // pair of symbols -> merge; open addressing
+};
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#include "framework/data/dataset.h"
+#include "framework/data/tokenizer.h"
+
+namespace tessera {
+
+void register_no_tokenizer(TokenizerRegistry&);
+void register_gpt2_bpe(TokenizerRegistry&);
+void register_null_tokenizer(TokenizerRegistry&);
+
+TokenizerRegistry tokenizers() {
+  TokenizerRegistry shelf("tokenizer_type", "none", "What turns text into token ids.");
+  register_no_tokenizer(shelf);
+  register_gpt2_bpe(shelf);
+  register_null_tokenizer(shelf);
+  return shelf;
+}
+
+void register_gpt(DatasetRegistry&);
+void register_mock(DatasetRegistry&);
+
+DatasetRegistry datasets() {
+  DatasetRegistry shelf("dataset_type", "gpt", "What a run learns from.");
+  register_gpt(shelf);
+  register_mock(shelf);
+  return shelf;
+}
+
+void register_single(SamplerRegistry&);
+void register_cyclic(SamplerRegistry&);
+
+SamplerRegistry samplers() {
+  SamplerRegistry shelf("dataloader_type", "single", "The order in which samples are fed.");
+  register_single(shelf);
+  register_cyclic(shelf);
+  return shelf;
+}
+
+}  // namespace tessera

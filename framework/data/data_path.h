@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "framework/options/option_type.h"
+
+namespace tessera {
+
+/// Where the data of a run lies: a prefix of .bin and .idx files, or a list of weights and prefixes. Text is cut at
+/// blanks.
+struct DataPath {
+  std::vector<std::string> parts;
+  bool empty() const { return parts.empty(); }
+};
+
+template <>
+struct OptionType<DataPath> : OneValue<DataPath> {
+  static std::string name() { return "prefix, or list of weights and prefixes, or null"; }
+  static bool read(const Value& value, DataPath& out);
+  static Value write(const DataPath& path);
+};
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+// GPT-2's byte-level BPE as Megatron-LM's _GPT2BPETokenizer: special tokens inside a text are ordinary text.
+
+#include "framework/data/bpe.h"
+#include "framework/data/tokenizer.h"
+#include "framework/data/unicode_classes.h"
+#include "framework/data/word_cache.h"
+
+namespace tessera {
+namespace {
+
+struct Gpt2BpeOptions {
+  std::string vocab_file, merge_file;
+};
+
+void describe(Schema<Gpt2BpeOptions>& s) {
+  s.option("vocab_file", &Gpt2BpeOptions::vocab_file, "File vocab.json: every token and its id.");
+  s.option("merge_file", &Gpt2BpeOptions::merge_file, "File merges.txt: which tokens are joined, in this order.");
+}
+
+constexpr const char* end_of_document = "<|endoftext|>";
+
+class Gpt2Encoder final : public Tokenizer::Encoder {
+ public:
+  Gpt2Encoder(const BpeModel& model, const UnicodeClasses& classes) : model_(model), classes_(classes) {}
+
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
+    for (std::size_t at = 0; at < text.size();) {
+      const auto piece = text.substr(at, next_piece(classes_, text, at));
+      at += piece.size();
+      if (!WordCache::takes(piece)) {
+        model_.encode(piece, ids, scratch_);
+      } else if (!cache_.find(piece, ids)) {
+        const auto before = ids.size();
+        model_.encode(piece, ids, scratch_);
+        cache_.remember(piece, std::span(ids).subspan(before));
+      }
+    }
+  }
+
+ private:
+  const BpeModel& model_;
+  const UnicodeClasses& classes_;
+  BpeModel::Scratch scratch_;
+  WordCache cache_;
+};
+
+class Gpt2Bpe final : public Tokenizer {
+ public:
+  explicit Gpt2Bpe(const Gpt2BpeOptions& options) : model_(options.vocab_file, options.merge_file) {
+    const auto eod = model_.find(end_of_document);
+    if (!eod)
+      throw ConfigError(text(options.vocab_file, ": has no token ", end_of_document,
+                             ", which ends a document; add it as the last one"));
+    eod_ = *eod;
+  }
+
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Gpt2Encoder>(model_, classes_); }
+  std::int64_t vocab_size() const override { return model_.vocab_size(); }
+  std::int32_t eod() const override { return eod_; }
+  std::string piece(std::int32_t id) const override { return model_.bytes(id); }
+
+ private:
+  BpeModel model_;
+  UnicodeClasses classes_;
+  std::int32_t eod_ = 0;
+};
+
+std::unique_ptr<Tokenizer> make(const Gpt2BpeOptions& options) {
+  if (options.vocab_file.empty() || options.merge_file.empty())
+    throw ConfigError("tokenizer_type GPT2BPETokenizer needs both vocab_file and merge_file");
+  return std::make_unique<Gpt2Bpe>(options);
+}
+
+}  // namespace
+
+void register_gpt2_bpe(TokenizerRegistry& shelf) {
+  shelf.add("GPT2BPETokenizer", make, "Byte-level BPE from vocab.json and merges.txt.", {"gpt2", "GPT2BPE"});
+}
+
+}  // namespace tessera

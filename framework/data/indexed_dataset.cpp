@@ -1,0 +1,248 @@
+#include "framework/data/indexed_dataset.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "framework/data/input_file.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view magic("MMIDIDX\0\0", 9);
+constexpr std::size_t header_size = 34;
+
+template <class Number>
+Number load(const std::byte* at) {
+  Number value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// `as` types in the file -> 31 bits; what does not fit becomes negative.
+template <class Stored>
+void widen(const std::byte* from, std::span<std::int32_t> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto value = load<Stored>(from + i * sizeof(Stored));
+    out[i] = sizeof(Stored) == 8 && (value < 0 || static_cast<std::int64_t>(value) > 0x7FFFFFFF)
+                 ? -1
+                 : static_cast<std::int32_t>(value);
+  }
+}
+
+MappedFile map_part(const std::string& prefix, const char* suffix) {
+  try {
+    return map_input(prefix + suffix, "token file");
+  } catch (ConfigError& error) {
+    error.during(text("opening the dataset '", prefix, "'; give the prefix of its two files, without .bin or .idx"));
+    throw;
+  }
+}
+
+}  // namespace
+
+std::size_t size_of(TokenType type) {
+  switch (type) {
+    case TokenType::uint8:
+    case TokenType::int8:
+      return 1;
+    case TokenType::int16:
+    case TokenType::uint16:
+      return 2;
+    case TokenType::int32:
+      return 4;
+    case TokenType::int64:
+      return 8;
+  }
+  return 0;
+}
+
+const char* name_of(TokenType type) {
+  switch (type) {
+    case TokenType::uint8:
+      return "uint8";
+    case TokenType::int8:
+      return "int8";
+    case TokenType::int16:
+      return "int16";
+    case TokenType::uint16:
+      return "uint16";
+    case TokenType::int32:
+      return "int32";
+    case TokenType::int64:
+      return "int64";
+  }
+  return "?";
+}
+
+TokenType token_type_for(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenType::uint16 : TokenType::int32; }
+
+IndexedDataset::IndexedDataset(std::string prefix)
+    : prefix_(std::move(prefix)), index_(map_part(prefix_, ".idx")), data_(map_part(prefix_, ".bin")) {
+  read_header();
+  check_sizes();
+}
+
+void IndexedDataset::read_header() {
+  const auto bytes = index_.bytes();
+  const auto wrong = [&](const auto&... story) { throw ConfigError(text(prefix_, ".idx: ", story...)); };
+  if (bytes.size() < header_size || std::memcmp(bytes.data(), magic.data(), magic.size()) != 0)
+    wrong(
+        "is no index of tokens: it does not begin with MMIDIDX; was it made by `tessera data preprocess` or "
+        "Megatron-LM?");
+  const auto version = load<std::uint64_t>(bytes.data() + 9);
+  if (version != 1) wrong("has version ", version, "; only version 1 is known");
+  const auto code = load<std::uint8_t>(bytes.data() + 17);
+  type_ = static_cast<TokenType>(code);
+  if (size_of(type_) == 0)
+    wrong("holds values of type code ", static_cast<int>(code), ", which are no token ids; expected 1-5 or 8");
+  const auto sequences = load<std::uint64_t>(bytes.data() + 18), starts = load<std::uint64_t>(bytes.data() + 26);
+  const auto room = (bytes.size() - header_size);
+  if (sequences > room / 12 || starts < 1 || starts > (room - 12 * sequences) / 8)
+    wrong("is cut off or damaged: ", bytes.size(), " bytes cannot hold ", sequences, " sequences and ", starts,
+          " document bounds");
+  sequences_ = static_cast<std::int64_t>(sequences);
+  documents_ = static_cast<std::int64_t>(starts) - 1;
+  lengths_ = bytes.data() + header_size;
+  pointers_ = lengths_ + 4 * sequences;
+  first_sequences_ = pointers_ + 8 * sequences;
+  if (first_sequence(documents_) != sequences_)
+    wrong("is damaged: its documents end at sequence ", first_sequence(documents_), ", but there are ", sequences_);
+}
+
+void IndexedDataset::check_sizes() {
+  const auto item = static_cast<std::int64_t>(size_of(type_));
+  const auto have = static_cast<std::int64_t>(data_.bytes().size());
+  if (sequences_ > 0) tokens_ = load<std::int64_t>(pointers_ + 8 * (sequences_ - 1)) / item + length(sequences_ - 1);
+  if (tokens_ < 0 || tokens_ * item > have)
+    throw ConfigError(text(prefix_, ".bin: has ", have, " bytes, but its index speaks of ", tokens_, " tokens of ",
+                           item, " bytes; it is cut off or belongs to another index, make both anew"));
+}
+
+std::int64_t IndexedDataset::length(std::int64_t sequence) const { return load<std::int32_t>(lengths_ + 4 * sequence); }
+
+std::int64_t IndexedDataset::first_sequence(std::int64_t document) const {
+  return load<std::int64_t>(first_sequences_ + 8 * document);
+}
+
+void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const {
+  const auto item = static_cast<std::int64_t>(size_of(type_));
+  const auto have = static_cast<std::int64_t>(data_.bytes().size());
+  const auto start = load<std::int64_t>(pointers_ + 8 * sequence);
+  const auto count = static_cast<std::int64_t>(out.size());
+  if (start < 0 || start > have || offset + count > (have - start) / item)
+    throw ConfigError(text(prefix_, ".idx: is damaged: sequence ", sequence, " lies outside of the .bin file"));
+  const auto* from = data_.bytes().data() + start + offset * item;
+  switch (type_) {
+    case TokenType::uint8:
+      return widen<std::uint8_t>(from, out);
+    case TokenType::int8:
+      return widen<std::int8_t>(from, out);
+    case TokenType::int16:
+      return widen<std::int16_t>(from, out);
+    case TokenType::uint16:
+      return widen<std::uint16_t>(from, out);
+    case TokenType::int32:
+      return widen<std::int32_t>(from, out);
+    case TokenType::int64:
+      return widen<std::int64_t>(from, out);
+  }
+}
+
+std::string IndexedDataset::place(std::int64_t sequence, std::int64_t offset) const {
+  std::int64_t low = 0, high = documents_;  // the last document that begins at or before `sequence` and is not empty
+  while (high - low > 1) {
+    const auto middle = low + (high - low) / 2;
+    (first_sequence(middle) <= sequence ? low : high) = middle;
+  }
+  for (auto s = first_sequence(low); s < sequence; ++s) offset += length(s);
+  return text(prefix_, ".bin: document ", low, ", token ", offset, " (both from 0)");
+}
+
+namespace {
+
+std::string temporary(const std::string& name) { return name + ".unfinished"; }
+
+File create(const std::string& name) {
+  try {
+    return File::create(name);
+  } catch (const IoError& error) {
+    throw ConfigError(text("cannot write '", name, "': ", error.what()));
+  }
+}
+
+template <class Number>
+void append(std::string& out, const Number& number) {
+  out.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+}  // namespace
+
+IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenType type)
+    : prefix_(std::move(prefix)), type_(type), data_(create(temporary(prefix_ + ".bin"))) {
+  must(size_of(type) <= 4, "int64 is read but not written");
+}
+
+IndexedDatasetBuilder::~IndexedDatasetBuilder() {
+  if (finished_) return;
+  std::error_code ignored;
+  std::filesystem::remove(temporary(prefix_ + ".bin"), ignored);
+  std::filesystem::remove(temporary(prefix_ + ".idx"), ignored);
+}
+
+void IndexedDatasetBuilder::add_sequence(std::span<const std::int32_t> tokens) {
+  const auto item = size_of(type_);
+  for (const auto token : tokens) buffer_.append(reinterpret_cast<const char*>(&token), std::min(item, sizeof token));
+  lengths_.push_back(static_cast<std::int32_t>(tokens.size()));
+  tokens_ += static_cast<std::int64_t>(tokens.size());
+  if (buffer_.size() > (std::size_t{1} << 20U)) flush();
+}
+
+void IndexedDatasetBuilder::end_document() { documents_.push_back(sequences()); }
+
+void IndexedDatasetBuilder::add(const IndexedDataset& other) {
+  if (other.type() != type_)
+    throw ConfigError(text(other.prefix(), ": holds ", name_of(other.type()), " tokens, but ", prefix_, " is made of ",
+                           name_of(type_), "; both must come from the same tokenizer"));
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t d = 0; d < other.documents(); ++d) {
+    for (auto s = other.first_sequence(d); s < other.first_sequence(d + 1); ++s) {
+      tokens.resize(static_cast<std::size_t>(other.length(s)));
+      other.read(s, 0, tokens);
+      add_sequence(tokens);
+    }
+    end_document();
+  }
+}
+
+void IndexedDatasetBuilder::flush() {
+  data_.write(buffer_);
+  buffer_.clear();
+}
+
+void IndexedDatasetBuilder::finish() {
+  flush();
+  data_.close();
+  auto index = create(temporary(prefix_ + ".idx"));
+  std::string out(magic);
+  append(out, std::uint64_t{1});
+  append(out, static_cast<std::uint8_t>(type_));
+  append(out, static_cast<std::uint64_t>(lengths_.size()));
+  append(out, static_cast<std::uint64_t>(documents_.size()));
+  index.write(out);
+  index.write(std::as_bytes(std::span(lengths_)));
+  std::vector<std::int64_t> pointers(lengths_.size());
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < lengths_.size(); ++i) {
+    pointers[i] = at;
+    at += lengths_[i] * static_cast<std::int64_t>(size_of(type_));
+  }
+  index.write(std::as_bytes(std::span(pointers)));
+  index.write(std::as_bytes(std::span(documents_)));
+  index.close();
+  std::filesystem::remove(prefix_ + ".idx");  // so that a new .bin never stands beside an old .idx
+  std::filesystem::rename(temporary(prefix_ + ".bin"), prefix_ + ".bin");
+  std::filesystem::rename(temporary(prefix_ + ".idx"), prefix_ + ".idx");
+  finished_ = true;
+}
+
+}  // namespace tessera

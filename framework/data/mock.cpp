@@ -1,0 +1,49 @@
+// Data without a file, for trying out models and machines: Megatron-LM's MockGPTDataset.
+
+#include "framework/data/gpt_dataset.h"
+#include "framework/data/legacy_random.h"
+#include "framework/data/mock_source.h"
+
+namespace tessera {
+
+MockSource::MockSource(std::int64_t vocab_size, std::int32_t eod)
+    : vocab_size_(vocab_size), eod_(eod), lengths_(numpy_integers(0, 1, 4096, 100000)) {
+  if (vocab_size < 2)
+    throw ConfigError(text("dataset_type mock counts up to the end of the vocabulary; it has ", vocab_size,
+                           " entries, at least 2 are needed"));
+}
+
+void MockSource::read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const {
+  const auto last = length(sequence) - 1;
+  for (auto& token : out) {
+    token = offset == last ? eod_ : static_cast<std::int32_t>(1 + offset % (vocab_size_ - 1));
+    ++offset;
+  }
+}
+
+std::string MockSource::place(std::int64_t sequence, std::int64_t offset) const {
+  return text("mock data: document ", sequence, ", token ", offset, " (both from 0)");
+}
+
+namespace {
+
+struct MockOptions {
+  bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
+  bool add_extra_token_to_sequence = true, drop_last_partial_validation_sequence = true;
+};
+
+void describe(Schema<MockOptions>& s) { describe_documents(s); }
+
+std::unique_ptr<DataSplits> make(const MockOptions& o, DataParts parts) {
+  if (!parts.eod) parts.eod = static_cast<std::int32_t>(parts.vocab_size - 1);
+  const auto source = std::make_shared<MockSource>(parts.vocab_size, *parts.eod);
+  return std::make_unique<DataSplits>(split_dataset(source, "mock data", "1,1,1", DocumentOptions::of(o), parts));
+}
+
+}  // namespace
+
+void register_mock(DatasetRegistry& shelf) {
+  shelf.add("mock", make, "Counting numbers, the same in every run; no file is read.", {"MockGPTDataset"});
+}
+
+}  // namespace tessera

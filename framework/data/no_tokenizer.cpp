@@ -1,0 +1,14 @@
+// For runs on token ids alone: mock data, or files whose tokenizer is not at hand.
+
+#include "framework/data/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+std::unique_ptr<Tokenizer> make(const NoOptions&) { return nullptr; }
+
+}  // namespace
+
+void register_no_tokenizer(TokenizerRegistry& shelf) { shelf.add("none", make, "No text, only token ids."); }
+
+}  // namespace tessera

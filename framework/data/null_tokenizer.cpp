@@ -1,0 +1,71 @@
+// Texts that are numbers already, as Megatron-LM's NullTokenizer.
+
+#include <algorithm>
+#include <charconv>
+
+#include "framework/data/tokenizer.h"
+#include "framework/data/utf8.h"
+
+namespace tessera {
+namespace {
+
+struct NullOptions {
+  std::int64_t vocab_size = 256;
+};
+
+void describe(Schema<NullOptions>& s) {
+  s.option("vocab_size", &NullOptions::vocab_size,
+           "Tokens are the numbers below it; it is itself the end of a document.")
+      .above(0)
+      .below(std::int64_t{1} << 31);
+}
+
+class NullEncoder final : public Tokenizer::Encoder {
+ public:
+  explicit NullEncoder(std::int64_t below) : below_(below) {}
+
+  void encode(std::string_view all, std::vector<std::int32_t>& ids) override {
+    for (std::size_t at = 0; at <= all.size() && !all.empty();) {
+      const auto end = std::min(all.find(' ', at), all.size());
+      const auto word = all.substr(at, end - at);
+      std::int32_t id = -1;
+      const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+      if (error != std::errc{} || stop != word.data() + word.size() || id < 0 || id > below_)
+        throw ConfigError(text("NullTokenizer: '", word, "' is no number from 0 to ", below_));
+      ids.push_back(id);
+      at = end + 1;
+    }
+  }
+
+ private:
+  std::int64_t below_;
+};
+
+class NullTokenizer final : public Tokenizer {
+ public:
+  explicit NullTokenizer(const NullOptions& options) : below_(options.vocab_size) {}
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<NullEncoder>(below_); }
+  std::int64_t vocab_size() const override { return below_ + 1; }
+  std::int32_t eod() const override { return static_cast<std::int32_t>(below_); }
+  std::string piece(std::int32_t id) const override {
+    return id < 0 || id > below_ ? std::string(replacement_character) : std::to_string(id) + " ";
+  }
+  std::string bytes(std::span<const std::int32_t> ids) const override {
+    auto all = Tokenizer::bytes(ids);
+    if (!all.empty() && all.back() == ' ') all.pop_back();
+    return all;
+  }
+
+ private:
+  std::int64_t below_;
+};
+
+std::unique_ptr<Tokenizer> make(const NullOptions& options) { return std::make_unique<NullTokenizer>(options); }
+
+}  // namespace
+
+void register_null_tokenizer(TokenizerRegistry& shelf) {
+  shelf.add("NullTokenizer", make, "Numbers with single blanks between them.", {"null"});
+}
+
+}  // namespace tessera

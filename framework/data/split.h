@@ -1,0 +1,22 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+/// A part of all sequences: [first, last).
+struct SequenceRange {
+  std::int64_t first = 0, last = 0;
+  std::int64_t size() const { return last - first; }
+};
+
+/// Cuts `sequences` for train, valid and test by weights such as "969, 30, 1" (every run of digits and dots is a
+/// weight; left out ones are 0). A weight of 0 has no range; a range may be empty when a weight is small. The
+/// arithmetic is Megatron-LM's in float64, so the bounds are too. Throws ConfigError when the text has no or too many
+/// weights.
+std::array<std::optional<SequenceRange>, 3> cut_split(const std::string& weights, std::int64_t sequences);
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tessera {
+
+/// Sequences of tokens by number, of any length: what datasets cut their samples from. Reading is const, allocates
+/// nothing and may be done by several threads.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual std::int64_t sequences() const = 0;
+  /// Tokens in a sequence.
+  virtual std::int64_t length(std::int64_t sequence) const = 0;
+  /// Tokens [offset, offset + out.size()) of a sequence. Ids that do not fit into 31 bits come out negative.
+  virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const = 0;
+  /// "corpus.bin: document 3, token 17": where a token is, for messages.
+  virtual std::string place(std::int64_t sequence, std::int64_t offset) const = 0;
+};
+
+}  // namespace tessera
