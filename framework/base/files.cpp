@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -86,6 +87,12 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> into) const {
 
 std::uint64_t File::size() const { return size_of_open(path_, descriptor_); }
 
+void File::reserve(std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const int result = uninterrupted([&] { return ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)); });
+  if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) refuse(path_, "cannot be written");
+}
+
 void File::sync() {
   if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) refuse(path_, "cannot be brought to the disk");
 }
@@ -125,10 +132,15 @@ std::string read_file(const fs::path& path) {
 }
 
 void write_file_atomic(const fs::path& path, std::string_view content) {
+  const auto bytes = std::as_bytes(std::span(content.data(), content.size()));
+  write_file_atomic(path, std::span(&bytes, 1));
+}
+
+void write_file_atomic(const fs::path& path, std::span<const std::span<const std::byte>> pieces) {
   const fs::path beside = path.string() + "_tmp";
   try {
     auto file = File::create(beside);
-    file.write(content);
+    for (const auto& piece : pieces) file.write(piece);
     file.sync();
     file.close();
     if (::rename(beside.c_str(), path.c_str()) != 0) refuse(path, "cannot be replaced");
@@ -158,6 +170,21 @@ std::vector<fs::path> list_folder(const fs::path& folder) {
   if (error) throw IoError(text(folder.string(), ": cannot be listed: ", error.message()));
   std::sort(entries.begin(), entries.end());
   return entries;
+}
+
+void rename_or_exchange(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  if (errno != ENOTEMPTY && errno != EEXIST) refuse(to, "cannot be replaced");
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS) refuse(to, "cannot be replaced");
+  delete_all(to);  // a file system that cannot exchange: for a moment neither is there
+  if (::rename(from.c_str(), to.c_str()) != 0) refuse(to, "cannot be replaced");
+}
+
+void delete_all(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw IoError(text(path.string(), ": cannot be deleted: ", error.message()));
 }
 
 void make_folder(const fs::path& folder) {

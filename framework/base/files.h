@@ -31,6 +31,9 @@ class File {
   /// Fill `into` from byte `offset`. Throws IoError also when the file ends before. May be called from several threads.
   void read_at(std::uint64_t offset, std::span<std::byte> into) const;
   std::uint64_t size() const;
+  /// Set disk space aside for `bytes` from the start, so that a full disk is known before the work. Throws IoError when
+  /// there is too little; does nothing on file systems that cannot tell.
+  void reserve(std::uint64_t bytes);
   /// Wait until what was written is on the disk.
   void sync();
   /// Close and report what the system has still to say; the destructor would keep it for itself.
@@ -70,12 +73,21 @@ std::string read_file(const std::filesystem::path& path);
 /// Put `content` under `path` so that at every moment, also after a crash, either the old or the new content is there:
 /// written beside it under another name, synced, renamed, the folder synced. Throws IoError; the old file then stays.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
+/// The same with content that lies in several pieces.
+void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 
 /// Make the entries of a folder (new files, renames) survive a crash. Throws IoError.
 void sync_folder(const std::filesystem::path& folder);
 
 /// What a folder holds, sorted by name; empty when there is no such folder. Throws IoError when it cannot be read.
 std::vector<std::filesystem::path> list_folder(const std::filesystem::path& folder);
+
+/// Rename, or exchange with what stands under `to`: a folder is replaced by another in one step. Afterwards `from` is
+/// gone or holds what `to` held. Throws IoError.
+void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Delete a file or a folder with all it holds, or nothing when it is not there. Throws IoError.
+void delete_all(const std::filesystem::path& path);
 
 /// Make a folder and those above it. Throws IoError with the system's reason.
 void make_folder(const std::filesystem::path& folder);

@@ -33,7 +33,7 @@ TensorRange whole(std::string name, const Tensor& tensor);
 using Blobs = std::map<std::string, std::string>;
 
 struct CheckpointInfo {
-  std::filesystem::path folder;  ///< <root>/<prefix>iter_0000100
+  std::filesystem::path folder;  ///< <root>/iter_0000100, see checkpoint_name
   std::int64_t iteration;
 };
 
@@ -43,10 +43,11 @@ class DamageError : public Error {
   using Error::Error;
 };
 
-/// Save as <root>/<prefix>iter_%07d, all or nothing: everything is written into `<that>_tmp`, synced, and then renamed;
-/// last the tracker file is updated. A checkpoint of the same iteration is replaced. Each tensor must be covered once
-/// and whole by its ranges (BugError otherwise). Throws IoError (disk full, not writable): then nothing new is there,
-/// no half-written folder either, earlier checkpoints are as before, and the caller may go on and try again later.
+/// Save as <root>/<checkpoint_name(prefix, iteration)>, all or nothing: everything is written into `<that>_tmp`,
+/// synced, and then renamed; last the tracker file is updated. A checkpoint of the same iteration is replaced. Each
+/// tensor must be covered once and whole by its ranges (BugError otherwise). Throws IoError (disk full, not writable):
+/// then nothing new is there, no half-written folder either, earlier checkpoints are as before, and the caller may go
+/// on and try again later.
 void save_checkpoint(const std::filesystem::path& root, const std::string& prefix, std::int64_t iteration,
                      std::span<const TensorRange> tensors, const Blobs& blobs);
 
@@ -126,7 +127,11 @@ std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const s
 /// process saves there.
 void prune(const std::filesystem::path& root, const std::string& prefix, int keep_max);
 
-/// "<prefix>iter_0000100"
+/// "iter_0000100", or with a prefix "network_iter_0000100" (the '_' is added when the prefix does not end in '_' or
+/// '-').
 std::string checkpoint_name(const std::string& prefix, std::int64_t iteration);
+/// "latest_checkpointed_iteration.txt", with the prefix in front likewise: the newest iteration, for people and other
+/// programs. This program does not read it.
+std::string tracker_name(const std::string& prefix);
 
 }  // namespace tessera

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "framework/tensor/tensor.h"
+
+namespace tessera {
+
+/// Copy the elements of `from` over those of `into`, in order, converting between the floating types or between the
+/// integer types. `from` may lie at any address, as tensors in files do. Throws ShapeError when the counts differ;
+/// ConfigError, naming both types, for a float into an integer or the reverse, and for an integer that is too large for
+/// its new type.
+void copy_converted(const Tensor& from, const Tensor& into);
+
+}  // namespace tessera

@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/checkpoint.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string joined(const std::string& prefix) {
+  return prefix.empty() || prefix.back() == '_' || prefix.back() == '-' ? prefix : prefix + "_";
+}
+
+/// The iteration in a name that is exactly that of a checkpoint.
+std::optional<std::int64_t> iteration_in(const std::string& name, const std::string& prefix) {
+  const auto start = joined(prefix) + "iter_";
+  if (name.rfind(start, 0) != 0) return std::nullopt;
+  std::int64_t iteration = 0;
+  const auto* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + start.size(), end, iteration);
+  if (error != std::errc{} || stop != end || iteration < 0 || checkpoint_name(prefix, iteration) != name)
+    return std::nullopt;
+  return iteration;
+}
+
+}  // namespace
+
+std::string checkpoint_name(const std::string& prefix, std::int64_t iteration) {
+  std::array<char, 32> number{};
+  std::snprintf(number.data(), number.size(), "iter_%07lld", static_cast<long long>(iteration));
+  return joined(prefix) + number.data();
+}
+
+std::string tracker_name(const std::string& prefix) { return joined(prefix) + "latest_checkpointed_iteration.txt"; }
+
+std::vector<CheckpointInfo> list_checkpoints(const fs::path& root, const std::string& prefix) {
+  std::vector<CheckpointInfo> found;
+  for (const auto& path : list_folder(root))
+    if (const auto iteration = iteration_in(path.filename().string(), prefix); iteration && fs::is_directory(path))
+      found.push_back({path, *iteration});
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.iteration > b.iteration; });
+  return found;
+}
+
+fs::path set_aside(const fs::path& folder, const std::string& reason) {
+  const auto trimmed = folder.has_filename() ? folder : folder.parent_path();
+  fs::path aside = trimmed.string() + "_damaged";
+  for (int number = 2; fs::exists(aside); ++number) aside = text(trimmed.string(), "_damaged_", number);
+  rename_or_exchange(trimmed, aside);
+  try {
+    write_file_atomic(aside / "why_damaged.txt", reason + "\n");
+  } catch (const IoError&) {  // the caller has the reason too; a full disk must not keep the run from going on
+  }
+  return aside;
+}
+
+std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& prefix, bool crc_check,
+                                      const OnDamage& on_damage) {
+  for (const auto& info : list_checkpoints(root, prefix)) {
+    try {
+      auto checkpoint = Checkpoint::open(info.folder);
+      if (crc_check) checkpoint.verify();
+      return checkpoint;
+    } catch (const DamageError& error) {
+      const auto aside = set_aside(info.folder, error.what());
+      if (on_damage) on_damage(info, error.what(), aside);
+    }
+  }
+  return std::nullopt;
+}
+
+void prune(const fs::path& root, const std::string& prefix, int keep_max) {
+  const std::string left_over = "_tmp";
+  for (const auto& path : list_folder(root)) {
+    const auto name = path.filename().string();
+    const auto cut = name.size() < left_over.size() ? 0 : name.size() - left_over.size();
+    if (name.substr(cut) == left_over && iteration_in(name.substr(0, cut), prefix)) delete_all(path);
+  }
+  if (keep_max <= 0) return;
+  const auto found = list_checkpoints(root, prefix);
+  for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) {
+    // Under its own name no half-deleted checkpoint may stand, should the process end here.
+    const fs::path leaving = found[i].folder.string() + left_over;
+    rename_or_exchange(found[i].folder, leaving);
+    delete_all(leaving);
+  }
+}
+
+}  // namespace tessera

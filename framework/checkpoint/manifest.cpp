@@ -1,0 +1,140 @@
+#include "framework/checkpoint/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include "framework/base/crc32c.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* format_name = "tessera checkpoint";
+
+std::vector<std::int64_t> list_of(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
+
+std::uint32_t crc_of(const Json& json) {
+  return static_cast<std::uint32_t>(std::stoul(json.get<std::string>(), nullptr, 16));
+}
+
+Json json_of(const Manifest::StoredTensor& tensor) {
+  Json ranges = Json::array();
+  for (const auto& range : tensor.ranges)
+    ranges.push_back({{"file", range.file},
+                      {"byte_offset", range.byte_offset},
+                      {"offsets", range.offsets},
+                      {"extents", list_of(range.extents)},
+                      {"crc32c", crc_text(range.crc)}});
+  return {{"dtype", safetensors_name(tensor.dtype)}, {"shape", list_of(tensor.global_shape)}, {"ranges", ranges}};
+}
+
+Manifest::StoredTensor tensor_of(const Json& json) {
+  Manifest::StoredTensor tensor{
+      dtype_named(json.at("dtype").get<std::string>()), Shape(json.at("shape").get<std::vector<std::int64_t>>()), {}};
+  for (const auto& range : json.at("ranges")) {
+    const Shape extents(range.at("extents").get<std::vector<std::int64_t>>());
+    tensor.ranges.push_back({range.at("file").get<std::string>(), range.at("byte_offset").get<std::uint64_t>(),
+                             static_cast<std::uint64_t>(extents.elements()) * size_of(tensor.dtype),
+                             range.at("offsets").get<std::vector<std::int64_t>>(), extents,
+                             crc_of(range.at("crc32c"))});
+  }
+  return tensor;
+}
+
+Manifest manifest_of(const Json& json) {
+  Manifest manifest;
+  manifest.iteration = json.at("iteration").get<std::int64_t>();
+  for (const auto& [name, file] : json.at("files").items())
+    manifest.files[name] = {file.at("bytes").get<std::uint64_t>(), file.at("header_bytes").get<std::uint64_t>(),
+                            crc_of(file.at("header_crc32c"))};
+  for (const auto& [name, tensor] : json.at("tensors").items()) manifest.tensors.emplace(name, tensor_of(tensor));
+  for (const auto& [name, blob] : json.at("blobs").items())
+    manifest.blobs[name] = {blob.at("bytes").get<std::uint64_t>(), crc_of(blob.at("crc32c"))};
+  return manifest;
+}
+
+bool overlap(const Checkpoint::StoredRange& a, const Checkpoint::StoredRange& b) {
+  for (std::size_t dim = 0; dim < a.offsets.size(); ++dim)
+    if (a.offsets[dim] >= b.offsets[dim] + b.extents[dim] || b.offsets[dim] >= a.offsets[dim] + a.extents[dim])
+      return false;
+  return true;
+}
+
+}  // namespace
+
+void Manifest::merge(const Manifest& other) {
+  must(other.iteration == iteration, "every writer saves the same iteration");
+  for (const auto& [name, file] : other.files)
+    must(files.emplace(name, file).second, "every writer has files of its own");
+  for (const auto& [name, tensor] : other.tensors) {
+    auto& mine = tensors.try_emplace(name, StoredTensor{tensor.dtype, tensor.global_shape, {}}).first->second;
+    if (mine.dtype != tensor.dtype || mine.global_shape != tensor.global_shape)
+      throw BugError(text("checkpoint: two writers disagree about '", name, "': ", name_of(mine.dtype), " ",
+                          mine.global_shape, " and ", name_of(tensor.dtype), " ", tensor.global_shape));
+    mine.ranges.insert(mine.ranges.end(), tensor.ranges.begin(), tensor.ranges.end());
+  }
+}
+
+std::string coverage_problem(const Manifest::StoredTensor& tensor) {
+  std::int64_t covered = 0;
+  for (std::size_t i = 0; i < tensor.ranges.size(); ++i) {
+    const auto& range = tensor.ranges[i];
+    if (range.offsets.size() != tensor.global_shape.rank() || range.extents.rank() != tensor.global_shape.rank())
+      return "a range has another number of dims";
+    for (std::size_t dim = 0; dim < range.offsets.size(); ++dim)
+      if (range.offsets[dim] < 0 || range.offsets[dim] + range.extents[dim] > tensor.global_shape[dim])
+        return text("a range reaches beyond ", tensor.global_shape);
+    for (std::size_t j = 0; j < i; ++j)
+      if (range.extents.elements() != 0 && tensor.ranges[j].extents.elements() != 0 && overlap(range, tensor.ranges[j]))
+        return "two ranges overlap";
+    covered += range.extents.elements();
+  }
+  if (covered == tensor.global_shape.elements()) return "";
+  return text("its ranges cover ", covered, " of ", tensor.global_shape.elements(), " elements");
+}
+
+void check_ranges(const Manifest& manifest, const std::string& speaker) {
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (const auto problem = coverage_problem(tensor); !problem.empty())
+      throw DamageError(text(speaker, ": tensor '", name, "': ", problem));
+    for (const auto& range : tensor.ranges) {
+      const auto file = manifest.files.find(range.file);
+      if (file == manifest.files.end() || range.byte_offset + range.bytes > file->second.bytes)
+        throw DamageError(text(speaker, ": tensor '", name, "' lies outside of ", range.file));
+    }
+  }
+}
+
+std::string write_manifest(const Manifest& manifest) {
+  Json json = {{"format", format_name},   {"version", manifest_version}, {"iteration", manifest.iteration},
+               {"files", Json::object()}, {"tensors", Json::object()},   {"blobs", Json::object()}};
+  for (const auto& [name, file] : manifest.files)
+    json["files"][name] = {
+        {"bytes", file.bytes}, {"header_bytes", file.header_bytes}, {"header_crc32c", crc_text(file.header_crc)}};
+  for (const auto& [name, tensor] : manifest.tensors) json["tensors"][name] = json_of(tensor);
+  for (const auto& [name, blob] : manifest.blobs)
+    json["blobs"][name] = {{"bytes", blob.bytes}, {"crc32c", crc_text(blob.crc)}};
+  json["manifest_crc32c"] = crc_text(crc32c(json.dump()));
+  return json.dump() + "\n";
+}
+
+Manifest read_manifest(const std::string& words, const std::string& speaker) {
+  auto json = Json::parse(words, nullptr, false);
+  if (!json.is_object() || json.value("format", Json()) != format_name)
+    throw DamageError(text(speaker, ": is no manifest of a checkpoint, or a damaged one"));
+  const auto sum = json.value("manifest_crc32c", Json());
+  json.erase("manifest_crc32c");
+  if (sum != crc_text(crc32c(json.dump())))
+    throw DamageError(text(speaker, ": its CRC is not the one it was saved with"));
+  if (json.value("version", Json()) != manifest_version)
+    throw ConfigError(text(speaker, ": has format version ", json.value("version", Json()).dump(),
+                           "; this program reads version ", manifest_version,
+                           ". Use the program that wrote it, or a newer one"));
+  try {
+    return manifest_of(json);
+  } catch (const std::exception& error) {  // JSON of another build, shapes that are none, numbers that are none
+    throw DamageError(text(speaker, ": ", error.what()));
+  }
+}
+
+}  // namespace tessera

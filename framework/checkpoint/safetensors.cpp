@@ -1,0 +1,219 @@
+#include "framework/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::uint64_t longest_header = 100'000'000;  // the limit that the format's own library sets
+constexpr std::size_t alignment = 64;
+
+/// Bytes of `dims` elements of `type`; nothing when that does not fit 64 bits.
+std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& dims, DType type) {
+  std::uint64_t bytes = size_of(type);
+  for (const auto dim : dims)
+    if (dim < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dim), &bytes)) return std::nullopt;
+  return bytes;
+}
+
+/// One entry of the header, checked in itself. `room` is the number of bytes of the data part.
+SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint64_t room, const std::string& speaker) {
+  const auto refuse = [&](const auto&... story) { throw ConfigError(text(speaker, ": ", story...)); };
+  std::vector<std::int64_t> dims;
+  std::vector<std::uint64_t> offsets;
+  std::string type_name;
+  try {
+    type_name = json.at("dtype").get<std::string>();
+    dims = json.at("shape").get<std::vector<std::int64_t>>();
+    for (const auto& offset : json.at("data_offsets")) {
+      if (!offset.is_number_unsigned())
+        refuse("data_offsets are ", json.at("data_offsets").dump(), "; two counts were expected");
+      offsets.push_back(offset.get<std::uint64_t>());
+    }
+  } catch (const Json::exception&) {
+    refuse("the header says ", json.dump(), "; dtype, shape and data_offsets were expected");
+  }
+  if (offsets.size() != 2 || offsets[0] > offsets[1])
+    refuse("data_offsets are ", json.at("data_offsets").dump(), "; a begin and a later end were expected");
+  if (dims.size() > Shape::most_dims) refuse(dims.size(), " dims; at most ", Shape::most_dims, " can be read");
+  DType type{};
+  try {
+    type = dtype_named(type_name);
+  } catch (const ConfigError& error) {
+    refuse(error.what());
+  }
+  const auto needed = bytes_of(dims, type);
+  if (!needed || *needed != offsets[1] - offsets[0])
+    refuse("data_offsets give ", offsets[1] - offsets[0], " bytes, but shape ", json.at("shape").dump(), " of ",
+           type_name, needed ? text(" needs ", *needed) : " is impossible");
+  if (offsets[1] > room)
+    refuse("its data end at byte ", data_begin + offsets[1], ", but the file ends at ", data_begin + room,
+           ": it was cut short; fetch or save it again");
+  return {type, Shape(dims), data_begin + offsets[0], data_begin + offsets[1]};
+}
+
+void refuse_overlaps_and_holes(const SafetensorsHeader& header, std::uint64_t file_bytes, const std::string& speaker) {
+  std::vector<std::pair<std::string, SafetensorsEntry>> order(header.entries.begin(), header.entries.end());
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.begin, a.second.end) < std::pair(b.second.begin, b.second.end);
+  });
+  std::uint64_t at = header.data_begin;
+  std::string before = "the header";
+  for (const auto& [name, entry] : order) {
+    if (entry.begin < at) throw ConfigError(text(speaker, ": tensor '", name, "' overlaps ", before));
+    if (entry.begin > at)
+      throw ConfigError(text(speaker, ": ", entry.begin - at, " bytes between ", before, " and tensor '", name,
+                             "' belong to nothing"));
+    at = entry.end;
+    before = "tensor '" + name + "'";
+  }
+  if (at != file_bytes)
+    throw ConfigError(text(speaker, ": ", file_bytes - at, " bytes after ", before, " belong to nothing"));
+}
+
+Json parse_header(std::string_view words, const std::string& speaker) {
+  auto json = Json::parse(words, nullptr, false);
+  if (!json.is_object())
+    throw ConfigError(text(speaker, ": its header is no JSON object: no safetensors file, or a damaged one"));
+  return json;
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(std::string_view start, std::uint64_t file_bytes,
+                                          const std::string& speaker) {
+  if (file_bytes < 8 || start.size() < 8)
+    throw ConfigError(text(speaker, ": ", file_bytes,
+                           " bytes; a safetensors file begins with eight that give the length of its header"));
+  std::uint64_t length = 0;
+  for (std::size_t byte = 8; byte-- > 0;) length = length << 8 | static_cast<unsigned char>(start[byte]);
+  if (length > longest_header)
+    throw ConfigError(text(speaker, ": promises a header of ", length, " bytes; at most ", longest_header,
+                           " are allowed: no safetensors file, or a damaged one"));
+  if (8 + length > file_bytes || 8 + length > start.size())
+    throw ConfigError(text(speaker, ": promises a header of ", length, " bytes, but has only ", file_bytes,
+                           ": it was cut short; fetch or save it again"));
+  SafetensorsHeader header;
+  header.data_begin = 8 + length;
+  const auto json = parse_header(start.substr(8, length), speaker);
+  for (const auto& [name, facts] : json.items()) {
+    if (name == "__metadata__") {
+      for (const auto& [key, value] : facts.items())
+        header.metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
+      continue;
+    }
+    header.entries.emplace(name, entry_of(facts, header.data_begin, file_bytes - header.data_begin,
+                                          text(speaker, ": tensor '", name, "'")));
+  }
+  refuse_overlaps_and_holes(header, file_bytes, speaker);
+  return header;
+}
+
+std::string write_safetensors_header(const std::vector<std::pair<std::string, SafetensorsEntry>>& entries,
+                                     const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!metadata.empty()) json["__metadata__"] = metadata;
+  for (const auto& [name, entry] : entries)
+    json[name] = {{"dtype", safetensors_name(entry.dtype)},
+                  {"shape", std::vector<std::int64_t>(entry.shape.dims().begin(), entry.shape.dims().end())},
+                  {"data_offsets", {entry.begin, entry.end}}};
+  auto words = json.dump();
+  words.append((alignment - (8 + words.size()) % alignment) % alignment, ' ');
+  std::string length(8, '\0');
+  for (std::size_t byte = 0; byte < 8; ++byte) length[byte] = static_cast<char>(words.size() >> (8 * byte) & 255);
+  return length + words;
+}
+
+void lay_out(std::vector<std::pair<std::string, SafetensorsEntry>>& entries) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    const auto wide_a = size_of(a.second.dtype), wide_b = size_of(b.second.dtype);
+    return wide_a != wide_b ? wide_a > wide_b : a.first < b.first;
+  });
+  std::uint64_t at = 0;
+  for (auto& [name, entry] : entries) {
+    entry.begin = at;
+    at += size_of(entry.dtype) * static_cast<std::uint64_t>(entry.shape.elements());
+    entry.end = at;
+  }
+}
+
+SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
+  const auto file = path / "model.safetensors", index = path / "model.safetensors.index.json";
+  if (!fs::is_directory(path))
+    path.extension() == ".json" ? add_index(path) : add_file(path);
+  else if (fs::exists(file))
+    add_file(file);
+  else if (fs::exists(index))
+    add_index(index);
+  else
+    throw ConfigError(text(path.string(), ": holds neither model.safetensors nor model.safetensors.index.json"));
+}
+
+void SafetensorsReader::add_file(const fs::path& path) {
+  MappedFile file(path);
+  const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  auto header = read_safetensors_header(content, content.size(), path.string());
+  for (auto& [name, entry] : header.entries) places_.emplace(name, Place{files_.size(), entry});
+  metadata_.merge(header.metadata);
+  files_.push_back(std::move(file));
+}
+
+void SafetensorsReader::add_index(const fs::path& path) {
+  const auto json = Json::parse(read_file(path), nullptr, false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
+    throw ConfigError(text(path.string(), ": is no index of safetensors files: it has no 'weight_map'"));
+  std::map<std::string, std::string> file_of;
+  for (const auto& [name, file] : json["weight_map"].items()) {
+    const auto words = file.is_string() ? file.get<std::string>() : "";
+    if (words.empty() || words.find('/') != std::string::npos)
+      throw ConfigError(
+          text(path.string(), ": tensor '", name, "' lies in ", file.dump(), "; a file beside the index was expected"));
+    file_of[name] = words;
+  }
+  std::map<std::string, std::size_t> opened;
+  for (const auto& [name, file] : file_of)
+    if (opened.emplace(file, files_.size()).second) add_file(path.parent_path() / file);
+  for (const auto& [name, file] : file_of) {
+    const auto found = places_.find(name);
+    if (found == places_.end() || found->second.file != opened[file])
+      throw ConfigError(text(path.string(), ": tensor '", name, "' is not in ", file, " where it should be"));
+  }
+}
+
+std::vector<std::string> SafetensorsReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, place] : places_) names.push_back(name);
+  return names;
+}
+
+const SafetensorsReader::Place& SafetensorsReader::place(const std::string& name) const {
+  const auto found = places_.find(name);
+  if (found == places_.end()) throw ConfigError(text(path_.string(), ": has no tensor '", name, "'"));
+  return found->second;
+}
+
+Tensor SafetensorsReader::tensor(const std::string& name) const {
+  const auto& [file, entry] = place(name);
+  const auto bytes = files_[file].bytes().subspan(entry.begin, entry.end - entry.begin);
+  return Tensor(std::span(const_cast<std::byte*>(bytes.data()), bytes.size()), entry.dtype, entry.shape);
+}
+
+const Shape& SafetensorsReader::shape(const std::string& name) const { return place(name).entry.shape; }
+
+void write_safetensors(const fs::path& path, const std::map<std::string, Tensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<std::pair<std::string, SafetensorsEntry>> entries;
+  for (const auto& [name, tensor] : tensors) entries.push_back({name, {tensor.dtype(), tensor.shape(), 0, 0}});
+  lay_out(entries);
+  const auto header = write_safetensors_header(entries, metadata);
+  std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(header.data(), header.size()))};
+  for (const auto& [name, entry] : entries) pieces.push_back(tensors.at(name).raw());
+  write_file_atomic(path, pieces);
+}
+
+}  // namespace tessera
