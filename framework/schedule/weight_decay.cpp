@@ -20,25 +20,21 @@ void describe(Schema<WeightDecayOptions>& s) {
 }
 
 std::vector<BrokenRule> broken_rules(const WeightDecayOptions& o, const RunLength&) {
-  std::vector<BrokenRule> broken;
+  const auto differs = [&](const std::optional<double>& v) { return v && *v != o.weight_decay; };
   if (o.weight_decay_incr_style == WeightDecayStyle::constant) {
-    const auto differs = [&](const std::optional<double>& v) { return v && *v != o.weight_decay; };
-    if (differs(o.start_weight_decay) || differs(o.end_weight_decay))
-      broken.push_back(
-          {differs(o.start_weight_decay) ? "start_weight_decay" : "end_weight_decay",
-           text("weight_decay_incr_style constant keeps weight_decay ", o.weight_decay,
-                " from start to end; leave start_weight_decay and end_weight_decay out, or choose linear or cosine")});
-    return broken;
+    if (!differs(o.start_weight_decay) && !differs(o.end_weight_decay)) return {};
+    return {{differs(o.start_weight_decay) ? "start_weight_decay" : "end_weight_decay",
+             text("weight_decay_incr_style constant keeps weight_decay ", o.weight_decay, " from start to end"),
+             "leave start_weight_decay and end_weight_decay out, or choose linear or cosine"}};
   }
   if (!o.start_weight_decay || !o.end_weight_decay)
-    broken.push_back(
-        {"weight_decay_incr_style",
-         "weight_decay_incr_style linear and cosine need start_weight_decay and end_weight_decay; give both"});
-  else if (*o.start_weight_decay > *o.end_weight_decay)
-    broken.push_back(
-        {"end_weight_decay", text("end_weight_decay ", *o.end_weight_decay, " is below start_weight_decay ",
-                                  *o.start_weight_decay, "; weight decay can only grow")});
-  return broken;
+    return {{"weight_decay_incr_style", "weight_decay_incr_style linear and cosine need both ends of the way",
+             "give start_weight_decay and end_weight_decay"}};
+  if (*o.start_weight_decay > *o.end_weight_decay)
+    return {{"end_weight_decay",
+             text("end_weight_decay ", *o.end_weight_decay, " is below start_weight_decay ", *o.start_weight_decay),
+             "weight decay can only grow: exchange them"}};
+  return {};
 }
 
 WeightDecay::WeightDecay(const WeightDecayOptions& o, const RunLength& run)
@@ -47,7 +43,7 @@ WeightDecay::WeightDecay(const WeightDecayOptions& o, const RunLength& run)
       all_(static_cast<double>(run.samples)),
       style_(o.weight_decay_incr_style) {
   const auto broken = broken_rules(o, run);
-  if (!broken.empty()) throw ConfigError("weight decay: " + broken.front().message);
+  if (!broken.empty()) throw ConfigError(text("weight decay: ", broken[0].message, "; ", broken[0].suggestion));
   if (style_ == WeightDecayStyle::constant) return;
   start_ = *o.start_weight_decay;
   end_ = *o.end_weight_decay;
