@@ -1,11 +1,17 @@
 #include "framework/kernels/gemm.h"
 
+#include "framework/kernels/cpu.h"
 #include "framework/kernels/gemm_blas.h"
+#include "framework/kernels/gemm_packed.h"
 
 namespace tessera {
 
 void multiply(Threads& threads, const Product& p) {
   if (p.M == 0 || p.N == 0) return;
+#if defined(__x86_64__)
+  if (p.K > 0 && chosen_isa() == Isa::avx512) return multiply_packed(threads, tiles_avx512(), p);
+  if (p.K > 0 && chosen_isa() == Isa::avx2) return multiply_packed(threads, tiles_avx2(), p);
+#endif
   multiply_blas(threads, p);
 }
 

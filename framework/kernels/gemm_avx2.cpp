@@ -1,0 +1,137 @@
+// Register tiles of 6 x 16 for AVX2 and FMA: 12 sums, two vectors of b and one broadcast of a in 15 of 16 registers.
+#include <immintrin.h>
+
+#include "framework/kernels/gemm_tiles.h"
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr int lanes = 8, tile_rows = 6, tile_vectors = 2;
+
+__m256i first_lanes(std::int64_t count) {
+  const __m256i order = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count > lanes ? lanes : count < 0 ? 0 : static_cast<int>(count)), order);
+}
+
+template <int R, int J, bool packed>
+void tile_of(const TileCall& t) {
+  __m256 sum[R][J];
+  UNROLL for (int r = 0; r < R; ++r) {
+    _mm_prefetch(reinterpret_cast<const char*>(t.c + r * t.c_row), _MM_HINT_T0);
+    UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_setzero_ps();
+  }
+  const float *a = t.a, *b = t.b;
+  for (std::int64_t k = 0; k < t.depth; ++k, a += packed ? tile_rows : 1, b += J * lanes) {
+    __m256 v[J];
+    UNROLL for (int j = 0; j < J; ++j) v[j] = _mm256_load_ps(b + j * lanes);
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m256 x = _mm256_broadcast_ss(packed ? a + r : a + r * t.a_row);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_fmadd_ps(x, v[j], sum[r][j]);
+    }
+  }
+  const __m256i last = first_lanes(t.cols - (J - 1) * lanes);
+  const bool whole = t.cols == J * lanes;
+  UNROLL for (int r = 0; r < R; ++r) {
+    UNROLL for (int j = 0; j < J; ++j) {
+      const bool full = whole || j < J - 1;
+      const float* from = t.start + r * t.start_row + j * lanes;
+      float* to = t.c + r * t.c_row + j * lanes;
+      __m256 s = sum[r][j];
+      if (t.start != nullptr) s = _mm256_add_ps(s, full ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, last));
+      if (full) {
+        _mm256_storeu_ps(to, s);
+      } else {
+        _mm256_maskstore_ps(to, last, s);
+      }
+    }
+  }
+}
+
+using Tile = void (*)(const TileCall&);
+
+template <int J, bool packed>
+Tile tile_with(std::int64_t rows) {
+  constexpr Tile by_rows[] = {tile_of<1, J, packed>, tile_of<2, J, packed>, tile_of<3, J, packed>,
+                              tile_of<4, J, packed>, tile_of<5, J, packed>, tile_of<6, J, packed>};
+  return by_rows[rows - 1];
+}
+
+void tile(const TileCall& t) {
+  const bool packed = t.a_step != 1;
+  if (t.cols > lanes) return (packed ? tile_with<2, true>(t.rows) : tile_with<2, false>(t.rows))(t);
+  return (packed ? tile_with<1, true>(t.rows) : tile_with<1, false>(t.rows))(t);
+}
+
+/// Eight rows of eight become columns: three rounds of exchanges, of 1, 2 and 4 floats.
+void transpose(__m256 (&v)[lanes]) {
+  __m256 w[lanes];
+  UNROLL for (int i = 0; i < lanes; i += 2) {
+    w[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    w[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+  }
+  UNROLL for (int i = 0; i < lanes; i += 4) {
+    v[i] = _mm256_shuffle_ps(w[i], w[i + 2], 0x44);
+    v[i + 1] = _mm256_shuffle_ps(w[i], w[i + 2], 0xee);
+    v[i + 2] = _mm256_shuffle_ps(w[i + 1], w[i + 3], 0x44);
+    v[i + 3] = _mm256_shuffle_ps(w[i + 1], w[i + 3], 0xee);
+  }
+  UNROLL for (int i = 0; i < 4; ++i) {
+    w[i] = _mm256_permute2f128_ps(v[i], v[i + 4], 0x20);
+    w[i + 4] = _mm256_permute2f128_ps(v[i], v[i + 4], 0x31);
+  }
+  UNROLL for (int i = 0; i < lanes; ++i) v[i] = w[i];
+}
+
+void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
+                float* dst) {
+  for (std::int64_t k = 0; k < depth; k += lanes) {
+    const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
+    const __m256i mask = first_lanes(steps);
+    for (std::int64_t j = 0; j < width; j += lanes) {
+      __m256 v[lanes];
+      UNROLL for (int i = 0; i < lanes; ++i) {
+        const float* row = src + (j + i) * across + k;
+        v[i] = j + i >= cols    ? _mm256_setzero_ps()
+               : steps == lanes ? _mm256_loadu_ps(row)
+                                : _mm256_maskload_ps(row, mask);
+      }
+      transpose(v);
+      UNROLL for (int i = 0; i < lanes; ++i) {
+        if (i < steps) _mm256_store_ps(dst + (k + i) * width + j, v[i]);
+      }
+    }
+  }
+}
+
+void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t width,
+                 float* dst) {
+  for (std::int64_t k = 0; k < depth; ++k) {
+    for (std::int64_t j = 0; j < width; j += lanes) {
+      const float* from = src + k * along + j;
+      _mm256_store_ps(dst + k * width + j,
+                      j + lanes <= cols ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, first_lanes(cols - j)));
+    }
+  }
+}
+
+void pack_strip(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, float* dst) {
+  for (std::int64_t k = 0; k < depth; ++k) {
+    for (std::int64_t r = 0; r < tile_rows; ++r) dst[k * tile_rows + r] = r < rows ? src[k * along + r] : 0;
+  }
+}
+
+}  // namespace
+
+const TileKernels& tiles_avx2() {
+  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       256,       12,
+                                          tile,      pack_along,           pack_across, pack_strip};
+  return kernels;
+}
+
+}  // namespace tessera

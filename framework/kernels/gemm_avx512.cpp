@@ -1,0 +1,148 @@
+// Register tiles of 8 x 48 for AVX-512: 24 sums, three vectors of b and one broadcast of a in 28 of 32 registers.
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of its own header's _mm512_undefined_ps
+#endif
+#include <immintrin.h>
+
+#include "framework/kernels/gemm_tiles.h"
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr int lanes = 16, tile_rows = 8, tile_vectors = 3;
+
+__mmask16 first_lanes(std::int64_t count) { return static_cast<__mmask16>(count >= lanes ? 0xffff : (1 << count) - 1); }
+
+template <int R, int J, bool packed>
+void tile_of(const TileCall& t) {
+  __m512 sum[R][J];
+  UNROLL for (int r = 0; r < R; ++r) {
+    UNROLL for (int j = 0; j < J; ++j) {
+      sum[r][j] = _mm512_setzero_ps();
+      _mm_prefetch(reinterpret_cast<const char*>(t.c + r * t.c_row + j * lanes), _MM_HINT_T0);
+    }
+  }
+  const float *a = t.a, *b = t.b;
+  for (std::int64_t k = 0; k < t.depth; ++k, a += packed ? tile_rows : 1, b += J * lanes) {
+    __m512 v[J];
+    UNROLL for (int j = 0; j < J; ++j) v[j] = _mm512_load_ps(b + j * lanes);
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m512 x = _mm512_set1_ps(packed ? a[r] : a[r * t.a_row]);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
+    }
+  }
+  const __mmask16 last = first_lanes(t.cols - (J - 1) * lanes);
+  UNROLL for (int r = 0; r < R; ++r) {
+    UNROLL for (int j = 0; j < J; ++j) {
+      const __mmask16 mask = j < J - 1 ? __mmask16(0xffff) : last;
+      __m512 s = sum[r][j];
+      if (t.start != nullptr) s = _mm512_add_ps(s, _mm512_maskz_loadu_ps(mask, t.start + r * t.start_row + j * lanes));
+      _mm512_mask_storeu_ps(t.c + r * t.c_row + j * lanes, mask, s);
+    }
+  }
+}
+
+using Tile = void (*)(const TileCall&);
+
+template <int J, bool packed>
+Tile tile_with(std::int64_t rows) {
+  constexpr Tile by_rows[] = {tile_of<1, J, packed>, tile_of<2, J, packed>, tile_of<3, J, packed>,
+                              tile_of<4, J, packed>, tile_of<5, J, packed>, tile_of<6, J, packed>,
+                              tile_of<7, J, packed>, tile_of<8, J, packed>};
+  return by_rows[rows - 1];
+}
+
+void tile(const TileCall& t) {
+  const bool packed = t.a_step != 1;
+  const std::int64_t vectors = (t.cols + lanes - 1) / lanes;
+  if (vectors == 3) return (packed ? tile_with<3, true>(t.rows) : tile_with<3, false>(t.rows))(t);
+  if (vectors == 2) return (packed ? tile_with<2, true>(t.rows) : tile_with<2, false>(t.rows))(t);
+  return (packed ? tile_with<1, true>(t.rows) : tile_with<1, false>(t.rows))(t);
+}
+
+/// Sixteen rows of sixteen become columns: four rounds of exchanges, of 1, 2, 4 and 8 floats.
+void transpose(__m512 (&v)[lanes]) {
+  __m512 w[lanes];
+  UNROLL for (int i = 0; i < lanes; i += 2) {
+    w[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+    w[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+  }
+  UNROLL for (int i = 0; i < lanes; i += 4) {
+    const auto pair = [&](int a, int b, bool high) {
+      const __m512d x = _mm512_castps_pd(w[a]), y = _mm512_castps_pd(w[b]);
+      return _mm512_castpd_ps(high ? _mm512_unpackhi_pd(x, y) : _mm512_unpacklo_pd(x, y));
+    };
+    v[i] = pair(i, i + 2, false);
+    v[i + 1] = pair(i, i + 2, true);
+    v[i + 2] = pair(i + 1, i + 3, false);
+    v[i + 3] = pair(i + 1, i + 3, true);
+  }
+  UNROLL for (int i = 0; i < 4; ++i) {
+    w[i] = _mm512_shuffle_f32x4(v[i], v[i + 4], 0x88);
+    w[i + 4] = _mm512_shuffle_f32x4(v[i], v[i + 4], 0xdd);
+    w[i + 8] = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0x88);
+    w[i + 12] = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0xdd);
+  }
+  UNROLL for (int i = 0; i < 8; ++i) {
+    v[i] = _mm512_shuffle_f32x4(w[i], w[i + 8], 0x88);
+    v[i + 8] = _mm512_shuffle_f32x4(w[i], w[i + 8], 0xdd);
+  }
+}
+
+void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
+                float* dst) {
+  for (std::int64_t k = 0; k < depth; k += lanes) {
+    const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
+    const __mmask16 mask = first_lanes(steps);
+    for (std::int64_t j = 0; j < width; j += lanes) {
+      __m512 v[lanes];
+      if (j + lanes <= cols && steps == lanes) {
+        UNROLL for (int i = 0; i < lanes; ++i) v[i] = _mm512_loadu_ps(src + (j + i) * across + k);
+      } else {
+        UNROLL for (int i = 0; i < lanes; ++i) {
+          v[i] = j + i < cols ? _mm512_maskz_loadu_ps(mask, src + (j + i) * across + k) : _mm512_setzero_ps();
+        }
+      }
+      transpose(v);
+      if (steps == lanes) {
+        UNROLL for (int i = 0; i < lanes; ++i) _mm512_store_ps(dst + (k + i) * width + j, v[i]);
+      } else {
+        UNROLL for (int i = 0; i < lanes; ++i) {
+          if (i < steps) _mm512_store_ps(dst + (k + i) * width + j, v[i]);
+        }
+      }
+    }
+  }
+}
+
+void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t width,
+                 float* dst) {
+  for (std::int64_t k = 0; k < depth; ++k) {
+    for (std::int64_t j = 0; j < width; j += lanes) {
+      _mm512_store_ps(dst + k * width + j, _mm512_maskz_loadu_ps(first_lanes(cols - j), src + k * along + j));
+    }
+  }
+}
+
+void pack_strip(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, float* dst) {
+  const auto mask = static_cast<__mmask8>((1 << rows) - 1);
+  for (std::int64_t k = 0; k < depth; ++k) {
+    _mm256_store_ps(dst + k * tile_rows, _mm256_maskz_loadu_ps(mask, src + k * along));
+  }
+}
+
+}  // namespace
+
+const TileKernels& tiles_avx512() {
+  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       384,       4,
+                                          tile,      pack_along,           pack_across, pack_strip};
+  return kernels;
+}
+
+}  // namespace tessera
