@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
 
 #include "tests/architecture/checks.h"
 
@@ -36,6 +37,14 @@ std::string joined(const std::vector<std::string>& found) {
   return all;
 }
 
+/// "room: other other" from a row "| `room` | other other | what is in it |"; empty for any other line.
+std::string room_of_row(const std::string& line) {
+  static const std::regex row(R"(^\| `(\w+)` \|((?: \w+)*) \|.*)");
+  std::smatch found;
+  if (!std::regex_match(line, found, row)) return "";
+  return found[1].str() + ":" + (found[2].length() == 0 ? " " : found[2].str());
+}
+
 TEST(Architecture, EveryIncludeFollowsTheFloorPlan) {
   EXPECT_EQ(joined(forbidden_includes(read_floor_plan(FLOOR_PLAN), fs::path(SOURCE_DIR) / "framework")), "");
 }
@@ -45,6 +54,16 @@ TEST(Architecture, TheFloorPlanIsReadWithAllItsRooms) {
   EXPECT_GE(plan.size(), 13u);
   EXPECT_TRUE(plan.at("options").count("base"));
   EXPECT_FALSE(plan.at("base").count("options"));
+}
+
+TEST(Architecture, ThePageOfTheFloorPlanIsTheFloorPlan) {
+  std::ifstream page(fs::path(SOURCE_DIR) / "docs" / "floor_plan.md");
+  std::string told, granted;
+  for (std::string line; std::getline(page, line);)
+    if (const auto cells = room_of_row(line); !cells.empty()) told += cells + "\n";
+  std::ifstream plan(FLOOR_PLAN);
+  for (std::string line; std::getline(plan, line);) granted += line + "\n";
+  EXPECT_EQ(told, granted);
 }
 
 TEST(Architecture, EverySourceIsOnItsShelf) {
