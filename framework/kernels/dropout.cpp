@@ -1,59 +1,151 @@
-#include "framework/kernels/dropout.h"
+// Dropout in Highway: the words of a stretch are drawn into a buffer, then compared as integers.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/dropout.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "framework/kernels/dropout.h"
 #include "framework/kernels/extents.h"
+#include "framework/kernels/philox-inl.h"
+#include "framework/kernels/philox.h"
+#include "framework/kernels/range-inl.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void DrawWords(const RandomKey& key, std::uint64_t id, std::uint64_t first_block, std::size_t blocks,
+               std::uint32_t* words) {
+  const philox4x32::DU d;
+  constexpr std::size_t lanes = range::lanes;
+  for (std::size_t i = 0; i < blocks; i += lanes) {
+    const std::uint64_t block = first_block + i;
+    const auto low = static_cast<std::uint32_t>(block), high = static_cast<std::uint32_t>(block >> 32);
+    philox4x32::VU lows = hn::Iota(d, low), highs = hn::Set(d, high);
+    highs = hn::Sub(highs, hn::VecFromMask(d, hn::Lt(lows, hn::Set(d, low))));
+    const auto w = philox4x32::Blocks(
+        {lows, highs, hn::Set(d, static_cast<std::uint32_t>(id)), hn::Set(d, static_cast<std::uint32_t>(id >> 32))},
+        key.key());
+    if (i + lanes <= blocks) {
+      hn::StoreInterleaved4(w.w0, w.w1, w.w2, w.w3, d, words + 4 * i);
+    } else {
+      alignas(64) std::uint32_t last[4 * lanes];
+      hn::StoreInterleaved4(w.w0, w.w1, w.w2, w.w3, d, last);
+      std::copy_n(last, 4 * (blocks - i), words + 4 * i);
+    }
+  }
+}
+
+/// y[i] = (residual[i] +) x[i] * factor where words[i] is not below the limit. The words may be read up to a vector
+/// behind `size`.
+void KeepSome(const float* x, const float* residual, const std::uint32_t* words, std::uint32_t limit, float factor,
+              float* y, std::size_t size) {
+  const range::D d;
+  const philox4x32::DU du;
+  const auto most = hn::Set(du, limit);
+  const auto by = hn::Set(d, factor);
+  const auto run = [&](std::size_t i, auto load) HWY_ATTR {
+    const auto drops = hn::RebindMask(d, hn::Lt(hn::LoadU(du, words + i), most));
+    const auto kept = hn::IfThenZeroElse(drops, hn::Mul(load(x + i), by));
+    return residual == nullptr ? kept : hn::Add(load(residual + i), kept);
+  };
+  std::size_t i = 0;
+  for (; i + range::lanes <= size; i += range::lanes) hn::StoreU(run(i, range::Whole()), d, y + i);
+  if (i < size) range::StoreTail(run(i, range::Tail{size - i}), y + i, size - i);
+}
+
+void AddOrCopy(const float* x, const float* residual, float* y, std::size_t size) {
+  if (residual == nullptr) {
+    if (x != y) std::copy_n(x, size, y);
+  } else {
+    range::Map(x, residual, y, size, [](range::V a, range::V b) HWY_ATTR { return hn::Add(b, a); });
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace tessera {
 namespace {
 
+HWY_EXPORT(DrawWords);
+HWY_EXPORT(KeepSome);
+HWY_EXPORT(AddOrCopy);
+
 constexpr std::size_t tile = 4096;
 
-std::size_t elements_per_sample(const DropoutMask& mask, std::size_t elements) {
-  must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
-  if (mask.rate == 0) return elements;
-  if (mask.sample_ids.empty() || elements % mask.sample_ids.size() != 0) {
-    throw ShapeError(
-        text("dropout: ", elements, " values are no whole number for each of ", mask.sample_ids.size(), " samples"));
-  }
-  return elements / mask.sample_ids.size();
+/// What a pass over a batch does: y = (residual +) x * keep / (1 - rate).
+struct Pass {
+  const float *x, *residual;
+  float* y;
+};
+
+/// Elements [first, last) of the batch, all of one sample.
+void run_stretch(const DropoutMask& mask, const Pass& pass, std::size_t per_sample, std::size_t first,
+                 std::size_t last) {
+  std::uint32_t words[tile + 64];
+  const auto id = static_cast<std::uint64_t>(mask.sample_ids[first / per_sample]);
+  const auto element = static_cast<std::uint64_t>(mask.first_element) + first % per_sample;
+  const std::size_t skip = element % 4, size = last - first;
+  philox_words(mask.key, id, element / 4, (skip + size + 3) / 4, words);
+  HWY_DYNAMIC_DISPATCH(KeepSome)
+  (pass.x + first, pass.residual == nullptr ? nullptr : pass.residual + first, words + skip, dropout_limit(mask.rate),
+   static_cast<float>(1 / (1 - mask.rate)), pass.y + first, size);
 }
 
-/// Calls at(element of the batch, factor) for the whole batch.
-template <class At>
-void for_each(Threads& threads, const DropoutMask& mask, std::size_t elements, const At& at) {
-  const auto per_sample = elements_per_sample(mask, elements);
-  const auto limit = static_cast<std::uint64_t>(std::ceil(mask.rate * 0x1p32));
-  const auto factor = static_cast<float>(1 / (1 - mask.rate));
+void run(Threads& threads, const DropoutMask& mask, const Pass& pass, std::size_t elements) {
+  must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
+  if (mask.rate == 0) {
+    threads.parallel_for(elements, 4 * tile, [&](std::size_t first, std::size_t last) {
+      HWY_DYNAMIC_DISPATCH(AddOrCopy)
+      (pass.x + first, pass.residual == nullptr ? nullptr : pass.residual + first, pass.y + first, last - first);
+    });
+    return;
+  }
+  const auto samples = mask.sample_ids.size();
+  if (samples == 0 || elements % samples != 0) {
+    throw ShapeError(text("dropout: ", elements, " values are no whole number for each of ", samples, " samples"));
+  }
+  const auto per_sample = elements / samples;
   threads.parallel_for(elements, tile, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i) {
-      if (limit == 0) {
-        at(i, 1.0F);
-        continue;
-      }
-      const auto id = static_cast<std::uint64_t>(mask.sample_ids[i / per_sample]);
-      const auto element = static_cast<std::uint64_t>(mask.first_element) + i % per_sample;
-      at(i, mask.key.words(id, element / 4)[element % 4] < limit ? 0.0F : factor);
+    while (first < last) {
+      const auto end = std::min(last, (first / per_sample + 1) * per_sample);
+      run_stretch(mask, pass, per_sample, first, end);
+      first = end;
     }
   });
 }
 
 }  // namespace
 
+void philox_words(const RandomKey& key, std::uint64_t id, std::uint64_t first_block, std::size_t blocks,
+                  std::uint32_t* words) {
+  HWY_DYNAMIC_DISPATCH(DrawWords)(key, id, first_block, blocks, words);
+}
+
+std::uint32_t dropout_limit(double rate) {
+  return static_cast<std::uint32_t>(std::min(std::ceil(rate * 0x1p32), 0x1p32 - 1));
+}
+
 void dropout_add_forward(Threads& threads, const DropoutMask& mask, std::span<const float> x,
                          std::span<const float> residual, std::span<float> y) {
   expect_values("dropout", "y", y.size(), static_cast<std::int64_t>(x.size()));
   if (!residual.empty()) expect_values("dropout", "residual", residual.size(), static_cast<std::int64_t>(x.size()));
-  for_each(threads, mask, x.size(), [&](std::size_t i, float factor) {
-    const float kept = factor == 0 ? 0.0F : x[i] * factor;
-    y[i] = residual.empty() ? kept : residual[i] + kept;
-  });
+  run(threads, mask, {x.data(), residual.empty() ? nullptr : residual.data(), y.data()}, x.size());
 }
 
 void dropout_backward(Threads& threads, const DropoutMask& mask, std::span<const float> dy, std::span<float> dx) {
   expect_values("dropout", "dx", dx.size(), static_cast<std::int64_t>(dy.size()));
-  for_each(threads, mask, dy.size(), [&](std::size_t i, float factor) { dx[i] = factor == 0 ? 0.0F : dy[i] * factor; });
+  run(threads, mask, {dy.data(), nullptr, dx.data()}, dy.size());
 }
 
 }  // namespace tessera
+#endif  // HWY_ONCE

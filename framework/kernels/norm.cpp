@@ -1,13 +1,117 @@
-#include "framework/kernels/norm.h"
+// Norms in Highway: one source for every instruction set. A row is read twice or thrice while it is in the cache.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/norm.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "framework/kernels/extents.h"
-#include "framework/kernels/scratch.h"
+#include "framework/kernels/norm.h"
+#include "framework/kernels/norm_rows.h"
+#include "framework/kernels/range-inl.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using range::D;
+using range::Two;
+using range::V;
+
+/// Calls f(i, load, store) for each vector of a row and for the tail.
+template <class F>
+HWY_INLINE void EachVector(std::size_t size, const F& f) {
+  std::size_t i = 0;
+  for (; i + range::lanes <= size; i += range::lanes) {
+    f(i, range::Whole(), [](V v, float* y) HWY_ATTR { hn::StoreU(v, D(), y); });
+  }
+  if (i == size) return;
+  const auto rest = size - i;
+  f(i, range::Tail{rest}, [rest](V v, float* y) HWY_ATTR { range::StoreTail(v, y, rest); });
+}
+
+/// The deviations from a first, rounded mean give both its correction and a variance that nothing cancels in.
+NormOfRow LayerNormRow(const NormRow& n) {
+  const double count = static_cast<double>(n.width);
+  const auto rough =
+      static_cast<float>(range::Sum(n.width, [&](std::size_t i, auto load) HWY_ATTR { return load(n.x + i); }) / count);
+  const V centre = hn::Set(D(), rough);
+  const auto sums = range::SumTwo(n.width, [&](std::size_t i, auto load) HWY_ATTR {
+    const V off = hn::Sub(load(n.x + i), centre);
+    return Two<V>{off, hn::Mul(off, off)};
+  });
+  const double correction = sums.a / count, variance = std::max(0.0, sums.b / count - correction * correction);
+  const double inv = 1 / std::sqrt(variance + n.eps);
+  const V shift = hn::Set(D(), static_cast<float>(correction)), by = hn::Set(D(), static_cast<float>(inv));
+  const V offset = hn::Set(D(), n.gain_offset);
+  EachVector(n.width, [&](std::size_t i, auto load, auto store) HWY_ATTR {
+    const V xhat = hn::Mul(hn::Sub(hn::Sub(load(n.x + i), centre), shift), by);
+    const V gain = hn::Add(load(n.gain + i), offset);
+    store(n.bias == nullptr ? hn::Mul(xhat, gain) : hn::MulAdd(xhat, gain, load(n.bias + i)), n.y + i);
+  });
+  return {static_cast<float>(rough + correction), static_cast<float>(inv)};
+}
+
+NormOfRow RmsNormRow(const NormRow& n) {
+  const double squares = range::Sum(n.width, [&](std::size_t i, auto load) HWY_ATTR {
+    const V v = load(n.x + i);
+    return hn::Mul(v, v);
+  });
+  const auto inv = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(n.width) + n.eps));
+  const V by = hn::Set(D(), inv), offset = hn::Set(D(), n.gain_offset);
+  EachVector(n.width, [&](std::size_t i, auto load, auto store) HWY_ATTR {
+    store(hn::Mul(hn::Mul(load(n.x + i), by), hn::Add(load(n.gain + i), offset)), n.y + i);
+  });
+  return {0, inv};
+}
+
+/// With xhat = (x - mean) * inv and g = dy * (gain + offset): dx = inv * (g - [mean(g)] - xhat * mean(g xhat)).
+template <bool layernorm>
+HWY_INLINE void RowBackward(const NormRowBackward& n) {
+  const double count = static_cast<double>(n.width);
+  const V mean = hn::Set(D(), n.mean), inv = hn::Set(D(), n.inv), offset = hn::Set(D(), n.gain_offset);
+  const auto xhat_at = [&](std::size_t i, auto load) HWY_ATTR {
+    const V v = load(n.x + i);
+    return hn::Mul(layernorm ? hn::Sub(v, mean) : v, inv);
+  };
+  const auto sums = range::SumTwo(n.width, [&](std::size_t i, auto load) HWY_ATTR {
+    const V g = hn::Mul(load(n.dy + i), hn::Add(load(n.gain + i), offset));
+    return Two<V>{g, hn::Mul(g, xhat_at(i, load))};
+  });
+  const V mean_g = hn::Set(D(), static_cast<float>(sums.a / count));
+  const V mean_gx = hn::Set(D(), static_cast<float>(sums.b / count));
+  EachVector(n.width, [&](std::size_t i, auto load, auto store) HWY_ATTR {
+    const V xhat = xhat_at(i, load), dy = load(n.dy + i);
+    V g = hn::Mul(dy, hn::Add(load(n.gain + i), offset));
+    if (layernorm) g = hn::Sub(g, mean_g);
+    store(hn::MulAdd(dy, xhat, load(n.dgain + i)), n.dgain + i);
+    if (n.dbias != nullptr) store(hn::Add(dy, load(n.dbias + i)), n.dbias + i);
+    const V dx = hn::Mul(inv, hn::NegMulAdd(xhat, mean_gx, g));
+    store(n.add ? hn::Add(load(n.dx + i), dx) : dx, n.dx + i);
+  });
+}
+
+void LayerNormRowBackward(const NormRowBackward& n) { RowBackward<true>(n); }
+void RmsNormRowBackward(const NormRowBackward& n) { RowBackward<false>(n); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace tessera {
 namespace {
+
+HWY_EXPORT(LayerNormRow);
+HWY_EXPORT(RmsNormRow);
+HWY_EXPORT(LayerNormRowBackward);
+HWY_EXPORT(RmsNormRowBackward);
+
+constexpr int partials_slot = 3;  // of the caller, while its tiles run
 
 struct Rows {
   std::size_t rows, width;
@@ -23,8 +127,6 @@ Rows rows_of(const char* who, std::size_t x, std::size_t gain) {
 /// Rows that share one partial sum of the gain's gradient: at most 64 runs, whatever the number of threads.
 std::size_t rows_of_a_tile(std::size_t rows) { return std::max<std::size_t>(16, (rows + 63) / 64); }
 
-/// The backward pass of both norms. With xhat = (x - mean) * inv and g = dy * (gain + offset):
-/// dx = inv * (g - [mean(g)] - xhat * mean(g xhat)).
 struct Backward {
   std::span<const float> dy, x, gain, mean, inv;  // mean empty: rmsnorm
   float offset;
@@ -32,37 +134,33 @@ struct Backward {
   bool add;
 };
 
-void row_backward(const Backward& b, std::size_t r, std::size_t n, float* dgain, float* dbias) {
-  const float* dy = b.dy.data() + r * n;
-  const float* x = b.x.data() + r * n;
-  float* dx = b.dx.data() + r * n;
-  const float mean = b.mean.empty() ? 0.0F : b.mean[r], inv = b.inv[r];
-  double sum_g = 0, sum_gx = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const float xhat = (x[i] - mean) * inv, g = dy[i] * (b.gain[i] + b.offset);
-    sum_g += g;
-    sum_gx += static_cast<double>(g) * xhat;
-  }
-  const auto mean_g = b.mean.empty() ? 0.0F : static_cast<float>(sum_g / static_cast<double>(n));
-  const auto mean_gx = static_cast<float>(sum_gx / static_cast<double>(n));
-  for (std::size_t i = 0; i < n; ++i) {
-    const float xhat = (x[i] - mean) * inv, d = dy[i], g = d * (b.gain[i] + b.offset);
-    dgain[i] += d * xhat;
-    if (dbias != nullptr) dbias[i] += d;
-    dx[i] = (b.add ? dx[i] : 0.0F) + inv * (g - mean_g - xhat * mean_gx);
+void backward_of_rows(const Backward& b, std::size_t first, std::size_t last, float* dgain, float* dbias) {
+  const std::size_t n = b.gain.size();
+  for (auto r = first; r < last; ++r) {
+    const NormRowBackward row{n,
+                              b.dy.data() + r * n,
+                              b.x.data() + r * n,
+                              b.gain.data(),
+                              b.offset,
+                              b.mean.empty() ? 0.0F : b.mean[r],
+                              b.inv[r],
+                              b.dx.data() + r * n,
+                              b.add,
+                              dgain,
+                              dbias};
+    b.mean.empty() ? HWY_DYNAMIC_DISPATCH(RmsNormRowBackward)(row) : HWY_DYNAMIC_DISPATCH(LayerNormRowBackward)(row);
   }
 }
 
 void norm_backward(Threads& threads, const Backward& b, std::span<float> dgain, std::span<float> dbias) {
-  const auto [rows, width] = rows_of("norm", b.x.size(), b.gain.size());
-  const std::size_t n = width, tile = rows_of_a_tile(rows), tiles = (rows + tile - 1) / tile;
+  const std::size_t n = b.gain.size(), rows = b.x.size() / n;
+  const std::size_t tile = rows_of_a_tile(rows), tiles = (rows + tile - 1) / tile;
   const std::size_t run = dbias.empty() ? n : 2 * n;
-  struct Partials;
-  const auto partials = scratch<Partials>(tiles * run);
+  float* partials = scratch(partials_slot, tiles * run).data();
   threads.parallel_for(rows, tile, [&](std::size_t first, std::size_t last) {
-    float* mine = partials.data() + first / tile * run;
+    float* mine = partials + first / tile * run;
     std::fill_n(mine, run, 0.0F);
-    for (auto r = first; r < last; ++r) row_backward(b, r, n, mine, dbias.empty() ? nullptr : mine + n);
+    backward_of_rows(b, first, last, mine, dbias.empty() ? nullptr : mine + n);
   });
   threads.parallel_for(run, 256, [&](std::size_t first, std::size_t last) {
     for (auto i = first; i < last; ++i) {
@@ -77,7 +175,7 @@ void check_backward(const char* who, const Backward& b, std::size_t dgain) {
   const auto [rows, width] = rows_of(who, b.x.size(), b.gain.size());
   expect_values(who, "dy", b.dy.size(), static_cast<std::int64_t>(b.x.size()));
   expect_values(who, "dx", b.dx.size(), static_cast<std::int64_t>(b.x.size()));
-  expect_values(who, "inv", b.inv.size(), static_cast<std::int64_t>(rows));
+  expect_values(who, "what the forward pass kept", b.inv.size(), static_cast<std::int64_t>(rows));
   expect_values(who, "dgain", dgain, static_cast<std::int64_t>(width));
 }
 
@@ -86,26 +184,18 @@ void check_backward(const char* who, const Backward& b, std::size_t dgain) {
 void layernorm_forward(Threads& threads, std::span<const float> x, std::span<const float> gain,
                        std::span<const float> bias, double eps, float gain_offset, std::span<float> y,
                        std::span<float> mean, std::span<float> inv_std) {
-  const auto [rows, width] = rows_of("layernorm", x.size(), gain.size());
-  const std::size_t n = width;
+  const auto rows = rows_of("layernorm", x.size(), gain.size()).rows, n = gain.size();
   expect_values("layernorm", "y", y.size(), static_cast<std::int64_t>(x.size()));
   expect_values("layernorm", "mean", mean.size(), static_cast<std::int64_t>(rows));
   expect_values("layernorm", "inv_std", inv_std.size(), static_cast<std::int64_t>(rows));
   if (!bias.empty()) expect_values("layernorm", "bias", bias.size(), static_cast<std::int64_t>(n));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
-      const float* row = x.data() + r * n;
-      double sum = 0, squares = 0;
-      for (std::size_t i = 0; i < n; ++i) sum += row[i];
-      const double centre = sum / static_cast<double>(n);
-      for (std::size_t i = 0; i < n; ++i) squares += (row[i] - centre) * (row[i] - centre);
-      const double inv = 1 / std::sqrt(squares / static_cast<double>(n) + eps);
-      mean[r] = static_cast<float>(centre);
-      inv_std[r] = static_cast<float>(inv);
-      for (std::size_t i = 0; i < n; ++i) {
-        const double xhat = (row[i] - centre) * inv;
-        y[r * n + i] = static_cast<float>(xhat * (gain[i] + gain_offset) + (bias.empty() ? 0.0 : bias[i]));
-      }
+      const NormRow row{n,   x.data() + r * n, gain.data(),     bias.empty() ? nullptr : bias.data(),
+                        eps, gain_offset,      y.data() + r * n};
+      const auto kept = HWY_DYNAMIC_DISPATCH(LayerNormRow)(row);
+      mean[r] = kept.mean;
+      inv_std[r] = kept.inv;
     }
   });
 }
@@ -123,18 +213,14 @@ void layernorm_backward(Threads& threads, std::span<const float> dy, std::span<c
 
 void rmsnorm_forward(Threads& threads, std::span<const float> x, std::span<const float> gain, double eps,
                      float gain_offset, std::span<float> y, std::span<float> inv_rms) {
-  const auto [rows, width] = rows_of("rmsnorm", x.size(), gain.size());
-  const std::size_t n = width;
+  const auto rows = rows_of("rmsnorm", x.size(), gain.size()).rows, n = gain.size();
   expect_values("rmsnorm", "y", y.size(), static_cast<std::int64_t>(x.size()));
   expect_values("rmsnorm", "inv_rms", inv_rms.size(), static_cast<std::int64_t>(rows));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
-      const float* row = x.data() + r * n;
-      double squares = 0;
-      for (std::size_t i = 0; i < n; ++i) squares += static_cast<double>(row[i]) * row[i];
-      const auto inv = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(n) + eps));
-      inv_rms[r] = inv;
-      for (std::size_t i = 0; i < n; ++i) y[r * n + i] = row[i] * inv * (gain[i] + gain_offset);
+      inv_rms[r] = HWY_DYNAMIC_DISPATCH(RmsNormRow)(
+                       {n, x.data() + r * n, gain.data(), nullptr, eps, gain_offset, y.data() + r * n})
+                       .inv;
     }
   });
 }
@@ -148,3 +234,4 @@ void rmsnorm_backward(Threads& threads, std::span<const float> dy, std::span<con
 }
 
 }  // namespace tessera
+#endif  // HWY_ONCE

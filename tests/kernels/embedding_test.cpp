@@ -1,0 +1,64 @@
+#include "framework/kernels/embedding.h"
+
+#include "framework/base/error.h"
+#include "tests/kernels/reference.h"
+
+namespace tessera {
+namespace {
+
+using Embeddings = ForEveryIsa;
+FOR_EVERY_ISA(Embeddings);
+
+TEST_P(Embeddings, RowsOfTheTableAreTakenAndAdded) {
+  const std::vector<std::int32_t> ids = {4, 0, 4, 2, 1};
+  for (const std::int64_t width : {1, 7, 65, 200}) {
+    const auto n = static_cast<std::size_t>(width);
+    const auto table = random_normal(5 * n, 1), old = random_normal(ids.size() * n, 2);
+    std::vector<double> taken, added;
+    for (std::size_t r = 0; r < ids.size(); ++r)
+      for (std::size_t i = 0; i < n; ++i) {
+        taken.push_back(table[static_cast<std::size_t>(ids[r]) * n + i]);
+        added.push_back(taken.back() + old[r * n + i]);
+      }
+    const auto all = on_any_threads([&](Threads& threads) {
+      std::vector<float> y(ids.size() * n), sum = old;
+      embedding_forward(threads, width, ids, table, y, false);
+      embedding_forward(threads, width, ids, table, sum, true);
+      return joined({y, sum});
+    });
+    EXPECT_CLOSE(std::span<const float>(all).first(taken.size()), taken, 0);
+    EXPECT_CLOSE(std::span<const float>(all).subspan(taken.size()), added, 6e-8);
+  }
+}
+
+TEST_P(Embeddings, GradientsOfOneIdAreAddedInTheOrderOfTheRows) {
+  std::vector<std::int32_t> ids;
+  for (std::int32_t r = 0; r < 301; ++r) ids.push_back(r * r % 7);
+  const std::size_t n = 131;
+  const auto dy = random_normal(ids.size() * n, 1);
+  std::vector<float> expected(7 * n, 1.0F);
+  for (std::size_t r = 0; r < ids.size(); ++r)
+    for (std::size_t i = 0; i < n; ++i) expected[static_cast<std::size_t>(ids[r]) * n + i] += dy[r * n + i];
+  const auto got = on_any_threads([&](Threads& threads) {
+    std::vector<float> dtable(7 * n, 1.0F);
+    embedding_backward(threads, static_cast<std::int64_t>(n), ids, dy, dtable);
+    return dtable;
+  });
+  EXPECT_TRUE(same_bits(got, expected));
+}
+
+TEST(Embedding, AnIdBeyondTheTableIsNamedWithItsRow) {
+  Threads alone(1);
+  const std::vector<std::int32_t> ids = {0, 9};
+  std::vector<float> table(12), y(6);
+  try {
+    embedding_forward(alone, 3, ids, table, y, false);
+    FAIL() << "accepted id 9 of 4";
+  } catch (const ShapeError& error) {
+    EXPECT_NE(std::string(error.what()).find("row 1 asks for id 9; the table has 4 rows"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera
