@@ -1,0 +1,179 @@
+#include "framework/training/metrics.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/error.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+class MetricsFileTest : public InOwnFolder {
+ protected:
+  static StepRecord record(std::int64_t iteration) {
+    StepRecord r;
+    r.iteration = iteration;
+    r.consumed_samples = 8 * iteration;
+    r.loss = 10.0 / 3 + static_cast<double>(iteration);
+    r.grad_norm = 0.1;
+    r.learning_rate = 1e-5;
+    r.weight_decay = 0.01;
+    r.step_seconds = 0.25;
+    r.tokens_per_second = 4096;
+    r.memory_bytes = 123456789012;
+    return r;
+  }
+  static std::string content() {
+    std::ifstream file("metrics.jsonl");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static std::vector<nlohmann::json> lines() {
+    std::vector<nlohmann::json> all;
+    std::ifstream file("metrics.jsonl");
+    for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line));
+    return all;
+  }
+  static void write_steps(int first, int last, std::int64_t resume) {
+    MetricsFile file("metrics.jsonl", resume);
+    for (int i = first; i <= last; ++i) file.step(record(i));
+  }
+};
+
+TEST_F(MetricsFileTest, ALineHoldsTheStepInFullPrecision) {
+  write_steps(1, 1, 0);
+  EXPECT_EQ(content(),
+            R"({"iteration": 1, "consumed_samples": 8, "loss": 4.333333333333334, "grad_norm": 0.1, "learning_rate": )"
+            R"(1e-05, "weight_decay": 0.01, "loss_scale": 1.0, "skipped": false, "step_seconds": 0.25, )"
+            R"("tokens_per_second": 4096.0, "data_wait_seconds": 0.0, "memory_bytes": 123456789012})"
+            "\n");
+  EXPECT_EQ(lines()[0]["loss"].get<double>(), record(1).loss);  // to the bit
+}
+
+TEST_F(MetricsFileTest, WhatIsNotFiniteBecomesNull) {
+  MetricsFile file("metrics.jsonl", 0);
+  auto bad = record(1);
+  bad.loss = std::nan("");
+  bad.grad_norm = INFINITY;
+  bad.skipped = true;
+  file.step(bad);
+  EXPECT_TRUE(lines()[0]["loss"].is_null());
+  EXPECT_TRUE(lines()[0]["grad_norm"].is_null());
+  EXPECT_EQ(lines()[0]["skipped"], true);
+}
+
+TEST_F(MetricsFileTest, AnEvaluationJoinsTheObjectOfItsStep) {
+  MetricsFile file("metrics.jsonl", 0);
+  file.step(record(1));
+  file.evaluation({1, 8, 2.5});
+  file.evaluation({1, 8, 2.75, EvaluationRecord::Set::test});
+  file.step(record(2));
+  const auto all = lines();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["validation_loss"], 2.5);
+  EXPECT_EQ(all[0]["test_loss"], 2.75);
+  EXPECT_EQ(all[0]["memory_bytes"], 123456789012);
+  EXPECT_FALSE(all[1].contains("validation_loss"));
+}
+
+TEST_F(MetricsFileTest, AnEvaluationOfAStepThatWasNotLoggedStandsAlone) {
+  MetricsFile file("metrics.jsonl", 0);
+  file.step(record(1));
+  file.evaluation({2, 16, 2.5});
+  file.evaluation({2, 16, 2.5});  // asked twice: no key twice in one object
+  ASSERT_EQ(lines().size(), 3U);
+  EXPECT_EQ(lines()[1], (nlohmann::json{{"iteration", 2}, {"consumed_samples", 16}, {"validation_loss", 2.5}}));
+}
+
+TEST_F(MetricsFileTest, ARestartTakesBackTheStepsAfterTheRestoredOne) {
+  write_steps(1, 10, 0);
+  const auto undisturbed = content();
+  write_steps(6, 10, 5);
+  EXPECT_EQ(content(), undisturbed);
+}
+
+TEST_F(MetricsFileTest, ARestartKnowsWhichEvaluationsTheLastLineHolds) {
+  {
+    MetricsFile file("metrics.jsonl", 0);
+    file.step(record(5));
+    file.evaluation({5, 40, 2.5});
+  }
+  MetricsFile file("metrics.jsonl", 5);
+  file.evaluation({5, 40, 2.75, EvaluationRecord::Set::test});
+  ASSERT_EQ(lines().size(), 1U);
+  EXPECT_EQ(lines()[0]["validation_loss"], 2.5);
+  EXPECT_EQ(lines()[0]["test_loss"], 2.75);
+  file.evaluation({5, 40, 3.0});
+  ASSERT_EQ(lines().size(), 2U);
+}
+
+TEST_F(MetricsFileTest, ATornLastLineIsRemoved) {
+  write_steps(1, 3, 0);
+  const auto whole = content();
+  for (const std::size_t torn : {1, 20, 100}) {
+    write("metrics.jsonl", whole + whole.substr(0, torn));
+    MetricsFile file("metrics.jsonl", 100);
+    EXPECT_EQ(content(), whole) << torn;
+  }
+}
+
+TEST_F(MetricsFileTest, WholeLinesBehindADamagedOneAreKept) {
+  write_steps(1, 2, 0);
+  const auto whole = content();
+  write("metrics.jsonl", "{\"iterat\n\n" + whole);
+  write_steps(3, 3, 2);
+  EXPECT_EQ(lines().size(), 3U);
+  EXPECT_EQ(content().substr(0, whole.size()), whole);
+}
+
+TEST_F(MetricsFileTest, ANewRunBeginsAnEmptyFile) {
+  write_steps(1, 3, 0);
+  write_steps(1, 1, 0);
+  EXPECT_EQ(lines().size(), 1U);
+}
+
+TEST_F(MetricsFileTest, AFolderThatIsNotThereIsAnError) { EXPECT_THROW(MetricsFile("nowhere/metrics.jsonl", 0), IoError); }
+
+/// While it lives, files of this process cannot grow beyond `bytes`: to the writer that is a full disk.
+class SmallDisk {
+ public:
+  explicit SmallDisk(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~SmallDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_F(MetricsFileTest, AFullDiskLosesOneLineLeavesNoTornOneAndIsTold) {
+  MetricsFile file("metrics.jsonl", 0);
+  file.step(record(1));
+  const auto first = content();
+  {
+    const SmallDisk small(first.size() + 20);
+    file.evaluation({1, 8, 0.12345678901234567});
+    EXPECT_EQ(content(), first);
+    file.step(record(2));
+    EXPECT_EQ(content(), first);
+  }
+  EXPECT_NE(std::string(file.complaint()).find("metrics.jsonl"), std::string::npos);
+  file.step(record(3));
+  ASSERT_EQ(lines().size(), 2U);
+  EXPECT_EQ(lines()[1]["iteration"], 3);
+}
+
+}  // namespace
+}  // namespace tessera
