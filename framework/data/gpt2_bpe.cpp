@@ -46,7 +46,7 @@ class Gpt2Encoder final : public Tokenizer::Encoder {
 
 class Gpt2Bpe final : public Tokenizer {
  public:
-  explicit Gpt2Bpe(const Gpt2BpeOptions& options) : model_(options.vocab_file, options.merge_file) {
+  explicit Gpt2Bpe(const Gpt2BpeOptions& options) : options_(options), model_(options.vocab_file, options.merge_file) {
     const auto eod = model_.find(end_of_document);
     if (!eod)
       throw ConfigError(text(options.vocab_file, ": has no token ", end_of_document,
@@ -58,8 +58,12 @@ class Gpt2Bpe final : public Tokenizer {
   std::int64_t vocab_size() const override { return model_.vocab_size(); }
   std::int32_t eod() const override { return eod_; }
   std::string piece(std::int32_t id) const override { return model_.bytes(id); }
+  std::vector<SourceFile> files() const override {
+    return {{"vocab_file", options_.vocab_file}, {"merge_file", options_.merge_file}};
+  }
 
  private:
+  Gpt2BpeOptions options_;
   BpeModel model_;
   UnicodeClasses classes_;
   std::int32_t eod_ = 0;

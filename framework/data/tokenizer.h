@@ -33,6 +33,12 @@ class Tokenizer {
   /// The bytes that one token stands for, not always whole characters; the sign U+FFFD for an id that is no token.
   virtual std::string piece(std::int32_t id) const = 0;
 
+  /// The files it was made of, by the option that names each: a checkpoint takes them along.
+  struct SourceFile {
+    std::string option, path;
+  };
+  virtual std::vector<SourceFile> files() const { return {}; }
+
   /// The ids of one text. For many texts keep an encoder.
   std::vector<std::int32_t> encode(std::string_view text) const;
   /// The bytes of all tokens joined: for ids that came from `encode`, the very bytes of the text.
