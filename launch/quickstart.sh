@@ -114,7 +114,7 @@ choose_steps() {
 train() {
   "$tessera" train "$recipe" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
   # A polite stop (Ctrl-C) also ends well, but before the end.
-  [[ $(<"$run/checkpoints/latest_checkpointed_iteration.txt") == "$(<"$output/steps")" ]] ||
+  [[ $(cat "$run"/checkpoints/*latest_checkpointed_iteration.txt) == "$(<"$output/steps")" ]] ||
     stop "training was stopped; the same command goes on" 130
   touch "$run/finished"
 }
