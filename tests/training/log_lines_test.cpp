@@ -43,11 +43,12 @@ TEST(MegatronLine, IsTheOneThatMegatronPrints) {
   step.params_norm = 32.0536003112793;
   Interval interval;
   interval.add(step);
-  EXPECT_EQ(line_of(step, interval, at_a_known_time()),
-            " [2026-11-21 11:04:57] iteration        2/      10 | consumed samples:           16 | elapsed time per "
-            "iteration (ms): 60.3 | learning rate: 5.000000E-03 | global batch size:     8 | lm loss: 6.790154E+00 | "
-            "loss scale: 1.0 | grad norm: 1.552 | num zeros: 0.0 | params norm: 32.054 | number of skipped iterations:   "
-            "0 | number of nan iterations:   0 |\n");
+  EXPECT_EQ(
+      line_of(step, interval, at_a_known_time()),
+      " [2026-11-21 11:04:57] iteration        2/      10 | consumed samples:           16 | elapsed time per "
+      "iteration (ms): 60.3 | learning rate: 5.000000E-03 | global batch size:     8 | lm loss: 6.790154E+00 | "
+      "loss scale: 1.0 | grad norm: 1.552 | num zeros: 0.0 | params norm: 32.054 | number of skipped iterations:   "
+      "0 | number of nan iterations:   0 |\n");
 }
 
 TEST(MegatronLine, AveragesLossAndTimeOverTheInterval) {
@@ -72,9 +73,10 @@ TEST(MegatronLine, CountsSkippedStepsAndKeepsThemOutOfTheMean) {
   interval.add(good);
   interval.add(skipped);
   const auto line = line_of(skipped, interval, at_a_known_time());
-  EXPECT_NE(line.find(" lm loss: 2.000000E+00 | loss scale: 32768.0 | number of skipped iterations:   1 | number of nan "
-                      "iterations:   1 |\n"),
-            std::string::npos)
+  EXPECT_NE(
+      line.find(" lm loss: 2.000000E+00 | loss scale: 32768.0 | number of skipped iterations:   1 | number of nan "
+                "iterations:   1 |\n"),
+      std::string::npos)
       << line;
 }
 
@@ -92,8 +94,9 @@ TEST(MegatronLine, TellsTheThroughputWhenItIsKnown) {
   Interval interval;
   const auto step = recorded(1, 2, 1, 0.1);
   interval.add(step);
-  EXPECT_NE(line_of(step, interval, context).find(" (ms): 60.3 | throughput per GPU (TFLOP/s/GPU): 0.2 | learning rate:"),
-            std::string::npos);
+  EXPECT_NE(
+      line_of(step, interval, context).find(" (ms): 60.3 | throughput per GPU (TFLOP/s/GPU): 0.2 | learning rate:"),
+      std::string::npos);
 }
 
 TEST(MegatronLine, ZerosReadAsAFloatOfPython) {
@@ -134,10 +137,11 @@ TEST(ValidationLines, AreThoseThatMegatronPrints) {
             "----------------------------------------------------------------------------------------------\n"
             " validation loss at iteration 10 | lm loss value: 5.991316E+00 | lm loss PPL: 3.999405E+02 | \n"
             "----------------------------------------------------------------------------------------------\n");
-  EXPECT_EQ(validation({10, 80, 6.003185272216797, EvaluationRecord::Set::test}),
-            "----------------------------------------------------------------------------------------------------------\n"
-            " validation loss at iteration 10 on test set | lm loss value: 6.003185E+00 | lm loss PPL: 4.047159E+02 | \n"
-            "----------------------------------------------------------------------------------------------------------\n");
+  EXPECT_EQ(
+      validation({10, 80, 6.003185272216797, EvaluationRecord::Set::test}),
+      "----------------------------------------------------------------------------------------------------------\n"
+      " validation loss at iteration 10 on test set | lm loss value: 6.003185E+00 | lm loss PPL: 4.047159E+02 | \n"
+      "----------------------------------------------------------------------------------------------------------\n");
 }
 
 TEST(ValidationLines, PerplexityIsBounded) {

@@ -137,7 +137,9 @@ TEST_F(MetricsFileTest, ANewRunBeginsAnEmptyFile) {
   EXPECT_EQ(lines().size(), 1U);
 }
 
-TEST_F(MetricsFileTest, AFolderThatIsNotThereIsAnError) { EXPECT_THROW(MetricsFile("nowhere/metrics.jsonl", 0), IoError); }
+TEST_F(MetricsFileTest, AFolderThatIsNotThereIsAnError) {
+  EXPECT_THROW(MetricsFile("nowhere/metrics.jsonl", 0), IoError);
+}
 
 /// While it lives, files of this process cannot grow beyond `bytes`: to the writer that is a full disk.
 class SmallDisk {
