@@ -73,12 +73,12 @@ void add_bar(Line& out, const ProgressState& s, int columns) {
     if (at < kept) out.add(parts[at].text());
 }
 
-bool Progress::suits(int console) {
+bool ProgressBar::suits(int console) {
   const char* terminal = std::getenv("TERM");
   return isatty(console) == 1 && terminal != nullptr && *terminal != 0 && std::string_view(terminal) != "dumb";
 }
 
-void Progress::step(const StepRecord& record) {
+void ProgressBar::step(const StepRecord& record) {
   const bool first = first_iteration_ < 0;
   if (first) {
     first_iteration_ = record.iteration;
@@ -94,7 +94,7 @@ void Progress::step(const StepRecord& record) {
   if (drawn_ == 0 || since_drawn_.seconds() >= shortest_pause || record.iteration >= o_.training_iters) draw();
 }
 
-ProgressState Progress::state() const {
+ProgressState ProgressBar::state() const {
   ProgressState s{last_.iteration, o_.training_iters, loss_, last_.learning_rate, tokens_per_second_};
   const auto done = last_.iteration - first_iteration_;
   const auto left = static_cast<double>(std::max<std::int64_t>(0, o_.training_iters - last_.iteration));
@@ -107,12 +107,12 @@ ProgressState Progress::state() const {
   return s;
 }
 
-int Progress::columns() const {
+int ProgressBar::columns() const {
   winsize size{};
   return ioctl(o_.console, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-void Progress::draw() {
+void ProgressBar::draw() {
   if (first_iteration_ < 0) return;
   Line line;
   hide();
@@ -122,7 +122,7 @@ void Progress::draw() {
   since_drawn_.lap();
 }
 
-void Progress::hide() {
+void ProgressBar::hide() {
   if (drawn_ == 0) return;
   Line line;
   const int rows_above = (drawn_ - 1) / columns();  // a terminal made narrower has wrapped the bar
@@ -132,7 +132,7 @@ void Progress::hide() {
   drawn_ = 0;
 }
 
-void Progress::leave() {
+void ProgressBar::leave() {
   if (first_iteration_ < 0) return;
   draw();
   write_all(o_.console, "\n");

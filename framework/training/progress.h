@@ -30,7 +30,7 @@ void add_scaled(Line& out, double value);
 
 /// A bar on the last line of a terminal, drawn anew at most ten times a second, as wide as the terminal is at that
 /// moment.
-class Progress {
+class ProgressBar {
  public:
   struct Options {
     int console = 1;  ///< file descriptor of a terminal
@@ -38,10 +38,10 @@ class Progress {
     double flops_per_step = 0;         ///< 0: not shown
     double gemm_flops_per_second = 0;  ///< 0: not shown
   };
-  explicit Progress(const Options& options) : o_(options) {}
-  ~Progress() { leave(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  explicit ProgressBar(const Options& options) : o_(options) {}
+  ~ProgressBar() { leave(); }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
 
   /// Whether a bar can be drawn there: a terminal, and one that understands more than letters.
   static bool suits(int console);

@@ -27,7 +27,7 @@ struct RunLog::Parts {
   RunLogOptions o;
   MetricsFile metrics;
   std::optional<EventFile> events;
-  std::optional<Progress> bar;
+  std::optional<ProgressBar> bar;
   Interval interval;
   Line line;
   bool metrics_complained = false, events_complained = false;
@@ -37,8 +37,8 @@ struct RunLog::Parts {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
     if (o.tensorboard) events.emplace(folder);
-    if (o.progress_bar && Progress::suits(o.console))
-      bar.emplace(Progress::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
+    if (o.progress_bar && ProgressBar::suits(o.console))
+      bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
   }
 
   /// The line in the making goes to the console, above the bar.

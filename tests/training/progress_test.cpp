@@ -115,23 +115,23 @@ StepRecord step(std::int64_t iteration) {
   return r;
 }
 
-TEST(Progress, SuitsATerminalAndNothingElse) {
+TEST(ProgressBar, SuitsATerminalAndNothingElse) {
   const Terminal terminal(80);
   setenv("TERM", "xterm", 1);
-  EXPECT_TRUE(Progress::suits(terminal.screen()));
+  EXPECT_TRUE(ProgressBar::suits(terminal.screen()));
   setenv("TERM", "dumb", 1);
-  EXPECT_FALSE(Progress::suits(terminal.screen()));
+  EXPECT_FALSE(ProgressBar::suits(terminal.screen()));
   setenv("TERM", "xterm", 1);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  EXPECT_FALSE(Progress::suits(ends[1]));
+  EXPECT_FALSE(ProgressBar::suits(ends[1]));
   close(ends[0]);
   close(ends[1]);
 }
 
-TEST(Progress, DrawsAtMostTenTimesASecondAndAlwaysTheLastStep) {
+TEST(ProgressBar, DrawsAtMostTenTimesASecondAndAlwaysTheLastStep) {
   const Terminal terminal(200);
-  Progress progress({terminal.screen(), 1000, 1e9, 4e9});
+  ProgressBar progress({terminal.screen(), 1000, 1e9, 4e9});
   for (int i = 1; i <= 999; ++i) progress.step(step(i));
   const auto first = terminal.shown();
   EXPECT_NE(first.find(" 1/1000"), std::string::npos);
@@ -142,9 +142,9 @@ TEST(Progress, DrawsAtMostTenTimesASecondAndAlwaysTheLastStep) {
   EXPECT_NE(last.find("2.00GFLOP/s (50% of GEMM)"), std::string::npos) << last;
 }
 
-TEST(Progress, MakesRoomForOtherTextAndComesBack) {
+TEST(ProgressBar, MakesRoomForOtherTextAndComesBack) {
   const Terminal terminal(80);
-  Progress progress({terminal.screen(), 10, 0, 0});
+  ProgressBar progress({terminal.screen(), 10, 0, 0});
   progress.hide();
   EXPECT_EQ(terminal.shown(), "");
   progress.step(step(1));
@@ -155,9 +155,9 @@ TEST(Progress, MakesRoomForOtherTextAndComesBack) {
   EXPECT_NE(terminal.shown().find(" 1/10"), std::string::npos);
 }
 
-TEST(Progress, ClearsTheRowsThatANarrowerTerminalMadeOfIt) {
+TEST(ProgressBar, ClearsTheRowsThatANarrowerTerminalMadeOfIt) {
   const Terminal terminal(100);
-  Progress progress({terminal.screen(), 10, 0, 0});
+  ProgressBar progress({terminal.screen(), 10, 0, 0});
   progress.step(step(1));
   EXPECT_GT(terminal.shown().size(), 60U);
   terminal.resize(30);
@@ -167,10 +167,10 @@ TEST(Progress, ClearsTheRowsThatANarrowerTerminalMadeOfIt) {
   EXPECT_LE(shown.size() - shown.find("[J") - 2, 29U);
 }
 
-TEST(Progress, LeavesItsLastStateOnALineOfItsOwn) {
+TEST(ProgressBar, LeavesItsLastStateOnALineOfItsOwn) {
   const Terminal terminal(80);
   {
-    Progress progress({terminal.screen(), 10, 0, 0});
+    ProgressBar progress({terminal.screen(), 10, 0, 0});
     progress.step(step(3));
   }
   const auto shown = terminal.shown();
