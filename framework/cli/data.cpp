@@ -1,0 +1,256 @@
+#include "framework/cli/data.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <iomanip>
+#include <iostream>
+#include <map>
+
+#include "framework/data/bpe_trainer.h"
+#include "framework/data/indexed_dataset.h"
+#include "framework/data/preprocess.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* format_help =
+    "How documents lie in the input: json (one object a line), blank-lines (plain text, empty lines between documents) "
+    "or "
+    "file (each file is one document)";
+
+CLI::Option* add_format(CLI::App& command, TextFormat& format) {
+  const std::map<std::string, TextFormat> formats = {
+      {"json", TextFormat::json_lines}, {"blank-lines", TextFormat::blank_lines}, {"file", TextFormat::whole_file}};
+  return command.add_option("--format", format, format_help)->transform(CLI::CheckedTransformer(formats));
+}
+
+/// How far a long work is, on a line of a terminal that is written anew; nothing anywhere else.
+class Meter {
+ public:
+  explicit Meter(std::string what) : what_(std::move(what)), shown_(isatty(STDERR_FILENO) == 1) {}
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+  ~Meter() {
+    if (drawn_) std::cerr << "\r\033[K" << std::flush;
+  }
+
+  void operator()(std::int64_t done, std::int64_t all) {
+    const auto now = Clock::now();
+    if (!shown_ || now < next_ || all <= 0) return;
+    next_ = now + std::chrono::milliseconds(200);
+    const double share = static_cast<double>(done) / static_cast<double>(all);
+    const double left = share > 0 ? seconds() * (1 - share) / share : 0;
+    std::cerr << "\r\033[K" << what_ << " " << std::fixed << std::setprecision(0) << 100 * share << " %, " << left
+              << " s left" << std::flush;
+    drawn_ = true;
+  }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string what_;
+  bool shown_, drawn_ = false;
+  Clock::time_point start_ = Clock::now(), next_ = start_;
+};
+
+/// The flags that choose a tokenizer, by the names of their options in dataset_config.
+struct TokenizerFlags {
+  std::map<std::string, std::string> given;
+
+  void add_to(CLI::App& command) {
+    const auto flag = [&](const char* name, const char* option, const char* help) {
+      command.add_option_function<std::string>(
+          name, [this, option](const std::string& value) { given[option] = value; }, help);
+    };
+    flag("--tokenizer-type", "tokenizer_type", "GPT2BPETokenizer (default) or NullTokenizer");
+    flag("--vocab-file", "vocab_file", "vocab.json of a byte-level BPE");
+    flag("--merge-file", "merge_file", "merges.txt of a byte-level BPE");
+    flag("--vocab-size", "vocab_size", "NullTokenizer: numbers below it are tokens");
+  }
+
+  std::unique_ptr<Tokenizer> make(const TokenizerRegistry& shelf) const {
+    Value recipe;
+    recipe.set("dataset_config.tokenizer_type", Value::of("GPT2BPETokenizer", {"default", 0, "", 0}));
+    for (const auto& [option, value] : given) {
+      auto flag = "--" + option;
+      for (auto& sign : flag) sign = sign == '_' ? '-' : sign;
+      recipe.set("dataset_config." + option, Value::of(value, {flag, 0, "", 1}));
+    }
+    Report report;
+    Group group(recipe, "dataset_config", report);
+    const auto choice = shelf.read(group);
+    group.finish();
+    report.must_be_good();
+    auto tokenizer = choice.make();
+    if (!tokenizer) throw ConfigError("--tokenizer-type none cannot read text; choose another tokenizer");
+    return tokenizer;
+  }
+};
+
+struct Preprocess {
+  PreprocessRequest request;
+  TokenizerFlags tokenizer;
+
+  void run(const CommandContext& context) const {
+    const auto chosen = tokenizer.make(context.shelves.tokenizers);
+    Meter meter("preprocess:");
+    std::int64_t bytes = 0;
+    const auto made =
+        preprocess(*chosen, request, [&](std::int64_t done, std::int64_t all) { meter(done, bytes = all); });
+    const auto megabytes = static_cast<double>(bytes) * 1e-6;
+    for (const auto& one : made)
+      std::cout << one.prefix << ": " << one.documents << " documents, " << one.tokens << " tokens of "
+                << name_of(token_type_for(chosen->vocab_size())) << "\n";
+    std::cout << std::fixed << std::setprecision(1) << megabytes << " MB of input in " << meter.seconds() << " s\n";
+  }
+};
+
+void add_preprocess(CLI::App& data, CommandContext& context) {
+  auto work = std::make_shared<Preprocess>();
+  auto* command = data.add_subcommand("preprocess", "Turn text into token files: PREFIX_KEY_document.bin and .idx");
+  auto& request = work->request;
+  command->add_option("--input", request.inputs, "Files to read, in this order")->required();
+  command->add_option("--output-prefix", request.output_prefix, "Where the token files go")->required();
+  add_format(*command, request.format);
+  command->add_option("--json-keys,--json-key", request.json_keys,
+                      "Keys whose values are texts; one pair of files for each [text]");
+  command->add_flag("--append-eod", request.append_eod, "Put the end-of-document token behind each document");
+  command->add_option("--workers", request.workers, "Threads; the files do not depend on it [1]")
+      ->check(CLI::Range(1, 1024));
+  work->tokenizer.add_to(*command);
+  command->callback([work, &context] { work->run(context); });
+}
+
+struct Inspect {
+  std::string prefix;
+  std::int64_t first_tokens = 16, document = 0;
+  TokenizerFlags tokenizer;
+
+  void run(const CommandContext& context) const {
+    const IndexedDataset data(prefix);
+    std::int64_t empty = 0, longest = 0, shortest = data.tokens();
+    for (std::int64_t d = 0; d < data.documents(); ++d) {
+      std::int64_t length = 0;
+      for (auto s = data.first_sequence(d); s < data.first_sequence(d + 1); ++s) length += data.length(s);
+      empty += length == 0 ? 1 : 0;
+      longest = std::max(longest, length);
+      shortest = std::min(shortest, length);
+    }
+    std::cout << "documents   " << data.documents() << "\nempty       " << empty << "\nsequences   " << data.sequences()
+              << "\ntokens      " << data.tokens() << "\ntype        " << name_of(data.type()) << "\nlongest     "
+              << longest << " tokens\nshortest    " << shortest << " tokens\n";
+    show_tokens(data, context);
+  }
+
+  void show_tokens(const IndexedDataset& data, const CommandContext& context) const {
+    if (data.documents() == 0) return;
+    if (document < 0 || document >= data.documents())
+      throw ConfigError(text("--document ", document, ": ", prefix, " has the documents 0 to ", data.documents() - 1));
+    std::vector<std::int32_t> ids;
+    for (auto s = data.first_sequence(document); s < data.first_sequence(document + 1); ++s) {
+      const auto count = std::min<std::int64_t>(data.length(s), first_tokens - static_cast<std::int64_t>(ids.size()));
+      if (count <= 0) break;
+      const auto before = ids.size();
+      ids.resize(before + static_cast<std::size_t>(count));
+      data.read(s, 0, std::span(ids).subspan(before));
+    }
+    std::cout << "document " << document << " begins";
+    for (const auto id : ids) std::cout << " " << id;
+    std::cout << "\n";
+    if (!tokenizer.given.empty()) std::cout << tokenizer.make(context.shelves.tokenizers)->decode(ids) << "\n";
+  }
+};
+
+void add_inspect(CLI::App& data, CommandContext& context) {
+  auto work = std::make_shared<Inspect>();
+  auto* command = data.add_subcommand("inspect", "Say what is in PREFIX.bin and PREFIX.idx");
+  command->add_option("PREFIX", work->prefix, "The files' name without .bin or .idx")->required();
+  command->add_option("--document", work->document, "Whose first tokens are shown [0]");
+  command->add_option("--tokens", work->first_tokens, "How many of them [16]")->check(CLI::NonNegativeNumber);
+  work->tokenizer.add_to(*command);
+  command->callback([work, &context] { work->run(context); });
+}
+
+void add_merge(CLI::App& data) {
+  struct Merge {
+    std::vector<std::string> inputs;
+    std::string output;
+  };
+  auto work = std::make_shared<Merge>();
+  auto* command = data.add_subcommand("merge", "Put token files one behind the other");
+  command->add_option("PREFIX", work->inputs, "Names of the files without .bin or .idx, in order")->required();
+  command->add_option("--output-prefix", work->output, "Name of the new files")->required();
+  command->callback([work] {
+    std::vector<IndexedDataset> sources;
+    for (const auto& prefix : work->inputs) sources.emplace_back(prefix);
+    IndexedDatasetBuilder builder(work->output, sources.front().type());
+    Meter meter("merge:");
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      builder.add(sources[i]);
+      meter(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(sources.size()));
+    }
+    builder.finish();
+    std::cout << work->output << ": " << builder.tokens() << " tokens\n";
+  });
+}
+
+struct TrainBpe {
+  std::vector<std::string> inputs, json_keys = {"text"};
+  TextFormat format = TextFormat::json_lines;
+  std::int64_t vocab_size = 8192, min_frequency = 2;
+  std::string output_dir;
+
+  void run() const {
+    BpeTrainer trainer;
+    Meter meter("train-bpe:");
+    std::vector<std::vector<std::string>> texts;
+    for (const auto& name : inputs) {
+      TextFile file(name, format);
+      for (RawDocument document; file.next(document);) {
+        file.texts(document, json_keys, texts);
+        for (const auto& list : texts)
+          for (const auto& one : list) trainer.add(one);
+        meter(file.position(), file.size());
+      }
+    }
+    const auto trained =
+        trainer.train(vocab_size, min_frequency, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
+    const std::filesystem::path folder(output_dir);
+    make_folder(folder);
+    trained.write(folder / "vocab.json", folder / "merges.txt");
+    const auto tokens = static_cast<std::int64_t>(trained.vocabulary.size());
+    std::cout << (folder / "vocab.json").string() << ", " << (folder / "merges.txt").string() << ": " << tokens
+              << " tokens, " << trained.merges.size() << " merges, in " << std::fixed << std::setprecision(1)
+              << meter.seconds() << " s\n";
+    if (tokens < vocab_size)
+      std::cout << "fewer than the " << vocab_size << " asked for: no other pair occurs " << min_frequency
+                << " times\n";
+  }
+};
+
+void add_train_bpe(CLI::App& data) {
+  auto work = std::make_shared<TrainBpe>();
+  auto* command = data.add_subcommand("train-bpe", "Learn a byte-level BPE from text: vocab.json and merges.txt");
+  command->add_option("--input", work->inputs, "Files to learn from")->required();
+  add_format(*command, work->format);
+  command->add_option("--json-keys,--json-key", work->json_keys, "Keys whose values are texts [text]");
+  command->add_option("--vocab-size", work->vocab_size,
+                      "Tokens wanted: 256 bytes, merges, <|endoftext|> as the last [8192]");
+  command->add_option("--min-frequency", work->min_frequency, "How often a pair must occur to be merged [2]");
+  command->add_option("--output-dir", work->output_dir, "Folder for the two files")->required();
+  command->callback([work] { work->run(); });
+}
+
+}  // namespace
+
+void add_data_commands(CLI::App& app, CommandContext& context) {
+  auto* data = app.add_subcommand("data", "Text to tokens: preprocess, inspect, merge, train-bpe");
+  data->require_subcommand(1);
+  add_preprocess(*data, context);
+  add_inspect(*data, context);
+  add_merge(*data);
+  add_train_bpe(*data);
+}
+
+}  // namespace tessera

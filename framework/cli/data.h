@@ -1,0 +1,11 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// `tessera data`: preprocess, inspect, merge, train-bpe. What is wrong with flags, texts or files is a ConfigError,
+/// and then no half-written file is left.
+void add_data_commands(CLI::App& app, CommandContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,120 @@
+#include "framework/data/text_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "framework/data/input_file.h"
+#include "framework/data/utf8.h"
+
+namespace tessera {
+namespace {
+
+// "[json.exception.parse_error.101] parse error at line 1, column 2: why" without its first words.
+std::string reason(const nlohmann::json::exception& error) {
+  const std::string what = error.what();
+  const auto column = what.find("column ");
+  const auto bracket = what.find("] ");
+  if (column != std::string::npos) return what.substr(column);
+  return bracket == std::string::npos ? what : what.substr(bracket + 2);
+}
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+}  // namespace
+
+TextFile::TextFile(const std::string& name, TextFormat format)
+    : name_(name), format_(format), file_(map_input(name, "input")) {
+  all_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()};
+}
+
+std::string_view TextFile::next_line() {
+  const auto end = all_.find('\n', at_);
+  const auto first = at_;
+  at_ = end == std::string_view::npos ? all_.size() : end + 1;
+  ++line_;
+  return all_.substr(first, at_ - first);
+}
+
+bool TextFile::next(RawDocument& document) {
+  if (at_ >= all_.size()) return false;
+  if (format_ == TextFormat::blank_lines) return next_paragraph(document);
+  if (format_ == TextFormat::whole_file) {
+    document = {all_, 1};
+    at_ = all_.size();
+    return true;
+  }
+  auto line = next_line();
+  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
+  document = {line, line_};
+  return true;
+}
+
+bool TextFile::next_paragraph(RawDocument& document) {
+  std::size_t first = 0, last = 0;
+  while (at_ < all_.size()) {
+    const auto before = at_;
+    const auto line = next_line();
+    if (is_blank(line)) {
+      if (last > first) break;
+      continue;
+    }
+    if (last == first) {
+      first = before;
+      document.line = line_;
+    }
+    last = at_;
+  }
+  document.bytes = all_.substr(first, last - first);
+  if (!document.bytes.empty() && document.bytes.back() == '\n') document.bytes.remove_suffix(1);
+  if (!document.bytes.empty() && document.bytes.back() == '\r') document.bytes.remove_suffix(1);
+  return last > first;
+}
+
+void TextFile::check_utf8(const RawDocument& document) const {
+  const auto at = first_not_utf8(document.bytes);
+  if (at == std::string_view::npos) return;
+  const auto before = document.bytes.substr(0, at);
+  const auto line = document.line + std::count(before.begin(), before.end(), '\n');
+  const auto column = at - (before.find('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1);
+  throw ConfigError(text(name_, ":", line, ": byte ", column + 1,
+                         " of the line is not UTF-8; convert the file, for example with iconv"));
+}
+
+void TextFile::texts(const RawDocument& document, std::span<const std::string> keys,
+                     std::vector<std::vector<std::string>>& out) const {
+  check_utf8(document);
+  out.resize(keys.size());
+  for (auto& list : out) list.clear();
+  if (format_ == TextFormat::json_lines) return json_texts(document, keys, out);
+  for (auto& list : out) list.emplace_back(document.bytes);
+}
+
+void TextFile::json_texts(const RawDocument& document, std::span<const std::string> keys,
+                          std::vector<std::vector<std::string>>& out) const {
+  const auto refuse = [&](const auto&... story) { throw ConfigError(text(name_, ":", document.line, ": ", story...)); };
+  if (document.bytes.substr(0, 3) == "\xEF\xBB\xBF") refuse("begins with a byte order mark; save the file without it");
+  if (is_blank(document.bytes)) refuse("is empty; expected a JSON object such as {\"text\": \"...\"}");
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(document.bytes);
+  } catch (const nlohmann::json::exception& error) {
+    refuse("is not JSON: ", reason(error));
+  }
+  if (!object.is_object()) refuse("holds ", object.type_name(), "; expected a JSON object such as {\"text\": \"...\"}");
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const auto value = object.find(keys[k]);
+    if (value == object.end()) refuse("has no key '", keys[k], "'; name the key that holds the text with --json-keys");
+    if (value->is_string()) {
+      out[k].push_back(std::move(value->get_ref<std::string&>()));
+      continue;
+    }
+    if (!value->is_array())
+      refuse("the value of '", keys[k], "' is ", value->type_name(), "; expected a text or a list of texts");
+    for (auto& item : *value) {
+      if (!item.is_string()) refuse("the list '", keys[k], "' holds ", item.type_name(), "; expected texts");
+      out[k].push_back(std::move(item.get_ref<std::string&>()));
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/data/tokenizer.h"
+#include "tests/golden/case.h"
+
+namespace tessera::golden {
+
+using Json = nlohmann::json;
+
+/// Thrown by a judge for what is not built; its message says what.
+struct NotSupported {
+  std::string what;
+};
+
+/// One folder of records while its cases are judged.
+class DataFolder {
+ public:
+  explicit DataFolder(std::filesystem::path folder);
+
+  const std::filesystem::path& path() const { return folder_; }
+  bool has(const std::string& name) const { return std::filesystem::exists(folder_ / name); }
+  Json json(const std::string& name) const;
+  std::vector<Json> lines(const std::string& name) const;
+  /// A folder for outputs that goes away with this object.
+  const std::filesystem::path& scratch() const { return scratch_.path; }
+
+  /// The tokenizer that flags such as {"--tokenizer-type", "NullTokenizer", ...} ask for; throws NotSupported.
+  const Tokenizer& tokenizer(const std::map<std::string, std::string>& flags) const;
+  const Tokenizer& gpt2() const;
+
+  /// Judge one case: `judge` returns what differs, or nothing. Exceptions are failures with their story.
+  void run(const std::string& name, const std::function<std::string()>& judge);
+  std::vector<CaseResult> results;
+
+ private:
+  struct Scratch {
+    Scratch();
+    ~Scratch();
+    std::filesystem::path path;
+  };
+  std::filesystem::path find_gpt2() const;
+  void make_vocabulary(const std::filesystem::path& merges) const;
+
+  std::filesystem::path folder_;
+  Scratch scratch_;
+  mutable std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers_;
+};
+
+void judge_ids(DataFolder& data);
+void judge_preprocess(DataFolder& data);
+void judge_broken_input(DataFolder& data);
+void judge_gptdataset(DataFolder& data);
+void judge_masks(DataFolder& data);
+void judge_samplers(DataFolder& data);
+
+}  // namespace tessera::golden
