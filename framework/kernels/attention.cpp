@@ -1,67 +1,79 @@
 #include "framework/kernels/attention.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
+#include "framework/kernels/attention_call.h"
+#include "framework/kernels/attention_tiles.h"
 #include "framework/kernels/extents.h"
-#include "framework/kernels/scratch.h"
 
 namespace tessera {
 namespace {
 
-/// One query row of one head and what it sees.
-struct Row {
-  std::int64_t b, g, head, t, first, last;
-};
+constexpr std::int64_t row_at_a_time = 4;  // fewer queries than this go one by one
 
-std::int64_t at(const HeadRows& rows, std::int64_t row, std::int64_t group, std::int64_t head = 0) {
-  return row * rows.row_stride + rows.offset + group * rows.group_stride + head * rows.head_stride;
-}
-
-float keep(const DropoutMask& mask, const AttentionExtents& e, const Row& r, std::int64_t s) {
-  if (mask.rate == 0) return 1;
-  const auto element = static_cast<std::uint64_t>(mask.first_element + (r.head * e.T + r.t) * e.S + s);
-  const auto word =
-      mask.key.words(static_cast<std::uint64_t>(mask.sample_ids[static_cast<std::size_t>(r.b)]), element / 4);
-  return word[element % 4] < std::ceil(mask.rate * 0x1p32) ? 0.0F : static_cast<float>(1 / (1 - mask.rate));
-}
-
-float dot(const float* x, const float* y, std::int64_t n) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * y[i];
-  return static_cast<float>(sum);
-}
-
-void add_scaled(float a, const float* x, std::int64_t n, float* y) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] += a * x[i];
-}
-
-void row_forward(const AttentionExtents& e, const Row& r, const DropoutMask& mask, const float* q, const float* k,
-                 const float* v, float* p, float* o, float& lse) {
-  std::fill_n(o, e.D, 0.0F);
-  lse = -std::numeric_limits<float>::infinity();
-  if (r.last < r.first) return;
-  float most = lse;
-  for (auto s = r.first; s <= r.last; ++s) {
-    p[s - r.first] = static_cast<float>(e.scale) * dot(q, k + at(e.k, r.b * e.S + s, r.g), e.D);
-    most = std::max(most, p[s - r.first]);
-  }
-  double sum = 0;
-  for (auto s = r.first; s <= r.last; ++s) sum += p[s - r.first] = std::exp(p[s - r.first] - most);
-  for (auto s = r.first; s <= r.last; ++s) {
-    const auto share = static_cast<float>(p[s - r.first] / sum) * keep(mask, e, r, s);
-    add_scaled(share, v + at(e.v, r.b * e.S + s, r.g), e.D, o);
-  }
-  lse = static_cast<float>(most + std::log(sum));
+/// Floats that a buffer must hold for its heads: the last row's last head's last channel, and one.
+std::int64_t reach(const AttentionExtents& e, const HeadRows& rows, std::int64_t tokens, std::int64_t heads) {
+  return e.B * tokens == 0 ? 0 : row_of(rows, e.B * tokens - 1, e.G - 1, heads - 1) + e.D;
 }
 
 void check(const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask, std::size_t lse) {
   must(e.G > 0 && e.H % e.G == 0, "each group has the same number of heads");
+  must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
   expect_values("attention", "visible.first", visible.first.size(), e.B * e.T);
   expect_values("attention", "visible.last", visible.last.size(), e.B * e.T);
   expect_values("attention", "lse", lse, e.B * e.H * e.T);
   if (mask.rate != 0) expect_values("attention", "mask.sample_ids", mask.sample_ids.size(), e.B);
+  for (std::size_t i = 0; i < visible.first.size(); ++i) {
+    const auto first = visible.first[i], last = visible.last[i];
+    if (first <= last && (first < 0 || last >= e.S)) {
+      throw ShapeError(text("attention: query ", i, " is to see keys ", first, " to ", last, "; there are ", e.S));
+    }
+  }
+}
+
+void check_queries_and_keys(const AttentionExtents& e, std::size_t q, std::size_t o, std::size_t k, std::size_t v) {
+  const auto heads = e.H / e.G;
+  expect_at_least("attention", "q", q, reach(e, e.q, e.T, heads));
+  expect_at_least("attention", "o", o, reach(e, e.o, e.T, heads));
+  expect_at_least("attention", "k", k, reach(e, e.k, e.S, 1));
+  expect_at_least("attention", "v", v, reach(e, e.v, e.S, 1));
+}
+
+/// Into how many parts the queries of a group are dealt, so that there is work for some threads also when there are
+/// few groups. Depends on the extents alone.
+std::int64_t parts_of(const AttentionExtents& e) {
+  const auto blocks = e.H / e.G * ((e.T + query_block - 1) / query_block);
+  constexpr std::int64_t enough = 8;
+  return std::min(blocks, std::max<std::int64_t>(1, (enough + e.B * e.G - 1) / (e.B * e.G)));
+}
+
+/// All blocks of queries of one group and part. Dealt in turn: later queries see more keys.
+void backward_part(const AttentionCall& call, std::int64_t b, std::int64_t g, std::int64_t part, std::int64_t parts,
+                   KeyGradients to) {
+  const auto& e = call.e;
+  const auto heads = e.H / e.G, blocks = (e.T + query_block - 1) / query_block;
+  for (auto unit = part; unit < heads * blocks; unit += parts) {
+    const auto head = g * heads + unit / blocks;
+    attention_backward_block(call, query_block_of(e, b, head, unit % blocks * query_block, query_block), to);
+  }
+}
+
+/// Rows [first, last) of the keys of one group: the parts added up in their order.
+void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const float* partials, std::int64_t parts,
+                std::int64_t first, std::int64_t last) {
+  const auto& e = call.e;
+  const auto padded = padded_channels(e.D), run = e.S * padded;
+  for (auto s = first; s < last; ++s) {
+    float* dk = call.dk + row_of(e.k, b * e.S + s, g);
+    float* dv = call.dv + row_of(e.v, b * e.S + s, g);
+    std::copy_n(partials + s * padded, e.D, dk);
+    std::copy_n(partials + run + s * padded, e.D, dv);
+    for (std::int64_t part = 1; part < parts; ++part) {
+      const float* more = partials + part * 2 * run + s * padded;
+      for (std::int64_t i = 0; i < e.D; ++i) dk[i] += more[i];
+      for (std::int64_t i = 0; i < e.D; ++i) dv[i] += more[run + i];
+    }
+  }
 }
 
 }  // namespace
@@ -70,17 +82,16 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
                        std::span<const float> q, std::span<const float> k, std::span<const float> v, std::span<float> o,
                        std::span<float> lse) {
   check(e, visible, mask, lse.size());
-  const auto heads = e.H / e.G;
-  threads.parallel_for(static_cast<std::size_t>(e.B * e.H * e.T), 16, [&](std::size_t first, std::size_t last) {
-    struct Scores;
-    const auto p = scratch<Scores>(static_cast<std::size_t>(e.S));
-    for (auto i = static_cast<std::int64_t>(first); i < static_cast<std::int64_t>(last); ++i) {
-      const auto t = i % e.T, head = i / e.T % e.H, b = i / e.T / e.H, g = head / heads;
-      const auto query = static_cast<std::size_t>(b * e.T + t);
-      const Row r{b, g, head, t, visible.first[query], visible.last[query]};
-      row_forward(e, r, mask, q.data() + at(e.q, b * e.T + t, g, head % heads), k.data(), v.data(), p.data(),
-                  o.data() + at(e.o, b * e.T + t, g, head % heads), lse[static_cast<std::size_t>(i)]);
-    }
+  check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
+  AttentionCall call{e,       visible, mask,     q.data(),   k.data(), v.data(), nullptr,
+                     nullptr, nullptr, o.data(), lse.data(), nullptr,  nullptr,  nullptr};
+  const bool by_rows = e.T < row_at_a_time;
+  const std::int64_t size = by_rows ? 1 : query_block, blocks = (e.T + size - 1) / size;
+  threads.parallel_for(static_cast<std::size_t>(e.B * e.H * blocks), 1, [&](std::size_t tile, std::size_t) {
+    const auto i = static_cast<std::int64_t>(tile), head = i / blocks;
+    const auto last_first = blocks - 1 - i % blocks;  // the queries that see most come first
+    const auto at = query_block_of(e, head / e.H, head % e.H, last_first * size, size);
+    by_rows ? attention_forward_row(call, at) : attention_forward_block(call, at);
   });
 }
 
@@ -89,32 +100,35 @@ void attention_backward(Threads& threads, const AttentionExtents& e, const Visib
                         std::span<const float> v, std::span<const float> o, std::span<const float> lse,
                         std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv) {
   check(e, visible, mask, lse.size());
-  const auto heads = e.H / e.G;
-  threads.parallel_for(static_cast<std::size_t>(e.B * e.G), 1, [&](std::size_t tile, std::size_t) {
-    const auto b = static_cast<std::int64_t>(tile) / e.G, g = static_cast<std::int64_t>(tile) % e.G;
-    for (std::int64_t s = 0; s < e.S; ++s) {
-      std::fill_n(dk.data() + at(e.k, b * e.S + s, g), e.D, 0.0F);
-      std::fill_n(dv.data() + at(e.v, b * e.S + s, g), e.D, 0.0F);
-    }
-    for (std::int64_t j = 0; j < heads * e.T; ++j) {
-      const auto t = j % e.T, head = g * heads + j / e.T;
-      const auto query = static_cast<std::size_t>(b * e.T + t);
-      const Row r{b, g, head, t, visible.first[query], visible.last[query]};
-      const auto q_at = at(e.q, b * e.T + t, g, j / e.T), o_at = at(e.o, b * e.T + t, g, j / e.T);
-      std::fill_n(dq.data() + q_at, e.D, 0.0F);
-      const float delta = dot(o.data() + o_at, d_o.data() + o_at, e.D);
-      const float log_sum = lse[static_cast<std::size_t>((b * e.H + head) * e.T + t)];
-      for (auto s = r.first; s <= r.last; ++s) {
-        const auto k_at = at(e.k, b * e.S + s, g), v_at = at(e.v, b * e.S + s, g);
-        const float score = static_cast<float>(e.scale) * dot(q.data() + q_at, k.data() + k_at, e.D);
-        const float p = std::exp(score - log_sum), kept = keep(mask, e, r, s);
-        const float ds =
-            static_cast<float>(e.scale) * p * (kept * dot(d_o.data() + o_at, v.data() + v_at, e.D) - delta);
-        add_scaled(p * kept, d_o.data() + o_at, e.D, dv.data() + v_at);
-        add_scaled(ds, q.data() + q_at, e.D, dk.data() + k_at);
-        add_scaled(ds, k.data() + k_at, e.D, dq.data() + q_at);
-      }
-    }
+  check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
+  check_queries_and_keys(e, dq.size(), d_o.size(), dk.size(), dv.size());
+  const AttentionCall call{e,          visible,    mask,    q.data(), k.data(),  v.data(),  o.data(),
+                           lse.data(), d_o.data(), nullptr, nullptr,  dq.data(), dk.data(), dv.data()};
+  const auto parts = parts_of(e), run = e.S * padded_channels(e.D), groups = e.B * e.G;
+  if (parts <= 1) {
+    threads.parallel_for(static_cast<std::size_t>(groups), 1, [&](std::size_t tile, std::size_t) {
+      const auto b = static_cast<std::int64_t>(tile) / e.G, g = static_cast<std::int64_t>(tile) % e.G;
+      float* sums = scratch(group_slot, static_cast<std::size_t>(2 * run)).data();
+      std::fill_n(sums, 2 * run, 0.0F);
+      backward_part(call, b, g, 0, 1, {sums, sums + run});
+      write_keys(call, b, g, sums, 1, 0, e.S);
+    });
+    return;
+  }
+  float* partials = scratch(group_slot, static_cast<std::size_t>(groups * parts * 2 * run)).data();
+  threads.parallel_for(static_cast<std::size_t>(groups * parts), 1, [&](std::size_t tile, std::size_t) {
+    const auto group = static_cast<std::int64_t>(tile) / parts, part = static_cast<std::int64_t>(tile) % parts;
+    float* sums = partials + static_cast<std::int64_t>(tile) * 2 * run;
+    std::fill_n(sums, 2 * run, 0.0F);
+    backward_part(call, group / e.G, group % e.G, part, parts, {sums, sums + run});
+  });
+  constexpr std::int64_t rows = 64;
+  const auto pieces = (e.S + rows - 1) / rows;
+  threads.parallel_for(static_cast<std::size_t>(groups * pieces), 1, [&](std::size_t tile, std::size_t) {
+    const auto group = static_cast<std::int64_t>(tile) / pieces,
+               first = static_cast<std::int64_t>(tile) % pieces * rows;
+    write_keys(call, group / e.G, group % e.G, partials + group * parts * 2 * run, parts, first,
+               std::min(e.S, first + rows));
   });
 }
 

@@ -1,0 +1,184 @@
+// The forward pass of attention for one block of queries (attention_tile-inl.h says how scores lie).
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/attention_forward.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "framework/kernels/attention_call.h"
+#include "framework/kernels/attention_tile-inl.h"
+#include "framework/kernels/attention_tiles.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace attention {
+
+constexpr float log2_of_e = 1.44269504088896F, ln_of_2 = 0.693147180559945F;
+constexpr float nothing = -1e30F;  // below every score, and finite, so that differences are numbers
+
+/// The running softmax of a block: scores times log2 e, so that powers of two serve.
+struct Softmax {
+  alignas(64) float most[width], sum[width], shrink[width];
+
+  HWY_INLINE Softmax() {
+    std::fill_n(most, width, nothing);
+    std::fill_n(sum, width, 0.0F);
+  }
+};
+
+/// Hides what is not visible and gives the largest score of vector v.
+HWY_INLINE V MostOf(const Sight& sight, const KeyBlock& block, std::size_t v, float* scores, V most) {
+  const D d;
+  const V hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (std::size_t s = 0; s < block.Strips(); ++s) {
+    if (!block.Holds(s, v)) continue;
+    const auto key = block.first + static_cast<std::int64_t>(s * strip);
+    float* at = scores + s * strip * width + v * lanes;
+    const auto keys = block.KeysOf(s);
+    if (sight.All(v, key, static_cast<std::int64_t>(keys))) {
+      for (std::size_t i = 0; i < keys; ++i) most = hn::Max(most, hn::Load(d, at + i * width));
+      continue;
+    }
+    for (std::size_t i = 0; i < keys; ++i) {
+      const V score =
+          hn::IfThenElse(Blind(sight, v, key + static_cast<std::int64_t>(i)), hidden, hn::Load(d, at + i * width));
+      hn::Store(score, d, at + i * width);
+      most = hn::Max(most, score);
+    }
+  }
+  return most;
+}
+
+/// Scores become 2^(score - most); gives their sum.
+HWY_INLINE V PowersOf(const KeyBlock& block, std::size_t v, float* scores, V most) {
+  const D d;
+  V even = hn::Zero(d), odd = even;
+  for (std::size_t s = 0; s < block.Strips(); ++s) {
+    if (!block.Holds(s, v)) continue;
+    float* at = scores + s * strip * width + v * lanes;
+    const auto keys = block.KeysOf(s);
+    std::size_t i = 0;
+    for (; i + 2 <= keys; i += 2, at += 2 * width) {
+      const V a = math::Exp2OfNegative(d, hn::Sub(hn::Load(d, at), most));
+      const V b = math::Exp2OfNegative(d, hn::Sub(hn::Load(d, at + width), most));
+      hn::Store(a, d, at);
+      hn::Store(b, d, at + width);
+      even = hn::Add(even, a);
+      odd = hn::Add(odd, b);
+    }
+    if (i < keys) {
+      const V a = math::Exp2OfNegative(d, hn::Sub(hn::Load(d, at), most));
+      hn::Store(a, d, at);
+      even = hn::Add(even, a);
+    }
+  }
+  return hn::Add(even, odd);
+}
+
+/// Takes a block of scores in; the outputs so far shrink when a larger score has come.
+HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores, Softmax& softmax, std::size_t size,
+                       float* out) {
+  const D d;
+  for (std::size_t v = 0; v < vectors; ++v) {
+    const V before = hn::Load(d, softmax.most + v * lanes);
+    const V most = MostOf(sight, block, v, scores, before);
+    const V sum = PowersOf(block, v, scores, most);
+    const V shrink = math::Exp2OfNegative(d, hn::Sub(before, most));
+    hn::Store(most, d, softmax.most + v * lanes);
+    hn::Store(hn::MulAdd(hn::Load(d, softmax.sum + v * lanes), shrink, sum), d, softmax.sum + v * lanes);
+    if (hn::AllTrue(d, hn::Eq(shrink, hn::Set(d, 1.0F)))) continue;
+    for (std::size_t i = 0; i < size; ++i) {
+      float* at = out + i * width + v * lanes;
+      hn::Store(hn::Mul(hn::Load(d, at), shrink), d, at);
+    }
+  }
+}
+
+HWY_INLINE void Drop(const KeyBlock& block, const float* keep, float* scores) {
+  const D d;
+  for (std::size_t s = 0; s < block.Strips(); ++s) {
+    for (std::size_t i = s * strip; i < s * strip + block.KeysOf(s); ++i) {
+      for (std::size_t v = block.begin[s]; v < block.end[s]; ++v) {
+        float* at = scores + i * width + v * lanes;
+        hn::Store(hn::Mul(hn::Load(d, at), hn::Load(d, keep + i * width + v * lanes)), d, at);
+      }
+    }
+  }
+}
+
+/// Divides by the sums and writes o and lse.
+HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const Softmax& softmax, std::size_t size,
+                       float* out) {
+  const D d;
+  alignas(64) float lse[width];
+  const V zero = hn::Zero(d);
+  for (std::size_t v = 0; v < vectors; ++v) {
+    const V sum = hn::Load(d, softmax.sum + v * lanes), one = hn::Set(d, 1.0F);
+    const auto empty = hn::Eq(sum, zero);
+    const V inverse = hn::IfThenZeroElse(empty, hn::Div(one, sum));
+    const V most = hn::Mul(hn::Load(d, softmax.most + v * lanes), hn::Set(d, ln_of_2));
+    const V total = hn::Add(most, math::Log(d, sum));
+    hn::Store(hn::IfThenElse(empty, hn::Set(d, -std::numeric_limits<float>::infinity()), total), d, lse + v * lanes);
+    for (std::size_t i = 0; i < size; ++i) {
+      float* column = out + i * width + v * lanes;
+      hn::Store(hn::Mul(hn::Load(d, column), inverse), d, column);
+    }
+  }
+  const auto& e = call.e;
+  ToRows(out, static_cast<std::size_t>(at.count), size, 1.0F,
+         call.out + row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group),
+         static_cast<std::size_t>(e.o.row_stride));
+  std::copy_n(lse, at.count, call.lse_out + (at.b * e.H + at.head) * e.T + at.first);
+}
+
+void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
+  const auto& e = call.e;
+  const auto size = static_cast<std::size_t>(e.D);
+  const bool drops = call.mask.rate != 0;
+  float* columns = scratch(tile_slot, 2 * size * width + 2 * key_block * width).data();
+  float *out = columns + size * width, *scores = out + size * width, *keep = scores + key_block * width;
+  const float* q = call.q + row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
+  Sight sight;
+  See(call.visible, e, at, sight);
+  ToColumns(q, static_cast<std::size_t>(e.q.row_stride), static_cast<std::size_t>(at.count), size,
+            static_cast<float>(e.scale * log2_of_e), columns);
+  std::fill_n(out, size * width, 0.0F);
+  Softmax softmax;
+  for (auto key = sight.begin; key < sight.end; key += key_block) {
+    const KeyBlock block = Cut(sight, key);
+    KeysTimesColumns(block, call.k + row_of(e.k, at.b * e.S + key, at.g), static_cast<std::size_t>(e.k.row_stride),
+                     size, columns, scores);
+    TakeIn(sight, block, scores, softmax, size, out);
+    if (drops) {
+      Keep(call, at).Fill(block, keep);
+      Drop(block, keep, scores);
+    }
+    AddWeightedKeys(block, call.v + row_of(e.v, at.b * e.S + key, at.g), static_cast<std::size_t>(e.v.row_stride), size,
+                    scores, out);
+  }
+  Finish(call, at, softmax, size, out);
+}
+
+}  // namespace attention
+
+void AttentionForwardBlock(const AttentionCall& call, const QueryBlock& at) { attention::ForwardBlock(call, at); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+
+HWY_EXPORT(AttentionForwardBlock);
+
+void attention_forward_block(const AttentionCall& call, const QueryBlock& at) {
+  HWY_DYNAMIC_DISPATCH(AttentionForwardBlock)(call, at);
+}
+
+}  // namespace tessera
+#endif  // HWY_ONCE

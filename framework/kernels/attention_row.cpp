@@ -1,0 +1,154 @@
+// Attention of one query, as decoding asks for it: a pass over the keys and a pass over the values, along the channels.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/attention_row.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "framework/kernels/attention_call.h"
+#include "framework/kernels/attention_tiles.h"
+#include "framework/kernels/philox.h"
+#include "framework/kernels/range-inl.h"
+#include "framework/kernels/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using range::D;
+using range::lanes;
+using range::V;
+
+/// The products of q with four rows of keys.
+HWY_INLINE void FourDots(const float* q, const float* k, std::size_t row, std::size_t size, float* to) {
+  const D d;
+  V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  const auto run = [&](std::size_t i, auto load) HWY_ATTR {
+    const V left = load(q + i);
+    s0 = hn::MulAdd(left, load(k + i), s0);
+    s1 = hn::MulAdd(left, load(k + row + i), s1);
+    s2 = hn::MulAdd(left, load(k + 2 * row + i), s2);
+    s3 = hn::MulAdd(left, load(k + 3 * row + i), s3);
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) run(i, range::Whole());
+  if (i < size) run(i, range::Tail{size - i});
+  to[0] = hn::GetLane(hn::SumOfLanes(d, s0));
+  to[1] = hn::GetLane(hn::SumOfLanes(d, s1));
+  to[2] = hn::GetLane(hn::SumOfLanes(d, s2));
+  to[3] = hn::GetLane(hn::SumOfLanes(d, s3));
+}
+
+HWY_INLINE float OneDot(const float* q, const float* k, std::size_t size) {
+  return static_cast<float>(
+      range::Sum(size, [&](std::size_t i, auto load) HWY_ATTR { return hn::Mul(load(q + i), load(k + i)); }));
+}
+
+/// p[s] = scale q k_s; gives the largest.
+float Scores(const float* q, const float* k, std::size_t row, std::size_t size, std::size_t keys, float scale,
+             float* p) {
+  std::size_t s = 0;
+  for (; s + 4 <= keys; s += 4) FourDots(q, k + s * row, row, size, p + s);
+  for (; s < keys; ++s) p[s] = OneDot(q, k + s * row, size);
+  float most = -std::numeric_limits<float>::infinity();
+  for (s = 0; s < keys; ++s) {
+    p[s] *= scale;
+    most = std::max(most, p[s]);
+  }
+  return most;
+}
+
+/// p[s] = e^(p[s] - most); gives the sum.
+double Powers(float* p, std::size_t keys, float most) {
+  const V shift = hn::Set(D(), most);
+  range::Map(p, p, keys, [&](V v) HWY_ATTR { return math::Exp(D(), hn::Sub(v, shift)); });
+  return range::Sum(keys, [&](std::size_t i, auto load) HWY_ATTR { return load(p + i); });
+}
+
+/// o = factor * sum of p[s] v_s: four vectors of channels at a time down the keys, even and odd keys apart.
+void WeightedValues(const float* p, const float* v, std::size_t row, std::size_t size, std::size_t keys, float factor,
+                    float* o) {
+  const D d;
+  const V by = hn::Set(d, factor);
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= size; i += 4 * lanes) {
+    V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+    const float* at = v + i;
+    for (std::size_t s = 0; s < keys; ++s, at += row) {
+      const V share = hn::Set(d, p[s]);
+      s0 = hn::MulAdd(share, hn::LoadU(d, at), s0);
+      s1 = hn::MulAdd(share, hn::LoadU(d, at + lanes), s1);
+      s2 = hn::MulAdd(share, hn::LoadU(d, at + 2 * lanes), s2);
+      s3 = hn::MulAdd(share, hn::LoadU(d, at + 3 * lanes), s3);
+    }
+    hn::StoreU(hn::Mul(s0, by), d, o + i);
+    hn::StoreU(hn::Mul(s1, by), d, o + i + lanes);
+    hn::StoreU(hn::Mul(s2, by), d, o + i + 2 * lanes);
+    hn::StoreU(hn::Mul(s3, by), d, o + i + 3 * lanes);
+  }
+  for (; i + lanes <= size; i += lanes) {
+    V sum = hn::Zero(d);
+    for (std::size_t s = 0; s < keys; ++s) sum = hn::MulAdd(hn::Set(d, p[s]), hn::LoadU(d, v + s * row + i), sum);
+    hn::StoreU(hn::Mul(sum, by), d, o + i);
+  }
+  for (; i < size; ++i) {
+    float sum = 0;
+    for (std::size_t s = 0; s < keys; ++s) sum += p[s] * v[s * row + i];
+    o[i] = sum * factor;
+  }
+}
+
+void AttentionForwardRow(const AttentionCall& call, const QueryBlock& at) {
+  const auto& e = call.e;
+  const auto query = at.b * e.T + at.first;
+  const std::int64_t first = call.visible.first[static_cast<std::size_t>(query)];
+  const std::int64_t last = call.visible.last[static_cast<std::size_t>(query)];
+  const auto size = static_cast<std::size_t>(e.D);
+  float* o = call.out + row_of(e.o, query, at.g, at.head_in_group);
+  float& lse = call.lse_out[(at.b * e.H + at.head) * e.T + at.first];
+  if (last < first) {
+    std::fill_n(o, size, 0.0F);
+    lse = -std::numeric_limits<float>::infinity();
+    return;
+  }
+  const auto keys = static_cast<std::size_t>(last - first + 1);
+  float* p = scratch(tile_slot, keys).data();
+  const float* q = call.q + row_of(e.q, query, at.g, at.head_in_group);
+  const float* k = call.k + row_of(e.k, at.b * e.S + first, at.g);
+  const float* v = call.v + row_of(e.v, at.b * e.S + first, at.g);
+  const float most = Scores(q, k, static_cast<std::size_t>(e.k.row_stride), size, keys, static_cast<float>(e.scale), p);
+  const double sum = Powers(p, keys, most);
+  double factor = 1 / sum;
+  if (call.mask.rate != 0) {
+    const auto start = static_cast<std::uint64_t>(call.mask.first_element + (at.head * e.T + at.first) * e.S + first);
+    const auto id = static_cast<std::uint64_t>(call.mask.sample_ids[static_cast<std::size_t>(at.b)]);
+    const auto limit = dropout_limit(call.mask.rate);
+    for (std::size_t s = 0; s < keys; ++s) {
+      if (call.mask.key.words(id, (start + s) / 4)[(start + s) % 4] < limit) p[s] = 0;
+    }
+    factor /= 1 - call.mask.rate;
+  }
+  WeightedValues(p, v, static_cast<std::size_t>(e.v.row_stride), size, keys, static_cast<float>(factor), o);
+  lse = static_cast<float>(most + std::log(sum));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+
+HWY_EXPORT(AttentionForwardRow);
+
+void attention_forward_row(const AttentionCall& call, const QueryBlock& at) {
+  HWY_DYNAMIC_DISPATCH(AttentionForwardRow)(call, at);
+}
+
+}  // namespace tessera
+#endif  // HWY_ONCE

@@ -1,0 +1,285 @@
+#include "framework/kernels/attention.h"
+
+#include <limits>
+
+#include "framework/base/error.h"
+#include "tests/gradcheck.h"
+#include "tests/kernels/reference.h"
+
+namespace tessera {
+namespace {
+
+using Doubles = std::vector<double>;
+
+/// Which keys a query sees.
+enum class See { all, causal, suffix, window, documents, ragged };
+
+struct Case {
+  std::int64_t B, T, S, H, G, D;
+  See see;
+  double rate = 0;
+  std::int64_t first_element = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "B" << c.B << " T" << c.T << " S" << c.S << " H" << c.H << " G" << c.G << " D" << c.D << " see "
+             << static_cast<int>(c.see) << " rate " << c.rate;
+}
+
+/// Inputs in a fused layout [rows, group: (heads of q), k, v] with gaps, o dense; T and S differ, so q has its own
+/// buffer.
+struct Work {
+  Case c;
+  AttentionExtents e;
+  std::vector<std::int32_t> first, last;
+  std::vector<std::int64_t> ids;
+  std::vector<float> q, kv, d_o;
+
+  explicit Work(const Case& what) : c(what) {
+    const auto heads = c.H / c.G;
+    e = {c.B, c.T, c.S, c.H, c.G, c.D, 1 / std::sqrt(static_cast<double>(c.D)), {}, {}, {}, {}};
+    e.q = {c.H * c.D + 3, 2, heads * c.D, c.D};
+    e.k = {2 * c.G * c.D + 5, 1, 2 * c.D, 0};
+    e.v = {2 * c.G * c.D + 5, 1 + c.D, 2 * c.D, 0};
+    e.o = {c.H * c.D, 0, heads * c.D, c.D};
+    q = random_normal(static_cast<std::size_t>(c.B * c.T * e.q.row_stride), 1, 0, 1.5F);
+    kv = random_normal(static_cast<std::size_t>(c.B * c.S * e.k.row_stride), 2, 0, 1.5F);
+    d_o = random_normal(static_cast<std::size_t>(c.B * c.T * c.H * c.D), 3);
+    for (std::int64_t b = 0; b < c.B; ++b) ids.push_back(1000 + 7 * b);
+    for (std::int64_t i = 0; i < c.B * c.T; ++i) look(i % c.T, i);
+  }
+
+  void look(std::int64_t t, std::int64_t i) {
+    std::int64_t a = 0, z = c.S - 1;
+    switch (c.see) {
+      case See::all:
+        break;
+      case See::causal:
+        z = std::min(t, c.S - 1);
+        break;
+      case See::suffix:
+        z = c.S - c.T + t;
+        break;
+      case See::window:
+        z = std::min(t, c.S - 1), a = std::max<std::int64_t>(0, z - 6);
+        break;
+      case See::documents:
+        z = std::min(t, c.S - 1), a = std::min(z, t / 21 * 21);
+        break;
+      case See::ragged:
+        a = i * 37 % c.S, z = i % 5 == 0 ? a - 1 : std::min(c.S - 1, a + i * 13 % 90);
+        break;
+    }
+    first.push_back(static_cast<std::int32_t>(a));
+    last.push_back(static_cast<std::int32_t>(z));
+  }
+
+  DropoutMask mask() const { return {RandomKey(9, Purpose::attention_dropout, 3), ids, c.rate, c.first_element}; }
+
+  double keep(std::int64_t b, std::int64_t head, std::int64_t t, std::int64_t s) const {
+    if (c.rate == 0) return 1;
+    const auto element = static_cast<std::uint64_t>(c.first_element + (head * c.T + t) * c.S + s);
+    const auto word =
+        mask().key.words(static_cast<std::uint64_t>(ids[static_cast<std::size_t>(b)]), element / 4)[element % 4];
+    return word < c.rate * 0x1p32 ? 0 : 1 / (1 - c.rate);
+  }
+
+  std::vector<float> forward(Threads& threads, std::vector<float>& o, std::vector<float>& lse) const {
+    o.assign(d_o.size(), 77.0F);
+    lse.assign(static_cast<std::size_t>(c.B * c.H * c.T), 77.0F);
+    attention_forward(threads, e, {first, last}, mask(), q, kv, kv, o, lse);
+    return joined({o, lse});
+  }
+
+  /// dq, then dk and dv in the layout of kv; what lies between heads keeps the value it had.
+  std::vector<float> backward(Threads& threads) const {
+    std::vector<float> o, lse, dq(q.size(), 55.0F), dkv(kv.size(), 55.0F);
+    forward(threads, o, lse);
+    attention_backward(threads, e, {first, last}, mask(), q, kv, kv, o, lse, d_o, dq, dkv, dkv);
+    return joined({dq, dkv});
+  }
+};
+
+std::size_t at(const HeadRows& rows, std::int64_t row, std::int64_t group, std::int64_t head = 0) {
+  return static_cast<std::size_t>(row * rows.row_stride + rows.offset + group * rows.group_stride +
+                                  head * rows.head_stride);
+}
+
+/// The plain loops in double: o and lse, and the gradients of sum(d_o * o) by the chain rule, written out.
+struct Plain {
+  Doubles o, lse, dq, dkv;
+
+  explicit Plain(const Work& w) : Plain(w, Doubles(w.q.begin(), w.q.end()), Doubles(w.kv.begin(), w.kv.end())) {}
+  Plain(const Work& w, const Doubles& q, const Doubles& kv)
+      : o(w.d_o.size()),
+        lse(static_cast<std::size_t>(w.c.B * w.c.H * w.c.T), -std::numeric_limits<double>::infinity()),
+        dq(q.size(), 55.0),
+        dkv(kv.size(), 55.0) {
+    const auto& c = w.c;
+    const auto heads = c.H / c.G, size = c.D;
+    for (std::int64_t i = 0; i < c.B * c.S * c.G; ++i)
+      for (std::int64_t j = 0; j < size; ++j)
+        dkv[at(w.e.k, i / c.G, i % c.G) + j] = dkv[at(w.e.v, i / c.G, i % c.G) + j] = 0;
+    for (std::int64_t i = 0; i < c.B * c.H * c.T; ++i) {
+      const auto b = i / (c.H * c.T), head = i / c.T % c.H, t = i % c.T, g = head / heads, row = b * c.T + t;
+      const auto q_at = at(w.e.q, row, g, head % heads), o_at = at(w.e.o, row, g, head % heads);
+      for (std::int64_t j = 0; j < size; ++j) dq[q_at + j] = 0;
+      const auto first = w.first[row], last = w.last[row];
+      if (last < first) continue;
+      Doubles p, dp;
+      double most = -HUGE_VAL, sum = 0, delta = 0;
+      for (std::int64_t s = first; s <= last; ++s) {
+        double dot = 0, dv_dot = 0;
+        for (std::int64_t j = 0; j < size; ++j) {
+          dot += q[q_at + j] * kv[at(w.e.k, b * c.S + s, g) + j];
+          dv_dot += w.d_o[o_at + j] * kv[at(w.e.v, b * c.S + s, g) + j];
+        }
+        p.push_back(dot * w.e.scale);
+        dp.push_back(dv_dot * w.keep(b, head, t, s));
+        most = std::max(most, p.back());
+      }
+      for (auto& x : p) sum += x = std::exp(x - most);
+      lse[i] = most + std::log(sum);
+      for (std::size_t k = 0; k < p.size(); ++k) delta += (p[k] /= sum) * dp[k];
+      for (std::int64_t s = first; s <= last; ++s) {
+        const double share = p[s - first] * w.keep(b, head, t, s),
+                     ds = p[s - first] * (dp[s - first] - delta) * w.e.scale;
+        for (std::int64_t j = 0; j < size; ++j) {
+          const auto k_at = at(w.e.k, b * c.S + s, g) + j, v_at = at(w.e.v, b * c.S + s, g) + j;
+          o[o_at + j] += share * kv[v_at];
+          dkv[v_at] += share * w.d_o[o_at + j];
+          dq[q_at + j] += ds * kv[k_at];
+          dkv[k_at] += ds * q[q_at + j];
+        }
+      }
+    }
+  }
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {2, 7, 7, 2, 2, 5, See::causal},      {1, 50, 50, 4, 2, 12, See::causal},
+      {2, 100, 100, 2, 1, 64, See::causal}, {1, 97, 97, 1, 1, 80, See::causal},
+      {1, 33, 33, 2, 2, 128, See::causal},  {1, 49, 130, 4, 2, 16, See::suffix},
+      {2, 3, 75, 4, 2, 20, See::suffix},    {1, 1, 131, 3, 1, 64, See::suffix},
+      {1, 150, 150, 2, 2, 33, See::window}, {1, 131, 131, 2, 1, 24, See::documents},
+      {2, 40, 90, 2, 2, 7, See::all},       {2, 101, 140, 4, 2, 10, See::ragged},
+      {2, 2, 30, 2, 1, 70, See::ragged},    {9, 20, 20, 2, 1, 8, See::causal},
+  };
+  return all;
+}
+
+const std::vector<Case>& dropped() {
+  static const std::vector<Case> all = {
+      {2, 64, 64, 2, 2, 16, See::causal, 0.2},
+      {2, 53, 71, 4, 2, 9, See::ragged, 0.3},
+      {1, 60, 61, 2, 1, 32, See::causal, 0.5, 3},
+      {2, 2, 45, 2, 1, 16, See::all, 0.4, 1},
+      {1, 50, 66, 2, 2, 16, See::suffix, 0.1, 17179869170},  // words behind the 2^32nd block
+  };
+  return all;
+}
+
+using Attention = ForEveryIsa;
+FOR_EVERY_ISA(Attention);
+
+void forward_equals_the_plain_loop(const Work& work, const std::vector<float>& got) {
+  const Plain plain(work);
+  EXPECT_CLOSE(std::span<const float>(got).first(plain.o.size()), plain.o, 3e-6) << work.c;
+  EXPECT_CLOSE(std::span<const float>(got).subspan(plain.o.size()), plain.lse, 1e-6) << work.c;
+}
+
+TEST_P(Attention, ForwardEqualsThePlainLoop) {
+  for (const auto& c : cases()) {
+    const Work work(c);
+    forward_equals_the_plain_loop(work, on_any_threads([&](Threads& threads) {
+                                    std::vector<float> o, lse;
+                                    return work.forward(threads, o, lse);
+                                  }));
+  }
+}
+
+TEST_P(Attention, BackwardEqualsThePlainLoop) {
+  for (const auto& c : cases()) {
+    const Work work(c);
+    const Plain plain(work);
+    const auto got = on_any_threads([&](Threads& threads) { return work.backward(threads); });
+    EXPECT_CLOSE(std::span<const float>(got).first(plain.dq.size()), plain.dq, 5e-6) << c;
+    EXPECT_CLOSE(std::span<const float>(got).subspan(plain.dq.size()), plain.dkv, 5e-6) << c;
+  }
+}
+
+TEST_P(Attention, DroppedProbabilitiesFollowTheirWords) {
+  for (const auto& c : dropped()) {
+    const Work work(c);
+    const Plain plain(work);  // kept terms are up to twice as large, and so is their rounding
+    forward_equals_the_plain_loop(work, on_any_threads([&](Threads& threads) {
+                                    std::vector<float> o, lse;
+                                    return work.forward(threads, o, lse);
+                                  }));
+    const auto got = on_any_threads([&](Threads& threads) { return work.backward(threads); });
+    EXPECT_CLOSE(std::span<const float>(got).first(plain.dq.size()), plain.dq, 1e-5) << c;
+    EXPECT_CLOSE(std::span<const float>(got).subspan(plain.dq.size()), plain.dkv, 1e-5) << c;
+  }
+}
+
+TEST_P(Attention, BackwardEqualsCentralDifferences) {
+  for (const auto& c : {Case{1, 5, 5, 2, 1, 3, See::causal}, Case{1, 4, 6, 2, 2, 2, See::ragged, 0.3}}) {
+    const Work work(c);
+    Threads alone(1);
+    const auto claimed = work.backward(alone);
+    auto loss = [&](const Doubles& q, const Doubles& kv) {
+      const Plain plain(work, q, kv);
+      double sum = 0;
+      for (std::size_t i = 0; i < plain.o.size(); ++i) sum += plain.o[i] * work.d_o[i];
+      return sum;
+    };
+    // what lies between the heads has no gradient and keeps its 55
+    auto part = [&](std::size_t first, std::size_t count) {
+      Doubles out(claimed.begin() + static_cast<std::ptrdiff_t>(first),
+                  claimed.begin() + static_cast<std::ptrdiff_t>(first + count));
+      for (auto& g : out) g = g == 55 ? 0 : g;
+      return out;
+    };
+    const Doubles q(work.q.begin(), work.q.end()), kv(work.kv.begin(), work.kv.end());
+    expect_gradient([&](const Doubles& x) { return loss(x, kv); }, q, part(0, q.size()), 1e-5, 5e-6);
+    expect_gradient([&](const Doubles& x) { return loss(q, x); }, kv, part(q.size(), kv.size()), 1e-5, 5e-6);
+  }
+}
+
+TEST_P(Attention, WhatIsNotSeenHasExactlyNoGradientEvenBesideHugeScores) {
+  Work work({1, 60, 60, 1, 1, 16, See::causal});
+  for (std::int64_t t = 0; t < 60; ++t)
+    work.last[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(std::min<std::int64_t>(t, 40));
+  for (auto& x : work.q) x *= 50;
+  for (auto& x : work.kv) x *= 50;  // invisible scores would overflow an exponential
+  Threads alone(1);
+  const auto got = work.backward(alone);
+  const auto dkv = std::span<const float>(got).subspan(work.q.size());
+  for (std::int64_t s = 41; s < 60; ++s)
+    for (std::size_t i = 0; i < 16; ++i) {
+      ASSERT_EQ(dkv[at(work.e.k, s, 0) + i], 0.0F);
+      ASSERT_EQ(dkv[at(work.e.v, s, 0) + i], 0.0F);
+    }
+  for (const float g : got) ASSERT_TRUE(std::isfinite(g));
+}
+
+TEST_P(Attention, ANaNInAVisibleKeyReachesTheOutput) {
+  Work work({1, 70, 70, 1, 1, 8, See::causal});
+  work.kv[at(work.e.k, 30, 0) + 2] = NAN;
+  Threads alone(1);
+  std::vector<float> o, lse;
+  work.forward(alone, o, lse);
+  for (std::size_t t = 0; t < 70; ++t) EXPECT_EQ(std::isnan(o[t * 8]), t >= 30) << t;
+}
+
+TEST(AttentionErrors, AnIntervalBeyondTheKeysIsNamed) {
+  Work work({1, 4, 4, 1, 1, 4, See::causal});
+  work.last[3] = 4;
+  Threads alone(1);
+  std::vector<float> o, lse;
+  EXPECT_THROW(work.forward(alone, o, lse), ShapeError);
+}
+
+}  // namespace
+}  // namespace tessera
