@@ -120,17 +120,28 @@ void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::
   }
 }
 
-void pack_strip(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, float* dst) {
+void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+                 float* dst) {
+  const std::int64_t whole = rows / tile_rows;
   for (std::int64_t k = 0; k < depth; ++k) {
-    for (std::int64_t r = 0; r < tile_rows; ++r) dst[k * tile_rows + r] = r < rows ? src[k * along + r] : 0;
+    const float* from = src + k * along;
+    float* to = dst + k * tile_rows;
+    for (std::int64_t s = 0; s < whole; ++s, from += tile_rows) {
+      _mm_storeu_ps(to + s * strip, _mm_loadu_ps(from));
+      _mm_storel_pi(reinterpret_cast<__m64*>(to + s * strip + 4),
+                    _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 4))));
+    }
+    for (std::int64_t r = 0; whole * tile_rows < rows && r < tile_rows; ++r) {
+      to[whole * strip + r] = whole * tile_rows + r < rows ? from[r] : 0;
+    }
   }
 }
 
 }  // namespace
 
 const TileKernels& tiles_avx2() {
-  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       256,       12,
-                                          tile,      pack_along,           pack_across, pack_strip};
+  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       256,        12,
+                                          tile,      pack_along,           pack_across, pack_strips};
   return kernels;
 }
 

@@ -130,18 +130,23 @@ void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::
   }
 }
 
-void pack_strip(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, float* dst) {
-  const auto mask = static_cast<__mmask8>((1 << rows) - 1);
+void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+                 float* dst) {
+  const std::int64_t whole = rows / tile_rows;
+  const auto rest = static_cast<__mmask8>((1 << rows % tile_rows) - 1);
   for (std::int64_t k = 0; k < depth; ++k) {
-    _mm256_store_ps(dst + k * tile_rows, _mm256_maskz_loadu_ps(mask, src + k * along));
+    const float* from = src + k * along;
+    float* to = dst + k * tile_rows;
+    for (std::int64_t s = 0; s < whole; ++s) _mm256_store_ps(to + s * strip, _mm256_loadu_ps(from + s * tile_rows));
+    if (rest != 0) _mm256_store_ps(to + whole * strip, _mm256_maskz_loadu_ps(rest, from + whole * tile_rows));
   }
 }
 
 }  // namespace
 
 const TileKernels& tiles_avx512() {
-  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       384,       4,
-                                          tile,      pack_along,           pack_across, pack_strip};
+  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       384,        4,
+                                          tile,      pack_along,           pack_across, pack_strips};
   return kernels;
 }
 

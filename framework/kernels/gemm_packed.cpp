@@ -8,9 +8,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t packed_rows =
-    64;  // of a, packed together: long enough runs, small beside the panels in the cache
-
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
 
 /// Some sixteen tasks or more where the extents allow it, so that a few threads share them evenly. Few rows in a task
@@ -35,23 +32,31 @@ Cut cut_for_tiles(const TileKernels& t, const Product& p) {
   return cut;
 }
 
-/// One block of the output, and where its packed factors lie.
+/// Where a task finds its strips of a: packed for all tasks, or in the rows of a itself.
+struct Strips {
+  Factor rows;                    ///< a, when k is its inner index
+  const float* packed = nullptr;  ///< else strip s of `packed`, [K, R], at s * apart
+  std::int64_t apart = 0;
+
+  Factor strip(std::int64_t row, std::int64_t k, std::int64_t R) const {
+    if (packed != nullptr) return {packed + row / R * apart + k * R, 1, R};
+    return {rows.at + row * rows.across + k, rows.across, 1};
+  }
+};
+
+/// One block of the output; its part of b is packed here, a block of k at a time.
 class Task {
  public:
-  Task(const TileKernels& t, const Product& p, std::int64_t row, std::int64_t row_end, std::int64_t col,
-       std::int64_t col_end)
-      : t_(t), p_(p), row_(row), row_end_(row_end), col_(col), col_end_(col_end) {
-    depth_ = even_part(p.K, t.depth, 1);
+  Task(const TileKernels& t, const Product& p, const Strips& strips, std::int64_t col, std::int64_t col_end)
+      : t_(t), p_(p), strips_(strips), col_(col), col_end_(col_end), depth_(even_part(p.K, t.depth, 1)) {
     panels_ = scratch(0, static_cast<std::size_t>(depth_ * round_up(col_end - col, t.cols))).data();
-    if (p.a.along != 1) strips_ = scratch(1, static_cast<std::size_t>(depth_ * packed_rows)).data();
   }
 
-  void run() {
+  void run(std::int64_t first, std::int64_t last) {
     for (std::int64_t k = 0; k < p_.K; k += depth_) {
       const std::int64_t steps = std::min(depth_, p_.K - k);
       pack_panels(k, steps);
-      for (std::int64_t row = row_; row < row_end_; row += packed_rows)
-        rows(row, std::min(row + packed_rows, row_end_), k, steps);
+      for (std::int64_t row = first; row < last; row += t_.rows) strip(row, std::min(t_.rows, last - row), k, steps);
     }
   }
 
@@ -70,25 +75,11 @@ class Task {
     }
   }
 
-  void rows(std::int64_t first, std::int64_t last, std::int64_t k, std::int64_t steps) {
-    const bool pack = p_.a.along != 1;
-    if (pack)
-      for (std::int64_t row = first; row < last; row += t_.rows)
-        t_.pack_strip(p_.a.at + row + k * p_.a.along, p_.a.along, steps, std::min(t_.rows, last - row),
-                      strips_ + (row - first) * depth_);
-    for (std::int64_t row = first; row < last; row += t_.rows) {
-      const std::int64_t count = std::min(t_.rows, last - row);
-      if (pack)
-        strip({strips_ + (row - first) * depth_, 1, t_.rows}, row, count, k, steps);
-      else
-        strip({p_.a.at + row * p_.a.across + k, p_.a.across, 1}, row, count, k, steps);
-    }
-  }
-
-  void strip(Factor a, std::int64_t row, std::int64_t count, std::int64_t k, std::int64_t steps) {
+  void strip(std::int64_t row, std::int64_t count, std::int64_t k, std::int64_t steps) {
+    const Factor a = strips_.strip(row, k, t_.rows);
+    const bool onto = p_.add || k > 0;
     for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
       float* c = p_.c + row * p_.N + col;
-      const bool onto = p_.add || k > 0;
       const float* start = onto ? c : p_.bias != nullptr ? p_.bias + col : nullptr;
       t_.tile({a.at, a.across, a.along, panels_ + (col - col_) * depth_, steps, start, onto ? p_.N : 0, c, p_.N, count,
                std::min(t_.cols, col_end_ - col)});
@@ -100,20 +91,50 @@ class Task {
 
   const TileKernels& t_;
   const Product& p_;
-  const std::int64_t row_, row_end_, col_, col_end_;
-  std::int64_t depth_;
-  float *panels_, *strips_ = nullptr;
+  const Strips& strips_;
+  const std::int64_t col_, col_end_, depth_;
+  float* panels_;
 };
 
-}  // namespace
-
-void multiply_packed(Threads& threads, const TileKernels& kernels, const Product& p) {
-  const Cut cut = cut_for_tiles(kernels, p);
+void multiply_strips(Threads& threads, const TileKernels& t, const Product& p, const Strips& strips) {
+  const Cut cut = cut_for_tiles(t, p);
   threads.parallel_for(static_cast<std::size_t>(cut.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
     const std::int64_t row = cut.row_of(at), col = cut.col_of(at);
-    Task(kernels, p, row, std::min(row + cut.rows, p.M), col, std::min(col + cut.cols, p.N)).run();
+    Task(t, p, strips, col, std::min(col + cut.cols, p.N)).run(row, std::min(row + cut.rows, p.M));
   });
+}
+
+/// a with k outermost: packed into strips by all threads together, so many rows at a time that the strips take 16 MiB.
+void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p) {
+  constexpr std::int64_t most_floats = std::int64_t{4} << 20, together = 64, steps = 256;
+  const std::int64_t apart = p.K * t.rows + 16;  // not a multiple of 4 KiB: strips must not meet in the sets of a cache
+  const std::int64_t rows = even_part(p.M, std::max(together, most_floats / apart * t.rows), t.rows);
+  const auto packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart));
+  for (std::int64_t first = 0; first < p.M; first += rows) {
+    Product part = p;
+    part.M = std::min(rows, p.M - first);
+    part.a.at += first * p.a.across;
+    part.c += first * p.N;
+    if (part.y != nullptr) part.y += first * p.N;
+    const std::int64_t group = together / t.rows * t.rows, groups = ceil_div(part.M, group),
+                       blocks = ceil_div(p.K, steps);
+    threads.parallel_for(static_cast<std::size_t>(groups * blocks), 1, [&](std::size_t task, std::size_t) {
+      const std::int64_t row = static_cast<std::int64_t>(task) / blocks * group;
+      const std::int64_t k = static_cast<std::int64_t>(task) % blocks * steps;
+      t.pack_strips(part.a.at + row * p.a.across + k * p.a.along, p.a.along, std::min(steps, p.K - k),
+                    std::min(group, part.M - row), apart,
+                    &packed[static_cast<std::size_t>(row / t.rows * apart + k * t.rows)]);
+    });
+    multiply_strips(threads, t, part, {{}, packed.data(), apart});
+  }
+}
+
+}  // namespace
+
+void multiply_packed(Threads& threads, const TileKernels& t, const Product& p) {
+  if (p.a.along == 1) return multiply_strips(threads, t, p, {p.a});
+  multiply_flipped(threads, t, p);
 }
 
 }  // namespace tessera

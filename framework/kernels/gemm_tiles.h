@@ -7,7 +7,7 @@ namespace tessera {
 /// One register tile: c = start + a b over `depth` steps of the summed index, `rows` <= R, `cols` <= C of the table.
 ///
 ///   a       element (r, k) at a[r * a_row + k * a_step]; (a_row, a_step) is (any, 1): rows where they lie, or
-///           (1, R): a strip packed by TileKernels::pack_strip
+///           (1, R): a strip packed by TileKernels::pack_strips
 ///   b       a packed panel, [depth, width], width being `cols` rounded up to a whole vector; 64-byte aligned
 ///   start   added to the sum; null: zero. start_row 0 adds one row to all: the bias. start may be c
 struct TileCall {
@@ -38,8 +38,10 @@ struct TileKernels {
   /// dst[k][j] = src[k * along + j], j < cols, padded with zeros to `width`.
   void (*pack_across)(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t width,
                       float* dst);
-  /// dst[k][r] = src[k * along + r], r < rows, padded with zeros to R: a strip of a.
-  void (*pack_strip)(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, float* dst);
+  /// Strips of a, `strip` floats apart: dst[(r / R) * strip + k * R + r % R] = src[k * along + r], r < rows, padded
+  /// with zeros to a whole strip. k runs outermost, so that the source is read in long runs.
+  void (*pack_strips)(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+                      float* dst);
 };
 
 /// Defined where the compiler can make them; to be called only on a machine that has the set.

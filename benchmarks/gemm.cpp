@@ -1,0 +1,73 @@
+// How near do the products of a linear layer come to what the processor can multiply and add, and how do they compare
+// with OpenBLAS, called single-threaded on tiles? Shapes of GPT-2 124M, random data, billions of operations a second;
+// on one thread by processor time.
+//
+//   bench_gemm [threads] [rows]
+#include "framework/kernels/gemm.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "benchmarks/report.h"
+#include "framework/kernels/gemm_blas.h"
+
+namespace tessera {
+namespace {
+
+struct Shape {
+  const char* name;
+  std::int64_t rows, in, out;
+};
+
+std::vector<float> random_values(std::int64_t size, unsigned seed) {
+  std::mt19937 rng(seed);
+  std::uniform_real_distribution<float> draw(-1, 1);
+  std::vector<float> out(static_cast<std::size_t>(size));
+  for (auto& v : out) v = draw(rng);
+  return out;
+}
+
+/// The three products of one layer, in turn ours and OpenBLAS's.
+void compare(Threads& threads, const Shape& s, double peak) {
+  const auto x = random_values(s.rows * s.in, 1), w = random_values(s.out * s.in, 2),
+             dy = random_values(s.rows * s.out, 3);
+  const auto bias = random_values(s.out, 4);
+  std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
+  const Product products[] = {
+      {s.rows, s.out, s.in, {x.data(), s.in, 1}, {w.data(), s.in, 1}, y.data(), false, bias.data()},
+      {s.rows, s.in, s.out, {dy.data(), s.out, 1}, {w.data(), 1, s.in}, dx.data()},
+      {s.out, s.in, s.rows, {dy.data(), 1, s.out}, {x.data(), 1, s.in}, dw.data(), true}};
+  const char* names[] = {"forward", "dgrad", "wgrad"};
+  const double operations = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
+  const Clock clock = fair_clock(threads);
+  for (int i = 0; i < 3; ++i) {
+    const auto rate = [&](double seconds) { return operations / seconds / 1e9; };
+    const Timing ours = time([&] { multiply(threads, products[i]); }, clock);
+    const Timing blas = time([&] { multiply_blas(threads, products[i]); }, clock);
+    std::printf(
+        "  %-8s %5ld x %5ld x %5ld  %-8s %8.3f ms  %7.1f GF/s (%.1f..%.1f), %3.0f %% of peak;  OpenBLAS %7.1f "
+        "(%.1f..%.1f);  %.2f x\n",
+        s.name, static_cast<long>(s.rows), static_cast<long>(s.in), static_cast<long>(s.out), names[i],
+        ours.median * 1e3, rate(ours.median), rate(ours.high), rate(ours.low), 100 * rate(ours.median) / peak,
+        rate(blas.median), rate(blas.high), rate(blas.low), blas.median / ours.median);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  const int count = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+  const std::int64_t rows = argc > 2 ? std::atoll(argv[2]) : 1024;
+  Threads threads(count);
+  print_head("gemm: products of a linear layer, rows x in x out", count);
+  const double peak = measure_limits(threads).fma_gflops;
+  std::printf("  peak of multiply-adds: %.1f GF/s\n", peak);
+  for (const Shape& s : {Shape{"qkv", rows, 768, 2304}, Shape{"proj", rows, 768, 768}, Shape{"up", rows, 768, 3072},
+                         Shape{"down", rows, 3072, 768}, Shape{"head", rows, 768, 50304}})
+    compare(threads, s, peak);
+}

@@ -1,0 +1,48 @@
+// How near does an AdamW update of 124.5 million parameters come to the bandwidth of memory? It reads 16 and writes 12
+// bytes a parameter. Beside it the norm of the gradient, which reads 4.
+//
+//   bench_optimizer [threads] [millions of parameters]
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "benchmarks/report.h"
+#include "framework/kernels/vector.h"
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  const int count = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+  const auto size = static_cast<std::size_t>(1e6 * (argc > 2 ? std::atof(argv[2]) : 124.5)) / 64 * 64;
+  Threads threads(count);
+  print_head("optimizer: AdamW, gradient norm", count);
+  const Limits limits = measure_limits(threads);
+  std::printf("  memory: %.1f GB/s read, %.1f GB/s triad\n", limits.read_gbytes, limits.triad_gbytes);
+  std::vector<float> p(size), grad(size), m(size), v(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    p[i] = static_cast<float>(i % 1013) * 1e-3F;
+    grad[i] = static_cast<float>(i % 997) * 1e-4F - 0.05F;
+    m[i] = grad[i] * 0.3F;
+    v[i] = grad[i] * grad[i];
+  }
+  const AdamWFactors factors{1e-4, 0.9, 0.95, 1e-8, 0.1, 0.7, 0.5, 0.4};
+  constexpr std::size_t tile = std::size_t{1} << 15;
+  const auto show = [&](const char* what, const Timing& t, double bytes, double limit) {
+    const double rate = bytes * static_cast<double>(size) / t.median / 1e9;
+    std::printf("  %-9s %7.2f ms (%.2f..%.2f), %5.1f GB/s, %3.0f %% of the limit\n", what, t.median * 1e3, t.low * 1e3,
+                t.high * 1e3, rate, 100 * rate / limit);
+  };
+  show("AdamW",
+       time(
+           [&] {
+             threads.parallel_for(size, tile, [&](std::size_t first, std::size_t last) {
+               const auto part = [&](std::vector<float>& of) { return std::span(of).subspan(first, last - first); };
+               adamw_update(factors, part(p), part(grad), part(m), part(v));
+             });
+           },
+           fair_clock(threads), 1.0),
+       28, limits.triad_gbytes);
+  double sum = 0;
+  show("norm", time([&] { sum += sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4, limits.read_gbytes);
+  return sum > 0 ? 0 : 1;
+}

@@ -1,0 +1,132 @@
+#include "benchmarks/report.h"
+
+#include <cstdio>
+#include <ctime>
+#include <string>
+
+#include "framework/kernels/cpu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "benchmarks/report.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Ten independent chains of multiply-adds, `rounds` each; how many floating-point operations that were.
+double multiply_adds(std::size_t rounds, float* result) {
+  const hn::ScalableTag<float> d;
+  const auto a = hn::Set(d, 0.999F), b = hn::Set(d, 1e-3F);
+  const auto start = [&](float x) { return hn::Set(d, x); };  // all different, or the compiler makes one of them
+  auto s0 = start(0), s1 = start(1), s2 = start(2), s3 = start(3), s4 = start(4);
+  auto s5 = start(5), s6 = start(6), s7 = start(7), s8 = start(8), s9 = start(9);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    s0 = hn::MulAdd(s0, a, b), s1 = hn::MulAdd(s1, a, b), s2 = hn::MulAdd(s2, a, b), s3 = hn::MulAdd(s3, a, b);
+    s4 = hn::MulAdd(s4, a, b), s5 = hn::MulAdd(s5, a, b), s6 = hn::MulAdd(s6, a, b), s7 = hn::MulAdd(s7, a, b);
+    s8 = hn::MulAdd(s8, a, b), s9 = hn::MulAdd(s9, a, b);
+  }
+  const auto low = hn::Add(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), hn::Add(s4, s5));
+  *result = hn::GetLane(hn::Add(low, hn::Add(hn::Add(s6, s7), hn::Add(s8, s9))));
+  return 2.0 * 10 * static_cast<double>(rounds * hn::Lanes(d));
+}
+
+/// Eight sums, so that reading waits for memory and not for additions.
+float sum_of(const float* x, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  for (std::size_t i = 0; i + 4 * lanes <= size; i += 4 * lanes) {
+    s0 = hn::Add(s0, hn::LoadU(d, x + i)), s1 = hn::Add(s1, hn::LoadU(d, x + i + lanes));
+    s2 = hn::Add(s2, hn::LoadU(d, x + i + 2 * lanes)), s3 = hn::Add(s3, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  return hn::GetLane(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+}
+
+void triad_of(const float* b, const float* c, float* a, std::size_t size) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  for (std::size_t i = 0; i + lanes <= size; i += lanes)
+    hn::StoreU(hn::MulAdd(hn::Set(d, 1.5F), hn::LoadU(d, c + i), hn::LoadU(d, b + i)), d, a + i);
+}
+
+}  // namespace tessera::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+namespace {
+
+HWY_EXPORT(multiply_adds);
+HWY_EXPORT(sum_of);
+HWY_EXPORT(triad_of);
+
+std::string output_of(const std::string& command) {
+  std::string out;
+  if (FILE* pipe = popen(command.c_str(), "r")) {
+    char part[256];
+    while (fgets(part, sizeof part, pipe) != nullptr) out += part;
+    pclose(pipe);
+  }
+  return out;
+}
+
+std::string commit_of_checkout() {
+  const std::string git = "git -C '" BENCHMARK_SOURCE_DIR "' ";
+  std::string commit = output_of(git + "rev-parse --short HEAD 2>/dev/null");
+  if (commit.empty()) return "unknown";
+  commit.pop_back();
+  return output_of(git + "status --porcelain --untracked-files=no 2>/dev/null").empty() ? commit : commit + "+";
+}
+
+double fma_gflops(Threads& threads) {
+  const auto crew = static_cast<std::size_t>(threads.count());
+  std::vector<float> results(crew * 64);
+  double operations = 0;
+  const auto once = [&] {
+    threads.parallel_for(crew, 1, [&](std::size_t i, std::size_t) {
+      const double done = HWY_DYNAMIC_DISPATCH(multiply_adds)(2'000'000, &results[i * 64]);
+      if (i == 0) operations = done * static_cast<double>(crew);
+    });
+  };
+  const double seconds = time(once, fair_clock(threads), 0.2).low;
+  return operations / seconds / 1e9;
+}
+
+}  // namespace
+
+double seconds_on(Clock clock) {
+  timespec now{};
+  clock_gettime(clock == Clock::wall ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void print_head(const char* question, int threads) {
+  std::printf("%s\n  %s\n  %d threads; compiler %s, flags %s; commit %s\n", question, describe_cpu().c_str(), threads,
+              __VERSION__, BENCHMARK_FLAGS, commit_of_checkout().c_str());
+}
+
+Limits measure_limits(Threads& threads) {
+  constexpr std::size_t size = std::size_t{32} << 20, tile = std::size_t{1} << 18;  // three times 128 MiB
+  std::vector<float> a(size), b(size, 1.0F), c(size, 2.0F), sums(size / tile * 16);
+  Limits limits;
+  limits.fma_gflops = fma_gflops(threads);
+  const auto read = [&] {
+    threads.parallel_for(size, tile, [&](std::size_t first, std::size_t last) {
+      sums[first / tile * 16] = HWY_DYNAMIC_DISPATCH(sum_of)(&b[first], last - first);
+    });
+  };
+  const auto triad = [&] {
+    threads.parallel_for(size, tile, [&](std::size_t first, std::size_t last) {
+      HWY_DYNAMIC_DISPATCH(triad_of)(&b[first], &c[first], &a[first], last - first);
+    });
+  };
+  limits.read_gbytes = size * 4.0 / time(read, Clock::wall, 0.2).low / 1e9;
+  limits.triad_gbytes = size * 12.0 / time(triad, Clock::wall, 0.2).low / 1e9;
+  return limits;
+}
+
+}  // namespace tessera
+#endif  // HWY_ONCE
