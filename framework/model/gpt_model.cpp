@@ -23,6 +23,7 @@ class GptModel final : public Model {
   Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
   KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
   Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count, KeyValueCache& cache) const override;
+  std::int64_t vocabulary() const override { return vocabulary_; }
   std::int64_t most_positions() const override { return positions_; }
   double flops(std::int64_t samples, std::int64_t seq_length) const override;
 

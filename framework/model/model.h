@@ -56,6 +56,8 @@ class Model : public Module {
   virtual KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
   /// Logits [B, vocabulary] after the last of `tokens` [B, count], which follow what the cache holds and join it.
   virtual Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count, KeyValueCache& cache) const = 0;
+  /// Rows of the vocabulary, padding included.
+  virtual std::int64_t vocabulary() const = 0;
   /// Places there are: no sequence may be longer.
   virtual std::int64_t most_positions() const = 0;
 

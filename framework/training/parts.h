@@ -24,7 +24,8 @@ struct Parts {
   std::unique_ptr<WeightDecay> weight_decay;
   std::unique_ptr<DataSplits> data;
   std::unique_ptr<Sampler> train_order, valid_order, test_order;  ///< null where there is no such split
-  Blobs files;  ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
+  std::string resolved_recipe;  ///< written into the run folder as resolved.yaml; repeats the run
+  Blobs files;                  ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
 };
 
 }  // namespace tessera

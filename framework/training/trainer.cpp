@@ -66,6 +66,7 @@ Trainer::Trainer(Parts parts, const StopSignal& stop)
       progress_(restored_.progress),
       work_(parts_, state_, threads_, progress_.seed),
       log_(log_options(progress_)) {
+  write_file_atomic(std::filesystem::path(o_.output_dir) / "resolved.yaml", parts_.resolved_recipe);
   if (progress_.iteration > 0) saved_at_ = progress_.iteration;
   for (const auto& note : restored_.notes) log_.note(note);
 }

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// `tessera eval FOLDER`: loss, perplexity and bits per byte of a text or of preprocessed data.
+void add_eval_commands(CLI::App& app, CommandContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+#include "framework/cli/generate.h"
+
+#include <algorithm>
+#include <iostream>
+#include <thread>
+
+#include "framework/model/generate.h"
+#include "framework/recipe/build.h"
+
+namespace tessera {
+namespace {
+
+struct Flags {
+  std::string folder, prompt;
+  Sampling sampling;
+  std::int64_t tokens = 200, samples = 1, threads = 0;
+};
+
+/// The prompt's ids; a text from nothing begins where a document ends.
+std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
+  auto ids = tokenizer.encode(prompt);
+  if (ids.empty()) ids.push_back(tokenizer.eod());
+  return ids;
+}
+
+void generate_text(const Flags& flags, const CommandContext& context) {
+  const auto trained = load_trained(flags.folder, context.shelves);
+  if (!trained.tokenizer) throw ConfigError(text(trained.folder.string(), ": was trained without a tokenizer, so there is no text to generate"));
+  Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  Arena arena;
+  Tape tape(arena, threads, false);
+  const auto prompt = prompt_ids(*trained.tokenizer, flags.prompt);
+  const GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
+  for (std::int64_t i = 0; i < flags.samples; ++i) {
+    StreamDecoder decoder(*trained.tokenizer);
+    std::cout << flags.prompt << std::flush;
+    generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
+             [&](std::int32_t token) { std::cout << decoder.push(token) << std::flush; });
+    std::cout << decoder.finish() << std::endl;
+  }
+}
+
+}  // namespace
+
+void add_generate_commands(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("generate", "Text from a trained model");
+  const auto flags = std::make_shared<Flags>();
+  command->add_option("FOLDER", flags->folder, "A checkpoint, or a run folder: its newest checkpoint")->required();
+  command->add_option("--prompt", flags->prompt, "What the text begins with");
+  command->add_option("--tokens", flags->tokens, "Most tokens to generate")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--samples", flags->samples, "How many texts")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--temperature", flags->sampling.temperature, "Divides the logits; 0: always the most likely token")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-k", flags->sampling.top_k, "Only the k most likely tokens; 0: all")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--top-p", flags->sampling.top_p, "Only the most likely tokens that together have this probability")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1.0));
+  command->add_option("--seed", flags->sampling.seed, "Same seed, same text")->capture_default_str();
+  command->add_option("--threads", flags->threads, "0: all cores")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->callback([flags, &context] { generate_text(*flags, context); });
+}
+
+}  // namespace tessera

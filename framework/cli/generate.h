@@ -1,0 +1,10 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// `tessera generate FOLDER`: text from a trained model, written as it comes.
+void add_generate_commands(CLI::App& app, CommandContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// `tessera train RECIPE`: trains, going on from the run folder's newest checkpoint when there is one.
+void add_train_commands(CLI::App& app, CommandContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,91 @@
+#include "framework/model/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "framework/nn/key_value_cache.h"
+
+namespace tessera {
+namespace {
+
+struct Candidate {
+  std::int32_t token;
+  double weight;
+};
+
+/// Most likely first, weights relative to the most likely one, cut to top_k.
+std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& s) {
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    const auto la = logits[static_cast<std::size_t>(a)], lb = logits[static_cast<std::size_t>(b)];
+    return la != lb ? la > lb : a < b;
+  };
+  const auto keep = s.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(s.top_k)) : order.size();
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(), likelier);
+  const double most = logits[static_cast<std::size_t>(order[0])];
+  std::vector<Candidate> out;
+  for (std::size_t i = 0; i < keep; ++i)
+    out.push_back({order[i], std::exp((logits[static_cast<std::size_t>(order[i])] - most) / s.temperature)});
+  return out;
+}
+
+/// The shortest beginning that has `top_p` of the whole weight.
+void cut_to_nucleus(std::vector<Candidate>& from, double top_p) {
+  double all = 0, held = 0;
+  for (const auto& c : from) all += c.weight;
+  std::size_t keep = 0;
+  while (keep < from.size() && held < top_p * all) held += from[keep++].weight;
+  from.resize(std::max<std::size_t>(keep, 1));
+}
+
+void check_prompt(const Model& model, std::span<const std::int32_t> prompt, std::int64_t vocabulary) {
+  if (prompt.empty()) throw ConfigError("generate: the prompt has no token; give at least one");
+  for (const auto token : prompt)
+    if (token < 0 || token >= vocabulary)
+      throw ConfigError(text("generate: token ", token, " of the prompt is beyond the vocabulary of ", vocabulary));
+  if (static_cast<std::int64_t>(prompt.size()) > model.most_positions())
+    throw ConfigError(text("generate: the prompt has ", prompt.size(), " tokens, but the model has ", model.most_positions(),
+                           " positions; shorten it"));
+}
+
+}  // namespace
+
+std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std::uint64_t sequence, std::uint64_t position) {
+  if (s.temperature <= 0 || s.top_k == 1)
+    return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  auto open = candidates(logits, s);
+  if (s.top_p < 1) cut_to_nucleus(open, s.top_p);
+  double all = 0;
+  for (const auto& c : open) all += c.weight;
+  double left = RandomKey(s.seed, Purpose::sampling).uniform(sequence, position) * all;
+  for (const auto& c : open) {
+    left -= c.weight;
+    if (left < 0) return c.token;
+  }
+  return open.back().token;
+}
+
+std::int64_t generate(const Model& model, Tape& tape, std::span<const std::int32_t> prompt, const Sampling& sampling,
+                      const GenerationLimits& limits, std::uint64_t sequence, const std::function<void(std::int32_t)>& on_token) {
+  check_prompt(model, prompt, limits.vocabulary);
+  const auto given = static_cast<std::int64_t>(prompt.size());
+  const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);
+  auto cache = model.make_cache(1, std::min(model.most_positions(), given + most));
+  std::int32_t last = 0;
+  for (std::int64_t made = 0; made < most; ++made) {
+    const auto fed = made == 0 ? prompt : std::span<const std::int32_t>(&last, 1);
+    {
+      const auto logits = model.next_logits(tape, fed, static_cast<std::int64_t>(fed.size()), cache);
+      last = choose_token(logits.floats().first(static_cast<std::size_t>(limits.vocabulary)), sampling, sequence,
+                          static_cast<std::uint64_t>(given + made));
+    }
+    tape.clear();
+    if (last == limits.stop_token) return made;
+    on_token(last);
+  }
+  return most;
+}
+
+}  // namespace tessera

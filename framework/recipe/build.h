@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+
+#include "framework/recipe/recipe.h"
+#include "framework/training/model_state.h"
+#include "framework/training/parts.h"
+
+namespace tessera {
+
+/// Make everything that training needs from a recipe that was read without mistakes. Throws ConfigError for what only making can find:
+/// files that are missing or damaged, a vocabulary that is too small for the tokenizer.
+Parts build(const Recipe& recipe);
+
+/// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws ConfigError when the tokenizer
+/// has more tokens than that.
+std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer);
+/// What the recipe's dataset is to be made from.
+DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer);
+/// The model of a recipe, without memory for its weights. `tokenizer` may be null when the recipe gives vocab_size.
+std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer);
+
+/// A trained model by itself: what evaluation and generation need, from a checkpoint folder alone.
+struct TrainedModel {
+  Recipe recipe;
+  std::unique_ptr<Tokenizer> tokenizer;  ///< null when the run had none
+  std::unique_ptr<Model> model;
+  std::unique_ptr<ModelState> weights;
+  std::filesystem::path folder;          ///< the checkpoint it came from
+};
+
+/// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside). Recipe and
+/// tokenizer are those saved inside. Throws ConfigError or DamageError.
+TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves);
+
+/// Name of the resolved recipe in run folders and checkpoints.
+inline constexpr const char* recipe_blob = "resolved.yaml";
+
+}  // namespace tessera
