@@ -2,12 +2,13 @@
 // with OpenBLAS, called single-threaded on tiles? Shapes of GPT-2 124M, random data, billions of operations a second;
 // on one thread by processor time.
 //
-//   bench_gemm [threads] [rows]
+//   bench_gemm [threads] [rows] [layer]
 #include "framework/kernels/gemm.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -65,9 +66,10 @@ int main(int argc, char** argv) {
   const std::int64_t rows = argc > 2 ? std::atoll(argv[2]) : 1024;
   Threads threads(count);
   print_head("gemm: products of a linear layer, rows x in x out", count);
-  const double peak = measure_limits(threads).fma_gflops;
+  const double peak = measure_fma_gflops(threads);
   std::printf("  peak of multiply-adds: %.1f GF/s\n", peak);
+  const std::string only = argc > 3 ? argv[3] : "";
   for (const Shape& s : {Shape{"qkv", rows, 768, 2304}, Shape{"proj", rows, 768, 768}, Shape{"up", rows, 768, 3072},
                          Shape{"down", rows, 3072, 768}, Shape{"head", rows, 768, 50304}})
-    compare(threads, s, peak);
+    if (only.empty() || only == s.name) compare(threads, s, peak);
 }

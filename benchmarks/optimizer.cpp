@@ -16,8 +16,8 @@ int main(int argc, char** argv) {
   const auto size = static_cast<std::size_t>(1e6 * (argc > 2 ? std::atof(argv[2]) : 124.5)) / 64 * 64;
   Threads threads(count);
   print_head("optimizer: AdamW, gradient norm", count);
-  const Limits limits = measure_limits(threads);
-  std::printf("  memory: %.1f GB/s read, %.1f GB/s triad\n", limits.read_gbytes, limits.triad_gbytes);
+  const MemoryLimits limits = measure_memory_gbytes(threads);
+  std::printf("  memory: %.1f GB/s read, %.1f GB/s triad\n", limits.read, limits.triad);
   std::vector<float> p(size), grad(size), m(size), v(size);
   for (std::size_t i = 0; i < size; ++i) {
     p[i] = static_cast<float>(i % 1013) * 1e-3F;
@@ -41,8 +41,8 @@ int main(int argc, char** argv) {
              });
            },
            fair_clock(threads), 1.0),
-       28, limits.triad_gbytes);
+       28, limits.triad);
   double sum = 0;
-  show("norm", time([&] { sum += sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4, limits.read_gbytes);
+  show("norm", time([&] { sum += sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4, limits.read);
   return sum > 0 ? 0 : 1;
 }

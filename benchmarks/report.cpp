@@ -81,20 +81,6 @@ std::string commit_of_checkout() {
   return output_of(git + "status --porcelain --untracked-files=no 2>/dev/null").empty() ? commit : commit + "+";
 }
 
-double fma_gflops(Threads& threads) {
-  const auto crew = static_cast<std::size_t>(threads.count());
-  std::vector<float> results(crew * 64);
-  double operations = 0;
-  const auto once = [&] {
-    threads.parallel_for(crew, 1, [&](std::size_t i, std::size_t) {
-      const double done = HWY_DYNAMIC_DISPATCH(multiply_adds)(2'000'000, &results[i * 64]);
-      if (i == 0) operations = done * static_cast<double>(crew);
-    });
-  };
-  const double seconds = time(once, fair_clock(threads), 0.2).low;
-  return operations / seconds / 1e9;
-}
-
 }  // namespace
 
 double seconds_on(Clock clock) {
@@ -108,11 +94,23 @@ void print_head(const char* question, int threads) {
               __VERSION__, BENCHMARK_FLAGS, commit_of_checkout().c_str());
 }
 
-Limits measure_limits(Threads& threads) {
+double measure_fma_gflops(Threads& threads) {
+  const auto crew = static_cast<std::size_t>(threads.count());
+  std::vector<float> results(crew * 64);
+  double operations = 0;
+  const auto once = [&] {
+    threads.parallel_for(crew, 1, [&](std::size_t i, std::size_t) {
+      const double done = HWY_DYNAMIC_DISPATCH(multiply_adds)(2'000'000, &results[i * 64]);
+      if (i == 0) operations = done * static_cast<double>(crew);
+    });
+  };
+  const double seconds = time(once, fair_clock(threads), 0.2).low;
+  return operations / seconds / 1e9;
+}
+
+MemoryLimits measure_memory_gbytes(Threads& threads) {
   constexpr std::size_t size = std::size_t{32} << 20, tile = std::size_t{1} << 18;  // three times 128 MiB
   std::vector<float> a(size), b(size, 1.0F), c(size, 2.0F), sums(size / tile * 16);
-  Limits limits;
-  limits.fma_gflops = fma_gflops(threads);
   const auto read = [&] {
     threads.parallel_for(size, tile, [&](std::size_t first, std::size_t last) {
       sums[first / tile * 16] = HWY_DYNAMIC_DISPATCH(sum_of)(&b[first], last - first);
@@ -123,9 +121,8 @@ Limits measure_limits(Threads& threads) {
       HWY_DYNAMIC_DISPATCH(triad_of)(&b[first], &c[first], &a[first], last - first);
     });
   };
-  limits.read_gbytes = size * 4.0 / time(read, Clock::wall, 0.2).low / 1e9;
-  limits.triad_gbytes = size * 12.0 / time(triad, Clock::wall, 0.2).low / 1e9;
-  return limits;
+  const double read_seconds = time(read, Clock::wall, 0.2).low, triad_seconds = time(triad, Clock::wall, 0.2).low;
+  return {size * 4.0 / read_seconds / 1e9, size * 12.0 / triad_seconds / 1e9};
 }
 
 }  // namespace tessera

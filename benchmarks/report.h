@@ -46,13 +46,15 @@ Timing time(const Body& body, Clock clock = Clock::wall, double seconds = 0.3, i
 /// commit of the checkout that this was built from, with a + when files differ from it.
 void print_head(const char* question, int threads);
 
-/// What this machine can do at best, measured in the same run, to judge shares by.
-struct Limits {
-  double fma_gflops =
-      0;  ///< fp32 fused multiply-adds from registers, all threads together, 2 floating-point operations each
-  double read_gbytes = 0;   ///< reading memory that no cache holds
-  double triad_gbytes = 0;  ///< a = b + s c over such memory, 12 bytes an element counted
+/// What this machine can do at best, measured in the same run, to judge shares by: billions of fp32 operations a second
+/// in fused multiply-adds from registers, all threads together, each counted as two.
+double measure_fma_gflops(Threads& threads);
+
+/// The same for memory that no cache holds, in 10^9 bytes a second. `triad` is a = b + s c, 12 bytes an element
+/// counted.
+struct MemoryLimits {
+  double read, triad;
 };
-Limits measure_limits(Threads& threads);
+MemoryLimits measure_memory_gbytes(Threads& threads);
 
 }  // namespace tessera

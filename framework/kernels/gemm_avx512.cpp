@@ -29,12 +29,19 @@ void tile_of(const TileCall& t) {
     }
   }
   const float *a = t.a, *b = t.b;
-  for (std::int64_t k = 0; k < t.depth; ++k, a += packed ? tile_rows : 1, b += J * lanes) {
-    __m512 v[J];
-    UNROLL for (int j = 0; j < J; ++j) v[j] = _mm512_load_ps(b + j * lanes);
-    UNROLL for (int r = 0; r < R; ++r) {
-      const __m512 x = _mm512_set1_ps(packed ? a[r] : a[r * t.a_row]);
-      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
+  for (std::int64_t k = 0; k < t.depth;) {
+    UNROLL for (int r = 0; r < R; ++r) {  // sixteen steps read one cache line of each row
+      _mm_prefetch(reinterpret_cast<const char*>(t.next + (packed ? k * tile_rows + r * lanes : r * t.a_row + k)),
+                   _MM_HINT_T0);
+    }
+    const std::int64_t end = t.depth - k < lanes ? t.depth : k + lanes;
+    for (; k < end; ++k, a += packed ? tile_rows : 1, b += J * lanes) {
+      __m512 v[J];
+      UNROLL for (int j = 0; j < J; ++j) v[j] = _mm512_load_ps(b + j * lanes);
+      UNROLL for (int r = 0; r < R; ++r) {
+        const __m512 x = _mm512_set1_ps(packed ? a[r] : a[r * t.a_row]);
+        UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
+      }
     }
   }
   const __mmask16 last = first_lanes(t.cols - (J - 1) * lanes);

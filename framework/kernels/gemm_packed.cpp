@@ -56,7 +56,7 @@ class Task {
     for (std::int64_t k = 0; k < p_.K; k += depth_) {
       const std::int64_t steps = std::min(depth_, p_.K - k);
       pack_panels(k, steps);
-      for (std::int64_t row = first; row < last; row += t_.rows) strip(row, std::min(t_.rows, last - row), k, steps);
+      for (std::int64_t row = first; row < last; row += t_.rows) strip(row, last, k, steps);
     }
   }
 
@@ -75,14 +75,16 @@ class Task {
     }
   }
 
-  void strip(std::int64_t row, std::int64_t count, std::int64_t k, std::int64_t steps) {
+  void strip(std::int64_t row, std::int64_t last, std::int64_t k, std::int64_t steps) {
     const Factor a = strips_.strip(row, k, t_.rows);
+    const std::int64_t count = std::min(t_.rows, last - row);
+    const float* next = strips_.strip(row + t_.rows < last ? row + t_.rows : row, k, t_.rows).at;
     const bool onto = p_.add || k > 0;
     for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
       float* c = p_.c + row * p_.N + col;
       const float* start = onto ? c : p_.bias != nullptr ? p_.bias + col : nullptr;
-      t_.tile({a.at, a.across, a.along, panels_ + (col - col_) * depth_, steps, start, onto ? p_.N : 0, c, p_.N, count,
-               std::min(t_.cols, col_end_ - col)});
+      t_.tile({a.at, a.across, a.along, col + t_.cols < col_end_ ? a.at : next, panels_ + (col - col_) * depth_, steps,
+               start, onto ? p_.N : 0, c, p_.N, count, std::min(t_.cols, col_end_ - col)});
     }
     if (p_.act == Activation::none || k + steps < p_.K) return;
     for (std::int64_t r = row; r < row + count; ++r)
@@ -107,7 +109,7 @@ void multiply_strips(Threads& threads, const TileKernels& t, const Product& p, c
 
 /// a with k outermost: packed into strips by all threads together, so many rows at a time that the strips take 16 MiB.
 void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p) {
-  constexpr std::int64_t most_floats = std::int64_t{4} << 20, together = 64, steps = 256;
+  constexpr std::int64_t most_floats = std::int64_t{4} << 20, together = 128, steps = 256;
   const std::int64_t apart = p.K * t.rows + 16;  // not a multiple of 4 KiB: strips must not meet in the sets of a cache
   const std::int64_t rows = even_part(p.M, std::max(together, most_floats / apart * t.rows), t.rows);
   const auto packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart));

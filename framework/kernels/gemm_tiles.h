@@ -9,10 +9,12 @@ namespace tessera {
 ///   a       element (r, k) at a[r * a_row + k * a_step]; (a_row, a_step) is (any, 1): rows where they lie, or
 ///           (1, R): a strip packed by TileKernels::pack_strips
 ///   b       a packed panel, [depth, width], width being `cols` rounded up to a whole vector; 64-byte aligned
+///   next    the a of a later call, to be fetched into the cache by this one; or a again
 ///   start   added to the sum; null: zero. start_row 0 adds one row to all: the bias. start may be c
 struct TileCall {
   const float* a;
   std::int64_t a_row, a_step;
+  const float* next;
   const float* b;
   std::int64_t depth;
   const float* start;
