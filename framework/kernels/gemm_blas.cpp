@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "framework/kernels/activation_range.h"
 #include "framework/kernels/gemm_cut.h"
-#include "framework/kernels/gemm_epilogue.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +34,8 @@ void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t c
               static_cast<int>(a_leading), p.b.at + col * p.b.across, static_cast<int>(b_leading),
               p.add || p.bias != nullptr ? 1 : 0, c, static_cast<int>(p.N));
   if (p.act == Activation::none) return;
-  for (std::int64_t r = 0; r < rows; ++r) activate(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, cols);
+  for (std::int64_t r = 0; r < rows; ++r)
+    gelu_range(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, static_cast<std::size_t>(cols));
 }
 
 void one_thread_each() {

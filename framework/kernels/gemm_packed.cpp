@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/kernels/activation_range.h"
 #include "framework/kernels/gemm_cut.h"
-#include "framework/kernels/gemm_epilogue.h"
 
 namespace tessera {
 namespace {
@@ -88,7 +88,7 @@ class Task {
     }
     if (p_.act == Activation::none || k + steps < p_.K) return;
     for (std::int64_t r = row; r < row + count; ++r)
-      activate(p_.act, p_.c + r * p_.N + col_, p_.y + r * p_.N + col_, col_end_ - col_);
+      gelu_range(p_.act, p_.c + r * p_.N + col_, p_.y + r * p_.N + col_, static_cast<std::size_t>(col_end_ - col_));
   }
 
   const TileKernels& t_;
