@@ -1,0 +1,118 @@
+#include "framework/cli/check.h"
+
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "framework/cli/recipe_arguments.h"
+#include "framework/recipe/figures.h"
+
+namespace tessera {
+namespace {
+
+struct Arguments {
+  RecipeArguments recipe;
+  bool json = false;
+};
+
+/// 1234567 as "1 234 567".
+std::string grouped(std::int64_t number) {
+  auto digits = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), " ");
+  return digits;
+}
+
+std::string bytes(std::int64_t count) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double size = static_cast<double>(count);
+  std::size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < std::size(units); ++unit) size /= 1024;
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(unit == 0 ? 0 : 2) << size << " " << units[unit];
+  if (unit > 0) out << " (" << grouped(count) << " bytes)";
+  return out.str();
+}
+
+void print_mistakes(const std::vector<Finding>& findings) {
+  auto all = nlohmann::json::array();
+  for (const auto& f : findings)
+    all.push_back({{"file", f.at.source},
+                   {"line", f.at.line},
+                   {"key", f.key},
+                   {"message", f.message},
+                   {"suggestion", f.suggestion}});
+  std::cout << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+void print_line(const std::string& name, const std::string& value) {
+  std::cout << "  " << std::left << std::setw(34) << name << std::right << value << "\n";
+}
+
+void print_model(const Recipe& recipe, const Figures& f) {
+  std::cout << "model " << recipe.model.type << "\n";
+  print_line("vocabulary", grouped(f.vocabulary) + " rows");
+  print_line("sequence", grouped(recipe.size.seq_length) + " tokens");
+  print_line("parameters", grouped(f.parameters));
+  for (const auto& [part, count] : f.parameters_by_part) {
+    std::ostringstream line;
+    line << std::setw(18) << grouped(count);
+    print_line("  " + part, line.str());
+  }
+  print_line("weights", bytes(f.weight_bytes));
+  print_line("weights, gradients, " + recipe.optimizer.type, bytes(f.state_bytes));
+}
+
+void print_run(const Recipe& recipe, const Figures& f) {
+  std::cout << "run\n";
+  print_line("folder", recipe.training.output_dir);
+  print_line("step", text(grouped(f.samples_per_step), " samples = ", f.micro_batches, " micro-batch",
+                          f.micro_batches == 1 ? "" : "es", " of ", recipe.batch.batch_size, ", ",
+                          grouped(f.tokens_per_step), " tokens"));
+  std::ostringstream flops;
+  flops << std::setprecision(3) << f.flops_per_step;
+  print_line("operations of a step", flops.str());
+  print_line("length", text(grouped(f.steps), " steps, ", grouped(f.steps * f.samples_per_step), " samples, ",
+                            grouped(f.tokens), " tokens"));
+  std::cout << "data " << recipe.dataset.type << "\n";
+  for (const auto& file : f.data)
+    print_line(file.prefix, text(grouped(file.tokens), " tokens in ", grouped(file.documents), " documents"));
+  const auto split = [](const char* name, std::int64_t samples) {
+    if (samples > 0) print_line(name, grouped(samples) + " samples");
+  };
+  split("training", f.train_samples);
+  split("validation", f.valid_samples);
+  split("test", f.test_samples);
+}
+
+void check(const Arguments& arguments, CommandContext& context) {
+  Report report;
+  const auto recipe = read_recipe(arguments.recipe.file, arguments.recipe.sets, context.shelves, report);
+  if (!arguments.json)
+    for (const auto& note : report.notes()) std::cerr << "note: " << note << "\n";
+  if (!arguments.json) report.must_be_good();
+  if (report.good()) {
+    try {
+      const auto f = figures(recipe);
+      if (!arguments.json) print_model(recipe, f), print_run(recipe, f);
+    } catch (const ConfigError& error) {
+      if (!arguments.json) throw;
+      report.problem({arguments.recipe.file, 0, "", 0}, "", error.what());
+    }
+  }
+  if (arguments.json) print_mistakes(report.findings());
+  if (!report.good()) context.exit_code = 2;
+}
+
+}  // namespace
+
+void add_check_commands(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("check", "Read a recipe, report every mistake, tell what follows from it");
+  const auto arguments = std::make_shared<Arguments>();
+  add_recipe_arguments(*command, arguments->recipe);
+  command->add_flag("--json", arguments->json, "Print the mistakes as JSON: [{file, line, key, message, suggestion}]");
+  command->callback([arguments, &context] { check(*arguments, context); });
+}
+
+}  // namespace tessera

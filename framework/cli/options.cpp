@@ -1,0 +1,109 @@
+#include "framework/cli/options.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iostream>
+
+#include "framework/options/doc_writer.h"
+#include "framework/recipe/recipe.h"
+
+namespace tessera {
+namespace {
+
+struct Arguments {
+  std::string pattern;
+  bool planned = false, json_schema = false, markdown = false, names = false;
+};
+
+std::string lower(std::string words) {
+  for (auto& c : words) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return words;
+}
+
+/// Whether `pattern` says any of `words`.
+bool says(const std::string& pattern, const std::vector<std::string>& words) {
+  const auto wanted = "*" + lower(pattern) + "*";
+  return std::any_of(words.begin(), words.end(),
+                     [&](const auto& word) { return fnmatch(wanted.c_str(), lower(word).c_str(), 0) == 0; });
+}
+
+void print(const std::string& key, const SchemaFacts& schema, const OptionFacts& option,
+           const std::vector<std::string>& flags) {
+  std::cout << key << ": " << option.type;
+  if (option.required)
+    std::cout << ", required";
+  else
+    std::cout << " = " << option.default_value;
+  for (const auto& limit : option.limits) std::cout << ", " << limit;
+  if (!option.unit.empty()) std::cout << " [" << option.unit << "]";
+  if (!schema.key.empty()) std::cout << "  (with " << schema.key << " " << schema.type << ")";
+  std::cout << "\n    " << option.doc << "\n";
+  if (option.planned) std::cout << "    not built yet: " << what_it_takes(option, {}) << "\n";
+  std::string others;
+  for (const auto& alias : option.aliases) others += (others.empty() ? "" : ", ") + alias.name;
+  if (!others.empty()) std::cout << "    also read: " << others << "\n";
+  std::string theirs;
+  for (const auto& flag : flags) theirs += (theirs.empty() ? "" : ", ") + flag;
+  if (!theirs.empty()) std::cout << "    Megatron: " << theirs << "\n";
+}
+
+/// Every option that `arguments` ask for; the known keys go to `known`.
+int print_options(const Facts& facts, const FlagMap& flags, const Arguments& arguments,
+                  std::vector<std::string>& known) {
+  int found = 0;
+  for (const auto& [group, schemas] : facts)
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        const auto key = group + "." + option.name;
+        const auto theirs = flags_to(flags, key);
+        std::vector<std::string> words{key};
+        for (const auto& alias : option.aliases) words.push_back(group + "." + alias.name);
+        known.insert(known.end(), words.begin(), words.end());
+        known.push_back(option.name);
+        words.insert(words.end(), theirs.begin(), theirs.end());
+        if ((arguments.planned && !option.planned) || !says(arguments.pattern, words)) continue;
+        ++found;
+        if (arguments.names)
+          std::cout << key << "\n";
+        else
+          print(key, schema, option, theirs);
+      }
+  return found;
+}
+
+void options(const Arguments& arguments, const CommandContext& context) {
+  const auto facts = all_facts(context.shelves);
+  const auto flags = FlagMap::from(context.mappings().table("megatron.yaml"));
+  if (arguments.markdown) {
+    std::cout << options_page(facts, flags);
+  } else if (arguments.json_schema) {
+    std::cout << json_schema(facts);
+  } else {
+    std::vector<std::string> known;
+    if (print_options(facts, flags, arguments, known) > 0) return;
+    const auto hint = did_you_mean(arguments.pattern, known);
+    throw ConfigError(text("no option like '", arguments.pattern, "'", hint.empty() ? "" : "; ", hint));
+  }
+}
+
+}  // namespace
+
+void add_options_commands(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("options", "List the options of a recipe");
+  const auto arguments = std::make_shared<Arguments>();
+  command
+      ->add_option("PATTERN", arguments->pattern,
+                   "Part of a key, of another name of it, or of a flag; * stands for anything")
+      ->type_name("");
+  auto* forms = command->add_option_group("form", "In which form");
+  forms->add_flag("--planned", arguments->planned, "Only what is not built yet");
+  forms->add_flag("--json-schema", arguments->json_schema, "As a JSON Schema, for editors");
+  forms->add_flag("--markdown", arguments->markdown, "As docs/options.md");
+  forms->add_flag("--names", arguments->names, "Only the keys");
+  forms->require_option(0, 1);
+  command->callback([arguments, &context] { options(*arguments, context); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+#include "framework/recipe/figures.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "framework/data/data_path.h"
+#include "framework/data/indexed_dataset.h"
+#include "framework/recipe/build.h"
+#include "framework/training/model_state.h"
+
+namespace tessera {
+namespace {
+
+/// "decoder.layers.7.mlp.linear_fc1.weight" -> "decoder.layers.*.mlp"; "embedding.word_embeddings.weight" ->
+/// "embedding".
+std::string part_of(const std::string& parameter) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= parameter.size();) {
+    const auto dot = std::min(parameter.find('.', at), parameter.size());
+    words.push_back(parameter.substr(at, dot - at));
+    at = dot + 1;
+  }
+  std::string part = words[0];
+  for (std::size_t i = 1; i + 1 < words.size(); ++i) {
+    const bool number = std::all_of(words[i].begin(), words[i].end(), [](unsigned char c) { return std::isdigit(c); });
+    part += '.';
+    part += number ? "*" : words[i];
+    if (i > 1 && !number) break;
+  }
+  return part;
+}
+
+void count(Model& model, Figures& out) {
+  for (const auto* parameter : model.parameters()) {
+    const auto part = part_of(parameter->name);
+    auto& parts = out.parameters_by_part;
+    const auto same = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == part; });
+    if (same == parts.end())
+      parts.emplace_back(part, parameter->elements());
+    else
+      same->second += parameter->elements();
+    out.parameters += parameter->elements();
+  }
+}
+
+constexpr std::int64_t quickly_ordered = 2000000;  // entries of the orders of documents and samples
+
+/// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path.
+std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
+  const std::string suffix = "data_path";
+  std::vector<Figures::DataFile> all;
+  for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
+    DataPath path;
+    if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) continue;
+    if (!OptionType<DataPath>::read(value, path)) continue;
+    for (const auto& part : path.parts) {
+      double weight = 0;
+      if (OptionType<double>::read(Value::of(part, {}), weight)) continue;
+      const IndexedDataset data(part);
+      all.push_back({part, data.tokens(), data.documents()});
+    }
+  }
+  return all;
+}
+
+/// Whether making the orders of `data` is quick; their length follows from the number of passes over it.
+bool quick(const Figures& figures) {
+  double entries = static_cast<double>(figures.steps * figures.samples_per_step);
+  for (const auto& file : figures.data) {
+    const double passes =
+        static_cast<double>(figures.tokens) / static_cast<double>(std::max<std::int64_t>(file.tokens, 1));
+    entries += static_cast<double>(file.documents) * (passes + 1);
+  }
+  return entries < quickly_ordered;
+}
+
+std::int64_t samples(const std::unique_ptr<Dataset>& split) { return split ? split->samples() : 0; }
+
+}  // namespace
+
+Figures figures(const Recipe& recipe) {
+  const auto tokenizer = recipe.tokenizer.make();
+  const auto model = build_model(recipe, tokenizer.get());
+  const auto optimizer = recipe.optimizer.make();
+  Figures out;
+  count(*model, out);
+  out.vocabulary = vocabulary(recipe, tokenizer.get());
+  out.weight_bytes = out.parameters * static_cast<std::int64_t>(sizeof(float));
+  out.state_bytes = ModelState::bytes(*model, *optimizer);
+  out.micro_batches = recipe.batch.micro_batches();
+  out.samples_per_step = recipe.batch.samples_per_step();
+  out.tokens_per_step = out.samples_per_step * recipe.size.seq_length;
+  out.steps = recipe.training.training_iters;
+  out.tokens = out.steps * out.tokens_per_step;
+  out.flops_per_step = model->flops(out.samples_per_step, recipe.size.seq_length);
+  out.data = data_files(recipe);
+  if (!quick(out)) return out;
+  const auto data = recipe.dataset.make(data_parts(recipe, tokenizer.get()));
+  out.train_samples = samples(data->train);
+  out.valid_samples = samples(data->valid);
+  out.test_samples = samples(data->test);
+  return out;
+}
+
+}  // namespace tessera

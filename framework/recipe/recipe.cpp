@@ -1,0 +1,93 @@
+#include "framework/recipe/recipe.h"
+
+#include "framework/options/yaml.h"
+#include "framework/recipe/parallel_options.h"
+#include "framework/recipe/planned.h"
+
+namespace tessera {
+namespace {
+
+bool is_nested_form(const std::string& group) { return group == "train_config" || group == "accelerate_config"; }
+
+void report_unknown_groups(const Value& tree, const Facts& facts, Report& report) {
+  std::vector<std::string> known;
+  for (const auto& group : facts) known.push_back(group.first);
+  for (const auto& [name, value] : tree.fields) {
+    if (facts.count(name)) continue;
+    const auto hint = did_you_mean(name, known);
+    if (is_nested_form(name))
+      report.problem(value.origin, name, text("'", name, "' is a group of the nested recipe, which is not read yet"),
+                     "write training_config, model_config, parallel_config, optimizer_config, dataset_config");
+    else
+      report.problem(value.origin, name, text("no group '", name, "'"),
+                     hint.empty() ? "`tessera options` lists them" : hint);
+  }
+}
+
+}  // namespace
+
+Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
+  Recipe recipe;
+  const auto read = [&](const std::string& name, const auto& schemas) {
+    Group group(tree, name, report);
+    schemas(group);
+    group.finish();
+    recipe.facts[name] = group.schemas();
+    recipe.resolved.set(name, group.resolved());
+  };
+  read("training_config", [&](Group& group) {
+    recipe.training = read_own<TrainingOptions>(group);
+    read_own<PlannedTraining>(group);
+  });
+  read("model_config", [&](Group& group) {
+    recipe.model = shelves.models.read(group);
+    recipe.size = read_own<ModelSizeOptions>(group);
+    read_own<PlannedModel>(group);
+  });
+  read("parallel_config", [&](Group& group) { read_own<ParallelOptions>(group); });
+  read("optimizer_config", [&](Group& group) {
+    recipe.optimizer = shelves.optimizers.read(group);
+    recipe.learning_rate = read_own<LearningRateOptions>(group);
+    recipe.decay = shelves.decays.read(group);
+    recipe.weight_decay = read_own<WeightDecayOptions>(group);
+    recipe.clipping = read_own<ClippingOptions>(group);
+    read_own<PlannedOptimizer>(group);
+  });
+  read("dataset_config", [&](Group& group) {
+    recipe.dataset = shelves.datasets.read(group);
+    recipe.tokenizer = shelves.tokenizers.read(group);
+    recipe.sampler = shelves.samplers.read(group);
+    recipe.batch = read_own<BatchOptions>(group);
+    read_own<PlannedDataset>(group);
+  });
+  read("moe_config", [&](Group& group) { read_own<PlannedExperts>(group); });
+  read("lora_config", [&](Group& group) { read_own<PlannedAdapters>(group); });
+  report_unknown_groups(tree, recipe.facts, report);
+  if (report.complete()) check_rules(recipe, report);
+  return recipe;
+}
+
+Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves,
+                   Report& report) {
+  return read_recipe(read_yaml(file, sets, report), shelves, report);
+}
+
+Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves) {
+  Report report;
+  auto recipe = read_recipe(file, sets, shelves, report);
+  report.must_be_good();
+  return recipe;
+}
+
+std::string resolved_yaml(const Recipe& recipe) {
+  return "# Every option of a run, with its value and where that came from. Training with this file repeats the "
+         "run.\n" +
+         write_yaml(recipe.resolved);
+}
+
+Facts all_facts(const Shelves& shelves) {
+  Report ignored;
+  return read_recipe(Value{}, shelves, ignored).facts;
+}
+
+}  // namespace tessera
