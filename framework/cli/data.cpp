@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "framework/data/bpe_trainer.h"
 #include "framework/data/indexed_dataset.h"
@@ -14,15 +15,16 @@
 namespace tessera {
 namespace {
 
-constexpr const char* format_help =
-    "How documents lie in the input: json (one object a line), blank-lines (plain text, empty lines between documents) "
-    "or "
-    "file (each file is one document)";
-
-CLI::Option* add_format(CLI::App& command, TextFormat& format) {
+/// `format` stays empty when the names of the files are to say it.
+CLI::Option* add_format(CLI::App& command, std::optional<TextFormat>& format) {
   const std::map<std::string, TextFormat> formats = {
       {"json", TextFormat::json_lines}, {"blank-lines", TextFormat::blank_lines}, {"file", TextFormat::whole_file}};
-  return command.add_option("--format", format, format_help)->transform(CLI::CheckedTransformer(formats));
+  return command
+      .add_option_function<TextFormat>(
+          "--format", [&format](TextFormat given) { format = given; },
+          "How documents lie in the input: json (an object a line), file (each file is one document), "
+          "blank-lines (plain text, empty lines between documents); without it .txt is file, all else json")
+      ->transform(CLI::CheckedTransformer(formats));
 }
 
 /// How far a long work is, on a line of a terminal that is written anew; nothing anywhere else.
@@ -108,7 +110,9 @@ struct Preprocess {
 
 void add_preprocess(CLI::App& data, CommandContext& context) {
   auto work = std::make_shared<Preprocess>();
-  auto* command = data.add_subcommand("preprocess", "Turn text into token files: PREFIX_KEY_document.bin and .idx");
+  auto* command = data.add_subcommand("preprocess",
+                                      "Turn text into token files: PREFIX_KEY_document.bin and .idx from JSON lines, "
+                                      "PREFIX.bin and .idx from plain text");
   auto& request = work->request;
   command->add_option("--input", request.inputs, "Files to read, in this order")->required();
   command->add_option("--output-prefix", request.output_prefix, "Where the token files go")->required();
@@ -197,7 +201,7 @@ void add_merge(CLI::App& data) {
 
 struct TrainBpe {
   std::vector<std::string> inputs, json_keys = {"text"};
-  TextFormat format = TextFormat::json_lines;
+  std::optional<TextFormat> format;
   std::int64_t vocab_size = 8192, min_frequency = 2;
   std::string output_dir;
 
@@ -206,7 +210,7 @@ struct TrainBpe {
     Meter meter("train-bpe:");
     std::vector<std::vector<std::string>> texts;
     for (const auto& name : inputs) {
-      TextFile file(name, format);
+      TextFile file(name, format.value_or(format_by_name(name)));
       for (RawDocument document; file.next(document);) {
         file.texts(document, json_keys, texts);
         for (const auto& list : texts)
@@ -238,7 +242,7 @@ void add_train_bpe(CLI::App& data) {
   command->add_option("--vocab-size", work->vocab_size,
                       "Tokens wanted: 256 bytes, merges, <|endoftext|> as the last [8192]");
   command->add_option("--min-frequency", work->min_frequency, "How often a pair must occur to be merged [2]");
-  command->add_option("--output-dir", work->output_dir, "Folder for the two files")->required();
+  command->add_option("--output-dir,--output", work->output_dir, "Folder for the two files")->required();
   command->callback([work] { work->run(); });
 }
 

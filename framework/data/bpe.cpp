@@ -54,32 +54,68 @@ BpeModel::BpeModel(const std::string& vocab_file, const std::string& merge_file)
   read_merges(merge_file);
 }
 
+// Takes one flat JSON object of numbers as it comes, without a tree in between.
+struct BpeModel::VocabularyReader : nlohmann::json_sax<nlohmann::json> {
+  VocabularyReader(BpeModel& to, const std::string& name) : model(to), file(name) {}
+
+  bool start_object(std::size_t) override { return ++depth == 1 || refuse("an object inside"); }
+  bool end_object() override { return true; }
+  bool key(string_t& words) override {
+    token = std::move(words);
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t id) override {
+    if (depth != 1) return refuse("a number");
+    model.add_token(file, std::move(token), id);
+    return true;
+  }
+  bool null() override { return refuse("null"); }
+  bool boolean(bool) override { return refuse("a boolean"); }
+  bool number_integer(number_integer_t) override { return refuse("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override { return refuse("a fraction"); }
+  bool string(string_t&) override { return refuse("a text"); }
+  bool binary(binary_t&) override { return refuse("bytes"); }
+  bool start_array(std::size_t) override { return refuse("a list"); }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    return refuse(error.what());
+  }
+  bool refuse(const std::string& what) const {
+    throw ConfigError(text(file, ": is no vocabulary: ", what, "; expected a JSON object like {\"!\": 0, ...}"));
+  }
+
+  BpeModel& model;
+  const std::string& file;
+  std::string token;
+  int depth = 0;
+};
+
+void BpeModel::add_token(const std::string& file, std::string&& spelt, std::uint64_t id) {
+  constexpr std::uint64_t most = 1U << 24U;
+  if (id >= most)
+    throw ConfigError(text(file, ": the token '", spelt, "' has the id ", id, "; expected one below ", most));
+  if (id >= bytes_.size()) bytes_.resize(id + 1, std::string(replacement_character));
+  bytes_[id] = spelling_.bytes(spelt);
+  const auto [entry, fresh] = entries_.try_emplace(std::move(spelt));
+  entry->second.id = static_cast<std::int32_t>(id);
+  vocab_size_ += fresh ? 1 : 0;
+}
+
 void BpeModel::read_vocabulary(const std::string& file) {
-  nlohmann::json vocabulary;
-  try {
-    vocabulary = nlohmann::json::parse(read_input(file, "vocabulary"));
-  } catch (const nlohmann::json::exception& error) {
-    throw ConfigError(text(file, ": is no vocabulary: ", error.what(), "; expected JSON like {\"!\": 0, ...}"));
-  }
-  if (!vocabulary.is_object() || vocabulary.empty())
-    throw ConfigError(text(file, ": is no vocabulary; expected a JSON object like {\"!\": 0, ...}"));
-  const auto most = std::max<std::size_t>(4 * vocabulary.size(), 1U << 20U);
-  for (const auto& [spelt, id] : vocabulary.items()) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= most)
-      throw ConfigError(
-          text(file, ": the token '", spelt, "' has the id ", id.dump(), "; expected a number below ", most));
-    const auto number = id.get<std::int32_t>();
-    ids_.emplace(spelt, number);
-    const auto place = static_cast<std::size_t>(number);
-    if (place >= bytes_.size()) bytes_.resize(place + 1, std::string(replacement_character));
-    bytes_[place] = spelling_.bytes(spelt);
-  }
+  const auto content = read_input(file, "vocabulary");
+  entries_.reserve(content.size() / 16);
+  VocabularyReader reader(*this, file);
+  nlohmann::json::sax_parse(content, &reader);
+  if (vocab_size_ == 0) reader.refuse("it is empty");
 }
 
 std::int32_t BpeModel::symbol(const std::string& spelt) {
-  const auto [entry, fresh] = symbols_.emplace(spelt, static_cast<std::int32_t>(symbols_.size()));
-  if (fresh) symbol_ids_.push_back(find(spelt).value_or(0));
-  return entry->second;
+  auto& entry = entries_[spelt];
+  if (entry.symbol < 0) {
+    entry.symbol = static_cast<std::int32_t>(symbol_ids_.size());
+    symbol_ids_.push_back(std::max(entry.id, 0));
+  }
+  return entry.symbol;
 }
 
 void BpeModel::read_merges(const std::string& file) {
@@ -103,7 +139,6 @@ void BpeModel::read_merges(const std::string& file) {
     merges.push_back({pair, {static_cast<std::uint32_t>(merges.size()), symbol(left + right)}});
   }
   fill_slots(merges);
-  symbols_.clear();
 }
 
 void BpeModel::fill_slots(const std::vector<std::pair<std::uint64_t, Merge>>& merges) {
@@ -118,8 +153,8 @@ void BpeModel::fill_slots(const std::vector<std::pair<std::uint64_t, Merge>>& me
 }
 
 std::optional<std::int32_t> BpeModel::find(const std::string& spelt) const {
-  const auto entry = ids_.find(spelt);
-  return entry == ids_.end() ? std::nullopt : std::optional(entry->second);
+  const auto entry = entries_.find(spelt);
+  return entry == entries_.end() || entry->second.id < 0 ? std::nullopt : std::optional(entry->second.id);
 }
 
 std::string BpeModel::bytes(std::int32_t id) const {

@@ -37,7 +37,7 @@ class BpeModel {
   BpeModel(const std::string& vocab_file, const std::string& merge_file);
 
   /// Number of entries of the vocabulary.
-  std::int64_t vocab_size() const { return static_cast<std::int64_t>(ids_.size()); }
+  std::int64_t vocab_size() const { return vocab_size_; }
   /// The id of a token as it is spelt in vocab.json.
   std::optional<std::int32_t> find(const std::string& spelt) const;
   /// The bytes of a token; U+FFFD when `id` is none.
@@ -65,10 +65,16 @@ class BpeModel {
     std::uint64_t pair = ~std::uint64_t{0};
     Merge merge{};
   };
+  struct Entry {
+    std::int32_t id = -1;      // in the vocabulary; -1: only in the merges
+    std::int32_t symbol = -1;  // number while merging; -1: only in the vocabulary
+  };
+  struct VocabularyReader;
   static constexpr std::uint32_t no_rank = ~std::uint32_t{0};
 
   void read_vocabulary(const std::string& file);
   void read_merges(const std::string& file);
+  void add_token(const std::string& file, std::string&& spelt, std::uint64_t id);
   std::int32_t symbol(const std::string& spelt);
   void fill_slots(const std::vector<std::pair<std::uint64_t, Merge>>& merges);
   Merge merge_of(std::int32_t left, std::int32_t right) const;
@@ -77,10 +83,10 @@ class BpeModel {
   void join(Scratch& scratch, std::uint32_t at, const Merge& merge) const;
 
   ByteSpelling spelling_;
-  std::unordered_map<std::string, std::int32_t> ids_;      // spelt token -> id
-  std::vector<std::string> bytes_;                         // id -> bytes
-  std::unordered_map<std::string, std::int32_t> symbols_;  // spelt symbol -> number; only while reading merges
-  std::vector<std::int32_t> symbol_ids_;                   // symbol -> id
+  std::unordered_map<std::string, Entry> entries_;  // by spelt token
+  std::int64_t vocab_size_ = 0;
+  std::vector<std::string> bytes_;        // id -> bytes
+  std::vector<std::int32_t> symbol_ids_;  // symbol -> id
   std::array<std::int32_t, 256> byte_symbols_{};
   std::vector<Slot> slots_;  // pair of symbols -> merge; open addressing
 };

@@ -27,7 +27,8 @@ struct Block {
 
 class Work {
  public:
-  Work(const Tokenizer& tokenizer, const PreprocessRequest& request) : tokenizer_(tokenizer), request_(request) {
+  Work(const Tokenizer& tokenizer, const PreprocessRequest& request, std::vector<std::string> keys)
+      : tokenizer_(tokenizer), append_eod_(request.append_eod), keys_(std::move(keys)) {
     for (int w = 0; w < std::max(1, request.workers); ++w) encoders_.push_back(tokenizer.encoder());
   }
 
@@ -62,11 +63,15 @@ class Work {
  private:
   void fill(Block& block, const TextFile& file, const std::vector<RawDocument>& documents,
             Tokenizer::Encoder& encoder) const {
-    block.keys.resize(request_.json_keys.size());
+    block.keys.resize(keys_.size());
     std::vector<std::vector<std::string>> texts;
     for (auto d = block.first; d < block.last; ++d) {
-      file.texts(documents[d], request_.json_keys, texts);
-      for (std::size_t k = 0; k < texts.size(); ++k) add(block.keys[k], texts[k], encoder);
+      file.texts(documents[d], keys_, texts);
+      try {
+        for (std::size_t k = 0; k < texts.size(); ++k) add(block.keys[k], texts[k], encoder);
+      } catch (const ConfigError& error) {
+        throw ConfigError(text(file.name(), ":", documents[d].line, ": ", error.what()));
+      }
     }
   }
 
@@ -77,7 +82,7 @@ class Work {
       encoder.encode(sentence, key.ids);
       if (key.ids.size() > start) key.ends.push_back(static_cast<std::int64_t>(key.ids.size()));
     }
-    if (request_.append_eod && key.ends.size() > before) {
+    if (append_eod_ && key.ends.size() > before) {
       key.ids.push_back(tokenizer_.eod());
       ++key.ends.back();
     }
@@ -85,7 +90,8 @@ class Work {
   }
 
   const Tokenizer& tokenizer_;
-  const PreprocessRequest& request_;
+  bool append_eod_;
+  std::vector<std::string> keys_;
   std::vector<std::unique_ptr<Tokenizer::Encoder>> encoders_;
 };
 
@@ -103,22 +109,34 @@ void store(const Block::Key& key, IndexedDatasetBuilder& builder) {
   }
 }
 
+bool is_json(const PreprocessRequest& request) {
+  std::size_t json = 0;
+  for (const auto& name : request.inputs)
+    json += request.format.value_or(format_by_name(name)) == TextFormat::json_lines ? 1 : 0;
+  if (json != 0 && json != request.inputs.size())
+    throw ConfigError(
+        "preprocess: by their names some inputs are JSON lines and some plain text; say with --format what all are");
+  return json != 0;
+}
+
 }  // namespace
 
 std::vector<TokenFiles> preprocess(const Tokenizer& tokenizer, const PreprocessRequest& request,
                                    const Progress& progress) {
   std::vector<TextFile> files;
   std::int64_t all = 0, before = 0;
-  for (const auto& name : request.inputs) all += files.emplace_back(name, request.format).size();
+  for (const auto& name : request.inputs)
+    all += files.emplace_back(name, request.format.value_or(format_by_name(name))).size();
 
   std::vector<TokenFiles> made;
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders;
-  for (const auto& key : request.json_keys) {
-    made.push_back({text(request.output_prefix, "_", key, "_document")});
+  const auto keys = is_json(request) ? request.json_keys : std::vector<std::string>{""};  // plain text has no keys
+  for (const auto& key : keys) {
+    made.push_back({key.empty() ? request.output_prefix : text(request.output_prefix, "_", key, "_document")});
     builders.push_back(
         std::make_unique<IndexedDatasetBuilder>(made.back().prefix, token_type_for(tokenizer.vocab_size())));
   }
-  Work work(tokenizer, request);
+  Work work(tokenizer, request, keys);
   std::vector<RawDocument> documents;
   for (auto& file : files) {
     for (bool more = true; more;) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,13 @@ namespace tessera {
 using Progress = std::function<void(std::int64_t done, std::int64_t all)>;
 
 struct PreprocessRequest {
-  std::vector<std::string> inputs;  ///< read in this order
-  TextFormat format = TextFormat::json_lines;
+  std::vector<std::string> inputs;   ///< read in this order
+  std::optional<TextFormat> format;  ///< none: by the name of each input
   std::vector<std::string> json_keys = {"text"};
-  std::string output_prefix;  ///< files are <output_prefix>_<key>_document.bin and .idx
-  bool append_eod = false;    ///< behind each document that has a token
-  int workers = 1;            ///< threads; they do not change a byte
+  std::string
+      output_prefix;  ///< of JSON lines: <output_prefix>_<key>_document.bin and .idx; of plain text without the key
+  bool append_eod = false;  ///< behind each document that has a token
+  int workers = 1;          ///< threads; they do not change a byte
 };
 
 /// What was written for one key.

@@ -22,6 +22,11 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") 
 
 }  // namespace
 
+TextFormat format_by_name(const std::string& name) {
+  const auto ending = std::filesystem::path(name).extension();
+  return ending == ".txt" || ending == ".text" || ending == ".md" ? TextFormat::whole_file : TextFormat::json_lines;
+}
+
 TextFile::TextFile(const std::string& name, TextFormat format)
     : name_(name), format_(format), file_(map_input(name, "input")) {
   all_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()};

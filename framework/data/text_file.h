@@ -17,6 +17,9 @@ enum class TextFormat {
   whole_file,   ///< the file is one document, every byte of it
 };
 
+/// By the name of a file: .txt, .text and .md are one document each, all else is JSON lines.
+TextFormat format_by_name(const std::string& name);
+
 /// A document as it lies in the file, not looked into yet.
 struct RawDocument {
   std::string_view bytes;
@@ -38,6 +41,7 @@ class TextFile {
   void texts(const RawDocument& document, std::span<const std::string> keys,
              std::vector<std::vector<std::string>>& out) const;
 
+  const std::string& name() const { return name_; }
   std::int64_t position() const { return static_cast<std::int64_t>(at_); }
   std::int64_t size() const { return static_cast<std::int64_t>(all_.size()); }
 

@@ -1,0 +1,134 @@
+#include "framework/data/indexed_dataset.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "tests/data/chosen.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using TokenFiles = InOwnFolder;
+
+std::string bytes_of(const std::string& name) {
+  std::ifstream file(name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Two documents with a sequence each, an empty one, one of two sequences.
+void write_some(const std::string& prefix, TokenType type = TokenType::uint16) {
+  IndexedDatasetBuilder builder(prefix, type);
+  builder.add_sequence(Ids{1, 2, 3});
+  builder.end_document();
+  builder.add_sequence(Ids{40000});
+  builder.end_document();
+  builder.end_document();
+  builder.add_sequence(Ids{7, 8});
+  builder.add_sequence(Ids{9});
+  builder.end_document();
+  builder.finish();
+}
+
+TEST_F(TokenFiles, ComeBackAsTheyWereWritten) {
+  for (const auto type : {TokenType::uint16, TokenType::int32}) {
+    write_some("x", type);
+    const IndexedDataset data("x");
+    EXPECT_EQ(data.type(), type);
+    EXPECT_EQ(data.documents(), 4);
+    EXPECT_EQ(data.sequences(), 4);
+    EXPECT_EQ(data.tokens(), 7);
+    EXPECT_EQ(data.first_sequence(2), 2);
+    EXPECT_EQ(data.first_sequence(3), 2);
+    EXPECT_EQ(data.first_sequence(4), 4);
+    Ids two(2);
+    data.read(0, 1, two);
+    EXPECT_EQ(two, (Ids{2, 3}));
+    Ids one(1);
+    data.read(1, 0, one);
+    EXPECT_EQ(one, Ids{40000});
+    EXPECT_EQ(data.place(3, 0), "x.bin: document 3, token 2 (both from 0)");
+    EXPECT_EQ(data.place(1, 0), "x.bin: document 1, token 0 (both from 0)");
+  }
+}
+
+TEST_F(TokenFiles, EveryTypeOfTokenIsRead) {
+  write_some("x", TokenType::int32);
+  const auto index = bytes_of("x.idx");
+  const auto tokens = std::string("\x05\x00\x00\x00\x00\x00\x00\x00\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", 16);
+  const std::vector<std::pair<int, Ids>> expected = {{1, {5, 0, 0}},  {2, {5, 0, 0}}, {3, {5, 0, 0}},
+                                                     {4, {5, 0, -1}}, {5, {5, -1}},   {8, {5, 0, 0}}};
+  for (const auto& [code, ids] : expected) {
+    auto changed = index;
+    changed[17] = static_cast<char>(code);
+    for (std::size_t i = 50; i < 82; ++i) changed[i] = 0;  // all pointers to the beginning
+    write("y.idx", changed);
+    write("y.bin", tokens + std::string(40, '\0'));
+    Ids read(ids.size());
+    IndexedDataset("y").read(0, 0, read);
+    EXPECT_EQ(read, ids) << "type " << code;
+  }
+}
+
+TEST_F(TokenFiles, AreMergedDocumentByDocument) {
+  write_some("x");
+  {
+    IndexedDatasetBuilder both("z", TokenType::uint16);
+    both.add(IndexedDataset("x"));
+    both.add(IndexedDataset("x"));
+    both.finish();
+  }
+  const IndexedDataset data("z");
+  EXPECT_EQ(data.documents(), 8);
+  EXPECT_EQ(data.first_sequence(7), 6);
+  EXPECT_EQ(bytes_of("z.bin"), bytes_of("x.bin") + bytes_of("x.bin"));
+  expect_refused([] { IndexedDatasetBuilder("w", TokenType::int32).add(IndexedDataset("x")); }, {"uint16", "int32"});
+  EXPECT_FALSE(std::filesystem::exists("w.bin"));
+}
+
+TEST_F(TokenFiles, DamageIsNamed) {
+  write_some("x");
+  const auto index = bytes_of("x.idx"), data = bytes_of("x.bin");
+  const auto open = [&](const std::string& idx, const std::string& bin) {
+    return [=] {
+      write("y.idx", idx);
+      write("y.bin", bin);
+      (void)IndexedDataset("y");
+    };
+  };
+  const auto changed = [&](std::size_t at, char byte) {
+    auto copy = index;
+    copy[at] = byte;
+    return copy;
+  };
+  EXPECT_NO_THROW(open(index, data)());
+  expect_refused([] { (void)IndexedDataset("absent"); }, {"absent.idx", "prefix"});
+  expect_refused(open(index, data.substr(0, 13)), {"y.bin", "13 bytes", "7 tokens", "cut off"});
+  expect_refused(open(changed(0, 'X'), data), {"y.idx", "MMIDIDX"});
+  expect_refused(open("", data), {"y.idx", "MMIDIDX"});
+  expect_refused(open(changed(9, 2), data), {"y.idx", "version 2"});
+  expect_refused(open(changed(17, 6), data), {"y.idx", "type code 6"});
+  expect_refused(open(changed(17, 77), data), {"y.idx", "type code 77"});
+  expect_refused(open(index.substr(0, index.size() - 1), data), {"y.idx", "cut off"});
+  expect_refused(open(changed(25, 0x7F), data), {"y.idx", "cut off"});
+  expect_refused(open(changed(index.size() - 8, 3), data), {"y.idx", "damaged"});
+  open(changed(34, 100), data)();  // the first sequence is longer than all: seen when it is read
+  Ids many(100);
+  expect_refused([&] { IndexedDataset("y").read(0, 0, many); }, {"y.idx", "damaged"});
+}
+
+TEST_F(TokenFiles, ABuilderThatDiesLeavesTheOldFiles) {
+  write_some("x");
+  const auto before = bytes_of("x.bin");
+  {
+    IndexedDatasetBuilder builder("x", TokenType::uint16);
+    builder.add_sequence(Ids(3000000, 5));
+  }
+  EXPECT_EQ(bytes_of("x.bin"), before);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator("."), {}), 2);
+  expect_refused([] { IndexedDatasetBuilder("no/such/folder/x", TokenType::uint16); }, {"no/such/folder/x.bin"});
+}
+
+}  // namespace
+}  // namespace tessera

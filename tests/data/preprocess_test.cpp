@@ -1,0 +1,129 @@
+#include "framework/data/preprocess.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "framework/data/indexed_dataset.h"
+#include "tests/data/chosen.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+class Preprocess : public InOwnFolder {
+ protected:
+  static std::string bytes_of(const std::string& name) {
+    std::ifstream file(name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static std::vector<TokenFiles> run(const PreprocessRequest& request) {
+    return preprocess(*chosen(tokenizers(), {{"tokenizer_type", "NullTokenizer"}, {"vocab_size", "500"}}), request);
+  }
+  static PreprocessRequest of(const std::string& input, std::optional<TextFormat> format = {}) {
+    PreprocessRequest request;
+    request.inputs = {input};
+    request.format = format;
+    request.output_prefix = "out";
+    request.append_eod = true;
+    return request;
+  }
+  static std::vector<Ids> documents(const std::string& prefix) {
+    const IndexedDataset data(prefix);
+    std::vector<Ids> all;
+    for (std::int64_t d = 0; d < data.documents(); ++d) {
+      all.emplace_back();
+      for (auto s = data.first_sequence(d); s < data.first_sequence(d + 1); ++s) {
+        Ids ids(static_cast<std::size_t>(data.length(s)));
+        data.read(s, 0, ids);
+        all.back().insert(all.back().end(), ids.begin(), ids.end());
+      }
+    }
+    return all;
+  }
+};
+
+TEST_F(Preprocess, ThreadsChangeNoByte) {
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += text("{\"text\": \"", i % 500, i % 3 == 0 ? "" : " 7", "\"}\n");
+  write("in.jsonl", lines);
+  std::vector<std::string> seen;
+  for (const int workers : {1, 2, 5}) {
+    auto request = of("in.jsonl");
+    request.workers = workers;
+    EXPECT_EQ(run(request)[0].documents, 1000);
+    seen.push_back(bytes_of("out_text_document.bin") + bytes_of("out_text_document.idx"));
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[0], seen[2]);
+}
+
+TEST_F(Preprocess, EmptyLinesPartDocuments) {
+  write("in.txt", "\n\n1\n\n \t\r\n3 4\r\n\n5");
+  EXPECT_EQ(run(of("in.txt", TextFormat::blank_lines))[0].prefix, "out");
+  EXPECT_EQ(documents("out"), (std::vector<Ids>{{1, 500}, {3, 4, 500}, {5, 500}}));
+}
+
+TEST_F(Preprocess, AFileIsADocumentWhenItsNameSaysText) {
+  write("a.txt", "1 2");
+  write("b.txt", "3");
+  auto request = of("a.txt");
+  request.inputs.push_back("b.txt");
+  EXPECT_EQ(run(request)[0].tokens, 5);
+  EXPECT_EQ(documents("out"), (std::vector<Ids>{{1, 2, 500}, {3, 500}}));
+  request.inputs.emplace_back("c.jsonl");
+  write("c.jsonl", "");
+  expect_refused([&] { run(request); }, {"--format"});
+}
+
+TEST_F(Preprocess, ParagraphsKeepTheirLines) {
+  write("in.txt", "one\n two\n\nthree\n");
+  TextFile file("in.txt", TextFormat::blank_lines);
+  RawDocument document;
+  ASSERT_TRUE(file.next(document));
+  EXPECT_EQ(document.bytes, "one\n two");
+  ASSERT_TRUE(file.next(document));
+  EXPECT_EQ(document.bytes, "three");
+  EXPECT_EQ(document.line, 4);
+  EXPECT_FALSE(file.next(document));
+}
+
+TEST_F(Preprocess, EveryKeyGetsItsFiles) {
+  write("in.jsonl", "{\"a\": \"1\", \"b\": [\"2\", \"3\"]}\n");
+  auto request = of("in.jsonl");
+  request.json_keys = {"a", "b"};
+  EXPECT_EQ(run(request)[1].sequences, 2);
+  EXPECT_EQ(documents("out_a_document"), (std::vector<Ids>{{1, 500}}));
+  EXPECT_EQ(documents("out_b_document"), (std::vector<Ids>{{2, 3, 500}}));
+}
+
+TEST_F(Preprocess, TheFirstBadLineIsNamedAndNothingIsLeft) {
+  std::string lines;
+  for (int i = 0; i < 300; ++i) lines += i == 200 || i == 250 ? "{\"text\": 5}\n" : "{\"text\": \"5\"}\n";
+  write("in.jsonl", lines);
+  write("out_text_document.bin", "old");
+  auto request = of("in.jsonl");
+  request.workers = 3;
+  expect_refused([&] { run(request); }, {"in.jsonl:201:", "'text' is number"});
+  EXPECT_EQ(bytes_of("out_text_document.bin"), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator("."), {}), 2);
+}
+
+TEST_F(Preprocess, MistakesAreNamed) {
+  const auto refused = [](const std::string& content, const std::vector<std::string>& parts) {
+    write("in.jsonl", content);
+    expect_refused([] { run(of("in.jsonl")); }, parts);
+  };
+  refused("[\"text\"]\n", {"in.jsonl:1:", "holds array"});
+  refused("{\"text\": [\"1\", 2]}\n", {"in.jsonl:1:", "list 'text' holds number"});
+  refused("{\"text\": \"1\"}\n{\"tex\n", {"in.jsonl:2:", "not JSON", "column"});
+  refused("{\"text\": \"1\"}\n{\"text\": \"\xC3(\"}\n", {"in.jsonl:2:", "byte 11", "UTF-8"});
+  expect_refused([] { run(of("absent.jsonl")); }, {"absent.jsonl"});
+  refused("{\"text\": \"1\"}\n{\"text\": \"1 x\"}\n", {"in.jsonl:2:", "'x'"});
+  write("in.txt", "1\n\n2\nth\xFFree\n");
+  expect_refused([] { run(of("in.txt", TextFormat::blank_lines)); }, {"in.txt:4:", "byte 3"});
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,131 @@
+#include "tests/golden/kinds.h"
+
+#include <algorithm>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "tests/golden/data.h"
+#include "tests/golden/models.h"
+#if __has_include("tests/golden/operators.h")
+#include "tests/golden/operators.h"
+#endif
+
+namespace tessera::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_any(const fs::path& folder, const std::vector<const char*>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* name) { return fs::exists(folder / name); });
+}
+
+bool is_model(const fs::path& folder) { return fs::exists(folder / "case.json") && fs::is_directory(folder / "hf"); }
+
+bool is_data(const fs::path& folder) {
+  return has_any(folder, {"gpt2_ids.jsonl", "gptdataset.jsonl", "preprocess.json", "masks.json", "samplers.json",
+                          "broken_input.json", "unicode_classes.jsonl"});
+}
+
+bool is_record(const fs::path& path) {
+  const auto end = path.extension();
+  return fs::is_regular_file(path) && (end == ".json" || end == ".jsonl" || end == ".safetensors");
+}
+
+/// NAME.json beside NAME.safetensors, and no case.json.
+[[maybe_unused]] bool is_operators(const fs::path& folder) {
+  const auto entries = list_folder(folder);
+  return !fs::exists(folder / "case.json") && std::any_of(entries.begin(), entries.end(), [](fs::path entry) {
+    return entry.extension() == ".json" && fs::exists(entry.replace_extension(".safetensors"));
+  });
+}
+
+std::string joined(const std::string& folder, const std::string& name) {
+  return name.empty() ? folder : folder + "/" + name;
+}
+
+/// Walks the folders and collects what their kinds say.
+class Walk {
+ public:
+  Walk(fs::path root, const std::vector<CaseKind>& kinds, const std::function<void(const CaseResult&)>& tell)
+      : root_(std::move(root)), kinds_(kinds), tell_(tell) {}
+
+  void visit(const fs::path& folder) {
+    const auto kind =
+        std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& one) { return one.recognises(folder); });
+    if (kind != kinds_.end()) return judge(*kind, folder);
+    const auto entries = list_folder(folder);
+    if (std::any_of(entries.begin(), entries.end(), is_record))
+      add({name_of(folder), CaseResult::Verdict::not_supported,
+           "no kind of case that is built recognises this folder"});
+    for (const auto& entry : entries)
+      if (fs::is_directory(entry)) visit(entry);
+  }
+
+  std::vector<CaseResult> results;
+
+ private:
+  void judge(const CaseKind& kind, const fs::path& folder) {
+    const auto name = name_of(folder);
+    try {
+      for (auto result : kind.run(folder)) {
+        result.name = joined(name, result.name);
+        add(std::move(result));
+      }
+    } catch (const std::exception& error) {
+      add({name, CaseResult::Verdict::failed, text(kind.name, ": ", error.what())});
+    }
+  }
+
+  std::string name_of(const fs::path& folder) const {
+    const auto relative = fs::relative(folder, root_).generic_string();
+    return relative == "." ? fs::canonical(root_).filename().string() : relative;
+  }
+
+  void add(CaseResult result) {
+    if (tell_) tell_(result);
+    results.push_back(std::move(result));
+  }
+
+  fs::path root_;
+  const std::vector<CaseKind>& kinds_;
+  const std::function<void(const CaseResult&)>& tell_;
+};
+
+}  // namespace
+
+std::vector<CaseKind> case_kinds() {
+  return {
+    {"models", is_model, run_model_cases},
+#if __has_include("tests/golden/operators.h")
+        {"operators", is_operators, run_operator_cases},
+#endif
+    {
+      "data", is_data, run_data_cases
+    }
+  };
+}
+
+std::vector<CaseResult> run_cases(const fs::path& root, const std::vector<CaseKind>& kinds,
+                                  const std::function<void(const CaseResult&)>& tell) {
+  if (!fs::is_directory(root)) throw ConfigError(text(root.string(), ": no such folder"));
+  Walk walk(root, kinds, tell);
+  walk.visit(root);
+  return std::move(walk.results);
+}
+
+std::string line_of(const CaseResult& result) {
+  const auto* verdict = result.verdict == CaseResult::Verdict::passed   ? "passed"
+                        : result.verdict == CaseResult::Verdict::failed ? "failed"
+                                                                        : "not supported";
+  return text(verdict, " ", result.name, result.story.empty() ? "" : ": ", result.story);
+}
+
+std::string summary_of(const std::vector<CaseResult>& results) {
+  const auto count = [&](CaseResult::Verdict verdict) {
+    return std::count_if(results.begin(), results.end(), [&](const auto& one) { return one.verdict == verdict; });
+  };
+  return text(count(CaseResult::Verdict::passed), " passed, ", count(CaseResult::Verdict::failed), " failed, ",
+              count(CaseResult::Verdict::not_supported), " not supported");
+}
+
+}  // namespace tessera::golden

@@ -1,0 +1,208 @@
+#include "tests/golden/model_under_test.h"
+
+#include <cmath>
+
+#include "framework/base/files.h"
+#include "framework/kernels/vector.h"
+#include "framework/recipe/build.h"
+#include "framework/training/step.h"
+
+namespace tessera {
+
+/// The batches of a golden case as a dataset: sample b of step k is number k * batch + b.
+struct GoldenBatchesOptions {
+  std::string golden_file;
+};
+
+void describe(Schema<GoldenBatchesOptions>& s) {
+  s.option("golden_file", &GoldenBatchesOptions::golden_file, "batch.safetensors of a case.");
+}
+
+namespace {
+
+class GoldenBatches final : public Dataset {
+ public:
+  explicit GoldenBatches(const std::string& file) : file_(file) {
+    const auto& shape = file_.shape("tokens");
+    if (shape.rank() != 3) throw ConfigError(text(file, ": tokens are ", shape, "; [steps, batch, seq] was expected"));
+    samples_ = shape[0] * shape[1];
+    length_ = shape[2];
+    for (const char* name : {"labels", "loss_mask", "position_ids"})
+      if (file_.shape(name) != shape)
+        throw ConfigError(text(file, ": ", name, " are ", file_.shape(name), "; tokens are ", shape));
+  }
+
+  std::int64_t samples() const override { return samples_; }
+  std::int64_t seq_length() const override { return length_; }
+  void read(std::int64_t index, const SampleView& out) const override {
+    copy(file_.tensor("tokens").as<std::int64_t>(), index, out.tokens);
+    copy(file_.tensor("labels").as<std::int64_t>(), index, out.labels);
+    copy(file_.tensor("position_ids").as<std::int64_t>(), index, out.positions);
+    copy(file_.tensor("loss_mask").floats(), index, out.loss_mask);
+    std::fill(out.document_start.begin(), out.document_start.end(), 0);
+  }
+
+ private:
+  template <class From, class To>
+  static void copy(std::span<From> all, std::int64_t index, std::span<To> out) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<To>(all[static_cast<std::size_t>(index) * out.size() + i]);
+  }
+  SafetensorsReader file_;
+  std::int64_t samples_, length_;
+};
+
+std::unique_ptr<DataSplits> make(const GoldenBatchesOptions& o, DataParts) {
+  auto splits = std::make_unique<DataSplits>();
+  splits->train = std::make_unique<GoldenBatches>(o.golden_file);
+  return splits;
+}
+
+}  // namespace
+
+namespace golden {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+/// The recipe of a case: its model as config.json says it, its training as the curve says it.
+Value recipe_of(const fs::path& folder, const Value& model_config, const Json& curve) {
+  const auto batches = folder / "batch.safetensors";
+  const SafetensorsReader file(batches);
+  const auto shape = file.shape("tokens");
+  const auto& given = curve.at("hyper_parameters");
+  Value tree;
+  const auto set = [&](const std::string& path, const Json& value) {
+    tree.set(path, Value::of(value.is_string() ? value.get<std::string>() : value.dump(), {folder.string(), 0, "", 1}));
+  };
+  for (const auto& [key, value] : model_config.fields) set("model_config." + key, value.scalar);
+  set("model_config.seq_length", shape[2]);
+  set("training_config.training_iters", given.at("train_iters"));
+  set("training_config.eval_iters", 0);
+  set("dataset_config.dataset_type", "golden");
+  set("dataset_config.golden_file", batches.string());
+  set("dataset_config.batch_size", curve.value("micro_batch_size", Json(shape[1])));
+  set("dataset_config.global_batch_size", shape[1]);
+  set("optimizer_config.optimizer_type", "adamw");
+  set("optimizer_config.betas[0]", given.at("adam_beta1"));
+  set("optimizer_config.betas[1]", given.at("adam_beta2"));
+  set("optimizer_config.eps", given.at("adam_eps"));
+  set("optimizer_config.learning_rate", given.at("lr"));
+  for (const char* key : {"min_lr", "lr_decay_style", "lr_warmup_init", "lr_warmup_iters", "lr_decay_iters",
+                          "weight_decay", "weight_decay_incr_style", "clip_grad"})
+    set(text("optimizer_config.", key), given.at(key));
+  return tree;
+}
+
+Parts parts_of(const Value& tree) {
+  Shelves shelves;
+  shelves.datasets.add("golden", make, "The batches of a golden case.");
+  Report report;
+  const auto recipe = read_recipe(tree, shelves, report);
+  report.must_be_good();
+  return build(recipe);
+}
+
+TokenBatch first_step(const Parts& parts, Batch& batch) {
+  read_batch(*parts.data->train, *parts.train_order, 0, 0, 1, batch);
+  return {batch.samples,   batch.seq_length,     batch.tokens,    batch.labels,
+          batch.positions, batch.document_start, batch.loss_mask, batch.sample_ids};
+}
+
+/// "decoder.layers.2" -> "hidden.layer.2"; empty for a value that cases do not record.
+std::string recorded_name(std::string_view ours) {
+  const std::string name(ours), layer = "decoder.layers.";
+  if (name == "embedding") return "hidden.embedding";
+  if (name == "decoder.final_layernorm") return "hidden.final_norm";
+  if (name.rfind(layer, 0) != 0 || name.find('.', layer.size()) != std::string::npos) return "";
+  return "hidden.layer." + name.substr(layer.size());
+}
+
+double sum_of(std::span<const float> values) {
+  double sum = 0;
+  for (const auto value : values) sum += value;
+  return sum;
+}
+
+}  // namespace
+
+std::vector<double> doubles_of(std::span<const float> floats) { return {floats.begin(), floats.end()}; }
+
+ModelUnderTest::ModelUnderTest(const fs::path& folder, const Mappings& mappings, const Json& curve)
+    : theirs_(folder / "hf", mappings),
+      threads_(2),
+      parts_(parts_of(recipe_of(folder, theirs_.model_config(), curve))) {
+  state_ = std::make_unique<ModelState>(*parts_.model, parts_.optimizer.get());
+  load();
+}
+
+void ModelUnderTest::load() {
+  std::size_t known = 0;
+  for (const auto& range : state_->weight_ranges()) {
+    if (!theirs_.has(range.name)) throw ConfigError(text("the table of weights has nothing for ", range.name));
+    if (theirs_.shape(range.name) != range.global_shape)
+      throw ConfigError(
+          text(range.name, " is ", range.global_shape, " here and ", theirs_.shape(range.name), " there"));
+    theirs_.read(range.name, range.tensor.floats());
+    ++known;
+  }
+  if (known != theirs_.names().size())
+    throw ConfigError(text("the model has ", known, " parameters, the table of weights ", theirs_.names().size()));
+}
+
+void ModelUnderTest::add_theirs(const std::string& prefix, const std::string& name, std::span<const float> elements,
+                                Values& out) const {
+  for (const auto& tensor : theirs_.theirs(name, elements)) out[prefix + tensor.name] = doubles_of(tensor.elements);
+}
+
+Values ModelUnderTest::first_batch() {
+  Values out;
+  Arena arena;
+  Tape recording(arena, threads_, true), looking(arena, threads_, false);
+  Batch batch(parts_.batch.batch_size, parts_.data->train->seq_length());
+  const auto tokens = first_step(parts_, batch);
+  const Tap tap = [&](std::string_view name, const Tensor& value) {
+    if (const auto recorded = recorded_name(name); !recorded.empty()) out[recorded] = doubles_of(value.floats());
+  };
+  ForwardMode mode;
+  mode.tap = &tap;
+  mode.loss_seed = 1 / sum_of(tokens.loss_mask);
+  fill(threads_, 0, state_->gradients());
+  {
+    const auto loss = parts_.model->loss(recording, tokens, mode);
+    out["loss"] = {loss.total.sum / loss.total.count};
+    out["token_loss"] = doubles_of(loss.token_loss.floats());
+    recording.backward();
+  }
+  recording.clear();
+  out["logits"] = doubles_of(parts_.model->logits(looking, tokens, {}).floats());
+  looking.clear();
+  for (const auto& run : state_->layout().runs())
+    add_theirs("grad.", run.parameter->name, FlatParameters::view(run, state_->gradients()).floats(), out);
+  out["grad_norm"] = {std::sqrt(sum_of_squares(threads_, state_->gradients()))};
+  return out;
+}
+
+ModelUnderTest::Curve ModelUnderTest::train() {
+  Curve curve;
+  TrainingStep step(parts_, *state_, threads_, 1);
+  const auto samples = parts_.batch.samples_per_step();
+  for (std::int64_t k = 0; k < parts_.options.training_iters; ++k) {
+    const auto outcome = step.backward(k * samples);
+    curve.loss.push_back(outcome.loss);
+    curve.grad_norm.push_back(outcome.grad_norm);
+    step.update(k + 1, k * samples, outcome);
+  }
+  curve.loss_of_first_batch_after = step.evaluate(*parts_.data->train, *parts_.train_order, 0, 1);
+  return curve;
+}
+
+Values ModelUnderTest::weights() const {
+  Values out;
+  for (const auto& range : state_->weight_ranges()) add_theirs("", range.name, range.tensor.floats(), out);
+  return out;
+}
+
+}  // namespace golden
+}  // namespace tessera

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint/hugging_face.h"
+#include "framework/kernels/threads.h"
+#include "framework/training/model_state.h"
+#include "framework/training/parts.h"
+
+namespace tessera::golden {
+
+/// Values by the names that golden cases use.
+using Values = std::map<std::string, std::vector<double>>;
+
+std::vector<double> doubles_of(std::span<const float> floats);
+
+/// A case's model, built as `tessera train` builds it from a recipe, with the case's weights and batches.
+class ModelUnderTest {
+ public:
+  /// `batches` is the case's batch.safetensors, `curve` one of its curve*.json with the hyper-parameters.
+  ModelUnderTest(const std::filesystem::path& folder, const Mappings& mappings, const nlohmann::json& curve);
+
+  /// What the first batch gives with the weights as they are: logits, token_loss, loss, hidden.*, grad.<their name>,
+  /// grad_norm.
+  Values first_batch();
+
+  struct Curve {
+    std::vector<double> loss, grad_norm;
+    double loss_of_first_batch_after = 0;
+  };
+  /// All steps, one batch each.
+  Curve train();
+  /// The weights as they are, under their names and in their layout.
+  Values weights() const;
+
+ private:
+  void add_theirs(const std::string& prefix, const std::string& name, std::span<const float> elements,
+                  Values& out) const;
+  void load();
+
+  HuggingFaceModel theirs_;
+  Threads threads_;
+  Parts parts_;
+  std::unique_ptr<ModelState> state_;
+};
+
+}  // namespace tessera::golden

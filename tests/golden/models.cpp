@@ -1,0 +1,163 @@
+#include "tests/golden/models.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "tests/golden/comparison.h"
+#include "tests/golden/model_under_test.h"
+
+namespace tessera {
+namespace golden {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+Json json_of(const fs::path& file) { return Json::parse(read_file(file)); }
+
+/// The rule for tensors: eight times what float32 costs at best, and never below the last digits.
+double tolerance_of(const Json& floor) {
+  return std::max(8 * floor.at("float32_max_abs_deviation").get<double>(), 1e-6 * floor.at("max_abs").get<double>());
+}
+
+/// Every recorded tensor was computed and is near; nothing recorded is left out.
+void compare_tensors(const Values& computed, const SafetensorsReader& recorded, const Json& floors,
+                     Comparison& comparison) {
+  for (const auto& name : recorded.names()) {
+    const auto found = computed.find(name);
+    if (found == computed.end())
+      comparison.wrong(name + " is recorded, but was not computed");
+    else if (!floors.contains(name))
+      comparison.wrong(name + " has no recorded noise floor");
+    else
+      comparison.compare(name, found->second, doubles_of(recorded.tensor(name).floats()),
+                         tolerance_of(floors.at(name)));
+  }
+}
+
+/// The rule for steps.
+void compare_steps(const std::string& name, const std::vector<double>& computed, const Json& curve,
+                   Comparison& comparison) {
+  const auto recorded = curve.at(name).get<std::vector<double>>();
+  const auto floors = curve.at("noise_floor").at(name).get<std::vector<double>>();
+  if (computed.size() != recorded.size())
+    return comparison.wrong(text(computed.size(), " steps; ", recorded.size(), " are recorded"));
+  for (std::size_t k = 0; k < recorded.size(); ++k)
+    comparison.compare(text(name, " of step ", k), computed[k], recorded[k],
+                       std::max(8 * floors[k], 2e-6 * std::abs(recorded[k])));
+}
+
+void compare_curve(const ModelUnderTest::Curve& computed, const Json& curve, Comparison& comparison) {
+  compare_steps("loss", computed.loss, curve, comparison);
+  compare_steps("grad_norm", computed.grad_norm, curve, comparison);
+  const auto after = curve.at("loss_of_first_batch_after").get<double>();
+  const auto floor = curve.at("noise_floor").value("loss_of_first_batch_after", 0.0);
+  comparison.compare("loss_of_first_batch_after", computed.loss_of_first_batch_after, after,
+                     std::max(8 * floor, 2e-6 * std::abs(after)));
+}
+
+/// One folder while its cases are judged.
+class ModelCases {
+ public:
+  explicit ModelCases(fs::path folder) : folder_(std::move(folder)) {}
+
+  std::vector<CaseResult> run() {
+    try {
+      read_hugging_face_config(folder_ / "hf/config.json", mappings_);
+    } catch (const ConfigError& error) {  // what config.json asks for is not built
+      add("", CaseResult::Verdict::not_supported, error.what());
+      return std::move(results_);
+    }
+    judge("", [this](Comparison& comparison) { return everything(comparison); });
+    if (fs::exists(folder_ / "curve_microbatches.json"))
+      judge("curve_microbatches",
+            [this](Comparison& comparison) { return curve("curve_microbatches.json", comparison); });
+    if (fs::exists(folder_ / "hf/config.transformers4.json"))
+      judge("config.transformers4", [this](Comparison& comparison) { return other_spelling(comparison); });
+    if (fs::exists(folder_ / "hf_bfloat16_sharded"))
+      judge("hf_bfloat16_sharded", [this](Comparison& comparison) { return rounded_shards(comparison); });
+    if (fs::exists(folder_ / "curve_bf16.json"))
+      add("curve_bf16", CaseResult::Verdict::not_supported, "arithmetic is float32 only");
+    return std::move(results_);
+  }
+
+ private:
+  template <class Judge>
+  void judge(const std::string& name, Judge judge_it) {
+    Comparison comparison;
+    try {
+      const std::string what = judge_it(comparison);
+      const auto verdict = comparison.good() ? CaseResult::Verdict::passed : CaseResult::Verdict::failed;
+      add(name, verdict,
+          comparison.compared() == 0 && comparison.good() ? what
+                                                          : text(what, what.empty() ? "" : "; ", comparison.story()));
+    } catch (const std::exception& error) {
+      add(name, CaseResult::Verdict::failed, error.what());
+    }
+  }
+  void add(const std::string& name, CaseResult::Verdict verdict, std::string story) {
+    std::replace(story.begin(), story.end(), '\n', ' ');
+    results_.push_back({name, verdict, std::move(story)});
+  }
+
+  std::string everything(Comparison& comparison) const {
+    const auto facts = json_of(folder_ / "case.json"), steps = json_of(folder_ / "curve.json");
+    const auto& floors = facts.at("noise_floor");
+    ModelUnderTest model(folder_, mappings_, steps);
+    compare_tensors(model.first_batch(), SafetensorsReader(folder_ / "expected.safetensors"), floors.at("expected"),
+                    comparison);
+    const auto tensors = comparison.compared();
+    const auto computed = model.train();
+    compare_curve(computed, steps, comparison);
+    compare_tensors(model.weights(), SafetensorsReader(folder_ / "final.safetensors"), floors.at("final"), comparison);
+    return text(tensors, " tensors of the first batch, ", computed.loss.size(), " steps, final weights");
+  }
+
+  std::string curve(const char* file, Comparison& comparison) const {
+    const auto steps = json_of(folder_ / file);
+    ModelUnderTest model(folder_, mappings_, steps);
+    const auto computed = model.train();
+    compare_curve(computed, steps, comparison);
+    return text(computed.loss.size(), " steps of ", steps.at("micro_batch_size"), " sample a micro batch");
+  }
+
+  /// model_config must not depend on the version that wrote config.json.
+  std::string other_spelling(Comparison& comparison) const {
+    const auto five = read_hugging_face_config(folder_ / "hf/config.json", mappings_).model_config;
+    const auto four = read_hugging_face_config(folder_ / "hf/config.transformers4.json", mappings_).model_config;
+    if (five.fields.size() != four.fields.size()) comparison.wrong("config.json and this give different keys");
+    for (const auto& [key, value] : five.fields) {
+      const auto* other = four.find(key);
+      if (other == nullptr || other->scalar != value.scalar)
+        comparison.wrong(text(key, " is another than config.json gives"));
+    }
+    return text(five.fields.size(), " options as from config.json");
+  }
+
+  /// The same weights in bfloat16 and several files: what is read are the rounded weights, exactly.
+  std::string rounded_shards(Comparison& comparison) const {
+    const HuggingFaceModel rounded(folder_ / "hf_bfloat16_sharded", mappings_), exact(folder_ / "hf", mappings_);
+    for (const auto& name : exact.names()) {
+      std::vector<float> x(static_cast<std::size_t>(exact.shape(name).elements())), y = x;
+      exact.read(name, x);
+      rounded.read(name, y);
+      for (auto& value : x) value = static_cast<float>(bfloat16(value));
+      comparison.compare(name, doubles_of(y), doubles_of(x), 0);
+    }
+    return text(comparison.compared(), " tensors are those of hf, rounded");
+  }
+
+  fs::path folder_;
+  Mappings mappings_;
+  std::vector<CaseResult> results_;
+};
+
+}  // namespace
+}  // namespace golden
+
+std::vector<CaseResult> run_model_cases(const std::filesystem::path& folder) {
+  return golden::ModelCases(folder).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/safetensors.h"
+#include "tests/golden/comparison.h"
+#include "tests/golden/kinds.h"
+#include "tests/own_folder.h"
+
+namespace tessera::golden {
+namespace {
+
+namespace fs = std::filesystem;
+using Verdict = CaseResult::Verdict;
+using RunnerTest = InOwnFolder;
+
+CaseResult result_of(const std::vector<CaseResult>& results, const std::string& name) {
+  const auto found = std::find_if(results.begin(), results.end(), [&](const auto& one) { return one.name == name; });
+  return found == results.end() ? CaseResult{name, Verdict::failed, "no such result"} : *found;
+}
+
+void copy_case(const fs::path& into) { fs::copy(TESTS_DATA "/models/gpt2", into, fs::copy_options::recursive); }
+
+void change_json(const fs::path& file, const std::function<void(nlohmann::json&)>& change) {
+  auto json = nlohmann::json::parse(read_file(file));
+  change(json);
+  std::ofstream(file) << json;
+}
+
+TEST_F(RunnerTest, AModelCasePassesUnderAnyName) {
+  fs::create_directories("deep");
+  copy_case("deep/whatever");
+  const auto results = run_cases(".", case_kinds());
+  const auto whole = result_of(results, "deep/whatever");
+  EXPECT_EQ(whole.verdict, Verdict::passed) << whole.story;
+  EXPECT_NE(whole.story.find("20 steps"), std::string::npos) << whole.story;
+  EXPECT_EQ(result_of(results, "deep/whatever/config.transformers4").verdict, Verdict::passed);
+}
+
+TEST_F(RunnerTest, AModelThatComputesSomethingElseFails) {
+  copy_case("epsilon");
+  change_json("epsilon/hf/config.json", [](auto& config) { config["layer_norm_epsilon"] = 2e-5; });
+  copy_case("activation");
+  change_json("activation/hf/config.json", [](auto& config) { config["activation_function"] = "gelu"; });
+  copy_case("decay");
+  change_json("decay/curve.json", [](auto& curve) { curve["hyper_parameters"]["weight_decay"] = 0.0; });
+  const auto results = run_cases(".", case_kinds());
+  for (const char* name : {"epsilon", "activation", "decay"}) {
+    const auto result = result_of(results, name);
+    EXPECT_EQ(result.verdict, Verdict::failed) << name;
+    EXPECT_NE(result.story.find("deviates by"), std::string::npos) << result.story;
+  }
+}
+
+TEST_F(RunnerTest, ARecordedTensorThatNobodyComputesFails) {
+  copy_case("case");
+  std::map<std::string, Tensor> tensors;
+  const SafetensorsReader file(TESTS_DATA "/models/gpt2/expected.safetensors");
+  for (const auto& name : file.names()) tensors[name] = file.tensor(name);
+  tensors["router_logits.0"] = tensors.at("loss");
+  write_safetensors("case/expected.safetensors", tensors);
+  const auto result = result_of(run_cases(".", case_kinds()), "case");
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_NE(result.story.find("router_logits.0 is recorded, but was not computed"), std::string::npos) << result.story;
+}
+
+TEST_F(RunnerTest, WhatIsNotBuiltIsNotSupportedByName) {
+  copy_case("experts");
+  change_json("experts/hf/config.json", [](auto& config) { config["model_type"] = "mixtral"; });
+  fs::create_directories("strange/inside");
+  write("strange/inside/record.jsonl", "{}");
+  const auto results = run_cases(".", case_kinds());
+  ASSERT_EQ(results.size(), 2U);
+  EXPECT_EQ(results[0].verdict, Verdict::not_supported);
+  EXPECT_NE(results[0].story.find("model_type mixtral is not built"), std::string::npos) << results[0].story;
+  EXPECT_EQ(line_of(results[1]), "not supported strange/inside: no kind of case that is built recognises this folder");
+  EXPECT_EQ(summary_of(results), "0 passed, 0 failed, 2 not supported");
+}
+
+TEST_F(RunnerTest, ABrokenCaseFailsAndTheOthersGoOn) {
+  const std::vector<CaseKind> kinds = {
+      {"broken", [](const auto& folder) { return fs::exists(folder / "a.json"); },
+       [](const auto&) -> std::vector<CaseResult> { throw std::runtime_error("cannot be read"); }},
+      {"good", [](const auto& folder) { return fs::exists(folder / "b.json"); },
+       [](const auto&) {
+         return std::vector<CaseResult>{{"one", Verdict::passed, ""}, {"two", Verdict::failed, "why"}};
+       }}};
+  for (const char* folder : {"x", "y"}) fs::create_directory(folder);
+  write("x/a.json", "");
+  write("y/b.json", "");
+  std::vector<std::string> told;
+  run_cases(".", kinds, [&](const auto& result) { told.push_back(line_of(result)); });
+  EXPECT_EQ(told, (std::vector<std::string>{"failed x: broken: cannot be read", "passed y/one", "failed y/two: why"}));
+}
+
+TEST_F(RunnerTest, ANumberThatIsNoneIsNeverNear) {
+  Comparison comparison;
+  comparison.compare("x", std::nan(""), 1, 1e9);
+  EXPECT_FALSE(comparison.good());
+  Comparison near;
+  near.compare("x", 1.5, 1, 1);
+  near.compare("y", 1.1, 1, 1);
+  EXPECT_TRUE(near.good());
+  EXPECT_EQ(near.story(), "worst x at 0.5 of its tolerance");
+}
+
+}  // namespace
+}  // namespace tessera::golden
