@@ -58,13 +58,13 @@ make_corpus() {
 }
 
 train_tokenizer() {
-  quietly "$logs/train-bpe.log" "$tessera" data train-bpe --input "$data/train.txt" --vocab-size 4096 --output "$data/bpe.part"
+  quietly "$logs/train-bpe.log" "$tessera" data train-bpe --input "$data/train.txt" --vocab-size 4096 --output-dir "$data/bpe.part"
   mv "$data/bpe.part" "$data/bpe"
 }
 
 preprocess() {
-  quietly "$logs/preprocess.log" "$tessera" data preprocess --input "$data/train.txt" --output-prefix "$data/train.part" \
-    --vocab-file "$data/bpe/vocab.json" --merge-file "$data/bpe/merges.txt"
+  quietly "$logs/preprocess.log" "$tessera" data preprocess --input "$data/train.txt" --append-eod --output-prefix "$data/train.part" \
+    --workers "$threads" --vocab-file "$data/bpe/vocab.json" --merge-file "$data/bpe/merges.txt"
   mv "$data/train.part.bin" "$data/train.bin"
   mv "$data/train.part.idx" "$data/train.idx"
 }
@@ -120,7 +120,7 @@ train() {
 }
 
 evaluate() {
-  quietly "$logs/eval.log" "$tessera" eval "$run" --text "$data/held_out.txt" --set "training_config.num_threads=$threads"
+  quietly "$logs/eval.log" "$tessera" eval "$run" --text "$data/held_out.txt" --threads "$threads"
   sed -n 's/.*bits per byte[^0-9]*\([0-9.]*\).*/\1/p' "$logs/eval.log" | tail -n 1 >"$output/bits.part"
   [[ -s $output/bits.part ]] || stop "tessera eval told no bits per byte; see $logs/eval.log"
   mv "$output/bits.part" "$output/bits_per_byte"
@@ -131,7 +131,7 @@ once training "$run/finished" train
 once evaluation "$output/bits_per_byte" evaluate
 
 say "the model writes"
-"$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 || stop "tessera generate failed"
+"$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 --threads "$threads" || stop "tessera generate failed"
 
 read -r bzip2_bits xz_bits <"$data/yardsticks"
 cat <<END
