@@ -98,13 +98,14 @@ void transpose(__m256 (&v)[lanes]) {
 
 void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
                 float* dst) {
-  for (std::int64_t k = 0; k < depth; k += lanes) {
-    const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
-    const __m256i mask = first_lanes(steps);
-    for (std::int64_t j = 0; j < width; j += lanes) {
+  for (std::int64_t j = 0; j < width; j += lanes) {  // eight rows of src at a time, each read from one end to the other
+    const float* rows = src + j * across;
+    for (std::int64_t k = 0; k < depth; k += lanes) {
+      const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
+      const __m256i mask = first_lanes(steps);
       __m256 v[lanes];
       UNROLL for (int i = 0; i < lanes; ++i) {
-        const float* row = src + (j + i) * across + k;
+        const float* row = rows + i * across + k;
         v[i] = j + i >= cols    ? _mm256_setzero_ps()
                : steps == lanes ? _mm256_loadu_ps(row)
                                 : _mm256_maskload_ps(row, mask);
@@ -145,11 +146,61 @@ void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::
   }
 }
 
+float sum_of_lanes(__m256 v) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+template <int R, int J>
+void dots_of(const DotsCall& t, std::int64_t col) {
+  __m256 sum[R][J];
+  UNROLL for (int r = 0; r < R; ++r) { UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_setzero_ps(); }
+  const float* b = t.b + col * t.b_row;
+  std::int64_t k = 0;
+  for (; k + lanes <= t.depth; k += lanes) {
+    __m256 v[J];
+    UNROLL for (int j = 0; j < J; ++j) v[j] = _mm256_loadu_ps(b + j * t.b_row + k);
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m256 x = _mm256_loadu_ps(t.a + r * t.a_row + k);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_fmadd_ps(x, v[j], sum[r][j]);
+    }
+  }
+  if (k < t.depth) {
+    const __m256i mask = first_lanes(t.depth - k);
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m256 x = _mm256_maskload_ps(t.a + r * t.a_row + k, mask);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] =
+          _mm256_fmadd_ps(x, _mm256_maskload_ps(b + j * t.b_row + k, mask), sum[r][j]);
+    }
+  }
+  UNROLL for (int r = 0; r < R; ++r) {
+    UNROLL for (int j = 0; j < J; ++j) {
+      const float start = t.start == nullptr ? 0 : t.start[r * t.start_row + col + j];
+      t.c[r * t.c_row + col + j] = start + sum_of_lanes(sum[r][j]);
+    }
+  }
+}
+
+template <int R>
+void dots_with(const DotsCall& t) {
+  std::int64_t col = 0;
+  for (; col + 4 <= t.cols; col += 4) dots_of<R, 4>(t, col);
+  for (; col < t.cols; ++col) dots_of<R, 1>(t, col);
+}
+
+void dots(const DotsCall& t) {
+  if (t.rows == 1) return dots_with<1>(t);
+  if (t.rows == 2) return dots_with<2>(t);
+  if (t.rows == 3) return dots_with<3>(t);
+  dots_with<4>(t);
+}
+
 }  // namespace
 
 const TileKernels& tiles_avx2() {
-  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       256,        12,
-                                          tile,      pack_along,           pack_across, pack_strips};
+  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       256,         12,
+                                          tile,      pack_along,           pack_across, pack_strips, dots};
   return kernels;
 }
 

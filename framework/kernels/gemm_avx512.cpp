@@ -1,6 +1,7 @@
 // Register tiles of 8 x 48 for AVX-512: 24 sums, three vectors of b and one broadcast of a in 28 of 32 registers.
 #if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of its own header's _mm512_undefined_ps
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of _mm512_undefined_ps in its own header
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <immintrin.h>
 
@@ -104,25 +105,27 @@ void transpose(__m512 (&v)[lanes]) {
 
 void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
                 float* dst) {
-  for (std::int64_t k = 0; k < depth; k += lanes) {
-    const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
-    const __mmask16 mask = first_lanes(steps);
-    for (std::int64_t j = 0; j < width; j += lanes) {
+  for (std::int64_t j = 0; j < width;
+       j += lanes) {  // sixteen rows of src at a time, each read from one end to the other
+    const float* rows = src + j * across;
+    const std::int64_t count = cols - j;
+    for (std::int64_t k = 0; k < depth; k += lanes) {
+      const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
+      float* to = dst + k * width + j;
       __m512 v[lanes];
-      if (j + lanes <= cols && steps == lanes) {
-        UNROLL for (int i = 0; i < lanes; ++i) v[i] = _mm512_loadu_ps(src + (j + i) * across + k);
-      } else {
-        UNROLL for (int i = 0; i < lanes; ++i) {
-          v[i] = j + i < cols ? _mm512_maskz_loadu_ps(mask, src + (j + i) * across + k) : _mm512_setzero_ps();
-        }
+      if (count >= lanes && steps == lanes) {
+        UNROLL for (int i = 0; i < lanes; ++i) v[i] = _mm512_loadu_ps(rows + i * across + k);
+        transpose(v);
+        UNROLL for (int i = 0; i < lanes; ++i) _mm512_store_ps(to + i * width, v[i]);
+        continue;
+      }
+      const __mmask16 mask = first_lanes(steps);
+      UNROLL for (int i = 0; i < lanes; ++i) {
+        v[i] = i < count ? _mm512_maskz_loadu_ps(mask, rows + i * across + k) : _mm512_setzero_ps();
       }
       transpose(v);
-      if (steps == lanes) {
-        UNROLL for (int i = 0; i < lanes; ++i) _mm512_store_ps(dst + (k + i) * width + j, v[i]);
-      } else {
-        UNROLL for (int i = 0; i < lanes; ++i) {
-          if (i < steps) _mm512_store_ps(dst + (k + i) * width + j, v[i]);
-        }
+      UNROLL for (int i = 0; i < lanes; ++i) {
+        if (i < steps) _mm512_store_ps(to + i * width, v[i]);
       }
     }
   }
@@ -149,11 +152,55 @@ void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::
   }
 }
 
+template <int R, int J>
+void dots_of(const DotsCall& t, std::int64_t col) {
+  __m512 sum[R][J];
+  UNROLL for (int r = 0; r < R; ++r) { UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_setzero_ps(); }
+  const float* b = t.b + col * t.b_row;
+  std::int64_t k = 0;
+  for (; k + lanes <= t.depth; k += lanes) {
+    __m512 v[J];
+    UNROLL for (int j = 0; j < J; ++j) v[j] = _mm512_loadu_ps(b + j * t.b_row + k);
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m512 x = _mm512_loadu_ps(t.a + r * t.a_row + k);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
+    }
+  }
+  if (k < t.depth) {
+    const __mmask16 mask = first_lanes(t.depth - k);
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m512 x = _mm512_maskz_loadu_ps(mask, t.a + r * t.a_row + k);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] =
+          _mm512_fmadd_ps(x, _mm512_maskz_loadu_ps(mask, b + j * t.b_row + k), sum[r][j]);
+    }
+  }
+  UNROLL for (int r = 0; r < R; ++r) {
+    UNROLL for (int j = 0; j < J; ++j) {
+      const float start = t.start == nullptr ? 0 : t.start[r * t.start_row + col + j];
+      t.c[r * t.c_row + col + j] = start + _mm512_reduce_add_ps(sum[r][j]);
+    }
+  }
+}
+
+template <int R>
+void dots_with(const DotsCall& t) {
+  std::int64_t col = 0;
+  for (; col + 4 <= t.cols; col += 4) dots_of<R, 4>(t, col);
+  for (; col < t.cols; ++col) dots_of<R, 1>(t, col);
+}
+
+void dots(const DotsCall& t) {
+  if (t.rows == 1) return dots_with<1>(t);
+  if (t.rows == 2) return dots_with<2>(t);
+  if (t.rows == 3) return dots_with<3>(t);
+  dots_with<4>(t);
+}
+
 }  // namespace
 
 const TileKernels& tiles_avx512() {
-  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       384,        4,
-                                          tile,      pack_along,           pack_across, pack_strips};
+  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       384,         4,
+                                          tile,      pack_along,           pack_across, pack_strips, dots};
   return kernels;
 }
 

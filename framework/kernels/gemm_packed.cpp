@@ -132,9 +132,27 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p) 
   }
 }
 
+/// Few rows, as in decoding: reading b once is all the work, so it is not packed.
+void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
+  constexpr std::int64_t cols = 64, at_once = 4;
+  threads.parallel_for(static_cast<std::size_t>(p.N), cols, [&](std::size_t first, std::size_t last) {
+    const auto col = static_cast<std::int64_t>(first), count = static_cast<std::int64_t>(last - first);
+    for (std::int64_t row = 0; row < p.M; row += at_once) {
+      float* c = p.c + row * p.N + col;
+      const float* start = p.add ? c : p.bias != nullptr ? p.bias + col : nullptr;
+      t.dots({p.a.at + row * p.a.across, p.a.across, p.b.at + col * p.b.across, p.b.across, p.K, start, p.add ? p.N : 0,
+              c, p.N, std::min(at_once, p.M - row), count});
+    }
+    if (p.act == Activation::none) return;
+    for (std::int64_t r = 0; r < p.M; ++r) gelu_range(p.act, p.c + r * p.N + col, p.y + r * p.N + col, last - first);
+  });
+}
+
 }  // namespace
 
 void multiply_packed(Threads& threads, const TileKernels& t, const Product& p) {
+  constexpr std::int64_t few_rows = 32;
+  if (p.M <= few_rows && p.a.along == 1 && p.b.along == 1) return multiply_few(threads, t, p);
   if (p.a.along == 1) return multiply_strips(threads, t, p, {p.a});
   multiply_flipped(threads, t, p);
 }

@@ -24,6 +24,20 @@ struct TileCall {
   std::int64_t rows, cols;
 };
 
+/// A few rows against many: c[r, j] = start[j] + sum over k of a[r, k] b[j, k], k the inner index of both, nothing
+/// packed.
+struct DotsCall {
+  const float* a;
+  std::int64_t a_row;
+  const float* b;
+  std::int64_t b_row, depth;
+  const float* start;  ///< added; null: zero. start_row as in TileCall
+  std::int64_t start_row;
+  float* c;
+  std::int64_t c_row;
+  std::int64_t rows, cols;  ///< rows <= 4
+};
+
 /// What one instruction set offers to the blocked product of gemm_packed.h. The functions live in files compiled for
 /// that set alone, so those include nothing that could be shared with, and linked into, code for another machine.
 struct TileKernels {
@@ -44,6 +58,7 @@ struct TileKernels {
   /// with zeros to a whole strip. k runs outermost, so that the source is read in long runs.
   void (*pack_strips)(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
                       float* dst);
+  void (*dots)(const DotsCall& call);
 };
 
 /// Defined where the compiler can make them; to be called only on a machine that has the set.
