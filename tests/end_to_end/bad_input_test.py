@@ -1,10 +1,7 @@
 """Bad input ends in one clear error, exit code 2, and nothing lost."""
 
 import os
-import pathlib
-import signal
 import struct
-import unittest
 
 import harness
 from harness import sets
@@ -135,7 +132,7 @@ class BadData(harness.InOwnFolder):
 
     def test_good_data_trains(self):
         self.train("good")
-        self.assertEqual(len(self.metrics()), 3)
+        self.assertEqual(len(self.losses()), 3)
 
     def test_truncated_bin(self):
         path = self.folder / "good.bin"

@@ -33,7 +33,7 @@ class Extending(harness.InOwnFolder):
         self.assertIn("stairs", self.command(mine, "options", "stairs"))
         self.command(mine, "check", "mine.yaml")
         self.command(mine, "train", "mine.yaml")
-        losses = [line["loss"] for line in self.metrics() if "loss" in line]
+        losses = self.losses()
         self.assertLess(losses[-1], 0.5 * losses[0], losses)
 
 

@@ -19,7 +19,7 @@ class Smoke(harness.InOwnFolder):
 
     def test_tiny_gpt_learns(self):
         self.tessera("train", "tiny.yaml", *sets(training_iters=60, learning_rate="1e-2"))
-        losses = [line["loss"] for line in self.metrics()]
+        losses = self.losses()
         self.assertEqual(len(losses), 60)
         self.assertLess(losses[-1], losses[0] - 0.1)
 

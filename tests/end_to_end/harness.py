@@ -20,8 +20,8 @@ WORDS_OF_THE_COMMAND = {"resolved.yaml", "manifest.json"}
 
 # A GPT that trains some steps in a second, with dropout, so that random numbers matter.
 TINY = {
-    "training_config": {"training_iters": 20, "seed": 7, "output_dir": "run", "log_interval": 1, "eval_iters": 0,
-                        "tensorboard": "false"},
+    "training_config": {"training_iters": 20, "seed": 7, "output_dir": "run", "log_interval": 1,
+                        "eval_interval": 8, "eval_iters": 1, "tensorboard": "false"},
     "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16,
                      "max_position_embeddings": 16, "vocab_size": 64, "hidden_dropout_rate": 0.1, "attention_dropout_rate": 0.1},
     "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3},
@@ -128,9 +128,14 @@ class InOwnFolder(unittest.TestCase):
                 self.fail(f"not within {seconds} s: {what}")
             time.sleep(0.005)
 
+    def losses(self, run="run"):
+        """The training loss of every step."""
+        return [line["loss"] for line in self.metrics(run) if "loss" in line]
+
     def steps_logged(self, run="run"):
+        """How many steps metrics.jsonl holds of a run that may be writing it."""
         path = self.folder / run / "metrics.jsonl"
-        return path.read_bytes().count(b"\n") if path.exists() else 0
+        return path.read_bytes().count(b'"loss"') if path.exists() else 0
 
 
 def ignore_file_size_signal():
