@@ -1,23 +1,78 @@
-#include "framework/kernels/rotary.h"
+// Rotary positions in Highway: one source for every instruction set.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/rotary.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
 
 #include "framework/kernels/extents.h"
+#include "framework/kernels/range-inl.h"
+#include "framework/kernels/rotary.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using range::D;
+using range::lanes;
+using range::V;
+
+struct Point {
+  V a, b;
+};
+
+HWY_INLINE Point Turned(V a, V b, V c, V s) {
+  return {hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c))};
+}
+
+/// Channels i and i + pairs turn together.
+void TurnHalves(float* x, std::size_t pairs, const float* cosine, const float* sine, float sign) {
+  const D d;
+  const V by = hn::Set(d, sign);
+  float* y = x + pairs;
+  std::size_t i = 0;
+  for (; i + lanes <= pairs; i += lanes) {
+    const V s = hn::Mul(by, hn::LoadU(d, sine + i));
+    const Point to = Turned(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, cosine + i), s);
+    hn::StoreU(to.a, d, x + i);
+    hn::StoreU(to.b, d, y + i);
+  }
+  if (i == pairs) return;
+  const range::Tail load{pairs - i};
+  const Point to = Turned(load(x + i), load(y + i), load(cosine + i), hn::Mul(by, load(sine + i)));
+  range::StoreTail(to.a, x + i, load.count);
+  range::StoreTail(to.b, y + i, load.count);
+}
+
+/// Channels 2 i and 2 i + 1 turn together.
+void TurnNeighbours(float* x, std::size_t pairs, const float* cosine, const float* sine, float sign) {
+  const D d;
+  const V by = hn::Set(d, sign);
+  std::size_t i = 0;
+  for (; i + lanes <= pairs; i += lanes) {
+    V a, b;
+    hn::LoadInterleaved2(d, x + 2 * i, a, b);
+    const Point to = Turned(a, b, hn::LoadU(d, cosine + i), hn::Mul(by, hn::LoadU(d, sine + i)));
+    hn::StoreInterleaved2(to.a, to.b, d, x + 2 * i);
+  }
+  for (; i < pairs; ++i) {
+    const float a = x[2 * i], b = x[2 * i + 1], c = cosine[i], s = sign * sine[i];
+    x[2 * i] = a * c - b * s;
+    x[2 * i + 1] = b * c + a * s;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace tessera {
 namespace {
 
-struct Pair {
-  std::size_t step, other;  // from one pair to the next; from the first of a pair to the second
-};
-
-void turn(float* x, std::size_t pairs, Pair at, const float* cosine, const float* sine, float sign) {
-  for (std::size_t i = 0; i < pairs; ++i) {
-    float& a = x[i * at.step];
-    float& b = x[i * at.step + at.other];
-    const float c = cosine[i], s = sign * sine[i], was = a;
-    a = was * c - b * s;
-    b = b * c + was * s;
-  }
-}
+HWY_EXPORT(TurnHalves);
+HWY_EXPORT(TurnNeighbours);
 
 void check(const RotaryExtents& e, std::span<const std::int64_t> head_offsets, std::span<const std::int32_t> positions,
            std::size_t cosine, std::size_t sine, std::size_t x) {
@@ -46,12 +101,13 @@ void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> hea
             bool backward, std::span<float> x) {
   check(e, head_offsets, positions, cosine.size(), sine.size(), x.size());
   const auto pairs = static_cast<std::size_t>(e.rotary_dim / 2);
-  const auto at = e.layout == RotaryLayout::half ? Pair{1, pairs} : Pair{2, 1};
+  const auto turn =
+      e.layout == RotaryLayout::half ? HWY_DYNAMIC_DISPATCH(TurnHalves) : HWY_DYNAMIC_DISPATCH(TurnNeighbours);
   threads.parallel_for(static_cast<std::size_t>(e.rows), 16, [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
       const auto angle = static_cast<std::size_t>(positions[r]) * pairs;
       for (const auto offset : head_offsets) {
-        turn(x.data() + r * static_cast<std::size_t>(e.stride) + offset, pairs, at, cosine.data() + angle,
+        turn(x.data() + r * static_cast<std::size_t>(e.stride) + offset, pairs, cosine.data() + angle,
              sine.data() + angle, backward ? -1.0F : 1.0F);
       }
     }
@@ -59,3 +115,4 @@ void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> hea
 }
 
 }  // namespace tessera
+#endif  // HWY_ONCE
