@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -96,8 +97,10 @@ std::vector<std::filesystem::path> event_files(const std::string& folder) {
 std::int64_t seconds_for_name(const std::string& folder) {
   auto seconds = static_cast<std::int64_t>(wall_time());
   for (const auto& file : event_files(folder)) {
-    const auto theirs = std::atoll(file.filename().string().c_str() + name_begin.size());
-    if (theirs < (std::int64_t{1} << 34)) seconds = std::max(seconds, std::int64_t{theirs} + 1);
+    const auto name = file.filename().string().substr(name_begin.size());
+    std::int64_t theirs = 0;
+    std::from_chars(name.data(), name.data() + name.size(), theirs);
+    if (theirs < (std::int64_t{1} << 34)) seconds = std::max(seconds, theirs + 1);
   }
   return seconds;
 }

@@ -75,11 +75,16 @@ TEST_F(RunLogTest, EachLoggedStepIsALineAndAnObject) {
   auto o = options();
   o.log_interval = 5;
   RunLog log(o);
-  for (int i = 1; i <= 10; ++i) log.step(step(i));
+  for (int i = 1; i <= 10; ++i) {
+    auto s = step(i);
+    s.step_seconds = i <= 5 ? 0.1 : 0.3;
+    log.step(s);
+  }
   EXPECT_EQ(lines_of("console"), 2U);
   EXPECT_EQ(lines_of("metrics.jsonl"), 2U);
   EXPECT_NE(console().find("] iteration        5/      10 |"), std::string::npos);
   EXPECT_NE(console().find("elapsed time per iteration (ms): 100.0 |"), std::string::npos);
+  EXPECT_NE(console().find("elapsed time per iteration (ms): 300.0 |"), std::string::npos);  // an interval of its own
 }
 
 TEST_F(RunLogTest, CoreMsStyleChangesTheLine) {
