@@ -2,7 +2,7 @@
 // with OpenBLAS, called single-threaded on tiles? Shapes of GPT-2 124M, random data, billions of operations a second;
 // on one thread by processor time.
 //
-//   bench_gemm [threads] [rows] [layer]
+//   bench_gemm [threads] [rows] [layer, or all] [width]
 #include "framework/kernels/gemm.h"
 
 #include <cstdio>
@@ -68,8 +68,10 @@ int main(int argc, char** argv) {
   print_head("gemm: products of a linear layer, rows x in x out", count);
   const double peak = measure_fma_gflops(threads);
   std::printf("  peak of multiply-adds: %.1f GF/s\n", peak);
-  const std::string only = argc > 3 ? argv[3] : "";
-  for (const Shape& s : {Shape{"qkv", rows, 768, 2304}, Shape{"proj", rows, 768, 768}, Shape{"up", rows, 768, 3072},
-                         Shape{"down", rows, 3072, 768}, Shape{"head", rows, 768, 50304}})
-    if (only.empty() || only == s.name) compare(threads, s, peak);
+  const std::string only = argc > 3 ? argv[3] : "all";
+  const std::int64_t width = argc > 4 ? std::atoll(argv[4]) : 768;
+  for (const Shape& s :
+       {Shape{"qkv", rows, width, 3 * width}, Shape{"proj", rows, width, width}, Shape{"up", rows, width, 4 * width},
+        Shape{"down", rows, 4 * width, width}, Shape{"head", rows, width, width == 768 ? 50304 : 4096}})
+    if (only == "all" || only == s.name) compare(threads, s, peak);
 }
