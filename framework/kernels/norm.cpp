@@ -70,7 +70,7 @@ NormOfRow RmsNormRow(const NormRow& n) {
 }
 
 /// With xhat = (x - mean) * inv and g = dy * (gain + offset): dx = inv * (g - [mean(g)] - xhat * mean(g xhat)).
-template <bool layernorm>
+template <bool layernorm, bool biased>
 HWY_INLINE void RowBackward(const NormRowBackward& n) {
   const double count = static_cast<double>(n.width);
   const V mean = hn::Set(D(), n.mean), inv = hn::Set(D(), n.inv), offset = hn::Set(D(), n.gain_offset);
@@ -89,14 +89,16 @@ HWY_INLINE void RowBackward(const NormRowBackward& n) {
     V g = hn::Mul(dy, hn::Add(load(n.gain + i), offset));
     if (layernorm) g = hn::Sub(g, mean_g);
     store(hn::MulAdd(dy, xhat, load(n.dgain + i)), n.dgain + i);
-    if (n.dbias != nullptr) store(hn::Add(dy, load(n.dbias + i)), n.dbias + i);
+    if (biased) store(hn::Add(dy, load(n.dbias + i)), n.dbias + i);
     const V dx = hn::Mul(inv, hn::NegMulAdd(xhat, mean_gx, g));
     store(n.add ? hn::Add(load(n.dx + i), dx) : dx, n.dx + i);
   });
 }
 
-void LayerNormRowBackward(const NormRowBackward& n) { RowBackward<true>(n); }
-void RmsNormRowBackward(const NormRowBackward& n) { RowBackward<false>(n); }
+void LayerNormRowBackward(const NormRowBackward& n) {
+  n.dbias == nullptr ? RowBackward<true, false>(n) : RowBackward<true, true>(n);
+}
+void RmsNormRowBackward(const NormRowBackward& n) { RowBackward<false, false>(n); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
@@ -162,12 +164,14 @@ void norm_backward(Threads& threads, const Backward& b, std::span<float> dgain, 
     std::fill_n(mine, run, 0.0F);
     backward_of_rows(b, first, last, mine, dbias.empty() ? nullptr : mine + n);
   });
-  threads.parallel_for(run, 256, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i) {
-      double sum = 0;
-      for (std::size_t t = 0; t < tiles; ++t) sum += partials[t * run + i];
-      (i < n ? dgain[i] : dbias[i - n]) += static_cast<float>(sum);
+  constexpr std::size_t columns = 128;
+  threads.parallel_for(run, columns, [&](std::size_t first, std::size_t last) {
+    double sums[columns] = {};
+    for (std::size_t t = 0; t < tiles; ++t) {
+      const float* part = partials + t * run + first;
+      for (std::size_t i = 0; i < last - first; ++i) sums[i] += static_cast<double>(part[i]);
     }
+    for (auto i = first; i < last; ++i) (i < n ? dgain[i] : dbias[i - n]) += static_cast<float>(sums[i - first]);
   });
 }
 
