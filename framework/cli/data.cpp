@@ -102,8 +102,8 @@ struct Preprocess {
         preprocess(*chosen, request, [&](std::int64_t done, std::int64_t all) { meter(done, bytes = all); });
     const auto megabytes = static_cast<double>(bytes) * 1e-6;
     for (const auto& one : made)
-      std::cout << one.prefix << ": " << one.documents << " documents, " << one.tokens << " tokens of "
-                << name_of(token_type_for(chosen->vocab_size())) << "\n";
+      std::cout << one.prefix << ": " << one.documents << " documents, " << one.sequences << " sequences, "
+                << one.tokens << " tokens of " << name_of(token_type_for(chosen->vocab_size())) << "\n";
     std::cout << std::fixed << std::setprecision(1) << megabytes << " MB of input in " << meter.seconds() << " s\n";
   }
 };

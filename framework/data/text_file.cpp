@@ -27,6 +27,26 @@ TextFormat format_by_name(const std::string& name) {
   return ending == ".txt" || ending == ".text" || ending == ".md" ? TextFormat::whole_file : TextFormat::json_lines;
 }
 
+std::vector<std::string_view> cut_long_text(std::string_view text) {
+  const auto size = std::clamp<std::size_t>(text.size() / 200, 4U << 10U, 1U << 20U);
+  const auto is_space = [&](std::size_t at) { return text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r'); };
+  std::vector<std::string_view> parts;
+  std::size_t first = 0;
+  while (text.size() - first > size) {
+    // A line end alone between characters of ASCII that are no blanks: no piece of text goes across.
+    auto end = text.find('\n', first + size);
+    while (end != std::string_view::npos && end + 1 < text.size() &&
+           (is_space(end - 1) || is_space(end + 1) || static_cast<unsigned char>(text[end - 1]) >= 0x80 ||
+            static_cast<unsigned char>(text[end + 1]) >= 0x80))
+      end = text.find('\n', end + 1);
+    if (end == std::string_view::npos || end + 1 >= text.size()) break;
+    parts.push_back(text.substr(first, end + 1 - first));
+    first = end + 1;
+  }
+  parts.push_back(text.substr(first));
+  return parts;
+}
+
 TextFile::TextFile(const std::string& name, TextFormat format)
     : name_(name), format_(format), file_(map_input(name, "input")) {
   all_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()};
@@ -91,7 +111,8 @@ void TextFile::texts(const RawDocument& document, std::span<const std::string> k
   out.resize(keys.size());
   for (auto& list : out) list.clear();
   if (format_ == TextFormat::json_lines) return json_texts(document, keys, out);
-  for (auto& list : out) list.emplace_back(document.bytes);
+  const auto parts = format_ == TextFormat::whole_file ? cut_long_text(document.bytes) : std::vector{document.bytes};
+  for (auto& list : out) list.assign(parts.begin(), parts.end());
 }
 
 void TextFile::json_texts(const RawDocument& document, std::span<const std::string> keys,

@@ -14,11 +14,16 @@ namespace tessera {
 enum class TextFormat {
   json_lines,   ///< one JSON object each line; the text is the value of a key: a text, or a list of texts
   blank_lines,  ///< a document is what stands between empty lines, without its last line end
-  whole_file,   ///< the file is one document, every byte of it
+  whole_file,   ///< the file is one document, every byte of it; see cut_long_text
 };
 
 /// By the name of a file: .txt, .text and .md are one document each, all else is JSON lines.
 TextFormat format_by_name(const std::string& name);
+
+/// A long text as about 200 parts of 4 kB to 1 MB each, cut behind line ends where GPT-2's expression cuts too, so that
+/// the ids of the parts are the ids of the whole. As sequences of one document they give splitting and shuffling
+/// something to work with.
+std::vector<std::string_view> cut_long_text(std::string_view text);
 
 /// A document as it lies in the file, not looked into yet.
 struct RawDocument {

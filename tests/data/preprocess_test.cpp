@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "framework/data/indexed_dataset.h"
+#include "framework/data/unicode_classes.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
@@ -75,6 +76,27 @@ TEST_F(Preprocess, AFileIsADocumentWhenItsNameSaysText) {
   request.inputs.emplace_back("c.jsonl");
   write("c.jsonl", "");
   expect_refused([&] { run(request); }, {"--format"});
+}
+
+TEST_F(Preprocess, ALongFileIsOneDocumentOfManySequencesWithTheSameIds) {
+  std::string lines;
+  for (int i = 0; lines.size() < 900000; ++i)
+    lines += text("line ", i * i, i % 7 == 0 ? " \n\n" : i % 5 == 0 ? "\xC3\xBC\n" : ",\n");
+  const auto parts = cut_long_text(lines);
+  EXPECT_NEAR(static_cast<double>(parts.size()), 200, 20);
+  const UnicodeClasses classes;
+  std::string joined;
+  std::vector<std::size_t> bounds, whole;  // where pieces begin, cut part by part and in one go
+  for (const auto& part : parts) {
+    for (std::size_t at = 0; at < part.size(); at += next_piece(classes, part, at))
+      bounds.push_back(joined.size() + at);
+    joined += part;
+  }
+  EXPECT_EQ(joined, lines);
+  for (std::size_t at = 0; at < lines.size(); at += next_piece(classes, lines, at)) whole.push_back(at);
+  EXPECT_EQ(bounds, whole);
+  for (const std::string short_text : {"", "a\n", "no line end at all"})
+    EXPECT_EQ(cut_long_text(short_text).size(), 1U);
 }
 
 TEST_F(Preprocess, ParagraphsKeepTheirLines) {
