@@ -17,6 +17,9 @@ namespace tessera {
 namespace {
 
 constexpr int lanes = 16, tile_rows = 8, tile_vectors = 3;
+constexpr std::int64_t ahead = 16;  // steps of k that packing fetches before it needs them
+
+void fetch(const float* at) { _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0); }
 
 __mmask16 first_lanes(std::int64_t count) { return static_cast<__mmask16>(count >= lanes ? 0xffff : (1 << count) - 1); }
 
@@ -26,14 +29,13 @@ void tile_of(const TileCall& t) {
   UNROLL for (int r = 0; r < R; ++r) {
     UNROLL for (int j = 0; j < J; ++j) {
       sum[r][j] = _mm512_setzero_ps();
-      _mm_prefetch(reinterpret_cast<const char*>(t.c + r * t.c_row + j * lanes), _MM_HINT_T0);
+      fetch(t.c + r * t.c_row + j * lanes);
     }
   }
   const float *a = t.a, *b = t.b;
   for (std::int64_t k = 0; k < t.depth;) {
     UNROLL for (int r = 0; r < R; ++r) {  // sixteen steps read one cache line of each row
-      _mm_prefetch(reinterpret_cast<const char*>(t.next + (packed ? k * tile_rows + r * lanes : r * t.a_row + k)),
-                   _MM_HINT_T0);
+      fetch(t.next + (packed ? k * tile_rows + r * lanes : r * t.a_row + k));
     }
     const std::int64_t end = t.depth - k < lanes ? t.depth : k + lanes;
     for (; k < end; ++k, a += packed ? tile_rows : 1, b += J * lanes) {
@@ -134,8 +136,10 @@ void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::
 void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t width,
                  float* dst) {
   for (std::int64_t k = 0; k < depth; ++k) {
+    const float* from = src + k * along;
     for (std::int64_t j = 0; j < width; j += lanes) {
-      _mm512_store_ps(dst + k * width + j, _mm512_maskz_loadu_ps(first_lanes(cols - j), src + k * along + j));
+      fetch(from + ahead * along + j);
+      _mm512_store_ps(dst + k * width + j, _mm512_maskz_loadu_ps(first_lanes(cols - j), from + j));
     }
   }
 }
@@ -144,11 +148,25 @@ void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::
                  float* dst) {
   const std::int64_t whole = rows / tile_rows;
   const auto rest = static_cast<__mmask8>((1 << rows % tile_rows) - 1);
-  for (std::int64_t k = 0; k < depth; ++k) {
+  std::int64_t k = 0;
+  for (; k + 2 <= depth; k += 2) {  // two steps of a strip make a cache line
+    const float *even = src + k * along, *odd = even + along;
+    float* to = dst + k * tile_rows;
+    const auto line = [&](__m256 low, __m256 high) {
+      _mm512_storeu_ps(to, _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
+    };
+    for (std::int64_t s = 0; s < whole; ++s, even += tile_rows, odd += tile_rows, to += strip) {
+      fetch(even + ahead * along);
+      fetch(odd + ahead * along);
+      line(_mm256_loadu_ps(even), _mm256_loadu_ps(odd));
+    }
+    if (rest != 0) line(_mm256_maskz_loadu_ps(rest, even), _mm256_maskz_loadu_ps(rest, odd));
+  }
+  for (; k < depth; ++k) {
     const float* from = src + k * along;
     float* to = dst + k * tile_rows;
-    for (std::int64_t s = 0; s < whole; ++s) _mm256_store_ps(to + s * strip, _mm256_loadu_ps(from + s * tile_rows));
-    if (rest != 0) _mm256_store_ps(to + whole * strip, _mm256_maskz_loadu_ps(rest, from + whole * tile_rows));
+    for (std::int64_t s = 0; s < whole; ++s) _mm256_storeu_ps(to + s * strip, _mm256_loadu_ps(from + s * tile_rows));
+    if (rest != 0) _mm256_storeu_ps(to + whole * strip, _mm256_maskz_loadu_ps(rest, from + whole * tile_rows));
   }
 }
 

@@ -11,23 +11,25 @@ namespace {
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
 
 /// Some sixteen tasks or more where the extents allow it, so that a few threads share them evenly. Few rows in a task
-/// make packing b dear; few columns make reading a dear.
+/// make packing b dear, which is done again for each block of rows; few columns let strips of a pass more often, which
+/// costs less, and least when they are packed.
 Cut cut_for_tiles(const TileKernels& t, const Product& p) {
-  constexpr std::int64_t enough_tasks = 16, few_rows = 256, many_rows = 1024;
+  constexpr std::int64_t enough_tasks = 16, few_rows = 384, many_rows = 1024;
   Cut cut{};
-  cut.cols = even_part(p.N, t.cols * t.panels, t.cols);
-  cut.col_blocks = ceil_div(p.N, cut.cols);
-  cut.rows = even_part(p.M, many_rows, t.rows);
-  cut.row_blocks = ceil_div(p.M, cut.rows);
-  if (cut.tasks() < enough_tasks && cut.cols > 2 * t.cols) {
-    cut.cols = even_part(p.N, t.cols * 2, t.cols);
-    cut.col_blocks = ceil_div(p.N, cut.cols);
-  }
-  if (cut.tasks() < enough_tasks) {
-    const std::int64_t wanted = ceil_div(enough_tasks, cut.col_blocks);
-    cut.rows = even_part(p.M, std::max(few_rows, ceil_div(p.M, wanted)), t.rows);
+  const auto set_rows = [&](std::int64_t most) {
+    cut.rows = even_part(p.M, most, t.rows);
     cut.row_blocks = ceil_div(p.M, cut.rows);
-  }
+  };
+  const auto set_panels = [&](std::int64_t most) {
+    cut.cols = even_part(p.N, t.cols * most, t.cols);
+    cut.col_blocks = ceil_div(p.N, cut.cols);
+  };
+  set_rows(many_rows);
+  set_panels(t.panels);
+  const std::int64_t fewest = ceil_div(p.a.along == 1 ? 96 : 48, t.cols);
+  for (std::int64_t panels = t.panels / 2; cut.tasks() < enough_tasks && panels >= fewest; panels /= 2)
+    set_panels(panels);
+  if (cut.tasks() < enough_tasks) set_rows(std::max(few_rows, ceil_div(p.M, ceil_div(enough_tasks, cut.col_blocks))));
   cut.rows_first = p.N > p.M;
   return cut;
 }
@@ -109,7 +111,7 @@ void multiply_strips(Threads& threads, const TileKernels& t, const Product& p, c
 
 /// a with k outermost: packed into strips by all threads together, so many rows at a time that the strips take 16 MiB.
 void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p) {
-  constexpr std::int64_t most_floats = std::int64_t{4} << 20, together = 128, steps = 256;
+  constexpr std::int64_t most_floats = std::int64_t{4} << 20, together = 512, steps = 128;
   const std::int64_t apart = p.K * t.rows + 16;  // not a multiple of 4 KiB: strips must not meet in the sets of a cache
   const std::int64_t rows = even_part(p.M, std::max(together, most_floats / apart * t.rows), t.rows);
   const auto packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart));
