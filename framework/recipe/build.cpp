@@ -107,14 +107,14 @@ TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& sh
   out.folder = checkpoint.folder();
   if (!checkpoint.blobs().count(recipe_blob))
     throw ConfigError(text(out.folder.string(), ": holds no ", recipe_blob, ", so its model is not known; was it saved by another program?"));
-  const auto saved = (out.folder / recipe_blob).string();
-  auto sets = std::vector<std::string>{};
+  const auto files = out.folder / "blobs";
+  std::vector<std::string> sets;
   for (const auto& [name, content] : checkpoint.blobs())
     if (name.rfind("tokenizer.", 0) == 0) {
       const auto option = name.substr(10, name.find('.', 10) - 10);
-      sets.push_back(text("dataset_config.", option, "=", (out.folder / name).string()));
+      sets.push_back(text("dataset_config.", option, "=", (files / name).string()));
     }
-  out.recipe = read_recipe(saved, sets, shelves);
+  out.recipe = read_recipe((files / recipe_blob).string(), sets, shelves);
   out.tokenizer = out.recipe.tokenizer.make();
   out.model = build_model(out.recipe, out.tokenizer.get());
   out.weights = std::make_unique<ModelState>(*out.model, nullptr);

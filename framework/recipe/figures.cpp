@@ -65,6 +65,7 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
 
 /// Whether making the orders of `data` is quick; their length follows from the number of passes over it.
 bool quick(const Figures& figures) {
+  if (figures.data.empty()) return false;  // not read from files: nothing is known of it
   double entries = static_cast<double>(figures.steps * figures.samples_per_step);
   for (const auto& file : figures.data) {
     const double passes =
@@ -86,7 +87,7 @@ Figures figures(const Recipe& recipe) {
   count(*model, out);
   out.vocabulary = vocabulary(recipe, tokenizer.get());
   out.weight_bytes = out.parameters * static_cast<std::int64_t>(sizeof(float));
-  out.state_bytes = ModelState::bytes(*model, *optimizer);
+  out.state_bytes = ModelState::bytes_for(*model, *optimizer);
   out.micro_batches = recipe.batch.micro_batches();
   out.samples_per_step = recipe.batch.samples_per_step();
   out.tokens_per_step = out.samples_per_step * recipe.size.seq_length;

@@ -59,7 +59,7 @@ std::vector<TensorRange> ModelState::optimizer_ranges() const {
   return ranges;
 }
 
-std::int64_t ModelState::bytes(Model& model, const Optimizer& optimizer) {
+std::int64_t ModelState::bytes_for(Model& model, const Optimizer& optimizer) {
   const FlatParameters layout(model.parameters());
   return static_cast<std::int64_t>(flat_bytes(layout) * (2 + optimizer.slots().size()));
 }

@@ -25,6 +25,9 @@ class ModelState {
   std::span<float> gradients() const { return gradients_.floats(); }
   void initialise(Threads& threads, std::uint64_t seed) const { layout_.initialise(threads, seed); }
 
+  /// Of weights, gradients and slots as they lie in memory.
+  std::int64_t bytes() const { return static_cast<std::int64_t>(weights_and_slots_.bytes().size() + gradients_.bytes().size()); }
+
   /// One step of the optimizer on every weight.
   void update(Threads& threads, const StepScalars& scalars) const;
 
@@ -34,7 +37,7 @@ class ModelState {
   std::vector<TensorRange> optimizer_ranges() const;
 
   /// Bytes that training with these slots takes for weights, gradients and slots of `model`: exact, without making them.
-  static std::int64_t bytes(Model& model, const Optimizer& optimizer);
+  static std::int64_t bytes_for(Model& model, const Optimizer& optimizer);
 
  private:
   struct Piece {

@@ -109,7 +109,7 @@ void Trainer::step() {
   record.step_seconds = watch.seconds();
   record.tokens_per_second = static_cast<double>(samples_per_step() * parts_.data->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
-  record.memory_bytes = resident_bytes();
+  record.memory_bytes = state_.bytes() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   log_.step(record);
 }
 

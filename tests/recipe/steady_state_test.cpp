@@ -1,0 +1,99 @@
+// A training step in steady state takes nothing from the heap: every call of operator new in this program is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "framework/options/yaml.h"
+#include "framework/recipe/build.h"
+#include "framework/training/step.h"
+#include "tests/own_folder.h"
+
+namespace {
+std::atomic<std::int64_t> allocations = 0;
+
+void* counted(std::size_t bytes) {
+  ++allocations;
+  if (void* at = std::malloc(bytes == 0 ? 1 : bytes)) return at;
+  throw std::bad_alloc();
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* at) noexcept { std::free(at); }
+void operator delete[](void* at) noexcept { std::free(at); }
+void operator delete(void* at, std::size_t) noexcept { std::free(at); }
+void operator delete[](void* at, std::size_t) noexcept { std::free(at); }
+
+namespace tessera {
+namespace {
+
+class SteadyState : public InOwnFolder {
+ protected:
+  Parts parts(const std::string& model) {
+    write("run.yaml",
+          "training_config: {training_iters: 100, eval_interval: 10, eval_iters: 2}\n"
+          "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 24, vocab_size: 64, " + model + "}\n"
+          "optimizer_config: {learning_rate: 1e-3}\n"
+          "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
+    return build(read_recipe("run.yaml", {}, Shelves{}));
+  }
+
+  static std::int64_t allocations_of(const std::function<void()>& work) {
+    const auto before = allocations.load();
+    work();
+    return allocations.load() - before;
+  }
+
+  static void one_step(TrainingStep& work, std::int64_t number) {
+    const auto outcome = work.backward(6 * number);
+    work.update(number + 1, 6 * number, outcome);
+  }
+};
+
+TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
+  for (const auto* model : {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm, position_embedding_type: rope"}) {
+    const auto all = parts(model);
+    Threads threads(2);
+    ModelState state(*all.model, all.optimizer.get());
+    state.initialise(threads, 1);
+    TrainingStep work(all, state, threads, 1);
+    for (int i = 0; i < 3; ++i) one_step(work, i);
+    work.evaluate(*all.data->valid, *all.valid_order, 0, 1);
+    const auto slabs = work.arena().slabs();
+    EXPECT_EQ(allocations_of([&] { one_step(work, 3); }), 0) << model;
+    EXPECT_EQ(allocations_of([&] { work.evaluate(*all.data->valid, *all.valid_order, 6, 1); }), 0) << model;
+    EXPECT_EQ(allocations_of([&] { one_step(work, 4); }), 0) << model;
+    EXPECT_EQ(work.arena().slabs(), slabs);
+    EXPECT_EQ(work.arena().in_use(), 0u);
+  }
+}
+
+TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
+  const auto all = parts("hidden_act: gelu");
+  Threads threads(2);
+  ModelState state(*all.model, all.optimizer.get());
+  Arena arena;
+  Tape recording(arena, threads, true), looking(arena, threads, false);
+  Batch batch(4, 24);
+  for (std::size_t i = 0; i < batch.tokens.size(); ++i) batch.tokens[i] = batch.labels[i] = static_cast<std::int32_t>(i % 64);
+  std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
+  const auto pass = [&](Tape& tape, std::int64_t samples, std::int64_t length) {
+    const auto n = static_cast<std::size_t>(samples * length);
+    const auto first = [n](const auto& whole) { return std::span(whole).first(n); };
+    all.model->loss(tape, {samples, length, first(batch.tokens), first(batch.labels), first(batch.positions), first(batch.document_start),
+                           first(batch.loss_mask), std::span(batch.sample_ids).first(static_cast<std::size_t>(samples))}, {});
+    tape.backward();
+    tape.clear();
+  };
+  pass(recording, 4, 24);
+  pass(looking, 4, 24);
+  EXPECT_EQ(allocations_of([&] { pass(recording, 3, 17); }), 0);
+  EXPECT_EQ(allocations_of([&] { pass(looking, 1, 24); }), 0);
+  EXPECT_EQ(allocations_of([&] { pass(recording, 4, 24); }), 0);
+}
+
+}  // namespace
+}  // namespace tessera
