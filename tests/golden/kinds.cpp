@@ -6,9 +6,7 @@
 #include "framework/base/files.h"
 #include "tests/golden/data.h"
 #include "tests/golden/models.h"
-#if __has_include("tests/golden/operators.h")
 #include "tests/golden/operators.h"
-#endif
 
 namespace tessera::golden {
 namespace {
@@ -32,7 +30,7 @@ bool is_record(const fs::path& path) {
 }
 
 /// NAME.json beside NAME.safetensors, and no case.json.
-[[maybe_unused]] bool is_operators(const fs::path& folder) {
+bool is_operators(const fs::path& folder) {
   const auto entries = list_folder(folder);
   return !fs::exists(folder / "case.json") && std::any_of(entries.begin(), entries.end(), [](fs::path entry) {
     return entry.extension() == ".json" && fs::exists(entry.replace_extension(".safetensors"));

@@ -5,7 +5,7 @@
 
 #include "framework/base/files.h"
 #include "tests/golden/comparison.h"
-#include "tests/golden/model_under_test.h"
+#include "tests/golden/model_of_case.h"
 
 namespace tessera {
 namespace golden {
@@ -48,7 +48,7 @@ void compare_steps(const std::string& name, const std::vector<double>& computed,
                        std::max(8 * floors[k], 2e-6 * std::abs(recorded[k])));
 }
 
-void compare_curve(const ModelUnderTest::Curve& computed, const Json& curve, Comparison& comparison) {
+void compare_curve(const ModelOfCase::Curve& computed, const Json& curve, Comparison& comparison) {
   compare_steps("loss", computed.loss, curve, comparison);
   compare_steps("grad_norm", computed.grad_norm, curve, comparison);
   const auto after = curve.at("loss_of_first_batch_after").get<double>();
@@ -104,7 +104,7 @@ class ModelCases {
   std::string everything(Comparison& comparison) const {
     const auto facts = json_of(folder_ / "case.json"), steps = json_of(folder_ / "curve.json");
     const auto& floors = facts.at("noise_floor");
-    ModelUnderTest model(folder_, mappings_, steps);
+    ModelOfCase model(folder_, mappings_, steps);
     compare_tensors(model.first_batch(), SafetensorsReader(folder_ / "expected.safetensors"), floors.at("expected"),
                     comparison);
     const auto tensors = comparison.compared();
@@ -116,7 +116,7 @@ class ModelCases {
 
   std::string curve(const char* file, Comparison& comparison) const {
     const auto steps = json_of(folder_ / file);
-    ModelUnderTest model(folder_, mappings_, steps);
+    ModelOfCase model(folder_, mappings_, steps);
     const auto computed = model.train();
     compare_curve(computed, steps, comparison);
     return text(computed.loss.size(), " steps of ", steps.at("micro_batch_size"), " sample a micro batch");

@@ -1,4 +1,4 @@
-#include "tests/golden/model_under_test.h"
+#include "tests/golden/model_of_case.h"
 
 #include <cmath>
 
@@ -129,7 +129,7 @@ double sum_of(std::span<const float> values) {
 
 std::vector<double> doubles_of(std::span<const float> floats) { return {floats.begin(), floats.end()}; }
 
-ModelUnderTest::ModelUnderTest(const fs::path& folder, const Mappings& mappings, const Json& curve)
+ModelOfCase::ModelOfCase(const fs::path& folder, const Mappings& mappings, const Json& curve)
     : theirs_(folder / "hf", mappings),
       threads_(2),
       parts_(parts_of(recipe_of(folder, theirs_.model_config(), curve))) {
@@ -137,7 +137,7 @@ ModelUnderTest::ModelUnderTest(const fs::path& folder, const Mappings& mappings,
   load();
 }
 
-void ModelUnderTest::load() {
+void ModelOfCase::load() {
   std::size_t known = 0;
   for (const auto& range : state_->weight_ranges()) {
     if (!theirs_.has(range.name)) throw ConfigError(text("the table of weights has nothing for ", range.name));
@@ -151,12 +151,12 @@ void ModelUnderTest::load() {
     throw ConfigError(text("the model has ", known, " parameters, the table of weights ", theirs_.names().size()));
 }
 
-void ModelUnderTest::add_theirs(const std::string& prefix, const std::string& name, std::span<const float> elements,
+void ModelOfCase::add_theirs(const std::string& prefix, const std::string& name, std::span<const float> elements,
                                 Values& out) const {
   for (const auto& tensor : theirs_.theirs(name, elements)) out[prefix + tensor.name] = doubles_of(tensor.elements);
 }
 
-Values ModelUnderTest::first_batch() {
+Values ModelOfCase::first_batch() {
   Values out;
   Arena arena;
   Tape recording(arena, threads_, true), looking(arena, threads_, false);
@@ -184,7 +184,7 @@ Values ModelUnderTest::first_batch() {
   return out;
 }
 
-ModelUnderTest::Curve ModelUnderTest::train() {
+ModelOfCase::Curve ModelOfCase::train() {
   Curve curve;
   TrainingStep step(parts_, *state_, threads_, 1);
   const auto samples = parts_.batch.samples_per_step();
@@ -198,7 +198,7 @@ ModelUnderTest::Curve ModelUnderTest::train() {
   return curve;
 }
 
-Values ModelUnderTest::weights() const {
+Values ModelOfCase::weights() const {
   Values out;
   for (const auto& range : state_->weight_ranges()) add_theirs("", range.name, range.tensor.floats(), out);
   return out;

@@ -20,10 +20,10 @@ using Values = std::map<std::string, std::vector<double>>;
 std::vector<double> doubles_of(std::span<const float> floats);
 
 /// A case's model, built as `tessera train` builds it from a recipe, with the case's weights and batches.
-class ModelUnderTest {
+class ModelOfCase {
  public:
   /// `batches` is the case's batch.safetensors, `curve` one of its curve*.json with the hyper-parameters.
-  ModelUnderTest(const std::filesystem::path& folder, const Mappings& mappings, const nlohmann::json& curve);
+  ModelOfCase(const std::filesystem::path& folder, const Mappings& mappings, const nlohmann::json& curve);
 
   /// What the first batch gives with the weights as they are: logits, token_loss, loss, hidden.*, grad.<their name>,
   /// grad_norm.
