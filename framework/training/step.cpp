@@ -35,6 +35,7 @@ TokenBatch TrainingStep::read(const Dataset& data, const Sampler& order, std::in
 
 StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
+  LossSum all;
   const auto count = parts_.batch.micro_batches();
   fill(threads_, 0, state_.gradients());
   for (std::int64_t i = 0; i < count; ++i) {
@@ -49,8 +50,10 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
     const auto total = parts_.model->loss(recording_, batch, mode).total;
     recording_.backward();
     recording_.clear();
-    if (total.count > 0) outcome.loss += total.sum / total.count / static_cast<double>(count);
+    all.sum += total.sum;
+    all.count += total.count;
   }
+  outcome.loss = all.count > 0 ? all.sum / all.count : 0;
   outcome.grad_norm = std::sqrt(sum_of_squares(threads_, state_.gradients()));
   return outcome;
 }

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// What a step found.
 struct StepOutcome {
-  double loss = 0;       ///< mean over the micro batches of their mean over tokens, as Megatron-LM reports it
+  double loss = 0;       ///< sum over the tokens of all micro batches by their number, as Megatron-LM reports it
   double grad_norm = 0;  ///< of all main gradients together, before clipping
   double data_wait_seconds = 0;
   bool finite() const;
