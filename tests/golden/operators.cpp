@@ -86,17 +86,22 @@ void compare_tensor(const std::string& name, std::span<const double> x, const Te
   }
 }
 
-/// How many tensors were judged.
-int judge(const fs::path& json_file, const Json& json, Comparison& comparison) {
+/// What was judged: how many tensors, and the note about them.
+struct Judged {
+  int tensors = 0;
+  std::string note;
+};
+
+Judged judge(const fs::path& json_file, const Json& json, Comparison& comparison) {
   const SafetensorsReader file(fs::path(json_file).replace_extension(".safetensors"));
   const auto name = json.at("name").get<std::string>(), compare = json.at("compare").get<std::string>();
   const auto computed = run_operator(name, read_inputs(file, json.at("attributes")));
   const auto& floors = json.at("noise_floor").at("float32");
-  int tensors = 0;
+  Judged judged{0, computed.note};
   for (const auto& tensor : file.names()) {
     if (tensor.rfind("out.", 0) != 0 && tensor.rfind("grad.", 0) != 0) continue;
-    const auto found = computed.find(tensor);
-    if (found == computed.end()) {
+    const auto found = computed.tensors.find(tensor);
+    if (found == computed.tensors.end()) {
       comparison.wrong(tensor + " is recorded, but was not computed");
     } else if (!floors.contains(tensor)) {
       comparison.wrong(tensor + " has no recorded noise floor");
@@ -104,10 +109,10 @@ int judge(const fs::path& json_file, const Json& json, Comparison& comparison) {
       const double tolerance = std::max(8 * floors.at(tensor).at("max_rel_deviation").get<double>(), 1e-6);
       compare_tensor(tensor, found->second, file.tensor(tensor), compare, tolerance, comparison);
       compare_zeros(tensor, found->second, file, comparison);
-      ++tensors;
+      ++judged.tensors;
     }
   }
-  return tensors;
+  return judged;
 }
 
 }  // namespace
@@ -134,10 +139,11 @@ CaseResult run_operator_case(const std::filesystem::path& json_file) {
     const auto precision = json.value("precision", "float32");
     if (precision != "float32") throw golden::NotBuilt{"arithmetic in " + precision};
     golden::Comparison comparison;
-    const int tensors = golden::judge(json_file, json, comparison);
-    result.verdict = comparison.good() && tensors > 0 ? Verdict::passed : Verdict::failed;
-    result.story =
-        tensors == 0 && comparison.good() ? "nothing is recorded" : text(tensors, " tensors; ", comparison.story());
+    const auto judged = golden::judge(json_file, json, comparison);
+    result.verdict = comparison.good() && judged.tensors > 0 ? Verdict::passed : Verdict::failed;
+    result.story = judged.tensors == 0 && comparison.good() ? "nothing is recorded"
+                                                            : text(judged.tensors, " tensors; ", comparison.story());
+    if (!judged.note.empty()) result.story += "; " + judged.note;
   } catch (const golden::NotBuilt& missing) {
     result.verdict = Verdict::not_supported;
     result.story = missing.what + " is not built";

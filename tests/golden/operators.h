@@ -22,8 +22,15 @@ struct OperatorInputs {
   const std::vector<std::int64_t>& shape(const std::string& name) const;
 };
 
-/// All outputs and gradients that the kernels compute for it, by their recorded names. Throws NotBuilt for what is not.
-std::map<std::string, std::vector<double>> run_operator(const std::string& name, const OperatorInputs& inputs);
+/// All outputs and gradients that the kernels compute for it, by their recorded names, and what a reader must know to
+/// judge them: where a recording could not be taken as it is.
+struct OperatorResults {
+  std::map<std::string, std::vector<double>> tensors;
+  std::string note;
+};
+
+/// Throws NotBuilt for what is not.
+OperatorResults run_operator(const std::string& name, const OperatorInputs& inputs);
 
 /// Thrown for an operator or an attribute that is not built; the message names it.
 struct NotBuilt {

@@ -19,7 +19,7 @@ namespace tessera::golden {
 namespace {
 
 using Floats = std::vector<float>;
-using Results = std::map<std::string, std::vector<double>>;
+using Results = OperatorResults;
 
 /// Three threads: whatever the machine has, the tiles of one tensor are shared.
 constexpr int crew = 3;
@@ -32,7 +32,7 @@ Results rmsnorm(const OperatorInputs& in, float offset) {
   Floats y(x.size()), inv(x.size() / gain.size()), dx(x.size()), dgain(gain.size());
   rmsnorm_forward(threads, x, gain, in.attributes.at("epsilon"), offset, y, inv);
   rmsnorm_backward(threads, in.at("cotangent.y"), x, gain, offset, inv, dx, false, dgain);
-  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}};
+  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}}, ""};
 }
 
 Results layernorm(const OperatorInputs& in, float offset) {
@@ -42,7 +42,7 @@ Results layernorm(const OperatorInputs& in, float offset) {
   Floats y(x.size()), mean(rows), inv(rows), dx(x.size()), dgain(gain.size()), dbias(gain.size());
   layernorm_forward(threads, x, gain, bias, in.attributes.at("epsilon"), offset, y, mean, inv);
   layernorm_backward(threads, in.at("cotangent.y"), x, gain, offset, mean, inv, dx, false, dgain, dbias);
-  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}, {"grad.bias", wide(dbias)}};
+  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}, {"grad.bias", wide(dbias)}}, ""};
 }
 
 Results gelu(const OperatorInputs& in, Activation act) {
@@ -51,7 +51,7 @@ Results gelu(const OperatorInputs& in, Activation act) {
   Floats y(x.size()), dx(x.size());
   gelu_forward(threads, act, x, y);
   gelu_backward(threads, act, in.at("cotangent.y"), x, dx, false);
-  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}};
+  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
 Results swiglu(const OperatorInputs& in) {
@@ -61,7 +61,7 @@ Results swiglu(const OperatorInputs& in) {
   Floats y(x.size() / 2), dx(x.size());
   swiglu_forward(threads, rows, width, x, y);
   swiglu_backward(threads, rows, width, in.at("cotangent.y"), x, dx, false);
-  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}};
+  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
 /// The kernel ignores negative labels; other ignored ones become negative here.
@@ -90,7 +90,7 @@ Results cross_entropy(const OperatorInputs& in) {
   const Floats weight(labels.size(), static_cast<float>(in.at("cotangent.loss").at(0) / static_cast<double>(counted)));
   tessera::cross_entropy(threads, vocabulary, logits, labels, weight, loss, true);
   const double mean = std::accumulate(loss.begin(), loss.end(), 0.0) / static_cast<double>(counted);
-  return {{"out.token_loss", wide(loss)}, {"out.loss", {mean}}, {"out.lse", lse}, {"grad.logits", wide(logits)}};
+  return {{{"out.token_loss", wide(loss)}, {"out.loss", {mean}}, {"out.lse", lse}, {"grad.logits", wide(logits)}}, ""};
 }
 
 Results rotary(const OperatorInputs& in, RotaryLayout layout) {
@@ -109,7 +109,7 @@ Results rotary(const OperatorInputs& in, RotaryLayout layout) {
   auto y = in.at("in.x"), dx = in.at("cotangent.y");
   tessera::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, false, y);
   tessera::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, true, dx);
-  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}};
+  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
 /// The intervals of visible keys, for each sample and query. `visible` is [batch or 1, 1, queries, keys].
@@ -148,18 +148,21 @@ Results attention(const OperatorInputs& in) {
   Floats y(q.size()), lse(static_cast<std::size_t>(e.B * H * e.T)), dq(q.size()), dk(k.size()), dv(v.size());
   attention_forward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse);
   attention_backward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse, in.at("cotangent.y"), dq, dk, dv);
-  return {{"out.y", wide(y)}, {"out.lse", wide(lse)}, {"grad.q", wide(dq)}, {"grad.k", wide(dk)}, {"grad.v", wide(dv)}};
+  return {
+      {{"out.y", wide(y)}, {"out.lse", wide(lse)}, {"grad.q", wide(dq)}, {"grad.k", wide(dk)}, {"grad.v", wide(dv)}},
+      ""};
 }
 
 /// The weight before the first step. Recordings exist whose in.p is the weight after the last step (the optimizer that
 /// was recorded worked in place); there the first step is taken back, in double, from what is recorded behind it.
-Floats first_weight(const OperatorInputs& in, const AdamWFactors& f) {
+Floats first_weight(const OperatorInputs& in, const AdamWFactors& f, std::string& note) {
   const auto &p = in.at("in.p"), &after = in.at("out.p"), &grads = in.at("in.grads");
   const auto n = p.size();
   bool is_last = true;
   for (std::size_t i = 0; i < n; ++i)
     is_last = is_last && std::abs(p[i] - after[after.size() - n + i]) <= 1e-5F * std::abs(p[i]);
   if (!is_last || after.size() == n) return p;
+  note = "in.p is recorded after the last step: the first step was taken back from out.p[0], which so proves nothing";
   Floats start(n);
   for (std::size_t i = 0; i < n; ++i) {
     const double g = grads[i], move = g / (std::abs(g) + f.eps);  // both moments of one step, corrected
@@ -171,16 +174,17 @@ Floats first_weight(const OperatorInputs& in, const AdamWFactors& f) {
 Results adamw(const OperatorInputs& in) {
   const auto& a = in.attributes;
   AdamWFactors f{a.at("lr"), a.at("adam_beta1"), a.at("adam_beta2"), a.at("adam_eps"), a.at("weight_decay"), 1, 0, 0};
-  auto p = first_weight(in, f);
   const auto& grads = in.at("in.grads");
-  Floats m(p.size()), v(p.size());
   Results out;
+  auto p = first_weight(in, f, out.note);
+  Floats m(p.size()), v(p.size());
   for (std::size_t step = 0; step * p.size() < grads.size(); ++step) {
     f.fix1 = 1 - std::pow(f.beta1, static_cast<double>(step + 1));
     f.fix2 = 1 - std::pow(f.beta2, static_cast<double>(step + 1));
     adamw_update(f, p, std::span(grads).subspan(step * p.size(), p.size()), m, v);
     for (const auto& [name, values] : {std::pair{"out.p", &p}, std::pair{"out.m", &m}, std::pair{"out.v", &v}}) {
-      out[name].insert(out[name].end(), values->begin(), values->end());
+      auto& rows = out.tensors[name];
+      rows.insert(rows.end(), values->begin(), values->end());
     }
   }
   return out;
