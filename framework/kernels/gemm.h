@@ -21,13 +21,13 @@ struct Product {
   Factor a, b;
   float* c;
   bool add = false;
-  const float* bias = nullptr;  // [N], or none; not with `add`
+  const float* bias = nullptr;  // [N], or none; not with `add`, and as act only where k is a's inner index
   Activation act = Activation::none;
   float* y = nullptr;
 };
 
 /// Compute it with the kernels of chosen_isa(): tiles of our own for avx2 and avx512, OpenBLAS for portable. Tiles and
-/// the order of every sum follow from M, N, K and the instruction set alone. Uses scratch slots 0 and 1.
+/// the order of every sum follow from M, N, K and the instruction set alone. Uses scratch slots 0, 1 and 2.
 void multiply(Threads& threads, const Product& product);
 
 }  // namespace tessera

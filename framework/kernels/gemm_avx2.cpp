@@ -96,7 +96,7 @@ void transpose(__m256 (&v)[lanes]) {
   UNROLL for (int i = 0; i < lanes; ++i) v[i] = w[i];
 }
 
-void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
+void pack_panel(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
                 float* dst) {
   for (std::int64_t j = 0; j < width; j += lanes) {  // eight rows of src at a time, each read from one end to the other
     const float* rows = src + j * across;
@@ -118,13 +118,28 @@ void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::
   }
 }
 
-void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t width,
+void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+                float* dst) {
+  constexpr std::int64_t full = tile_vectors * lanes;
+  for (; cols > 0; cols -= full, src += full * across, dst += panel) {
+    pack_panel(src, across, depth, cols, cols > lanes ? full : lanes, dst);
+  }
+}
+
+void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                  float* dst) {
-  for (std::int64_t k = 0; k < depth; ++k) {
-    for (std::int64_t j = 0; j < width; j += lanes) {
-      const float* from = src + k * along + j;
-      _mm256_store_ps(dst + k * width + j,
-                      j + lanes <= cols ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, first_lanes(cols - j)));
+  for (std::int64_t k = 0; k < depth; ++k, src += along) {
+    const float* from = src;
+    float* to = dst;
+    std::int64_t left = cols;
+    for (; left >= tile_vectors * lanes; left -= tile_vectors * lanes, to += panel) {
+      UNROLL for (int j = 0; j < tile_vectors; ++j, from += lanes) {
+        _mm256_store_ps(to + (k * tile_vectors + j) * lanes, _mm256_loadu_ps(from));
+      }
+    }
+    to += k * (left > lanes ? tile_vectors * lanes : lanes);
+    for (; left > 0; left -= lanes, from += lanes, to += lanes) {
+      _mm256_store_ps(to, _mm256_maskload_ps(from, first_lanes(left)));
     }
   }
 }

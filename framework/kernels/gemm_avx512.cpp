@@ -105,7 +105,7 @@ void transpose(__m512 (&v)[lanes]) {
   }
 }
 
-void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
+void pack_panel(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
                 float* dst) {
   for (std::int64_t j = 0; j < width;
        j += lanes) {  // sixteen rows of src at a time, each read from one end to the other
@@ -133,13 +133,32 @@ void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::
   }
 }
 
-void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t width,
+std::int64_t width_of(std::int64_t cols) {
+  return cols >= tile_vectors * lanes ? tile_vectors * lanes : (cols + lanes - 1) / lanes * lanes;
+}
+
+void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+                float* dst) {
+  for (; cols > 0; cols -= tile_vectors * lanes, src += tile_vectors * lanes * across, dst += panel) {
+    pack_panel(src, across, depth, cols, width_of(cols), dst);
+  }
+}
+
+void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                  float* dst) {
-  for (std::int64_t k = 0; k < depth; ++k) {
-    const float* from = src + k * along;
-    for (std::int64_t j = 0; j < width; j += lanes) {
-      fetch(from + ahead * along + j);
-      _mm512_store_ps(dst + k * width + j, _mm512_maskz_loadu_ps(first_lanes(cols - j), from + j));
+  for (std::int64_t k = 0; k < depth; ++k, src += along) {
+    const float* from = src;
+    float* to = dst;
+    std::int64_t left = cols;
+    for (; left >= tile_vectors * lanes; left -= tile_vectors * lanes, to += panel) {
+      UNROLL for (int j = 0; j < tile_vectors; ++j, from += lanes) {
+        fetch(from + ahead * along);
+        _mm512_store_ps(to + (k * tile_vectors + j) * lanes, _mm512_loadu_ps(from));
+      }
+    }
+    to += k * width_of(left);
+    for (; left > 0; left -= lanes, from += lanes, to += lanes) {
+      _mm512_store_ps(to, _mm512_maskz_loadu_ps(first_lanes(left), from));
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
 #include "framework/kernels/gemm_cut.h"
 
@@ -34,53 +35,69 @@ Cut cut_for_tiles(const TileKernels& t, const Product& p) {
   return cut;
 }
 
-/// Where a task finds its strips of a: packed for all tasks, or in the rows of a itself.
+/// Where a task finds its strips of a: in the rows of a itself, or packed, by all tasks together or by itself.
 struct Strips {
-  Factor rows;                    ///< a, when k is its inner index
-  const float* packed = nullptr;  ///< else strip s of `packed`, [K, R], at s * apart
-  std::int64_t apart = 0;
+  const float* at;
+  std::int64_t across;           ///< from a row of a to the next; packed: from a strip to the next
+  std::int64_t packed_rows = 0;  ///< in a strip; 0: not packed
+  std::int64_t row = 0, k = 0;   ///< of the first element that is packed
 
-  Factor strip(std::int64_t row, std::int64_t k, std::int64_t R) const {
-    if (packed != nullptr) return {packed + row / R * apart + k * R, 1, R};
-    return {rows.at + row * rows.across + k, rows.across, 1};
+  Factor strip(std::int64_t first, std::int64_t step) const {
+    if (packed_rows == 0) return {at + first * across + step, across, 1};
+    return {at + (first - row) / packed_rows * across + (step - k) * packed_rows, 1, packed_rows};
   }
 };
 
-/// One block of the output; its part of b is packed here, a block of k at a time.
+/// Pack `steps` of k of the rows first .. last of a, k being its outer index.
+void pack_strips(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
+                 std::int64_t steps, std::int64_t apart, float* to) {
+  t.pack_strips(p.a.at + first + k * p.a.along, p.a.along, steps, last - first, apart, to);
+}
+
+/// Pack `steps` of k of the columns first .. last of b.
+void pack_panels(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
+                 std::int64_t steps, std::int64_t apart, float* to) {
+  if (p.b.along == 1)
+    t.pack_along(p.b.at + first * p.b.across + k, p.b.across, steps, last - first, apart, to);
+  else
+    t.pack_across(p.b.at + first + k * p.b.along, p.b.along, steps, last - first, apart, to);
+}
+
+/// The factors as the tasks of one product find them; what is null each task packs for itself, a block of k at a time.
+struct Shared {
+  const Strips* strips = nullptr;
+  const float* panels = nullptr;  ///< of all columns; the block that begins at k lies at k * width
+  std::int64_t width = 0;         ///< N rounded up to whole panels
+};
+
+/// One block of the output.
 class Task {
  public:
-  Task(const TileKernels& t, const Product& p, const Strips& strips, std::int64_t col, std::int64_t col_end)
-      : t_(t), p_(p), strips_(strips), col_(col), col_end_(col_end), depth_(even_part(p.K, t.depth, 1)) {
-    panels_ = scratch(0, static_cast<std::size_t>(depth_ * round_up(col_end - col, t.cols))).data();
-  }
+  Task(const TileKernels& t, const Product& p, const Shared& shared, std::int64_t col, std::int64_t col_end)
+      : t_(t), p_(p), shared_(shared), col_(col), col_end_(col_end), depth_(even_part(p.K, t.depth, 1)) {}
 
   void run(std::int64_t first, std::int64_t last) {
+    const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
+    float *own_panels = nullptr, *own_strips = nullptr;
+    if (shared_.panels == nullptr) own_panels = room(0, ceil_div(col_end_ - col_, t_.cols) * panel);
+    if (shared_.strips == nullptr) own_strips = room(1, ceil_div(last - first, t_.rows) * apart);
     for (std::int64_t k = 0; k < p_.K; k += depth_) {
       const std::int64_t steps = std::min(depth_, p_.K - k);
-      pack_panels(k, steps);
-      for (std::int64_t row = first; row < last; row += t_.rows) strip(row, last, k, steps);
+      if (own_panels != nullptr) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels);
+      if (own_strips != nullptr) pack_strips(t_, p_, first, last, k, steps, apart, own_strips);
+      panels_ = own_panels != nullptr ? own_panels : shared_.panels + k * shared_.width + col_ * depth_;
+      const Strips strips = own_strips != nullptr ? Strips{own_strips, apart, t_.rows, first, k} : *shared_.strips;
+      for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, last, k, steps);
     }
   }
 
  private:
-  std::int64_t width(std::int64_t col) const { return round_up(std::min(t_.cols, col_end_ - col), t_.vector); }
+  static float* room(int slot, std::int64_t floats) { return scratch(slot, static_cast<std::size_t>(floats)).data(); }
 
-  void pack_panels(std::int64_t k, std::int64_t steps) {
-    const float* from = p_.b.at + k * p_.b.along;
-    for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
-      const std::int64_t cols = std::min(t_.cols, col_end_ - col);
-      float* to = panels_ + (col - col_) * depth_;
-      if (p_.b.along == 1)
-        t_.pack_along(from + col * p_.b.across, p_.b.across, steps, cols, width(col), to);
-      else
-        t_.pack_across(from + col, p_.b.along, steps, cols, width(col), to);
-    }
-  }
-
-  void strip(std::int64_t row, std::int64_t last, std::int64_t k, std::int64_t steps) {
-    const Factor a = strips_.strip(row, k, t_.rows);
+  void strip(const Strips& strips, std::int64_t row, std::int64_t last, std::int64_t k, std::int64_t steps) {
+    const Factor a = strips.strip(row, k);
     const std::int64_t count = std::min(t_.rows, last - row);
-    const float* next = strips_.strip(row + t_.rows < last ? row + t_.rows : row, k, t_.rows).at;
+    const float* next = strips.strip(row + t_.rows < last ? row + t_.rows : row, k).at;
     const bool onto = p_.add || k > 0;
     for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
       float* c = p_.c + row * p_.N + col;
@@ -95,42 +112,67 @@ class Task {
 
   const TileKernels& t_;
   const Product& p_;
-  const Strips& strips_;
+  const Shared& shared_;
   const std::int64_t col_, col_end_, depth_;
-  float* panels_;
+  const float* panels_ = nullptr;
 };
 
-void multiply_strips(Threads& threads, const TileKernels& t, const Product& p, const Strips& strips) {
-  const Cut cut = cut_for_tiles(t, p);
+void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const Cut& cut, const Shared& shared) {
   threads.parallel_for(static_cast<std::size_t>(cut.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
     const std::int64_t row = cut.row_of(at), col = cut.col_of(at);
-    Task(t, p, strips, col, std::min(col + cut.cols, p.N)).run(row, std::min(row + cut.rows, p.M));
+    Task(t, p, shared, col, std::min(col + cut.cols, p.N)).run(row, std::min(row + cut.rows, p.M));
   });
+}
+
+/// a with k outermost, and few columns: each task takes all of them and packs its own rows of a, which nobody else
+/// needs. b is packed by all together, so much of k at a time that it takes 16 MiB.
+void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p) {
+  constexpr std::int64_t enough_tasks = 16, few_rows = 48, many_rows = 256, most_floats = std::int64_t{4} << 20;
+  Cut cut{};
+  cut.rows = even_part(p.M, std::clamp(ceil_div(p.M, enough_tasks), few_rows, many_rows), t.rows);
+  cut.cols = round_up(p.N, t.cols);
+  cut.row_blocks = ceil_div(p.M, cut.rows);
+  cut.col_blocks = 1;
+  const std::int64_t most = std::max(t.depth, most_floats / cut.cols / t.depth * t.depth);
+  float* panels = scratch(2, static_cast<std::size_t>(std::min(p.K, most) * cut.cols)).data();
+  for (std::int64_t first = 0; first < p.K; first += most) {
+    Product part = p;
+    part.K = std::min(most, p.K - first);
+    part.a.at += first * p.a.along;
+    part.b.at += first * p.b.along;
+    part.add = p.add || first > 0;
+    const std::int64_t depth = even_part(part.K, t.depth, 1);
+    threads.parallel_for(static_cast<std::size_t>(part.K), static_cast<std::size_t>(depth),
+                         [&](std::size_t k, std::size_t end) {
+                           const auto at = static_cast<std::int64_t>(k), steps = static_cast<std::int64_t>(end) - at;
+                           pack_panels(t, part, 0, p.N, at, steps, depth * t.cols, panels + at * cut.cols);
+                         });
+    run_tasks(threads, t, part, cut, {nullptr, panels, cut.cols});
+  }
 }
 
 /// a with k outermost: packed into strips by all threads together, so many rows at a time that the strips take 16 MiB.
 void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p) {
   constexpr std::int64_t most_floats = std::int64_t{4} << 20, together = 512, steps = 128;
   const std::int64_t apart = p.K * t.rows + 16;  // not a multiple of 4 KiB: strips must not meet in the sets of a cache
-  const std::int64_t rows = even_part(p.M, std::max(together, most_floats / apart * t.rows), t.rows);
-  const auto packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart));
+  const std::int64_t group = together / t.rows * t.rows;
+  const std::int64_t rows = even_part(p.M, std::max(group, most_floats / apart * t.rows), t.rows);
+  float* packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart)).data();
   for (std::int64_t first = 0; first < p.M; first += rows) {
     Product part = p;
     part.M = std::min(rows, p.M - first);
     part.a.at += first * p.a.across;
     part.c += first * p.N;
-    if (part.y != nullptr) part.y += first * p.N;
-    const std::int64_t group = together / t.rows * t.rows, groups = ceil_div(part.M, group),
-                       blocks = ceil_div(p.K, steps);
+    const std::int64_t groups = ceil_div(part.M, group), blocks = ceil_div(p.K, steps);
     threads.parallel_for(static_cast<std::size_t>(groups * blocks), 1, [&](std::size_t task, std::size_t) {
       const std::int64_t row = static_cast<std::int64_t>(task) / blocks * group;
       const std::int64_t k = static_cast<std::int64_t>(task) % blocks * steps;
-      t.pack_strips(part.a.at + row * p.a.across + k * p.a.along, p.a.along, std::min(steps, p.K - k),
-                    std::min(group, part.M - row), apart,
-                    &packed[static_cast<std::size_t>(row / t.rows * apart + k * t.rows)]);
+      pack_strips(t, part, row, std::min(row + group, part.M), k, std::min(steps, p.K - k), apart,
+                  packed + row / t.rows * apart + k * t.rows);
     });
-    multiply_strips(threads, t, part, {{}, packed.data(), apart});
+    const Strips strips{packed, apart, t.rows};
+    run_tasks(threads, t, part, cut_for_tiles(t, part), {&strips});
   }
 }
 
@@ -155,8 +197,11 @@ void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
 void multiply_packed(Threads& threads, const TileKernels& t, const Product& p) {
   constexpr std::int64_t few_rows = 32;
   if (p.M <= few_rows && p.a.along == 1 && p.b.along == 1) return multiply_few(threads, t, p);
-  if (p.a.along == 1) return multiply_strips(threads, t, p, {p.a});
-  multiply_flipped(threads, t, p);
+  if (p.a.along == 1) {
+    const Strips rows{p.a.at, p.a.across};
+    return run_tasks(threads, t, p, cut_for_tiles(t, p), {&rows});
+  }
+  p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p) : multiply_flipped(threads, t, p);
 }
 
 }  // namespace tessera

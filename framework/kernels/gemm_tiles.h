@@ -48,14 +48,15 @@ struct TileKernels {
   std::int64_t panels;  ///< at most, in one task: their block fits the second-level cache
 
   void (*tile)(const TileCall& call);
-  /// dst[k][j] = src[j * across + k], j < cols, padded with zeros to `width`.
-  void (*pack_along)(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
+  /// Panels of b, `panel` floats apart, each [depth, C], the last as wide as whole vectors hold its columns:
+  /// dst[(j / C) * panel + k * width + j % C] = src[j * across + k], j < cols, padded with zeros.
+  void (*pack_along)(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                      float* dst);
-  /// dst[k][j] = src[k * along + j], j < cols, padded with zeros to `width`.
-  void (*pack_across)(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t width,
+  /// The same from src[k * along + j]. k runs outermost, so that the source is read in long runs.
+  void (*pack_across)(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                       float* dst);
-  /// Strips of a, `strip` floats apart: dst[(r / R) * strip + k * R + r % R] = src[k * along + r], r < rows, padded
-  /// with zeros to a whole strip. k runs outermost, so that the source is read in long runs.
+  /// Strips of a, `strip` floats apart, padded with zeros to R rows:
+  /// dst[(r / R) * strip + k * R + r % R] = src[k * along + r], r < rows. k runs outermost.
   void (*pack_strips)(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
                       float* dst);
   void (*dots)(const DotsCall& call);
