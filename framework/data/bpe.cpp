@@ -247,7 +247,8 @@ void BpeModel::merge_long(Scratch& scratch) const {
 }
 
 void BpeModel::join(Scratch& scratch, std::uint32_t at, const Merge& merge) const {
-  auto& [symbols, next, previous, heap, fresh] = scratch;
+  auto& symbols = scratch.symbols;
+  auto& next = scratch.next;
   const auto gone = static_cast<std::size_t>(next[at]);
   symbols[at] = merge.symbol;
   symbols[gone] = -1;
@@ -255,13 +256,13 @@ void BpeModel::join(Scratch& scratch, std::uint32_t at, const Merge& merge) cons
   const auto offer = [&](std::int32_t left) {
     const auto l = static_cast<std::size_t>(left);
     const auto made = merge_of(symbols[l], symbols[static_cast<std::size_t>(next[l])]);
-    if (made.rank != no_rank) fresh.push_back({made.rank, static_cast<std::uint32_t>(left)});
+    if (made.rank != no_rank) scratch.fresh.push_back({made.rank, static_cast<std::uint32_t>(left)});
   };
   if (next[at] >= 0) {
-    previous[static_cast<std::size_t>(next[at])] = static_cast<std::int32_t>(at);
+    scratch.previous[static_cast<std::size_t>(next[at])] = static_cast<std::int32_t>(at);
     offer(static_cast<std::int32_t>(at));
   }
-  if (previous[at] >= 0) offer(previous[at]);
+  if (scratch.previous[at] >= 0) offer(scratch.previous[at]);
 }
 
 }  // namespace tessera

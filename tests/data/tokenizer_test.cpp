@@ -65,6 +65,14 @@ TEST_F(Bpe, TheWeakestRuleWaitsForTheStronger) {
   EXPECT_EQ(tokenizer->encode("abab"), (Ids{257, 257}));
 }
 
+TEST_F(Bpe, AllOccurrencesOfAPairAreMergedBeforeWhatTheyMakePossible) {
+  const auto tokenizer = bpe_of({"a b", "ab c", "abcd abc", "abc d"});
+  EXPECT_EQ(tokenizer->encode("abcdabcd"), (Ids{259, 259}));
+  auto padded = tokenizer->encode("abcdabcd" + std::string(60, 'z'));
+  padded.resize(2);
+  EXPECT_EQ(padded, (Ids{259, 259}));
+}
+
 TEST_F(Bpe, LongPiecesAreMergedAsShortOnes) {
   // Pairs whose halves overlap, and a rule ("aa aaa") that becomes possible only late.
   const auto tokenizer = bpe_of({"a a", "aa aa", "aa a", "b a", "ba b", "aaaa aaaa", "aa aaa"});
