@@ -50,9 +50,11 @@ int thread_count(const TrainingOptions& o) {
   return static_cast<int>(o.num_threads.value_or(std::max(1U, std::thread::hardware_concurrency())));
 }
 
-FolderLock claim(const std::string& folder) {
+FolderLock claim(const std::string& folder) try {
   make_folder(folder);
   return FolderLock(folder);
+} catch (const IoError& error) {
+  throw ConfigError(text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
 }
 
 Trainer::Trainer(Parts parts, const StopSignal& stop)
@@ -164,16 +166,18 @@ bool Trainer::time_to_exit(std::string& why) const {
 
 RunEnd Trainer::run() {
   std::string why;
+  const bool done_before = progress_.iteration >= o_.training_iters;
   while (progress_.iteration < o_.training_iters && why.empty()) {
     if (stop_.asked()) break;
     step();
     evaluate_if_due();
-    if (o_.save_interval && progress_.iteration % *o_.save_interval == 0) save_now();
+    // The last step is saved below, after its evaluations: a run that is killed between the two makes them again.
+    if (o_.save_interval && progress_.iteration % *o_.save_interval == 0 && progress_.iteration < o_.training_iters) save_now();
     if (time_to_exit(why)) break;
   }
   if (why.empty() && stop_.asked()) why = text("stopped by ", stop_.name());
   const bool done = progress_.iteration >= o_.training_iters;
-  if (done && why.empty()) evaluate_at_end();
+  if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();
   const auto folder = (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string();
   if (!saved) return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved; ", saved_at_ < 0 ? "there is no checkpoint" : "the last is " + folder)};
