@@ -12,17 +12,21 @@ namespace tessera {
 /// The batches of a golden case as a dataset: sample b of step k is number k * batch + b.
 struct GoldenBatchesOptions {
   std::string golden_file;
+  std::optional<std::int64_t> golden_document_end;
 };
 
 void describe(Schema<GoldenBatchesOptions>& s) {
   s.option("golden_file", &GoldenBatchesOptions::golden_file, "batch.safetensors of a case.");
+  s.option("golden_document_end", &GoldenBatchesOptions::golden_document_end,
+           "The token behind which attention begins anew; null: samples are one document each.");
 }
 
 namespace {
 
 class GoldenBatches final : public Dataset {
  public:
-  explicit GoldenBatches(const std::string& file) : file_(file) {
+  explicit GoldenBatches(const GoldenBatchesOptions& o) : file_(o.golden_file), document_end_(o.golden_document_end) {
+    const auto& file = o.golden_file;
     const auto& shape = file_.shape("tokens");
     if (shape.rank() != 3) throw ConfigError(text(file, ": tokens are ", shape, "; [steps, batch, seq] was expected"));
     samples_ = shape[0] * shape[1];
@@ -39,7 +43,11 @@ class GoldenBatches final : public Dataset {
     copy(file_.tensor("labels").as<std::int64_t>(), index, out.labels);
     copy(file_.tensor("position_ids").as<std::int64_t>(), index, out.positions);
     copy(file_.tensor("loss_mask").floats(), index, out.loss_mask);
-    std::fill(out.document_start.begin(), out.document_start.end(), 0);
+    std::int32_t start = 0;
+    for (std::size_t i = 0; i < out.tokens.size(); ++i) {
+      out.document_start[i] = start;
+      if (document_end_ && out.tokens[i] == *document_end_) start = static_cast<std::int32_t>(i + 1);
+    }
   }
 
  private:
@@ -49,12 +57,13 @@ class GoldenBatches final : public Dataset {
       out[i] = static_cast<To>(all[static_cast<std::size_t>(index) * out.size() + i]);
   }
   SafetensorsReader file_;
+  std::optional<std::int64_t> document_end_;
   std::int64_t samples_, length_;
 };
 
 std::unique_ptr<DataSplits> make(const GoldenBatchesOptions& o, DataParts) {
   auto splits = std::make_unique<DataSplits>();
-  splits->train = std::make_unique<GoldenBatches>(o.golden_file);
+  splits->train = std::make_unique<GoldenBatches>(o);
   return splits;
 }
 
@@ -66,33 +75,58 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// The recipe of a case: its model as config.json says it, its training as the curve says it.
+/// A recipe in the making, from JSON values.
+class RecipeTree {
+ public:
+  explicit RecipeTree(const fs::path& folder) : origin_{folder.string(), 0, "", 1} {}
+  void set(const std::string& path, const Json& value) {
+    if (!value.is_null())
+      tree_.set(path, Value::of(value.is_string() ? value.get<std::string>() : value.dump(), origin_));
+  }
+  /// The value of `from` under `key`, where it has one.
+  void take(const std::string& path, const Json& from, const char* key) { set(path, from.value(key, Json())); }
+  const Value& tree() const { return tree_; }
+
+ private:
+  Origin origin_;
+  Value tree_;
+};
+
+void set_training(RecipeTree& recipe, const Json& given) {
+  recipe.set("training_config.training_iters", given.at("train_iters"));
+  recipe.set("training_config.eval_iters", 0);
+  recipe.set("optimizer_config.optimizer_type", "adamw");
+  recipe.set("optimizer_config.betas[0]", given.at("adam_beta1"));
+  recipe.set("optimizer_config.betas[1]", given.at("adam_beta2"));
+  recipe.set("optimizer_config.eps", given.at("adam_eps"));
+  recipe.set("optimizer_config.learning_rate", given.at("lr"));
+  for (const char* key :
+       {"min_lr", "lr_decay_style", "lr_warmup_init", "lr_warmup_iters", "lr_decay_iters", "weight_decay",
+        "start_weight_decay", "end_weight_decay", "weight_decay_incr_style", "clip_grad"})
+    recipe.take(text("optimizer_config.", key), given, key);
+}
+
+/// The recipe of a case: its model as config.json says it, its training as the curve says it, and what config.json
+/// cannot know of the training (dropout, documents) as arguments.json says it.
 Value recipe_of(const fs::path& folder, const Value& model_config, const Json& curve) {
   const auto batches = folder / "batch.safetensors";
-  const SafetensorsReader file(batches);
-  const auto shape = file.shape("tokens");
-  const auto& given = curve.at("hyper_parameters");
-  Value tree;
-  const auto set = [&](const std::string& path, const Json& value) {
-    tree.set(path, Value::of(value.is_string() ? value.get<std::string>() : value.dump(), {folder.string(), 0, "", 1}));
-  };
-  for (const auto& [key, value] : model_config.fields) set("model_config." + key, value.scalar);
-  set("model_config.seq_length", shape[2]);
-  set("training_config.training_iters", given.at("train_iters"));
-  set("training_config.eval_iters", 0);
-  set("dataset_config.dataset_type", "golden");
-  set("dataset_config.golden_file", batches.string());
-  set("dataset_config.batch_size", curve.value("micro_batch_size", Json(shape[1])));
-  set("dataset_config.global_batch_size", shape[1]);
-  set("optimizer_config.optimizer_type", "adamw");
-  set("optimizer_config.betas[0]", given.at("adam_beta1"));
-  set("optimizer_config.betas[1]", given.at("adam_beta2"));
-  set("optimizer_config.eps", given.at("adam_eps"));
-  set("optimizer_config.learning_rate", given.at("lr"));
-  for (const char* key : {"min_lr", "lr_decay_style", "lr_warmup_init", "lr_warmup_iters", "lr_decay_iters",
-                          "weight_decay", "weight_decay_incr_style", "clip_grad"})
-    set(text("optimizer_config.", key), given.at(key));
-  return tree;
+  const auto shape = SafetensorsReader(batches).shape("tokens");
+  const auto arguments =
+      fs::exists(folder / "arguments.json") ? Json::parse(read_file(folder / "arguments.json")) : Json::object();
+  const auto facts = Json::parse(read_file(folder / "case.json"));
+  RecipeTree recipe(folder);
+  for (const auto& [key, value] : model_config.fields) recipe.set("model_config." + key, value.scalar);
+  recipe.set("model_config.seq_length", shape[2]);
+  recipe.take("model_config.hidden_dropout_rate", arguments, "hidden_dropout");
+  recipe.take("model_config.attention_dropout_rate", arguments, "attention_dropout");
+  recipe.set("dataset_config.dataset_type", "golden");
+  recipe.set("dataset_config.golden_file", batches.string());
+  if (arguments.value("reset_attention_mask", false))
+    recipe.take("dataset_config.golden_document_end", facts, "eod_token");
+  recipe.set("dataset_config.batch_size", curve.value("micro_batch_size", Json(shape[1])));
+  recipe.set("dataset_config.global_batch_size", shape[1]);
+  set_training(recipe, curve.at("hyper_parameters"));
+  return recipe.tree();
 }
 
 Parts parts_of(const Value& tree) {
@@ -152,7 +186,7 @@ void ModelOfCase::load() {
 }
 
 void ModelOfCase::add_theirs(const std::string& prefix, const std::string& name, std::span<const float> elements,
-                                Values& out) const {
+                             Values& out) const {
   for (const auto& tensor : theirs_.theirs(name, elements)) out[prefix + tensor.name] = doubles_of(tensor.elements);
 }
 

@@ -1,0 +1,89 @@
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "framework/checkpoint/checkpoint.h"
+#include "framework/cli/run.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Said {
+  int code;
+  std::string out, err;
+};
+
+/// `tessera checkpoint WORDS...` inside this process.
+Said checkpoint_command(std::vector<std::string> words) {
+  words.insert(words.begin(), {"tessera", "checkpoint"});
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  std::ostringstream out, err;
+  auto* out_before = std::cout.rdbuf(out.rdbuf());
+  auto* err_before = std::cerr.rdbuf(err.rdbuf());
+  const int code = run(static_cast<int>(argv.size()), argv.data());
+  std::cout.rdbuf(out_before);
+  std::cerr.rdbuf(err_before);
+  return {code, out.str(), err.str()};
+}
+
+class CheckpointCommand : public InOwnFolder {
+ protected:
+  CheckpointCommand() {
+    std::vector<float> weight(12), moment(12);
+    std::iota(weight.begin(), weight.end(), 0.F);
+    for (const int iteration : {5, 10})
+      save_checkpoint("run/checkpoints", "network", iteration,
+                      std::vector{whole("layer.weight", Tensor(std::span(weight), Shape{3, 4})),
+                                  whole("optimizer.exp_avg.layer.weight", Tensor(std::span(moment), Shape{3, 4}))},
+                      {{"resolved.yaml", "a: 1\n"}});
+  }
+  const std::string older = "run/checkpoints/network_iter_0000005", newer = "run/checkpoints/network_iter_0000010";
+
+  static void damage(const std::string& folder) {
+    std::ofstream file(folder + "/model_00000.safetensors", std::ios::in | std::ios::out | std::ios::ate);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  }
+};
+
+TEST_F(CheckpointCommand, InspectTellsWhatIsInTheNewestOfARun) {
+  const auto said = checkpoint_command({"inspect", "run"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_NE(said.out.find(newer), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("iteration        10"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("weights          1 tensors, 12 elements"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("resolved.yaml, 5 bytes"), std::string::npos) << said.out;
+  EXPECT_EQ(said.out.find("float32"), std::string::npos) << said.out;
+}
+
+TEST_F(CheckpointCommand, InspectListsTensorsWhenAsked) {
+  const auto said = checkpoint_command({"inspect", older, "--tensors"});
+  EXPECT_NE(said.out.find("layer.weight float32 [3, 4]\n"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("optimizer.exp_avg.layer.weight float32 [3, 4]\n"), std::string::npos) << said.out;
+}
+
+TEST_F(CheckpointCommand, VerifyPraisesAWholeOneAndNamesWhatIsDamaged) {
+  EXPECT_EQ(checkpoint_command({"verify", older}).code, 0);
+  damage(older);
+  const auto said = checkpoint_command({"verify", older});
+  EXPECT_EQ(said.code, 24);
+  EXPECT_NE(said.err.find("model_00000.safetensors: tensor 'layer.weight'"), std::string::npos) << said.err;
+  EXPECT_TRUE(fs::exists(older));  // looking changes nothing
+  EXPECT_EQ(checkpoint_command({"verify", newer}).code, 0);
+}
+
+TEST_F(CheckpointCommand, ACheckpointWithoutManifestIsDamagedAndAnyOtherFolderIsAWrongArgument) {
+  fs::remove(newer + "/manifest.json");
+  EXPECT_EQ(checkpoint_command({"verify", newer}).code, 24);
+  EXPECT_EQ(checkpoint_command({"verify", "run"}).code, 24);
+  fs::create_directory("elsewhere");
+  EXPECT_EQ(checkpoint_command({"verify", "elsewhere"}).code, 2);
+  EXPECT_EQ(checkpoint_command({"inspect", "absent"}).code, 2);
+}
+
+}  // namespace
+}  // namespace tessera
