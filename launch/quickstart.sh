@@ -62,11 +62,13 @@ train_tokenizer() {
   mv "$data/bpe.part" "$data/bpe"
 }
 
+# The two texts as token ids, train.bin and .idx and held_out.bin and .idx.
 preprocess() {
-  quietly "$logs/preprocess.log" "$tessera" data preprocess --input "$data/train.txt" --append-eod --output-prefix "$data/train.part" \
-    --workers "$threads" --vocab-file "$data/bpe/vocab.json" --merge-file "$data/bpe/merges.txt"
-  mv "$data/train.part.bin" "$data/train.bin"
-  mv "$data/train.part.idx" "$data/train.idx"
+  local name
+  for name in held_out train; do
+    quietly "$logs/preprocess.log" "$tessera" data preprocess --input "$data/$name.txt" --append-eod --output-prefix "$data/$name" \
+      --workers "$threads" --vocab-file "$data/bpe/vocab.json" --merge-file "$data/bpe/merges.txt"
+  done
 }
 
 # Bits per byte of the held-out part by two compressors: bzip2 on it alone, and what xz adds for it after the training text.

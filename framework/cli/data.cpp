@@ -73,11 +73,11 @@ struct TokenizerFlags {
 
   std::unique_ptr<Tokenizer> make(const TokenizerRegistry& shelf) const {
     Value recipe;
-    recipe.set("dataset_config.tokenizer_type", Value::of("GPT2BPETokenizer", {"default", 0, "", 0}));
+    recipe.set("dataset_config.tokenizer_type", Value::of("GPT2BPETokenizer", {"data command", 0, "", 1}));
     for (const auto& [option, value] : given) {
       auto flag = "--" + option;
       for (auto& sign : flag) sign = sign == '_' ? '-' : sign;
-      recipe.set("dataset_config." + option, Value::of(value, {flag, 0, "", 1}));
+      recipe.set("dataset_config." + option, Value::of(value, {flag, 0, "", 2}));
     }
     Report report;
     Group group(recipe, "dataset_config", report);

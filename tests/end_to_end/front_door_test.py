@@ -1,5 +1,6 @@
 """The first things that a user meets: help, versions, wrong words, a first run."""
 
+import json
 import time
 
 import harness
@@ -35,6 +36,29 @@ class Smoke(harness.InOwnFolder):
 
 
 class FrontDoor(harness.InOwnFolder):
+    def test_from_text_to_a_sample(self):
+        self.write("text.txt", "In the beginning was the word, and the word was short. " * 400)
+        files = ["--vocab-file", "bpe/vocab.json", "--merge-file", "bpe/merges.txt"]
+        self.tessera("data", "train-bpe", "--input", "text.txt", "--vocab-size", 300, "--output-dir", "bpe")
+        self.tessera("data", "preprocess", "--input", "text.txt", "--append-eod", "--output-prefix", "text", *files)
+        self.assertIn("tokens", self.tessera("data", "inspect", "text"))
+        self.recipe("text.yaml", dataset_type="gpt", vocab_size=None, learning_rate="1e-2", training_iters=300,
+                    hidden_dropout_rate=0, attention_dropout_rate=0,
+                    dataset_config__train_data_path="text", dataset_config__valid_data_path="text",
+                    dataset_config__tokenizer_type="GPT2BPETokenizer", dataset_config__vocab_file="bpe/vocab.json",
+                    dataset_config__merge_file="bpe/merges.txt")
+        self.tessera("check", "text.yaml")
+        self.tessera("train", "text.yaml")
+        self.assertIn("network_iter_0000300", self.tessera("checkpoint", "inspect", "run"))
+        self.tessera("checkpoint", "verify", "run")
+        # The folder alone is enough: no recipe, no data, no tokenizer files.
+        for name in ("text.yaml", "bpe/vocab.json", "bpe/merges.txt", "text.bin", "text.idx"):
+            (self.folder / name).unlink()
+        told = self.tessera("eval", "run", "--text", "text.txt", "--json")
+        self.assertLess(json.loads(told.splitlines()[-1])["bits_per_byte"], 0.5)
+        sample = self.tessera("generate", "run", "--prompt", "In the", "--temperature", 0, "--tokens", 12)
+        self.assertTrue(sample.startswith("In the beginning was the word"), sample)
+
     def test_plain_lines_in_a_pipe_follow_megatrons_format(self):
         told = self.tessera("train", "tiny.yaml", *sets(training_iters=3))
         self.assertRegex(told, r" iteration +3/ +3 \| consumed samples: +12 \|.*learning rate: .*lm loss: ")
