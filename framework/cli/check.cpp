@@ -36,14 +36,14 @@ std::string bytes(std::int64_t count) {
 }
 
 void print_mistakes(const std::vector<Finding>& findings) {
-  auto all = nlohmann::json::array();
+  auto all = nlohmann::ordered_json::array();
   for (const auto& f : findings)
     all.push_back({{"file", f.at.source},
                    {"line", f.at.line},
                    {"key", f.key},
                    {"message", f.message},
                    {"suggestion", f.suggestion}});
-  std::cout << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  std::cout << all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
 void print_line(const std::string& name, const std::string& value) {

@@ -297,15 +297,23 @@ Value read_yaml(const std::string& file_name, const std::vector<std::string>& se
     const auto equals = set.find('=');
     const auto path = set.substr(0, equals);
     const Origin origin{"--set " + path, 0, "", reader.next_layer()};
-    if (equals == 0 || equals == std::string::npos || path.find('.') == std::string::npos) {
-      report.problem(origin, path, text("'", set, "' does not say what to set"), "give it as group.key=value");
+    const auto refuse = [&](const std::string& what) {
+      report.problem(origin, path, what, "give it as group.key=value");
+    };
+    if (equals == 0 || equals == std::string::npos) {
+      refuse(text("'", set, "' does not say what to set"));
       continue;
     }
     try {
       auto value = reader.read(set.substr(equals + 1), origin, path);
-      if (!value.wrong) value.origin = origin, tree.set(path, std::move(value));
+      if (value.wrong) continue;
+      value.origin = origin;
+      if (path.find('.') != std::string::npos || value.kind == Value::Kind::group)
+        tree.set(path, std::move(value));
+      else
+        refuse(text("'", set, "' does not say what to set"));
     } catch (const ConfigError& error) {
-      report.problem(origin, path, error.what(), "give it as group.key=value");
+      refuse(error.what());
     }
   }
   return tree;

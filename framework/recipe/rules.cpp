@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/recipe.h"
 
@@ -56,14 +58,19 @@ Origin place(const Recipe& recipe, const std::string& option) {
   return value ? value->origin : Origin{};
 }
 
+/// Whether one of `options` is reported already: a rule about them has nothing to add, and may not even be asked.
+bool known_wrong(const Report& report, const std::vector<std::string>& options) {
+  return std::any_of(options.begin(), options.end(), [&](const auto& option) { return report.concerns(option); });
+}
+
 /// Report `message`, pointing at `option` or, when that has its default, at what else the rule looks at.
 void tell(const Recipe& recipe, Report& report, std::vector<std::string> options, const std::string& message,
           const std::string& advice) {
-  for (const auto& option : options)
-    if (report.concerns(option)) return;
+  if (known_wrong(report, options)) return;
   auto at = place(recipe, options[0]);
   for (const auto& option : options)
     if (at.layer == 0) at = place(recipe, option);
+  if (at.layer == 0) at = place(recipe, options[0].substr(0, options[0].find('.')));
   report.problem(at, options[0], message, advice);
 }
 
@@ -94,9 +101,11 @@ void check_model(const Recipe& recipe, Report& report) {
 }  // namespace
 
 void check_rules(const Recipe& recipe, Report& report) {
-  for (const auto& rule : rules())
-    if (!rule.holds(recipe))
-      tell(recipe, report, {rule.about.begin(), rule.about.end()}, rule.story(recipe), rule.advice);
+  for (const auto& rule : rules()) {
+    const std::vector<std::string> about(rule.about.begin(), rule.about.end());
+    if (!known_wrong(report, about) && !rule.holds(recipe))
+      tell(recipe, report, about, rule.story(recipe), rule.advice);
+  }
   check_schedules(recipe, report);
   check_model(recipe, report);
 }

@@ -137,15 +137,14 @@ TEST_F(Yaml, BasesAreLaidInOrderAndLookedForBesideTheFile) {
 
 TEST_F(Yaml, ABaseThatCannotBeReadIsNamedWhereItIsAsked) {
   write("circle.yaml", "a: 1\nbase: run.yaml\n");
-  EXPECT_EQ(problems("base: circle.yaml\n"), Lines{"circle.yaml:2 (base of run.yaml): a file is its own base: run.yaml "
+  EXPECT_EQ(problems("base: circle.yaml\n"), Lines{"circle.yaml:2: a file is its own base: run.yaml "
                                                    "-> circle.yaml -> run.yaml; take one of these bases away"});
   EXPECT_EQ(
       problems("a: 1\nbase:\n  - nowhere.yaml\n"),
       Lines{"run.yaml:3: the base 'nowhere.yaml' does not exist; it is looked for beside this file, as nowhere.yaml"});
   EXPECT_EQ(problems("base: {x: 1}\n"), Lines{"run.yaml:1: base takes a file name or a list of them, not '{x: 1}'"});
   write("broken.yaml", "a: [1\nb: 2\n");
-  EXPECT_EQ(problems("base: broken.yaml\n").at(0).substr(0, 52),
-            "broken.yaml:2 (base of run.yaml): this is no YAML: e");
+  EXPECT_EQ(problems("base: broken.yaml\n").at(0).substr(0, 33), "broken.yaml:2: this is no YAML: e");
 }
 
 TEST_F(Yaml, WhatIsNoRecipeIsSaidInOneLine) {

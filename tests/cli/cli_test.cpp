@@ -1,0 +1,145 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "framework/cli/recipe_arguments.h"
+#include "framework/cli/run.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+class Program : public InOwnFolder {
+ protected:
+  static Outcome tessera(std::vector<std::string> words) {
+    words.insert(words.begin(), "tessera");
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = run(static_cast<int>(argv.size()), argv.data());
+    auto out = testing::internal::GetCapturedStdout();
+    return {code, std::move(out), testing::internal::GetCapturedStderr()};
+  }
+  static bool has(const std::string& words, const std::string& part) { return words.find(part) != std::string::npos; }
+
+  void SetUp() override {
+    write("run.yaml",
+          "training_config: {training_iters: 20}\n"
+          "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64}\n"
+          "dataset_config: {dataset_type: mock, batch_size: 2}\n"
+          "optimizer_config: {lr: 1e-3}\n");
+  }
+};
+
+TEST_F(Program, HelpAndVersionEndWell) {
+  const auto help = tessera({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const auto* command : {"train", "check", "options", "data", "checkpoint", "eval", "generate", "completion"})
+    EXPECT_TRUE(has(help.out, command)) << command;
+  const auto version = tessera({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_TRUE(has(version.out, "tessera 0."));
+}
+
+TEST_F(Program, WhatIsMisspelledIsToldItsNearestName) {
+  const auto command = tessera({"trian", "run.yaml"});
+  EXPECT_EQ(command.code, 2);
+  EXPECT_TRUE(has(command.err, "no command 'trian'; did you mean 'train'?")) << command.err;
+  const auto option = tessera({"check", "--sett", "a.b=c", "run.yaml"});
+  EXPECT_EQ(option.code, 2);
+  EXPECT_TRUE(has(option.err, "no option '--sett'; did you mean '--set'?")) << option.err;
+  EXPECT_EQ(tessera({}).code, 2);
+  EXPECT_EQ(tessera({"check"}).code, 2);
+  EXPECT_EQ(tessera({"check", "run.yaml", "left.yaml"}).code, 2);
+}
+
+TEST_F(Program, CheckTellsWhatFollowsFromARecipe) {
+  const auto told = tessera({"check", "--set", "dataset_config.micro_batch_num=3", "run.yaml"});
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_TRUE(has(told.out, "parameters                        28 032\n")) << told.out;
+  EXPECT_TRUE(has(told.out, "6 samples = 3 micro-batches of 2, 96 tokens\n")) << told.out;
+  EXPECT_EQ(told.err, "note: run.yaml:4: lr is read as learning_rate\n");
+}
+
+TEST_F(Program, CheckReportsEveryMistakeInText) {
+  const auto told =
+      tessera({"check", "run.yaml", "--set", "training_config.seed=x", "--set", "model_config.num_layers=0"});
+  EXPECT_EQ(told.code, 2);
+  EXPECT_EQ(told.out, "");
+  EXPECT_TRUE(has(told.err,
+                  "--set training_config.seed: seed takes int, not 'x'; for example 1234\n"
+                  "--set model_config.num_layers: num_layers must be >= 1, is 0; give a value >= 1\n"))
+      << told.err;
+}
+
+TEST_F(Program, CheckReportsEveryMistakeAsJson) {
+  write("bad.yaml", "training_config:\n  training_itres: 20\n");
+  const auto told = tessera({"check", "bad.yaml", "--json"});
+  EXPECT_EQ(told.code, 2);
+  const auto json = nlohmann::json::parse(told.out);
+  const auto found = std::find_if(json.begin(), json.end(), [](const auto& one) { return one["line"] == 2; });
+  ASSERT_NE(found, json.end()) << told.out;
+  EXPECT_EQ(*found, (nlohmann::json{{"file", "bad.yaml"},
+                                    {"line", 2},
+                                    {"key", "training_config.training_itres"},
+                                    {"message", "no option 'training_itres' in training_config"},
+                                    {"suggestion", "did you mean 'training_iters'?"}}));
+  EXPECT_EQ(nlohmann::json::parse(tessera({"check", "run.yaml", "--json"}).out), nlohmann::json::array());
+}
+
+TEST_F(Program, CheckNamesDataThatIsNotThere) {
+  const std::vector<std::string> words = {
+      "check", "run.yaml", "--set", "dataset_config.dataset_type=gpt", "--set", "dataset_config.data_path=absent/text"};
+  const auto told = tessera(words);
+  EXPECT_EQ(told.code, 2);
+  EXPECT_TRUE(has(told.err, "absent/text")) << told.err;
+  auto json = words;
+  json.push_back("--json");
+  EXPECT_EQ(nlohmann::json::parse(tessera(json).out).size(), 1u);
+}
+
+TEST_F(Program, OptionsAreFoundByPartsOfNamesAliasesAndFlags) {
+  EXPECT_TRUE(
+      has(tessera({"options", "betas"}).out, "optimizer_config.betas: list of 2 float = [0.9, 0.999], >= 0, < 1"));
+  EXPECT_TRUE(has(tessera({"options", "adam_beta1"}).out, "optimizer_config.betas"));
+  EXPECT_TRUE(
+      has(tessera({"options", "--adam-beta1"}).err + tessera({"options", "adam-beta1"}).out, "optimizer_config.betas"));
+  EXPECT_TRUE(has(tessera({"options", "lr*style"}).out, "optimizer_config.lr_decay_style"));
+  const auto nothing = tessera({"options", "betaz"});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_TRUE(has(nothing.err, "did you mean 'betas'?")) << nothing.err;
+  const auto planned = tessera({"options", "--planned"}).out;
+  EXPECT_TRUE(has(planned, "parallel_config.tensor_model_parallel_size"));
+  EXPECT_FALSE(has(planned, "optimizer_config.betas"));
+}
+
+TEST_F(Program, TheSchemaForEditorsIsJson) {
+  const auto schema = nlohmann::json::parse(tessera({"options", "--json-schema"}).out);
+  const auto& betas = schema["properties"]["optimizer_config"]["properties"]["betas"];
+  EXPECT_EQ(betas["default"], (nlohmann::json{0.9, 0.999}));
+  EXPECT_TRUE(schema["properties"]["model_config"]["properties"]["fa_config"]["properties"].contains("pre_tokens"));
+}
+
+TEST_F(Program, MappingsComeFromAFolderWhenOneIsGiven) {
+  std::filesystem::create_directory("own");
+  write("own/megatron.yaml", "--rate: {to: optimizer_config.learning_rate}\n");
+  EXPECT_TRUE(has(tessera({"--mappings", "own", "options", "learning_rate"}).out, "Megatron: --rate\n"));
+  const auto wrong = tessera({"--mappings", "nowhere", "options"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_TRUE(has(wrong.err, "nowhere"));
+}
+
+TEST_F(Program, CompletionKnowsEveryCommand) {
+  const auto script = tessera({"completion", "bash"}).out;
+  for (const auto* words : {"\"tessera check\") words=\"", "complete -F _tessera tessera"})
+    EXPECT_TRUE(has(script, words)) << script;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,327 @@
+#include "framework/recipe/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "framework/model/gpt_options.h"
+#include "framework/options/doc_writer.h"
+#include "framework/options/mappings.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/figures.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// What a recipe must say, and nothing more.
+const std::string least =
+    "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64}\n"
+    "dataset_config: {dataset_type: mock}\n";
+const std::string length = "training_config: {training_iters: 20}\n";
+
+class RecipeFile : public InOwnFolder {
+ protected:
+  Recipe read(const std::string& yaml, const Lines& sets = {}) {
+    write("run.yaml", yaml);
+    report = {};
+    return read_recipe("run.yaml", sets, shelves, report);
+  }
+  Lines problems(const std::string& yaml, const Lines& sets = {}) {
+    read(yaml, sets);
+    return report.problems();
+  }
+  Shelves shelves;
+  Report report;
+};
+
+FlagMap megatron() { return FlagMap::from(Mappings().table("megatron.yaml")); }
+
+TEST_F(RecipeFile, TheLeastRecipeIsReadAndTheRestAreDefaults) {
+  const auto recipe = read(least + length);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(report.notes(), Lines{});
+  EXPECT_EQ(recipe.training.seed, 1234);
+  EXPECT_EQ(recipe.optimizer.type, "adamw");
+  EXPECT_EQ(recipe.decay.type, "linear");
+  EXPECT_EQ(recipe.model.type, "gpt");
+  EXPECT_EQ(recipe.clipping.clip_grad, 1.0);
+  EXPECT_EQ(recipe.model.options<GptOptions>()->num_layers, 2);
+  EXPECT_EQ(recipe.length().samples, 20);
+}
+
+TEST_F(RecipeFile, SevenMistakesOverARecipeAndItsBaseGiveSevenMessages) {
+  write("base.yaml",
+        "model_config:\n"
+        "  num_layers: two\n"
+        "  hidden_sise: 32\n"
+        "optimizer_config:\n"
+        "  betas: [0.9, 1.5]\n"
+        "  sgd_momentum: 0.5\n");
+  EXPECT_EQ(
+      problems("base: base.yaml\n"
+               "training_config:\n"
+               "  training_iters: 5\n"
+               "  seed: 1\n"
+               "  seed: 2\n"
+               "model_config: {hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64}\n"
+               "optimiser_config: {}\n"
+               "dataset_config: {dataset_type: mock}\n"
+               "parallel_config: {tensor_model_parallel_size: 2}\n"),
+      (Lines{"base.yaml:2: num_layers takes int, not 'two'; give a whole number",
+             "base.yaml:3: no option 'hidden_sise' in model_config; did you mean 'hidden_size'?",
+             "base.yaml:5: betas must be < 1, is [0.9, 1.5]; give a value < 1",
+             "base.yaml:6: sgd_momentum belongs to optimizer_type sgd, but adamw is chosen; leave it out, or choose "
+             "optimizer_type: sgd",
+             "run.yaml:5: 'seed' stands twice, first in line 4; keep one of them",
+             "run.yaml:7: no group 'optimiser_config'; did you mean 'optimizer_config'?",
+             "run.yaml:9: tensor_model_parallel_size is not built yet; leave it out or give 1"}));
+}
+
+TEST_F(RecipeFile, WhatIsMissingIsAskedForWhereItsGroupStands) {
+  EXPECT_EQ(
+      problems(
+          "model_config: {hidden_size: 32, num_attention_heads: 4, seq_length: 16}\n\ntraining_config:\n  seed: 1\n"),
+      (Lines{"run.yaml:1: model_config.num_layers is missing; give int: Transformer layers.",
+             "run.yaml:1: vocab_size is missing, and with tokenizer_type none nothing says how many tokens there are; "
+             "give "
+             "model_config.vocab_size, or choose a tokenizer",
+             "run.yaml:3: training_config.training_iters is missing; give int: Length of the run."}));
+}
+
+TEST_F(RecipeFile, OtherSpellingsAreAcceptedAndNoted) {
+  const auto recipe = read(least +
+                           "training_config: {train_iters: 9}\noptimizer_config:\n  optimizer: AdamWeightDecay\n  lr: "
+                           "1e-4\n  adam_beta2: 0.95\n");
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(report.notes(),
+            (Lines{"run.yaml:3: train_iters is read as training_iters",
+                   "run.yaml:5: optimizer is read as optimizer_type", "run.yaml:5: AdamWeightDecay is read as adamw",
+                   "run.yaml:6: lr is read as learning_rate", "run.yaml:7: adam_beta2 is read as betas[1]"}));
+  EXPECT_EQ(text(*recipe.resolved.at("optimizer_config.betas")), "[0.9, 0.95]");
+}
+
+TEST_F(RecipeFile, WhatABaseSaysOfATypeNotChosenIsLeftOut) {
+  write("common.yaml", "optimizer_config: {betas: [0.9, 0.95]}\n");
+  EXPECT_EQ(problems("base: common.yaml\noptimizer_config: {optimizer_type: sgd}\n" + least + length), Lines{});
+  EXPECT_EQ(report.notes(),
+            Lines{"common.yaml:1: betas belongs to optimizer_type adamw, but sgd is chosen (run.yaml:2); left out"});
+}
+
+TEST_F(RecipeFile, AKeyThatIsNotBuiltTakesItsNeutralValuesAlone) {
+  EXPECT_EQ(problems(least + length +
+                     "parallel_config: {sequence_parallel: true, context_parallel_size: 1, num_layer_list: ~}\n"
+                     "moe_config: {num_experts: 1}\nlora_config: {use_lora: False}\n"),
+            Lines{});
+  EXPECT_EQ(
+      problems(least + length + "parallel_config: {num_layer_list: [[1, 1], [1, 1]]}\nlora_config: {use_lora: true}\n"),
+      (Lines{"run.yaml:4: num_layer_list is not built yet; leave it out or give null",
+             "run.yaml:5: use_lora is not built yet; leave it out or give false"}));
+}
+
+TEST_F(RecipeFile, TheNestedFormIsRecognised) {
+  EXPECT_EQ(problems(least + length + "accelerate_config: {}\n"),
+            Lines{"run.yaml:4: 'accelerate_config' is a group of the nested recipe, which is not read yet; write "
+                  "training_config, "
+                  "model_config, parallel_config, optimizer_config, dataset_config"});
+}
+
+// Rules between options: each is broken here once.
+
+TEST_F(RecipeFile, BatchSizesMustDivideAndAgree) {
+  const auto batch = [&](const std::string& options) {
+    return problems(least + length, {"dataset_config=" + options});
+  };
+  EXPECT_EQ(
+      batch("{batch_size: 4, global_batch_size: 6}"),
+      Lines{"--set dataset_config: global_batch_size is 6, which batch_size 4 does not divide; make it a multiple"});
+  EXPECT_EQ(batch("{batch_size: 4, global_batch_size: 8, micro_batch_num: 3}"),
+            Lines{"--set dataset_config: micro_batch_num is 3, but global_batch_size 8 in micro-batches of 4 makes 2; "
+                  "give one of "
+                  "micro_batch_num and global_batch_size"});
+  EXPECT_EQ(batch("{batch_size: 4, global_batch_size: 8, micro_batch_num: 2}"), Lines{});
+  EXPECT_EQ(batch("{batch_size: 0, global_batch_size: 8}"),
+            Lines{"--set dataset_config: batch_size must be > 0, is 0; give a value > 0"});
+  EXPECT_EQ(read(least + length, {"dataset_config={batch_size: 4, global_batch_size: 8}"}).batch.micro_batches(), 2);
+  EXPECT_EQ(read(least + length, {"dataset_config={micro_batch_size: 4, micro_batch_num: 3}"}).batch.samples_per_step(),
+            12);
+}
+
+TEST_F(RecipeFile, RulesOfTheModelAreCheckedWithTheRecipe) {
+  EXPECT_EQ(problems(least + length, {"model_config.num_attention_heads=5"}),
+            Lines{"--set model_config.num_attention_heads: num_attention_heads is 5, which does not divide hidden_size "
+                  "32; change one, or "
+                  "give kv_channels"});
+  const auto longer = problems(least + length, {"model_config.max_position_embeddings=8"});
+  ASSERT_EQ(longer.size(), 1u);
+  EXPECT_EQ(longer[0].rfind(
+                "--set model_config.max_position_embeddings: max_position_embeddings is 8, but seq_length is 16", 0),
+            0u)
+      << longer[0];
+}
+
+TEST_F(RecipeFile, RulesOfSchedulesAreCheckedWithTheRecipe) {
+  EXPECT_EQ(problems(least + length, {"optimizer_config.lr_warmup_iters=20"}).size(), 1u);
+  EXPECT_EQ(problems(least + length, {"optimizer_config.min_lr=1"}),
+            Lines{"--set optimizer_config.min_lr: min_lr 1 is above learning_rate 0.001; lower it"});
+  EXPECT_EQ(problems(least + length, {"optimizer_config.weight_decay_incr_style=linear"}).size(), 1u);
+}
+
+TEST_F(RecipeFile, ARuleIsSilentAboutAnOptionThatIsWrongAnyway) {
+  EXPECT_EQ(problems(least + length, {"model_config.hidden_size=many"}).size(), 1u);
+  EXPECT_EQ(problems(least + length, {"optimizer_config.min_lr=1", "optimizer_config.learning_rate=fast"}).size(), 1u);
+  EXPECT_EQ(problems("dataset_config: [\n").size(), 1u);
+}
+
+// What becomes of a recipe.
+
+TEST_F(RecipeFile, ResolvedOptionsReadBackToThemselves) {
+  const auto once = read_recipe(CONFIGS_DIR "/tiny.yaml",
+                                {"optimizer_config.eps=1e-6", "training_config.prefix=a${X:-b}"}, shelves, report);
+  EXPECT_EQ(report.problems(), Lines{});
+  const auto dump = resolved_yaml(once);
+  EXPECT_NE(dump.find("  eps: 1e-06  # --set optimizer_config.eps\n"), std::string::npos) << dump;
+  EXPECT_NE(dump.find("  lr_warmup_init: 0  # default\n"), std::string::npos) << dump;
+  const auto again = read(dump);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(once.resolved), text(again.resolved));
+  EXPECT_EQ(report.notes(), Lines{});
+}
+
+TEST_F(RecipeFile, EveryRecipeOfConfigsIsRead) {
+  for (const auto& entry : std::filesystem::directory_iterator(CONFIGS_DIR)) {
+    const auto tree = read_yaml(entry.path().string());
+    if (!tree.find("model_config")) continue;  // a base
+    report = {};
+    read_recipe(entry.path().string(), {}, shelves, report);
+    EXPECT_EQ(report.problems(), Lines{});
+  }
+}
+
+TEST_F(RecipeFile, FiguresFollowFromTheRecipe) {
+  const auto f = figures(read(least + length, {"dataset_config={batch_size: 2, micro_batch_num: 3}"}));
+  EXPECT_EQ(report.problems(), Lines{});
+  // Embedding 64 rows and 16 places; a layer: two norms, QKV, output, 4 h and back, all with biases; a last norm.
+  const std::int64_t h = 32, layer = 4 * h + (3 * h * h + 3 * h) + (h * h + h) + (4 * h * h + 4 * h) + (4 * h * h + h);
+  EXPECT_EQ(f.parameters, 64 * h + 16 * h + 2 * layer + 2 * h);
+  std::int64_t sum = 0;
+  for (const auto& [part, count] : f.parameters_by_part) sum += count;
+  EXPECT_EQ(sum, f.parameters);
+  EXPECT_EQ(f.weight_bytes, 4 * f.parameters);
+  EXPECT_GE(f.state_bytes, 4 * 4 * f.parameters);  // weights, gradients, two moments, in whole runs of 64
+  EXPECT_EQ(f.samples_per_step, 6);
+  EXPECT_EQ(f.tokens_per_step, 96);
+  EXPECT_EQ(f.tokens, 20 * 96);
+}
+
+TEST_F(RecipeFile, AFileMistakeIsFoundBeforeAnythingRuns) {
+  const auto gpt = read(least + length, {"dataset_config={dataset_type: gpt, data_path: absent/text}"});
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_THROW(figures(gpt), ConfigError);
+}
+
+// Other programs' flags, and the page about all options.
+
+std::set<std::string> every_key() {
+  std::set<std::string> known;
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) known.insert(group + "." + option.name);
+  return known;
+}
+
+TEST(Flags, TheirCommandLineBecomesOurRecipe) {
+  Report report;
+  const auto recipe = megatron().convert(
+      {"--optimizer", "adam", "--adam-beta2", "0.95", "--no-bias-swiglu-fusion", "--fp8-format", "e4m3"}, all_facts({}),
+      report);
+  const auto& optimizer = *recipe.find("optimizer_config");
+  EXPECT_EQ(optimizer.find("optimizer_type")->scalar, "adamw");
+  EXPECT_EQ(text(*optimizer.find("betas")), "[0.9, 0.95]");
+  EXPECT_EQ(text(*optimizer.find("weight_decay")), "0.01");  // not given: their default
+  EXPECT_EQ(report.notes().size(), 1u);
+  EXPECT_EQ(report.problems().size(), 1u);
+}
+
+TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
+  Report report;
+  const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, all_facts({}), report);
+  EXPECT_EQ(recipe.find("optimizer_config")->find("betas"), nullptr);
+  EXPECT_EQ(text(*recipe.find("optimizer_config")->find("sgd_momentum")), "0.9");
+  EXPECT_EQ(report.notes(), Lines{"--adam-beta2: without effect with optimizer_type sgd"});
+}
+
+TEST(Flags, EveryRowLeadsToAnOptionThatExists) {
+  const auto known = every_key();
+  const auto table = megatron();
+  for (const auto& row : table.rows())
+    EXPECT_TRUE(row.to.empty() || known.count(row.option()))
+        << row.flag << " leads to " << row.to << ", which is no option";
+}
+
+TEST(Flags, TheirDefaultsAndWordsPassOurLimits) {
+  const auto table = megatron();
+  const auto facts = all_facts({});
+  const auto complaints = [&](const Lines& argv) {
+    Report report;
+    read_recipe(table.convert(argv, facts, report), {}, report);
+    Lines all;
+    for (const auto& finding : report.findings())
+      if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
+    return all;
+  };
+  EXPECT_EQ(complaints({}), Lines{});
+  for (const auto& row : table.rows())
+    for (const auto& [theirs, ours] : row.words) {
+      Lines argv{row.flag, theirs};
+      if (theirs == "WSD") argv.insert(argv.end(), {"--lr-wsd-decay-iters", "1"});
+      for (const auto& line : complaints(argv))
+        EXPECT_EQ(line.find("takes "), std::string::npos) << row.flag << " " << theirs << ": " << line;
+    }
+}
+
+TEST(Docs, ThePageOfAllOptionsIsCurrent) {
+  std::ifstream file(DOCS_DIR "/options.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  EXPECT_TRUE(page == options_page(all_facts({}), megatron()))
+      << "docs/options.md is stale; run `tessera options --markdown > docs/options.md`";
+}
+
+TEST(Docs, NoOptionIsDeclaredTwiceForOneChoice) {
+  for (const auto& [group, schemas] : all_facts({})) {
+    std::set<std::string> own;
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options)
+        if (schema.key.empty()) {
+          EXPECT_TRUE(own.insert(option.name).second) << group << "." << option.name;
+          for (const auto& alias : option.aliases)
+            EXPECT_TRUE(own.insert(alias.name).second) << group << "." << alias.name;
+        }
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options)
+        EXPECT_TRUE(schema.key.empty() || !own.count(option.name))
+            << group << "." << option.name << " of " << schema.type;
+  }
+}
+
+TEST(Docs, EveryOptionSaysWhatItMeans) {
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        EXPECT_FALSE(option.doc.empty()) << group << "." << option.name;
+        EXPECT_EQ(option.doc.find('|'), std::string::npos) << group << "." << option.name << " would break its table";
+      }
+}
+
+TEST(Docs, TheJsonSchemaHasEveryKey) {
+  const auto schema = json_schema(all_facts({}));
+  for (const auto* word :
+       {"\"fa_config\"", "\"pre_tokens\"", "\"adam_beta1\"", "\"exclusiveMaximum\": 1", "\"lr_decay_style\""})
+    EXPECT_NE(schema.find(word), std::string::npos) << word;
+}
+
+}  // namespace
+}  // namespace tessera
