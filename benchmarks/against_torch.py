@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Is a training step here faster than in PyTorch, and does it take less memory?
+
+Runs bench_train_step and torch_step.py in alternating processes, so that whatever else the machine does meets both, and prints the
+medians of the pairwise ratios (above 1: faster here; memory below 1: less here). PyTorch runs in several set-ups; the ratio is against its
+best in each pair. Says "skipped" when torch cannot be imported.
+
+    benchmarks/against_torch.py --build build/release [--python PYTHON_WITH_TORCH] [--pairs 5] [--seconds 15] [--threads 2]
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--build", default="build/release")
+parser.add_argument("--python", default=sys.executable)
+parser.add_argument("--pairs", type=int, default=5)
+parser.add_argument("--seconds", type=float, default=15)
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--shapes", nargs="*", default=["4x64", "4x256", "1x1024", "quickstart"])
+args = parser.parse_args()
+
+QUICKSTART = here.parent / "configs" / "quickstart.yaml"
+# What configs/quickstart.yaml trains, in the peer's words.
+QUICKSTART_PEER = ["--llama", "--layers", "4", "--hidden", "192", "--heads", "4", "--ffn", "512", "--vocab", "4096", "--batch", "16", "--seq", "256"]
+
+
+def json_of(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def ours(shape):
+    command = [pathlib.Path(args.build) / "benchmarks" / "bench_train_step", "--json", "--threads", args.threads, "--seconds", args.seconds]
+    if shape == "quickstart":
+        command += [QUICKSTART, "--set", "model_config.vocab_size=4096"]
+    else:
+        samples, length = shape.split("x")
+        command += ["--set", f"dataset_config.batch_size={samples}", "--set", f"model_config.seq_length={length}"]
+    return json_of([str(word) for word in command])
+
+
+def theirs(shape):
+    base = [args.python, str(here / "torch_step.py"), "--threads", str(args.threads), "--seconds", str(args.seconds)]
+    base += QUICKSTART_PEER if shape == "quickstart" else ["--batch", shape.split("x")[0], "--seq", shape.split("x")[1]]
+    return [json_of(base), json_of(base + ["--linear", "onednn"])]
+
+
+if subprocess.run([args.python, "-c", "import torch"], capture_output=True).returncode != 0:
+    print(f"skipped: {args.python} cannot import torch")
+    sys.exit(0)
+
+for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+    if line.startswith("model name"):
+        print(line.split(":")[1].strip(), f"- {args.threads} threads, {args.pairs} pairs of {args.seconds:g} s")
+        break
+for shape in args.shapes:
+    times, processor, memory, rows = [], [], [], []
+    for _ in range(args.pairs):
+        mine, peers = ours(shape), theirs(shape)
+        if not mine["loss_last"] < mine["loss_first"]:
+            sys.exit(f"{shape}: the loss did not fall: {mine}")
+        times.append(min(p["median_s"] for p in peers) / mine["median_s"])
+        processor.append(min(p["cpu_min_s"] for p in peers) / mine["cpu_min_s"])
+        memory.append(mine["peak_rss_mb"] / min(p["peak_rss_mb"] for p in peers))
+        rows.append((mine["median_s"], *(p["median_s"] for p in peers)))
+    middle = [statistics.median(column) for column in zip(*rows)]
+    tokens = mine["batch"] * mine["seq"]
+    print(f"{shape:>10}: {statistics.median(times):.2f} x as fast as {peers[0]['who']} ({min(times):.2f} to {max(times):.2f}), "
+          f"{statistics.median(processor):.2f} x by processor time, {statistics.median(memory):.2f} of its memory; "
+          f"{tokens / middle[0]:.0f} tokens/s here, {tokens / middle[1]:.0f} eager, {tokens / middle[2]:.0f} with oneDNN linears", flush=True)

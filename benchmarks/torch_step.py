@@ -1,0 +1,148 @@
+"""One training step of a GPT in PyTorch, as a peer: forward, loss, backward, clipping, AdamW. Prints one line of JSON.
+
+The peer gets its best set-up: flash attention, fused AdamW, flush-to-zero, an allocator that keeps its memory and asks for huge
+pages, and where asked the linear layers through oneDNN or the whole step through torch.compile.
+"""
+import argparse
+import json
+import os
+import sys
+import time
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name, default in [("layers", 12), ("hidden", 768), ("heads", 12), ("vocab", 50304), ("positions", 1024), ("batch", 4),
+                      ("seq", 256), ("threads", 2), ("ffn", 0)]:
+    parser.add_argument("--" + name, type=int, default=default)
+parser.add_argument("--llama", action="store_true", help="RMSNorm, rotary positions, SwiGLU, no biases; else GPT-2")
+parser.add_argument("--linear", choices=["default", "onednn"], default="default")
+parser.add_argument("--compile", action="store_true")
+parser.add_argument("--seconds", type=float, default=20)
+args = parser.parse_args()
+
+if "TORCH_STEP_MEMORY" not in os.environ:  # glibc reads its settings before Python runs
+    os.environ["TORCH_STEP_MEMORY"] = "1"
+    os.environ["GLIBC_TUNABLES"] = ":".join("glibc.malloc." + setting for setting in [
+        "hugetlb=1", "mmap_max=0", "trim_threshold=68719476736", "top_pad=268435456", "arena_max=1"])
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    os.execv(sys.executable, [sys.executable] + sys.argv)
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.set_num_threads(args.threads)
+torch.set_flush_denormal(True)
+torch.manual_seed(1)
+C, H = args.hidden, args.heads
+D = C // H
+
+
+class OneDnn(torch.autograd.Function):
+    """x w^T + b through oneDNN in fp32, where PyTorch would call MKL."""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        rows = x.reshape(-1, x.shape[-1])
+        ctx.save_for_backward(rows, w)
+        ctx.has_bias = b is not None
+        return torch.ops.mkldnn._linear_pointwise(rows, w, b, "none", [], "").view(*x.shape[:-1], w.shape[0])
+
+    @staticmethod
+    def backward(ctx, dy):
+        rows, w = ctx.saved_tensors
+        d = dy.reshape(-1, dy.shape[-1])
+        product = lambda a, b: torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+        return product(d, w.t()).view(*dy.shape[:-1], w.shape[1]), product(d.t(), rows.t()), d.sum(0) if ctx.has_bias else None
+
+
+class Linear(nn.Linear):
+    def forward(self, x):
+        return OneDnn.apply(x, self.weight, self.bias) if args.linear == "onednn" else super().forward(x)
+
+
+def rotate(x, cosine, sine):
+    a, b = x.chunk(2, -1)
+    return x * cosine + torch.cat((-b, a), -1) * sine
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        bias = not args.llama
+        norm = nn.RMSNorm if args.llama else nn.LayerNorm
+        ffn = args.ffn or 4 * C
+        self.norm1, self.norm2 = norm(C, eps=1e-5), norm(C, eps=1e-5)
+        self.qkv, self.proj = Linear(C, 3 * C, bias), Linear(C, C, bias)
+        self.fc1, self.fc2 = Linear(C, ffn * (2 if args.llama else 1), bias), Linear(ffn, C, bias)
+
+    def forward(self, x, cosine, sine):
+        B, T, _ = x.shape
+        q, k, v = (part.view(B, T, H, D).transpose(1, 2) for part in self.qkv(self.norm1(x)).split(C, 2))
+        if args.llama:
+            q, k = rotate(q, cosine, sine), rotate(k, cosine, sine)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(mixed.transpose(1, 2).reshape(B, T, C))
+        inner = self.fc1(self.norm2(x))
+        if args.llama:
+            gate, up = inner.chunk(2, -1)
+            inner = F.silu(gate) * up
+        else:
+            inner = F.gelu(inner, approximate="tanh")
+        return x + self.fc2(inner)
+
+
+class Gpt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(args.vocab, C)
+        self.positions = None if args.llama else nn.Embedding(args.positions, C)
+        self.layers = nn.ModuleList(Layer() for _ in range(args.layers))
+        self.norm = (nn.RMSNorm if args.llama else nn.LayerNorm)(C, eps=1e-5)
+        turn = 10000.0 ** (-torch.arange(0, D, 2).float() / D)
+        angle = torch.outer(torch.arange(args.seq).float(), turn).repeat(1, 2)
+        self.register_buffer("cosine", angle.cos())
+        self.register_buffer("sine", angle.sin())
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, ids, labels):
+        x = self.words(ids)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x, self.cosine, self.sine)
+        logits = self.norm(x).view(-1, C) @ self.words.weight.t() if args.linear == "default" else OneDnn.apply(
+            self.norm(x).view(-1, C), self.words.weight, None)
+        return F.cross_entropy(logits, labels.view(-1))
+
+
+model = Gpt()
+forward = torch.compile(model) if args.compile else model
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+ids = torch.randint(0, args.vocab, (args.batch, args.seq))
+labels = torch.randint(0, args.vocab, (args.batch, args.seq))
+
+
+def step():
+    loss = forward(ids, labels)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.item()
+
+
+losses = [step(), step()]
+wall, processor, begin = [], [], time.perf_counter()
+while len(wall) < 3 or time.perf_counter() - begin < args.seconds:
+    at, work = time.perf_counter(), time.process_time()
+    losses.append(step())
+    wall.append(time.perf_counter() - at)
+    processor.append(time.process_time() - work)
+wall.sort()
+with open("/proc/self/status") as status:
+    peak = int(status.read().split("VmHWM:")[1].split()[0]) / 1024
+print(json.dumps({"who": "torch " + torch.__version__, "batch": args.batch, "seq": args.seq, "threads": args.threads,
+                  "min_s": wall[len(wall) // 10], "median_s": wall[len(wall) // 2], "cpu_min_s": min(processor),
+                  "peak_rss_mb": round(peak), "loss_first": losses[0], "loss_last": losses[-1], "steps": len(wall)}))

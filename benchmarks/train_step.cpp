@@ -1,0 +1,189 @@
+// How long does one whole training step take: forward, loss, backward, clipping, AdamW?
+//
+//   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--json]
+//
+// Without a recipe: GPT-2 124M at three shapes. Tokens are random, one batch repeated, so that the loss must fall. With --json one line of
+// JSON for one shape, which against_torch.py reads.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "benchmarks/report.h"
+#include "framework/base/clock.h"
+#include "framework/kernels/vector.h"
+#include "framework/optim/clipping.h"
+#include "framework/recipe/build.h"
+
+namespace tessera {
+namespace {
+
+struct Flags {
+  std::string recipe;
+  std::vector<std::string> sets;
+  int threads = 2;
+  double seconds = 20;
+  bool json = false;
+};
+
+struct Shape {
+  int samples, length;
+};
+
+/// One batch of random tokens, used for every step, so that the loss must fall.
+class RandomBatch {
+ public:
+  RandomBatch(std::int64_t samples, std::int64_t length, std::int64_t vocabulary) : batch_(samples, length) {
+    std::mt19937 random(1);
+    for (auto& t : batch_.tokens) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
+    for (auto& t : batch_.labels) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
+    std::fill(batch_.loss_mask.begin(), batch_.loss_mask.end(), 1.0F);
+    for (std::size_t i = 0; i < batch_.positions.size(); ++i) batch_.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(length));
+  }
+  TokenBatch view() const {
+    return {batch_.samples, batch_.seq_length, batch_.tokens, batch_.labels, batch_.positions, batch_.document_start, batch_.loss_mask, batch_.sample_ids};
+  }
+
+ private:
+  Batch batch_;
+};
+
+struct Measured {
+  Timing wall, processor;
+  double first_loss = 0, last_loss = 0, flops = 0;
+  std::int64_t tokens = 0;
+};
+
+/// Of all threads of this process.
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+Measured measure(const Recipe& recipe, const Flags& flags) {
+  Threads threads(flags.threads);
+  const auto model = recipe.model.make({recipe.size.seq_length, recipe.size.padded_vocabulary(0)});
+  const auto optimizer = recipe.optimizer.make();
+  ModelState state(*model, optimizer.get());
+  state.initialise(threads, 1);
+  Arena arena;
+  Tape tape(arena, threads, true);
+  const RandomBatch batch(recipe.batch.batch_size, recipe.size.seq_length, model->vocabulary());
+  Measured out;
+  out.tokens = recipe.batch.batch_size * recipe.size.seq_length;
+  out.flops = model->flops(recipe.batch.batch_size, recipe.size.seq_length);
+  std::int64_t number = 0;
+  std::vector<double> processor;
+  const auto step = [&] {
+    const double begin = processor_seconds();
+    fill(threads, 0, state.gradients());
+    ForwardMode mode;
+    mode.training = true;
+    mode.loss_seed = 1.0 / static_cast<double>(out.tokens);
+    const auto total = model->loss(tape, batch.view(), mode).total;
+    tape.backward();
+    tape.clear();
+    StepScalars scalars;
+    scalars.step = ++number;
+    scalars.lr = 1e-4;
+    scalars.weight_decay = 0.1;
+    scalars.clip = clip_coefficient(std::sqrt(sum_of_squares(threads, state.gradients())), 1.0);
+    state.update(threads, scalars);
+    out.last_loss = total.sum / total.count;
+    if (number == 1) out.first_loss = out.last_loss;
+    processor.push_back(processor_seconds() - begin);
+  };
+  out.wall = time(step, Clock::wall, flags.seconds, 3);
+  std::sort(processor.begin(), processor.end());
+  out.processor = {processor[processor.size() / 2], processor.front(), processor.back(), static_cast<int>(processor.size())};
+  return out;
+}
+
+double peak_megabytes() { return static_cast<double>(peak_resident_bytes()) / (1 << 20); }
+
+void print(const Recipe& recipe, const Flags& flags, const Measured& m) {
+  const auto batch = static_cast<long>(recipe.batch.batch_size), length = static_cast<long>(recipe.size.seq_length);
+  if (flags.json) {
+    std::printf("{\"who\": \"tessera\", \"batch\": %ld, \"seq\": %ld, \"threads\": %d, \"min_s\": %.5f, \"median_s\": %.5f, \"cpu_min_s\": %.5f, "
+                "\"peak_rss_mb\": %.0f, \"loss_first\": %.4f, \"loss_last\": %.4f, \"steps\": %d}\n",
+                batch, length, flags.threads, m.wall.low, m.wall.median, m.processor.low, peak_megabytes(), m.first_loss, m.last_loss, m.wall.repetitions);
+    return;
+  }
+  std::printf("B%ld T%-5ld median %8.1f ms  (10th %.1f, 90th %.1f, %d steps)  %7.1f tokens/s  %6.1f model GFLOP/s  %5.0f MB  loss %.3f -> %.3f\n", batch, length,
+              1e3 * m.wall.median, 1e3 * m.wall.low, 1e3 * m.wall.high, m.wall.repetitions, static_cast<double>(m.tokens) / m.wall.median,
+              1e-9 * m.flops / m.wall.median, peak_megabytes(), m.first_loss, m.last_loss);
+}
+
+/// GPT-2 124M as a recipe, in a file of its own.
+std::string gpt2_recipe() {
+  const std::string file = "/tmp/tessera_bench_" + std::to_string(getpid()) + ".yaml";
+  std::ofstream(file) << "training_config: {training_iters: 1}\n"
+                         "model_config: {num_layers: 12, hidden_size: 768, num_attention_heads: 12, seq_length: 256, max_position_embeddings: 1024,\n"
+                         "  vocab_size: 50304, hidden_dropout_rate: 0, attention_dropout_rate: 0}\n"
+                         "optimizer_config: {betas: [0.9, 0.95]}\n"
+                         "dataset_config: {dataset_type: mock, batch_size: 4}\n";
+  return file;
+}
+
+void one(const std::string& file, const std::vector<std::string>& sets, const Flags& flags) {
+  const auto recipe = read_recipe(file, sets, Shelves{});
+  print(recipe, flags, measure(recipe, flags));
+  std::fflush(stdout);
+}
+
+/// Each shape in a process of its own, so that memory is told for each.
+void in_own_process(const std::function<void()>& work) {
+  std::fflush(stdout);
+  const auto child = fork();
+  if (child == 0) {
+    work();
+    std::_Exit(0);
+  }
+  waitpid(child, nullptr, 0);
+}
+
+Flags read_flags(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto value = [&] { return i + 1 < argc ? argv[++i] : ""; };
+    if (word == "--set") flags.sets.push_back(value());
+    else if (word == "--threads") flags.threads = std::atoi(value());
+    else if (word == "--seconds") flags.seconds = std::atof(value());
+    else if (word == "--json") flags.json = true;
+    else flags.recipe = word;
+  }
+  return flags;
+}
+
+int run_benchmark(int argc, char** argv) {
+  const auto flags = read_flags(argc, argv);
+  if (!flags.json) print_head("How long does one training step take?", flags.threads);
+  if (!flags.recipe.empty() || flags.json) {
+    const auto file = flags.recipe.empty() ? gpt2_recipe() : flags.recipe;
+    one(file, flags.sets, flags);
+    if (flags.recipe.empty()) std::remove(file.c_str());
+    return 0;
+  }
+  const auto file = gpt2_recipe();
+  for (const auto [samples, length] : {Shape{4, 64}, Shape{4, 256}, Shape{1, 1024}})
+    in_own_process([&, samples = samples, length = length] {
+      one(file, {"dataset_config.batch_size=" + std::to_string(samples), "model_config.seq_length=" + std::to_string(length)}, flags);
+    });
+  std::remove(file.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::run_benchmark(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
