@@ -97,12 +97,12 @@ void add_options_commands(CLI::App& app, CommandContext& context) {
       ->add_option("PATTERN", arguments->pattern,
                    "Part of a key, of another name of it, or of a flag; * stands for anything")
       ->type_name("");
-  auto* forms = command->add_option_group("form", "In which form");
-  forms->add_flag("--planned", arguments->planned, "Only what is not built yet");
-  forms->add_flag("--json-schema", arguments->json_schema, "As a JSON Schema, for editors");
-  forms->add_flag("--markdown", arguments->markdown, "As docs/options.md");
-  forms->add_flag("--names", arguments->names, "Only the keys");
-  forms->require_option(0, 1);
+  auto* planned = command->add_flag("--planned", arguments->planned, "Only what is not built yet");
+  command->add_flag("--names", arguments->names, "Only the keys");
+  auto* schema = command->add_flag("--json-schema", arguments->json_schema, "As a JSON Schema, for editors");
+  auto* page = command->add_flag("--markdown", arguments->markdown, "As docs/options.md");
+  schema->excludes(page)->excludes(planned);
+  page->excludes(planned);
   command->callback([arguments, &context] { options(*arguments, context); });
 }
 

@@ -4,26 +4,15 @@
 #include <iostream>
 
 #include "framework/cli/check.h"
+#include "framework/cli/checkpoint.h"
 #include "framework/cli/command.h"
 #include "framework/cli/completion.h"
-#include "framework/cli/options.h"
-#include "framework/options/report.h"
-
-#if __has_include("framework/cli/train.h")
-#include "framework/cli/train.h"
-#endif
-#if __has_include("framework/cli/data.h")
 #include "framework/cli/data.h"
-#endif
-#if __has_include("framework/cli/checkpoint.h")
-#include "framework/cli/checkpoint.h"
-#endif
-#if __has_include("framework/cli/eval.h")
 #include "framework/cli/eval.h"
-#endif
-#if __has_include("framework/cli/generate.h")
 #include "framework/cli/generate.h"
-#endif
+#include "framework/cli/options.h"
+#include "framework/cli/train.h"
+#include "framework/options/report.h"
 
 namespace tessera {
 namespace {
@@ -31,23 +20,13 @@ namespace {
 constexpr int wrong_input = 2, failed = 1;
 
 void add_commands(CLI::App& app, CommandContext& context) {
-#if __has_include("framework/cli/train.h")
   add_train_commands(app, context);
-#endif
   add_check_commands(app, context);
   add_options_commands(app, context);
-#if __has_include("framework/cli/data.h")
   add_data_commands(app, context);
-#endif
-#if __has_include("framework/cli/checkpoint.h")
   add_checkpoint_commands(app, context);
-#endif
-#if __has_include("framework/cli/eval.h")
   add_eval_commands(app, context);
-#endif
-#if __has_include("framework/cli/generate.h")
   add_generate_commands(app, context);
-#endif
   add_completion_commands(app, context);
 }
 

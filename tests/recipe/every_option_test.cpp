@@ -1,0 +1,288 @@
+// Every option that is not planned changes something other than its own echo in resolved.yaml: a number, a weight, a
+// file, a line. A small model is trained once with and once without the change.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <set>
+
+#include "framework/base/files.h"
+#include "framework/data/indexed_dataset.h"
+#include "framework/recipe/build.h"
+#include "framework/training/trainer.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+/// What can be seen of a run.
+enum class Seen { metrics, weights, files, console, outcome };
+
+struct Case {
+  std::string key, value;
+  Seen differs;
+  Lines with = {};       ///< laid over the usual recipe with and without the change
+  Lines earlier = {};    ///< when given: a run with these goes before both
+  bool damaged = false;  ///< its checkpoint is damaged before the next
+};
+
+const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.";
+const Lines null_tokenizer = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63"};
+const Lines rope = {m + "position_embedding_type=rope"};
+const Lines wsd = {o + "lr_decay_style=WSD", o + "lr_wsd_decay_iters=4"};
+const Lines first_half = {t + "training_iters=3"};
+const Lines decay_grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0",
+                           o + "end_weight_decay=0.5"};
+const Lines own_splits = {d + "train_data_path=data/a", d + "valid_data_path=data/a", d + "test_data_path=data/a"};
+const Lines bpe = {d + "tokenizer_type=GPT2BPETokenizer", d + "vocab_file=small.json", d + "merge_file=merges.txt",
+                   m + "vocab_size="};
+
+Lines operator+(Lines a, const Lines& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const std::vector<Case> cases = {
+    {t + "seed", "2", Seen::weights},
+    {t + "training_iters", "4", Seen::metrics},
+    {t + "output_dir", "elsewhere", Seen::files},
+    {t + "log_interval", "3", Seen::console},
+    {t + "log_style", "core_ms", Seen::console},
+    {t + "tensorboard", "false", Seen::files},
+    {t + "eval_interval", "2", Seen::metrics},
+    {t + "eval_iters", "2", Seen::metrics},
+    {t + "save_interval", "2", Seen::files},
+    {t + "exit_interval", "4", Seen::metrics},
+    {t + "resume_training", "false", Seen::console, {}, first_half},
+    {t + "load_checkpoint", "first/checkpoints", Seen::metrics, {}, {t + "output_dir=first"}},
+    {t + "prefix", "mine", Seen::files},
+    {t + "crc_check", "false", Seen::console, {}, first_half, true},
+    {t + "keep_checkpoint_max", "2", Seen::files, {t + "save_interval=1"}},
+    {t + "no_load_optim", "true", Seen::weights, {}, first_half},
+    {t + "no_load_rng", "true", Seen::metrics, {t + "seed=5"}, first_half},
+
+    {m + "num_layers", "3", Seen::weights},
+    {m + "hidden_size", "32", Seen::weights},
+    {m + "num_attention_heads", "2", Seen::metrics},
+    {m + "ffn_hidden_size", "16", Seen::weights},
+    {m + "kv_channels", "8", Seen::weights},
+    {m + "group_query_attention", "true", Seen::weights},
+    {m + "num_query_groups", "2", Seen::weights, {m + "group_query_attention=true"}},
+    {m + "position_embedding_type", "rope", Seen::weights},
+    {m + "max_position_embeddings", "12", Seen::weights},
+    {m + "rotary_base", "10", Seen::metrics, rope},
+    {m + "rotary_percent", "0.5", Seen::metrics, rope},
+    {m + "rotary_interleaved", "true", Seen::metrics, rope},
+    {m + "normalization", "RMSNorm", Seen::weights},
+    {m + "norm_epsilon", "0.1", Seen::metrics},
+    {m + "apply_layernorm_1p", "true", Seen::weights},
+    {m + "hidden_act", "swiglu", Seen::weights, {m + "ffn_hidden_size=16"}},
+    {m + "swiglu", "true", Seen::weights, {m + "ffn_hidden_size=16"}},
+    {m + "add_bias_linear", "false", Seen::weights},
+    {m + "qkv_has_bias", "false", Seen::weights},
+    {m + "out_proj_has_bias", "false", Seen::weights},
+    {m + "mlp_has_bias", "false", Seen::weights},
+    {m + "untie_embeddings_and_output_weights", "true", Seen::weights},
+    {m + "hidden_dropout_rate", "0.5", Seen::metrics},
+    {m + "attention_dropout_rate", "0.5", Seen::metrics},
+    {m + "init_method_std", "0.1", Seen::metrics},
+    {m + "seq_length", "4", Seen::metrics},
+    {m + "vocab_size", "96", Seen::weights},
+    {m + "make_vocab_size_divisible_by", "8", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
+
+    {o + "optimizer_type", "sgd", Seen::weights},
+    {o + "betas", "[0.5, 0.9]", Seen::weights},
+    {o + "eps", "1e-2", Seen::weights},
+    {o + "sgd_momentum", "0.1", Seen::weights, {o + "optimizer_type=sgd"}},
+    {o + "learning_rate", "1e-2", Seen::metrics},
+    {o + "min_lr", "5e-4", Seen::metrics},
+    {o + "lr_warmup_init", "5e-4", Seen::metrics, {o + "lr_warmup_iters=3"}},
+    {o + "lr_warmup_iters", "3", Seen::metrics},
+    {o + "lr_warmup_samples", "4", Seen::metrics},
+    {o + "lr_warmup_fraction", "0.5", Seen::metrics},
+    {o + "lr_decay_iters", "4", Seen::metrics},
+    {o + "lr_decay_samples", "9", Seen::metrics},
+    {o + "lr_decay_style", "cosine", Seen::metrics},
+    {o + "lr_wsd_decay_style", "linear", Seen::metrics, wsd},
+    {o + "lr_wsd_decay_iters", "2", Seen::metrics, wsd},
+    {o + "lr_wsd_decay_samples", "9", Seen::metrics, {o + "lr_decay_style=WSD", o + "lr_wsd_decay_samples=6"}},
+    {o + "weight_decay", "0.5", Seen::weights},
+    {o + "weight_decay_incr_style", "cosine", Seen::metrics, decay_grows},
+    {o + "start_weight_decay", "0.3", Seen::metrics, decay_grows},
+    {o + "end_weight_decay", "0.9", Seen::metrics, decay_grows},
+    {o + "clip_grad", "0.01", Seen::weights},
+
+    {d + "batch_size", "4", Seen::metrics},
+    {d + "micro_batch_num", "2", Seen::metrics},
+    {d + "global_batch_size", "4", Seen::metrics},
+    {d + "dataset_type", "mock", Seen::metrics},
+    {d + "data_path", "data/b", Seen::metrics},
+    {d + "split", "\"50,25,25\"", Seen::metrics},
+    {d + "train_data_path", "data/b", Seen::metrics, own_splits},
+    {d + "valid_data_path", "data/b", Seen::metrics, own_splits},
+    {d + "test_data_path", "data/b", Seen::console, own_splits},
+    {d + "dataloader_type", "cyclic", Seen::metrics},
+    {d + "reset_position_ids", "true", Seen::metrics, null_tokenizer},
+    {d + "reset_attention_mask", "true", Seen::metrics, null_tokenizer},
+    {d + "eod_mask_loss", "true", Seen::metrics, null_tokenizer},
+    {d + "add_extra_token_to_sequence", "false", Seen::metrics},
+    {d + "tokenizer_type", "NullTokenizer", Seen::outcome, {m + "vocab_size="}},
+    {d + "vocab_size", "130", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
+    {d + "vocab_file", "large.json", Seen::weights, bpe},
+};
+
+const std::map<std::string, std::string> exempt = {
+    {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
+    {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
+    {m + "model_type", "there is one type so far"},
+    {d + "data_sharding", "on one rank both orders are the same; tests/data compares them on several"},
+    {d + "drop_last_partial_validation_sequence",
+     "a run repeats its data rather than meet its end; tests/data reads a single pass"},
+    {d + "merge_file", "only used to turn text into ids; tests/data does"},
+};
+
+/// What a run showed, apart from its own recipe and clocks.
+using Sight = std::map<Seen, std::string>;
+
+class EveryOption : public InOwnFolder {
+ protected:
+  EveryOption() : InOwnFolder(in_memory()) {
+    fs::create_directory("data");
+    plant("data/a", 7);
+    plant("data/b", 11);
+    write("small.json", R"({"a": 0, "<|endoftext|>": 1})");
+    std::string large = "{";
+    for (int i = 0; i < 140; ++i) large += text("\"a", i, "\": ", i, ", ");
+    write("large.json", large + "\"<|endoftext|>\": 140}");
+    write("merges.txt", "#version: 0.2\n");
+    write("run.yaml",
+          "training_config: {training_iters: 6, output_dir: run, log_interval: 1, eval_interval: 3, eval_iters: 1, "
+          "num_threads: 1}\n"
+          "model_config: {num_layers: 1, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
+          "optimizer_config: {learning_rate: 1e-3}\n"
+          "dataset_config: {batch_size: 2}\n");
+  }
+
+  /// Where saving a checkpoint waits for no disk.
+  static std::string in_memory() { return fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir(); }
+
+  /// Documents of some twenty tokens below 63, each ended by 63.
+  static void plant(const std::string& prefix, std::int32_t step) {
+    IndexedDatasetBuilder data(prefix, TokenType::uint16);
+    std::int32_t token = 1;
+    for (std::int32_t i = 0; i < 40; ++i) {
+      std::vector<std::int32_t> document;
+      for (std::int32_t k = 0; k < 9 + i % 23; ++k) document.push_back(token = (token * step + i) % 60);
+      document.push_back(63);
+      data.add_sequence(document);
+      data.end_document();
+    }
+    data.finish();
+  }
+
+  std::string train_once(Lines sets) {
+    const auto names = [&](const std::string& word) {
+      return std::any_of(sets.begin(), sets.end(),
+                         [&](const auto& set) { return set.find(word) != std::string::npos; });
+    };
+    if (!names("data_path=") && !names("mock"))
+      sets.insert(sets.begin(), {d + "data_path=data/a", d + "split=\"80,10,10\""});
+    const StopSignal stop;
+    testing::internal::CaptureStdout();
+    try {
+      const auto end = train(build(read_recipe("run.yaml", sets, shelves_)), stop);
+      return testing::internal::GetCapturedStdout() + end.last_line;
+    } catch (const ConfigError& error) {
+      return testing::internal::GetCapturedStdout() + "refused";
+    }
+  }
+
+  /// The same for all cases that differ in their change alone.
+  static std::string name_of(const Case& c) {
+    std::string name = c.damaged ? "damaged" : "";
+    for (const auto& set : c.with) name += " " + set;
+    name += " after";
+    for (const auto& set : c.earlier) name += " " + set;
+    return name;
+  }
+
+  Sight look(const Case& c, const Lines& change) {
+    for (const auto* folder : {"run", "elsewhere", "first"}) fs::remove_all(folder);
+    if (!c.earlier.empty()) train_once(c.earlier);
+    if (c.damaged) damage();
+    const auto console = train_once(c.with + change);
+    Sight sight;
+    sight[Seen::console] = std::regex_replace(
+        console, std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+)"), "");
+    sight[Seen::outcome] = console.find("refused") == std::string::npos ? "ran" : "refused";
+    const std::regex clocks(R"re("(step_seconds|tokens_per_second|data_wait_seconds|memory_bytes)":[^,}]*)re");
+    for (const auto& path : files()) {
+      sight[Seen::files] += std::regex_replace(path.string(), std::regex(R"(tfevents.*)"), "tfevents") + "\n";
+      if (path.filename() == "metrics.jsonl") sight[Seen::metrics] += std::regex_replace(read_file(path), clocks, "");
+      if (path.extension() == ".safetensors") sight[Seen::weights] += read_file(path);
+    }
+    return sight;
+  }
+
+  static std::vector<fs::path> files() {
+    std::set<fs::path> all;
+    for (const auto& entry : fs::recursive_directory_iterator("."))
+      if (entry.is_regular_file() && entry.path().string().rfind("./data", 0) != 0) all.insert(entry.path());
+    return {all.begin(), all.end()};
+  }
+
+  /// Turn one byte in the middle of the weights.
+  static void damage() {
+    for (const auto& path : files()) {
+      if (path.extension() != ".safetensors") continue;
+      auto bytes = read_file(path);
+      bytes[bytes.size() - 100] = static_cast<char>(bytes[bytes.size() - 100] ^ 1);
+      write(path.string(), bytes);
+    }
+  }
+
+  std::map<std::string, Sight> usual_;  ///< by name_of
+
+ private:
+  Shelves shelves_;
+};
+
+TEST_F(EveryOption, ChangesSomethingOtherThanItsEcho) {
+  for (const auto& c : cases) {
+    const auto usual = usual_.try_emplace(name_of(c)).first;
+    if (usual->second.empty()) usual->second = look(c, {});
+    const auto& before = usual->second;
+    const auto after = look(c, {c.key + "=" + c.value});
+    const bool ran = before.at(Seen::outcome) == "ran" && after.at(Seen::outcome) == "ran";
+    EXPECT_TRUE(ran || c.differs == Seen::outcome) << c.key << " " << c.value << " was not taken";
+    const auto seen = [&](const Sight& sight) { return sight.count(c.differs) ? sight.at(c.differs) : ""; };
+    EXPECT_TRUE(seen(before) != seen(after)) << c.key << " " << c.value << " changes nothing that was promised";
+  }
+}
+
+TEST_F(EveryOption, ARunRepeatsItself) {  // or every change would seem to do something
+  const Case same{"", "", Seen::metrics};
+  const auto once = look(same, {}), again = look(same, {});
+  for (const auto& [kind, words] : once) EXPECT_TRUE(words == again.at(kind)) << static_cast<int>(kind);
+}
+
+TEST(EveryOptionThereIs, HasACaseOrAReasonToBeExempt) {
+  std::set<std::string> known;
+  for (const auto& c : cases) known.insert(c.key);
+  for (const auto& [key, reason] : exempt)
+    EXPECT_TRUE(known.insert(key).second) << key << " has a case and needs no exemption";
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        const auto key = group + "." + option.name;
+        EXPECT_TRUE(option.planned || known.count(key))
+            << key << " is not planned: add a case to this file that shows what it changes";
+        EXPECT_FALSE(option.planned && known.count(key)) << key << " is planned, but has a case";
+      }
+}
+
+}  // namespace
+}  // namespace tessera
