@@ -48,10 +48,12 @@ void tile_of(const TileCall& t) {
   UNROLL for (int r = 0; r < R; ++r) {
     UNROLL for (int j = 0; j < J; ++j) {
       const bool full = whole || j < J - 1;
-      const float* from = t.start + r * t.start_row + j * lanes;
       float* to = t.c + r * t.c_row + j * lanes;
       __m256 s = sum[r][j];
-      if (t.start != nullptr) s = _mm256_add_ps(s, full ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, last));
+      if (t.start != nullptr) {
+        const float* from = t.start + r * t.start_row + j * lanes;
+        s = _mm256_add_ps(s, full ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, last));
+      }
       if (full) {
         _mm256_storeu_ps(to, s);
       } else {
