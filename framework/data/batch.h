@@ -48,7 +48,8 @@ class Sampler {
 };
 
 /// Fill `batch` with the samples that follow `consumed` for this rank: rank r of `ranks` takes samples
-/// consumed + r * batch.samples .. + batch.samples, as Megatron's samplers cut a micro batch step over data-parallel ranks.
+/// consumed + r * batch.samples .. + batch.samples, as Megatron's samplers cut a micro batch step over data-parallel
+/// ranks.
 void read_batch(const Dataset& dataset, const Sampler& order, std::int64_t consumed, int rank, int ranks, Batch& batch);
 
 }  // namespace tessera
