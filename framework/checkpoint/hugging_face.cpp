@@ -62,7 +62,7 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const Mappings& mappi
 }
 
 std::string HuggingFaceModel::found(const std::string& name) const {
-  const auto prefixed = table_.optional_prefix() + name;
+  auto prefixed = table_.optional_prefix() + name;
   if (files_.has(prefixed)) return prefixed;
   return files_.has(name) ? name : "";
 }

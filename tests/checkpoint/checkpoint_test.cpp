@@ -100,7 +100,8 @@ TEST_F(CheckpointTest, WhatIsSavedComesBackBitForBit) {
     std::vector<std::byte> memory(range.tensor.bytes(), std::byte{0xee});
     const Tensor back(memory, range.tensor.dtype(), range.tensor.shape());
     checkpoint.read(whole(range.name, back), {.check_crc = true});
-    EXPECT_EQ(std::memcmp(memory.data(), range.tensor.raw().data(), memory.size()), 0) << range.name;
+    const auto saved_bytes = range.tensor.raw();
+    EXPECT_TRUE(std::equal(memory.begin(), memory.end(), saved_bytes.begin(), saved_bytes.end())) << range.name;
   }
 }
 
