@@ -171,11 +171,9 @@ const std::vector<Case>& cases() {
 
 const std::vector<Case>& dropped() {
   static const std::vector<Case> all = {
-      {2, 64, 64, 2, 2, 16, See::causal, 0.2},
-      {2, 53, 71, 4, 2, 9, See::ragged, 0.3},
-      {1, 60, 61, 2, 1, 32, See::causal, 0.5, 3},
-      {2, 2, 45, 2, 1, 16, See::all, 0.4, 1},
-      {1, 50, 66, 2, 2, 16, See::suffix, 0.1, 17179869170},  // words behind the 2^32nd block
+      {2, 64, 64, 2, 2, 16, See::causal, 0.2},           {2, 53, 71, 4, 2, 9, See::ragged, 0.3},
+      {1, 60, 61, 2, 1, 32, See::causal, 0.5, 3},        {2, 2, 45, 2, 1, 16, See::all, 0.4, 1},
+      {1, 50, 66, 2, 2, 16, See::all, 0.5, 17179869170},  // the first query passes the 2^32nd block
   };
   return all;
 }
@@ -202,10 +200,10 @@ TEST_P(Attention, ForwardEqualsThePlainLoop) {
 TEST_P(Attention, BackwardEqualsThePlainLoop) {
   for (const auto& c : cases()) {
     const Work work(c);
-    const Plain plain(work);
+    const Plain plain(work);  // sums of some 200 terms of size up to 10, rounded one by one
     const auto got = on_any_threads([&](Threads& threads) { return work.backward(threads); });
-    EXPECT_CLOSE(std::span<const float>(got).first(plain.dq.size()), plain.dq, 5e-6) << c;
-    EXPECT_CLOSE(std::span<const float>(got).subspan(plain.dq.size()), plain.dkv, 5e-6) << c;
+    EXPECT_CLOSE(std::span<const float>(got).first(plain.dq.size()), plain.dq, 1e-5) << c;
+    EXPECT_CLOSE(std::span<const float>(got).subspan(plain.dq.size()), plain.dkv, 1e-5) << c;
   }
 }
 
