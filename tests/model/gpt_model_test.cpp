@@ -1,0 +1,259 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "framework/kernels/vector.h"
+#include "framework/model/generate.h"
+#include "framework/model/gpt_options.h"
+#include "framework/model/model.h"
+#include "framework/nn/flat_parameters.h"
+#include "framework/nn/key_value_cache.h"
+
+namespace tessera {
+namespace {
+
+/// A model from words of a recipe, with weights of its own.
+struct Built {
+  explicit Built(const std::string& yaml_like, std::int64_t seq_length = 12, std::int64_t vocabulary = 29) {
+    Value tree;
+    const auto set = [&](const std::string& key, const std::string& value) {
+      tree.set("model_config." + key, Value::of(value, {"test", 1, "", 1}));
+    };
+    set("num_layers", "2");
+    set("hidden_size", "16");
+    set("num_attention_heads", "4");
+    for (std::size_t at = 0; at < yaml_like.size();) {
+      const auto end = std::min(yaml_like.find(' ', at), yaml_like.size()), colon = yaml_like.find(':', at);
+      set(yaml_like.substr(at, colon - at), yaml_like.substr(colon + 1, end - colon - 1));
+      at = end + 1;
+    }
+    Report report;
+    Group group(tree, "model_config", report);
+    model = models().read(group).make({seq_length, vocabulary});
+    layout = std::make_unique<FlatParameters>(model->parameters());
+    values.resize(static_cast<std::size_t>(layout->elements()));
+    grads.resize(values.size());
+    layout->bind(values, grads);
+    layout->initialise(threads, 7);
+  }
+  Threads threads{2};
+  Arena arena;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<FlatParameters> layout;
+  std::vector<float> values, grads;
+};
+
+/// Two samples of twelve tokens, the second made of two documents.
+struct Tokens {
+  Tokens() : tokens(24), labels(24), positions(24), starts(24, 0), mask(24, 1), ids{5, 9} {
+    for (int i = 0; i < 24; ++i) {
+      tokens[static_cast<std::size_t>(i)] = (i * 7 + 3) % 29;
+      labels[static_cast<std::size_t>(i)] = (i * 7 + 10) % 29;
+      positions[static_cast<std::size_t>(i)] = i % 12;
+    }
+    for (std::size_t i = 17; i < 24; ++i) starts[i] = 5;
+    mask[3] = 0;
+  }
+  TokenBatch batch() const { return {2, 12, tokens, labels, positions, starts, mask, ids}; }
+  std::vector<std::int32_t> tokens, labels, positions, starts;
+  std::vector<float> mask;
+  std::vector<std::int64_t> ids;
+};
+
+const char* const gpt2_like = "hidden_dropout_rate:0.1 attention_dropout_rate:0.1";
+const char* const llama_like =
+    "position_embedding_type:rope normalization:RMSNorm hidden_act:swiglu add_bias_linear:false group_query_attention:true "
+    "ffn_hidden_size:24 num_query_groups:2 untie_embeddings_and_output_weights:true";
+
+class EveryKind : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Gpt, EveryKind, testing::Values(gpt2_like, llama_like));
+
+TEST_P(EveryKind, TheGradientPointsUphill) {
+  Built b(GetParam());
+  const Tokens tokens;
+  ForwardMode mode;
+  mode.training = true;
+  Tape tape(b.arena, b.threads, true);
+  b.model->loss(tape, tokens.batch(), mode);
+  tape.backward();
+  tape.clear();
+  // Along the gradient the loss changes by step * |g|^2; halving the step halves the error of that, so 1 % at this step is far
+  // below a missing term.
+  double square = 0;
+  for (const double g : b.grads) square += g * g;
+  const auto moved = [&](double step) {
+    auto before = b.values;
+    for (std::size_t i = 0; i < b.values.size(); ++i) b.values[i] += static_cast<float>(step * b.grads[i]);
+    Tape looking(b.arena, b.threads, false);
+    const auto sum = b.model->loss(looking, tokens.batch(), mode).total.sum;
+    b.values = before;
+    return sum;
+  };
+  const double step = 2e-3 / std::sqrt(square);
+  EXPECT_NEAR((moved(step) - moved(-step)) / (2 * step * square), 1, 1e-2);
+}
+
+TEST_P(EveryKind, LossOfTheFusedHeadIsThatOfTheLogits) {
+  Built b(GetParam());
+  const Tokens tokens;
+  Tape tape(b.arena, b.threads, false);
+  const auto loss = b.model->loss(tape, tokens.batch(), {});
+  const auto logits = b.model->logits(tape, tokens.batch(), {});
+  for (std::size_t row = 0; row < 24; ++row) {
+    const auto of = logits.floats().subspan(row * 29, 29);
+    double sum = 0;
+    for (const double v : of) sum += std::exp(v);
+    EXPECT_NEAR(loss.token_loss.floats()[row], std::log(sum) - of[static_cast<std::size_t>(tokens.labels[row])], 1e-5);
+  }
+  EXPECT_EQ(loss.total.count, 23);
+}
+
+TEST_P(EveryKind, GeneratingWithTheCacheGivesTheLogitsOfTheWholeSequence) {
+  Built b(GetParam());
+  const Tokens tokens;
+  Tape tape(b.arena, b.threads, false);
+  auto one = tokens.batch();
+  one.samples = 1;
+  for (auto* span : {&one.tokens, &one.labels, &one.positions, &one.document_start}) *span = span->first(12);
+  one.loss_mask = one.loss_mask.first(12);
+  const auto all = b.model->logits(tape, one, {});
+  auto cache = b.model->make_cache(1, 12);
+  std::int64_t fed = 0;
+  for (const std::int64_t count : {5, 1, 1, 3, 2}) {
+    const auto next = b.model->next_logits(tape, one.tokens.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(count)), count, cache);
+    fed += count;
+    for (std::size_t v = 0; v < 29; ++v) EXPECT_NEAR(next.floats()[v], all.floats()[static_cast<std::size_t>(fed - 1) * 29 + v], 1e-5) << fed;
+  }
+  EXPECT_THROW(b.model->next_logits(tape, one.tokens.first(1), 1, cache), ShapeError);
+}
+
+TEST_P(EveryKind, TheSameBitsOnOneTwoAndThreeThreads) {
+  std::vector<std::vector<float>> grads;
+  for (const int count : {1, 2, 3}) {
+    Built b(GetParam());
+    Threads threads(count);
+    const Tokens tokens;
+    ForwardMode mode;
+    mode.training = true;
+    Tape tape(b.arena, threads, true);
+    b.model->loss(tape, tokens.batch(), mode);
+    tape.backward();
+    tape.clear();
+    grads.push_back(b.grads);
+  }
+  EXPECT_EQ(grads[0], grads[1]);
+  EXPECT_EQ(grads[0], grads[2]);
+}
+
+TEST(GptModel, InitialWeightsAreMegatronsAndDoNotDependOnPadding) {
+  Built b("num_layers:8 hidden_size:64", 12, 128), padded("num_layers:8 hidden_size:64", 12, 256);
+  for (auto* p : b.model->parameters()) {
+    const auto v = p->leaf.value.floats();
+    const auto mean = std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+    double var = 0;
+    for (const double x : v) var += (x - mean) * (x - mean) / static_cast<double>(v.size());
+    const bool scaled = p->name.find("linear_proj.weight") != std::string::npos || p->name.find("linear_fc2.weight") != std::string::npos;
+    const bool norm = p->name.find("layernorm.weight") != std::string::npos, bias = p->name.ends_with("bias");
+    const double expected = norm || bias ? 0 : scaled ? 0.02 / std::sqrt(16.0) : 0.02;
+    // The deviation of a sample of n >= 768 values is known to about 1/sqrt(2 n) = 2.6 %; four times that.
+    EXPECT_NEAR(std::sqrt(var), expected, 0.1 * expected) << p->name;
+    EXPECT_NEAR(mean, norm ? 1 : 0, 5 * expected / std::sqrt(static_cast<double>(v.size()))) << p->name;
+  }
+  const auto words = b.model->parameters()[0]->leaf.value.floats(), more = padded.model->parameters()[0]->leaf.value.floats();
+  EXPECT_TRUE(std::equal(words.begin(), words.end(), more.begin()));
+}
+
+TEST(GptModel, ParametersHaveMegatronsNamesAndShapes) {
+  Built b(llama_like);
+  std::vector<std::string> lines;
+  for (const auto* p : b.model->parameters()) lines.push_back(text(p->name, " ", p->global_shape));
+  EXPECT_EQ(lines[0], "embedding.word_embeddings.weight [29, 16]");
+  EXPECT_EQ(lines[1], "decoder.layers.0.input_layernorm.weight [16]");
+  EXPECT_EQ(lines[2], "decoder.layers.0.self_attention.linear_qkv.weight [32, 16]");
+  EXPECT_EQ(lines[3], "decoder.layers.0.self_attention.linear_proj.weight [16, 16]");
+  EXPECT_EQ(lines.back(), "output_layer.weight [29, 16]");
+  EXPECT_EQ(lines[lines.size() - 2], "decoder.final_layernorm.weight [16]");
+}
+
+TEST(GptModel, DropoutDependsOnTheSampleNotOnItsPlaceInTheBatch) {
+  Built b(gpt2_like);
+  Tokens tokens, turned;
+  turned.ids = {9, 5};
+  std::fill(tokens.starts.begin(), tokens.starts.end(), 0);
+  std::fill(turned.starts.begin(), turned.starts.end(), 0);
+  std::rotate(turned.tokens.begin(), turned.tokens.begin() + 12, turned.tokens.end());
+  ForwardMode mode;
+  mode.training = true;
+  Tape tape(b.arena, b.threads, false);
+  const auto a = b.model->logits(tape, tokens.batch(), mode), c = b.model->logits(tape, turned.batch(), mode);
+  const auto half = a.floats().size() / 2;
+  EXPECT_TRUE(std::equal(a.floats().begin(), a.floats().begin() + static_cast<std::ptrdiff_t>(half), c.floats().begin() + static_cast<std::ptrdiff_t>(half)));
+  mode.seed = 1;
+  const auto other = b.model->logits(tape, tokens.batch(), mode);
+  EXPECT_FALSE(std::equal(a.floats().begin(), a.floats().end(), other.floats().begin()));
+}
+
+TEST(GptModel, ADocumentDoesNotSeeTheOneBefore) {
+  Built b(llama_like);
+  Tokens tokens, changed;
+  changed.tokens[13] = (changed.tokens[13] + 1) % 29;  // first document of the second sample
+  Tape tape(b.arena, b.threads, false);
+  const auto a = b.model->logits(tape, tokens.batch(), {}), c = b.model->logits(tape, changed.batch(), {});
+  const auto row = [](const Var& of, std::size_t r) { return std::vector<float>(of.floats().begin() + static_cast<std::ptrdiff_t>(r * 29), of.floats().begin() + static_cast<std::ptrdiff_t>((r + 1) * 29)); };
+  EXPECT_NE(row(a, 16), row(c, 16));
+  EXPECT_EQ(row(a, 17), row(c, 17));
+}
+
+TEST(GptModel, WrongOptionsAreRefusedEachWithItsSentence) {
+  GptOptions o;
+  o.num_layers = 2;
+  o.hidden_size = 10;
+  o.num_attention_heads = 4;
+  o.max_position_embeddings = 8;
+  const auto found = contradictions(o, 16);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].first, "num_attention_heads");
+  EXPECT_EQ(found[1].second, "max_position_embeddings is 8, but seq_length is 16; sequences cannot be longer than the places there are");
+}
+
+TEST(ChooseToken, CutsByTemperatureTopKAndTopP) {
+  const std::vector<float> logits = {1, 3, 2, 3, -5};
+  const auto seen = [&](const Sampling& s) {
+    std::set<std::int32_t> tokens;
+    for (std::uint64_t i = 0; i < 300; ++i) tokens.insert(choose_token(logits, s, 0, i));
+    return tokens;
+  };
+  EXPECT_EQ(seen({0, 0, 1, 1}), (std::set<std::int32_t>{1}));
+  EXPECT_EQ(seen({1, 2, 1, 1}), (std::set<std::int32_t>{1, 3}));
+  EXPECT_EQ(seen({1, 0, 0.7, 1}), (std::set<std::int32_t>{1, 3}));  // each has 0.40 of the probability
+  EXPECT_EQ(seen({1, 3, 1, 1}), (std::set<std::int32_t>{1, 2, 3}));
+  EXPECT_EQ(seen({100, 0, 1, 1}).size(), 5u);
+}
+
+TEST(ChooseToken, DrawsInProportionToTheProbabilities) {
+  const std::vector<float> logits = {0, std::log(3.0F)};
+  int ones = 0;
+  for (std::uint64_t i = 0; i < 4000; ++i) ones += choose_token(logits, {1, 0, 1, 42}, 1, i);
+  EXPECT_NEAR(ones / 4000.0, 0.75, 4 * std::sqrt(0.75 * 0.25 / 4000));  // four standard deviations
+}
+
+TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
+  Built b(gpt2_like);
+  Tape tape(b.arena, b.threads, false);
+  const std::vector<std::int32_t> prompt = {1, 2, 3};
+  std::vector<std::int32_t> text;
+  const auto told = [&](std::int32_t token) { text.push_back(token); };
+  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, -1, 29}, 0, told), 10);  // 12 positions, and one token after the last
+  const auto stop = text[4];
+  const auto before = std::find(text.begin(), text.end(), stop) - text.begin();
+  text.clear();
+  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, stop, 29}, 0, told), before);
+  EXPECT_THROW(generate(*b.model, tape, {}, {}, {1, -1, 29}, 0, told), ConfigError);
+  const std::vector<std::int32_t> beyond = {29};
+  EXPECT_THROW(generate(*b.model, tape, beyond, {}, {1, -1, 29}, 0, told), ConfigError);
+}
+
+}  // namespace
+}  // namespace tessera
