@@ -2,8 +2,8 @@
 //
 //   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--json]
 //
-// Without a recipe: GPT-2 124M at three shapes. Tokens are random, one batch repeated, so that the loss must fall. With --json one line of
-// JSON for one shape, which against_torch.py reads.
+// Without a recipe: GPT-2 124M at three shapes. Tokens are random, one batch repeated, so that the loss must fall. With
+// --json one line of JSON for one shape, which against_torch.py reads.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,10 +43,12 @@ class RandomBatch {
     for (auto& t : batch_.tokens) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
     for (auto& t : batch_.labels) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
     std::fill(batch_.loss_mask.begin(), batch_.loss_mask.end(), 1.0F);
-    for (std::size_t i = 0; i < batch_.positions.size(); ++i) batch_.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(length));
+    for (std::size_t i = 0; i < batch_.positions.size(); ++i)
+      batch_.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(length));
   }
   TokenBatch view() const {
-    return {batch_.samples, batch_.seq_length, batch_.tokens, batch_.labels, batch_.positions, batch_.document_start, batch_.loss_mask, batch_.sample_ids};
+    return {batch_.samples,   batch_.seq_length,     batch_.tokens,    batch_.labels,
+            batch_.positions, batch_.document_start, batch_.loss_mask, batch_.sample_ids};
   }
 
  private:
@@ -97,7 +99,8 @@ Measured measure(const Recipe& recipe, const Flags& flags) {
   };
   out.wall = time(step, Clock::wall, flags.seconds, 3);
   std::sort(processor.begin(), processor.end());
-  out.processor = {processor[processor.size() / 2], processor.front(), processor.back(), static_cast<int>(processor.size())};
+  out.processor = {processor[processor.size() / 2], processor.front(), processor.back(),
+                   static_cast<int>(processor.size())};
   return out;
 }
 
@@ -106,21 +109,28 @@ double peak_megabytes() { return static_cast<double>(peak_resident_bytes()) / (1
 void print(const Recipe& recipe, const Flags& flags, const Measured& m) {
   const auto batch = static_cast<long>(recipe.batch.batch_size), length = static_cast<long>(recipe.size.seq_length);
   if (flags.json) {
-    std::printf("{\"who\": \"tessera\", \"batch\": %ld, \"seq\": %ld, \"threads\": %d, \"min_s\": %.5f, \"median_s\": %.5f, \"cpu_min_s\": %.5f, "
-                "\"peak_rss_mb\": %.0f, \"loss_first\": %.4f, \"loss_last\": %.4f, \"steps\": %d}\n",
-                batch, length, flags.threads, m.wall.low, m.wall.median, m.processor.low, peak_megabytes(), m.first_loss, m.last_loss, m.wall.repetitions);
+    std::printf(
+        "{\"who\": \"tessera\", \"batch\": %ld, \"seq\": %ld, \"threads\": %d, \"min_s\": %.5f, \"median_s\": %.5f, "
+        "\"cpu_min_s\": %.5f, "
+        "\"peak_rss_mb\": %.0f, \"loss_first\": %.4f, \"loss_last\": %.4f, \"steps\": %d}\n",
+        batch, length, flags.threads, m.wall.low, m.wall.median, m.processor.low, peak_megabytes(), m.first_loss,
+        m.last_loss, m.wall.repetitions);
     return;
   }
-  std::printf("B%ld T%-5ld median %8.1f ms  (10th %.1f, 90th %.1f, %d steps)  %7.1f tokens/s  %6.1f model GFLOP/s  %5.0f MB  loss %.3f -> %.3f\n", batch, length,
-              1e3 * m.wall.median, 1e3 * m.wall.low, 1e3 * m.wall.high, m.wall.repetitions, static_cast<double>(m.tokens) / m.wall.median,
-              1e-9 * m.flops / m.wall.median, peak_megabytes(), m.first_loss, m.last_loss);
+  std::printf(
+      "B%ld T%-5ld median %8.1f ms  (10th %.1f, 90th %.1f, %d steps)  %7.1f tokens/s  %6.1f model GFLOP/s  %5.0f MB  "
+      "loss %.3f -> %.3f\n",
+      batch, length, 1e3 * m.wall.median, 1e3 * m.wall.low, 1e3 * m.wall.high, m.wall.repetitions,
+      static_cast<double>(m.tokens) / m.wall.median, 1e-9 * m.flops / m.wall.median, peak_megabytes(), m.first_loss,
+      m.last_loss);
 }
 
 /// GPT-2 124M as a recipe, in a file of its own.
 std::string gpt2_recipe() {
   const std::string file = "/tmp/tessera_bench_" + std::to_string(getpid()) + ".yaml";
   std::ofstream(file) << "training_config: {training_iters: 1}\n"
-                         "model_config: {num_layers: 12, hidden_size: 768, num_attention_heads: 12, seq_length: 256, max_position_embeddings: 1024,\n"
+                         "model_config: {num_layers: 12, hidden_size: 768, num_attention_heads: 12, seq_length: 256, "
+                         "max_position_embeddings: 1024,\n"
                          "  vocab_size: 50304, hidden_dropout_rate: 0, attention_dropout_rate: 0}\n"
                          "optimizer_config: {betas: [0.9, 0.95]}\n"
                          "dataset_config: {dataset_type: mock, batch_size: 4}\n";
@@ -149,11 +159,16 @@ Flags read_flags(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const auto value = [&] { return i + 1 < argc ? argv[++i] : ""; };
-    if (word == "--set") flags.sets.push_back(value());
-    else if (word == "--threads") flags.threads = std::atoi(value());
-    else if (word == "--seconds") flags.seconds = std::atof(value());
-    else if (word == "--json") flags.json = true;
-    else flags.recipe = word;
+    if (word == "--set")
+      flags.sets.push_back(value());
+    else if (word == "--threads")
+      flags.threads = std::atoi(value());
+    else if (word == "--seconds")
+      flags.seconds = std::atof(value());
+    else if (word == "--json")
+      flags.json = true;
+    else
+      flags.recipe = word;
   }
   return flags;
 }
@@ -170,7 +185,9 @@ int run_benchmark(int argc, char** argv) {
   const auto file = gpt2_recipe();
   for (const auto [samples, length] : {Shape{4, 64}, Shape{4, 256}, Shape{1, 1024}})
     in_own_process([&, samples = samples, length = length] {
-      one(file, {"dataset_config.batch_size=" + std::to_string(samples), "model_config.seq_length=" + std::to_string(length)}, flags);
+      one(file,
+          {"dataset_config.batch_size=" + std::to_string(samples), "model_config.seq_length=" + std::to_string(length)},
+          flags);
     });
   std::remove(file.c_str());
   return 0;

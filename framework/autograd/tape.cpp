@@ -21,7 +21,8 @@ Var::~Var() {
 const Tensor& Var::value() const { return tape_->slots_[slot_].value; }
 bool Var::wants_grad() const { return tape_ && tape_->slots_[slot_].wants_grad; }
 
-Tape::Tape(Arena& arena, Threads& threads, bool records) : arena_(arena), threads_(threads), records_(records), run_(arena.ticket()) {
+Tape::Tape(Arena& arena, Threads& threads, bool records)
+    : arena_(arena), threads_(threads), records_(records), run_(arena.ticket()) {
   chunks_.push_back(std::make_unique<std::byte[]>(chunk_bytes));
 }
 
@@ -75,8 +76,10 @@ void Tape::seed(const Var& at, const Tensor& gradient) {
     throw ShapeError(text("tape: a gradient ", gradient.shape(), " came for a value ", at.shape()));
   const auto target = grad_target(at);
   if (target.tensor.empty()) return;
-  if (target.add) add(threads_, gradient.floats(), target.tensor.floats());
-  else copy(threads_, gradient.floats(), target.tensor.floats());
+  if (target.add)
+    add(threads_, gradient.floats(), target.tensor.floats());
+  else
+    copy(threads_, gradient.floats(), target.tensor.floats());
 }
 
 void Tape::backward() {

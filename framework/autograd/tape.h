@@ -14,27 +14,27 @@ namespace tessera {
 
 class Tape;
 
-/// What an operation needs of a parameter: its value and where its gradient goes. Parameter gradients are added straight
-/// into `grad`, which lies in the flat main gradient.
+/// What an operation needs of a parameter: its value and where its gradient goes. Parameter gradients are added
+/// straight into `grad`, which lies in the flat main gradient.
 struct Leaf {
   Tensor value;
-  Tensor grad;                 ///< fp32, same shape; empty: not trained
-  std::uint64_t seen_by = 0;   ///< run of the tape that used it last
-  int number = -1;             ///< position among the model's parameters, for the grad-ready hook
+  Tensor grad;                ///< fp32, same shape; empty: not trained
+  std::uint64_t seen_by = 0;  ///< run of the tape that used it last
+  int number = -1;            ///< position among the model's parameters, for the grad-ready hook
 
   bool trained() const { return !grad.empty(); }
 };
 
-/// One use of a leaf in a recorded operation. The first use in a forward pass is the last in the backward pass: when its
-/// operation is through, the gradient is complete.
+/// One use of a leaf in a recorded operation. The first use in a forward pass is the last in the backward pass: when
+/// its operation is through, the gradient is complete.
 struct LeafUse {
   Leaf* leaf = nullptr;
   bool first = false;
   explicit operator bool() const { return leaf != nullptr; }
 };
 
-/// A value computed on a tape. A handle: copies share the value, whose memory returns to the arena when the last handle is
-/// gone and no recorded operation needs it.
+/// A value computed on a tape. A handle: copies share the value, whose memory returns to the arena when the last handle
+/// is gone and no recorded operation needs it.
 class Var {
  public:
   Var() = default;
@@ -81,11 +81,12 @@ class Node {
   virtual void backward(Tape& tape) = 0;
 };
 
-/// The record of one forward pass of one micro batch through one chunk of a model. A value: several may be alive at once
-/// on one arena. Cleared and used again it takes nothing from the heap.
+/// The record of one forward pass of one micro batch through one chunk of a model. A value: several may be alive at
+/// once on one arena. Cleared and used again it takes nothing from the heap.
 class Tape {
  public:
-  /// `records` false: nothing is kept for a backward pass (evaluation, generation). Neither is owned; both outlive the tape.
+  /// `records` false: nothing is kept for a backward pass (evaluation, generation). Neither is owned; both outlive the
+  /// tape.
   Tape(Arena& arena, Threads& threads, bool records);
   ~Tape();
   Tape(const Tape&) = delete;
@@ -96,9 +97,11 @@ class Tape {
 
   /// A value with memory of its own and arbitrary content.
   Var make(const Shape& shape, bool wants_grad);
-  /// A value in somebody else's memory: a boundary tensor. With `wants_grad` its gradient is found by take_grad after backward.
+  /// A value in somebody else's memory: a boundary tensor. With `wants_grad` its gradient is found by take_grad after
+  /// backward.
   Var input(const Tensor& tensor, bool wants_grad);
-  /// A new value in the memory of `old`, whose content may be overwritten, if nobody else looks at it; else in memory of its own.
+  /// A new value in the memory of `old`, whose content may be overwritten, if nobody else looks at it; else in memory
+  /// of its own.
   Var reuse(Var old, bool wants_grad);
   /// Memory for the time of one operation.
   Memory scratch(std::size_t floats) { return arena_.allocate(floats * sizeof(float)); }
@@ -130,7 +133,8 @@ class Tape {
   Gradient take_grad(Place of) { return std::exchange(slots_[of.slot].grad, {}); }
   /// `gradient` is the whole or a part of the gradient of `to`; dropped when `to` wants none.
   void give_grad(Place to, Gradient gradient);
-  /// Where to write a gradient of `to`: `add` says that there is one already, to be added to. Empty tensor: none is wanted.
+  /// Where to write a gradient of `to`: `add` says that there is one already, to be added to. Empty tensor: none is
+  /// wanted.
   struct Target {
     Tensor tensor;
     bool add;

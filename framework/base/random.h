@@ -7,7 +7,13 @@
 namespace tessera {
 
 /// What a random number is for. The purpose is part of its key, so no two uses share a stream.
-enum class Purpose : std::uint32_t { initial_weights = 1, hidden_dropout = 2, attention_dropout = 3, data = 4, sampling = 5 };
+enum class Purpose : std::uint32_t {
+  initial_weights = 1,
+  hidden_dropout = 2,
+  attention_dropout = 3,
+  data = 4,
+  sampling = 5
+};
 
 /// One block of Philox4x32-10: a pure function of key and counter.
 /// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.

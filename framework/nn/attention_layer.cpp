@@ -21,7 +21,8 @@ RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLay
     }
 }
 
-SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s, const RotaryEmbedding* rotary)
+SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
+                             const RotaryEmbedding* rotary)
     : Module(name),
       sizes_(s),
       layer_(layer),
@@ -38,8 +39,17 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
 AttentionExtents SelfAttention::extents(const Pass& pass) const {
   const auto D = sizes_.channels, queries = sizes_.heads / sizes_.groups, group = (queries + 2) * D;
   const auto row = sizes_.groups * group;
-  return {pass.B, pass.T, pass.T, sizes_.heads, sizes_.groups, D, 1 / std::sqrt(static_cast<double>(D)),
-          {row, 0, group, D}, {row, queries * D, group}, {row, (queries + 1) * D, group}, {sizes_.heads * D, 0, queries * D, D}};
+  return {pass.B,
+          pass.T,
+          pass.T,
+          sizes_.heads,
+          sizes_.groups,
+          D,
+          1 / std::sqrt(static_cast<double>(D)),
+          {row, 0, group, D},
+          {row, queries * D, group},
+          {row, (queries + 1) * D, group},
+          {sizes_.heads * D, 0, queries * D, D}};
 }
 
 Var SelfAttention::forward(const Var& x, const Pass& pass) const {

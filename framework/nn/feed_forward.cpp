@@ -39,11 +39,15 @@ class GatedMlp final : public FeedForward {
 
 }  // namespace
 
-std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name, const FeedForwardSizes& sizes) {
+std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
+                                               const FeedForwardSizes& sizes) {
   switch (kind) {
-    case FeedForwardKind::gelu_tanh: return std::make_unique<Mlp>(name, Activation::gelu_tanh, sizes);
-    case FeedForwardKind::gelu_erf: return std::make_unique<Mlp>(name, Activation::gelu_erf, sizes);
-    case FeedForwardKind::swiglu: return std::make_unique<GatedMlp>(name, sizes);
+    case FeedForwardKind::gelu_tanh:
+      return std::make_unique<Mlp>(name, Activation::gelu_tanh, sizes);
+    case FeedForwardKind::gelu_erf:
+      return std::make_unique<Mlp>(name, Activation::gelu_erf, sizes);
+    case FeedForwardKind::swiglu:
+      return std::make_unique<GatedMlp>(name, sizes);
   }
   throw BugError("broken promise: every kind of feed-forward is made here");
 }

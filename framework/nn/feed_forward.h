@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// The second half of a layer: anything that maps [B, T, hidden] to the same. Dense networks here; experts stand in the same place.
+/// The second half of a layer: anything that maps [B, T, hidden] to the same. Dense networks here; experts stand in the
+/// same place.
 class FeedForward : public Module {
  public:
   using Module::Module;
@@ -23,6 +24,7 @@ struct FeedForwardSizes {
 };
 
 /// linear_fc2(act(linear_fc1(x))). For swiglu linear_fc1 has the rows [gate; up].
-std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name, const FeedForwardSizes& sizes);
+std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
+                                               const FeedForwardSizes& sizes);
 
 }  // namespace tessera

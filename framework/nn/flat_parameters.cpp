@@ -32,7 +32,8 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters) {
 void FlatParameters::bind(std::span<float> values, std::span<float> gradients) const {
   const auto all = static_cast<std::size_t>(elements_);
   if (values.size() < all || (!gradients.empty() && gradients.size() < all))
-    throw ShapeError(text("parameters: ", values.size(), " values and ", gradients.size(), " gradients came; ", all, " were promised"));
+    throw ShapeError(text("parameters: ", values.size(), " values and ", gradients.size(), " gradients came; ", all,
+                          " were promised"));
   for (const auto& run : runs_) {
     run.parameter->leaf.value = view(run, values);
     run.parameter->leaf.grad = gradients.empty() ? Tensor{} : view(run, gradients);
@@ -40,16 +41,23 @@ void FlatParameters::bind(std::span<float> values, std::span<float> gradients) c
 }
 
 Tensor FlatParameters::view(const Run& run, std::span<float> flat) {
-  return {flat.subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)), run.parameter->global_shape};
+  return {flat.subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)),
+          run.parameter->global_shape};
 }
 
 void FlatParameters::initialise(Threads& threads, std::uint64_t seed) const {
   for (const auto& run : runs_) {
     const auto values = run.parameter->leaf.value.floats();
     switch (run.parameter->init.kind) {
-      case Init::Kind::zeros: std::fill(values.begin(), values.end(), 0.0F); break;
-      case Init::Kind::ones: std::fill(values.begin(), values.end(), 1.0F); break;
-      case Init::Kind::normal: fill_normal(threads, *run.parameter, seed); break;
+      case Init::Kind::zeros:
+        std::fill(values.begin(), values.end(), 0.0F);
+        break;
+      case Init::Kind::ones:
+        std::fill(values.begin(), values.end(), 1.0F);
+        break;
+      case Init::Kind::normal:
+        fill_normal(threads, *run.parameter, seed);
+        break;
     }
   }
 }

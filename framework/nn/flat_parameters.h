@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-/// The parameters of a model as runs of one flat array, each beginning on a multiple of 64 elements. The layout is a function of the list
-/// alone; the memory is the caller's: the same layout serves weights, main gradients and every slot of the optimizer.
+/// The parameters of a model as runs of one flat array, each beginning on a multiple of 64 elements. The layout is a
+/// function of the list alone; the memory is the caller's: the same layout serves weights, main gradients and every
+/// slot of the optimizer.
 class FlatParameters {
  public:
   static constexpr std::int64_t run_elements = 64;
@@ -24,7 +25,8 @@ class FlatParameters {
   std::int64_t elements() const { return elements_; }  ///< with padding
   const std::vector<Run>& runs() const { return runs_; }
 
-  /// Let every parameter look at its run of `values` and `gradients` (empty: nothing is trained). Both have elements() floats.
+  /// Let every parameter look at its run of `values` and `gradients` (empty: nothing is trained). Both have elements()
+  /// floats.
   void bind(std::span<float> values, std::span<float> gradients) const;
   /// The part of a flat array that belongs to `run`, in the parameter's shape.
   static Tensor view(const Run& run, std::span<float> flat);

@@ -10,11 +10,13 @@ namespace tessera {
 class KeyValueCache {
  public:
   KeyValueCache(std::int64_t layers, std::int64_t samples, std::int64_t capacity, std::int64_t width)
-      : samples_(samples), capacity_(capacity), width_(width),
+      : samples_(samples),
+        capacity_(capacity),
+        width_(width),
         layer_floats_(static_cast<std::size_t>(samples * capacity * width)),
         memory_(static_cast<std::size_t>(layers) * 2 * layer_floats_ * sizeof(float)) {}
 
-  std::int64_t length() const { return length_; }      ///< tokens held
+  std::int64_t length() const { return length_; }  ///< tokens held
   std::int64_t capacity() const { return capacity_; }
   std::int64_t width() const { return width_; }
   std::int64_t samples() const { return samples_; }
@@ -25,7 +27,9 @@ class KeyValueCache {
   std::span<float> values(std::int64_t layer) { return part(2 * layer + 1); }
 
  private:
-  std::span<float> part(std::int64_t index) { return memory_.floats().subspan(static_cast<std::size_t>(index) * layer_floats_, layer_floats_); }
+  std::span<float> part(std::int64_t index) {
+    return memory_.floats().subspan(static_cast<std::size_t>(index) * layer_floats_, layer_floats_);
+  }
   std::int64_t samples_, capacity_, width_, length_ = 0;
   std::size_t layer_floats_;
   Storage memory_;

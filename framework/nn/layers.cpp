@@ -26,7 +26,10 @@ class LayerNormLayer final : public Norm {
 class RmsNormLayer final : public Norm {
  public:
   RmsNormLayer(const std::string& name, std::int64_t width, double eps, bool zero_centred)
-      : Norm(name), gain_(declare("weight", {width}, unit_gain(zero_centred))), eps_(eps), offset_(zero_centred ? 1.0F : 0.0F) {}
+      : Norm(name),
+        gain_(declare("weight", {width}, unit_gain(zero_centred))),
+        eps_(eps),
+        offset_(zero_centred ? 1.0F : 0.0F) {}
   Var forward(const Var& x) const override { return rmsnorm(x, gain_.leaf, eps_, offset_); }
 
  private:
@@ -42,7 +45,8 @@ LinearLayer::LinearLayer(const std::string& name, std::int64_t in, std::int64_t 
   if (has_bias) bias_ = &declare("bias", {out}, Init::zeros());
 }
 
-std::unique_ptr<Norm> make_norm(Normalization kind, const std::string& name, std::int64_t width, double eps, bool zero_centred) {
+std::unique_ptr<Norm> make_norm(Normalization kind, const std::string& name, std::int64_t width, double eps,
+                                bool zero_centred) {
   if (kind == Normalization::rms_norm) return std::make_unique<RmsNormLayer>(name, width, eps, zero_centred);
   return std::make_unique<LayerNormLayer>(name, width, eps, zero_centred);
 }

@@ -33,6 +33,7 @@ class Norm : public Module {
 enum class Normalization { layer_norm, rms_norm };
 
 /// A norm over `width`; `zero_centred`: the stored gain is 0 where the factor is 1 (apply_layernorm_1p).
-std::unique_ptr<Norm> make_norm(Normalization kind, const std::string& name, std::int64_t width, double eps, bool zero_centred);
+std::unique_ptr<Norm> make_norm(Normalization kind, const std::string& name, std::int64_t width, double eps,
+                                bool zero_centred);
 
 }  // namespace tessera

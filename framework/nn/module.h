@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A part of a model that may have parameters and parts of its own. Making a module declares names and shapes and takes no
-/// memory for weights, so a model of any size can be made to be counted.
+/// A part of a model that may have parameters and parts of its own. Making a module declares names and shapes and takes
+/// no memory for weights, so a model of any size can be made to be counted.
 class Module {
  public:
   explicit Module(std::string name) : name_(std::move(name)) {}

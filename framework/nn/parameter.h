@@ -18,11 +18,11 @@ struct Init {
 
 /// A trained tensor and its identity. Memory is bound from outside (FlatParameters): a parameter owns none.
 struct Parameter {
-  std::string name;     ///< canonical and global: "decoder.layers.0.mlp.linear_fc1.weight"
-  Shape global_shape;   ///< of the unsplit tensor
+  std::string name;    ///< canonical and global: "decoder.layers.0.mlp.linear_fc1.weight"
+  Shape global_shape;  ///< of the unsplit tensor
   Init init;
 
-  Leaf leaf;            ///< value and main gradient, once bound
+  Leaf leaf;  ///< value and main gradient, once bound
 
   std::int64_t elements() const { return global_shape.elements(); }
 };

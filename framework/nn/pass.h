@@ -15,13 +15,13 @@ using Tap = std::function<void(std::string_view name, const Tensor& value)>;
 
 /// What every layer needs to know of one forward pass. Spans outlive the backward pass.
 struct Pass {
-  std::int64_t B = 0, T = 0;                  ///< samples and tokens of each
-  std::span<const std::int32_t> positions;    ///< [B * T]
-  VisibleKeys visible;                        ///< [B * T] each
-  std::span<const std::int64_t> sample_ids;   ///< [B], numbers in the whole run
+  std::int64_t B = 0, T = 0;                 ///< samples and tokens of each
+  std::span<const std::int32_t> positions;   ///< [B * T]
+  VisibleKeys visible;                       ///< [B * T] each
+  std::span<const std::int64_t> sample_ids;  ///< [B], numbers in the whole run
   std::uint64_t seed = 0;
-  bool training = false;                      ///< dropout is on
-  KeyValueCache* cache = nullptr;             ///< generation: keys and values of the tokens before
+  bool training = false;           ///< dropout is on
+  KeyValueCache* cache = nullptr;  ///< generation: keys and values of the tokens before
   const Tap* tap = nullptr;
 
   void show(std::string_view name, const Var& value) const {

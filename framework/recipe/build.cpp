@@ -61,11 +61,15 @@ Parts build(const Recipe& recipe) {
   parts.clipping = recipe.clipping;
   parts.model = build_model(recipe, tokenizer.get());
   parts.optimizer = recipe.optimizer.make();
-  parts.learning_rate = std::make_unique<LearningRate>(recipe.learning_rate, recipe.decay.make(recipe.length()), recipe.length());
+  parts.learning_rate =
+      std::make_unique<LearningRate>(recipe.learning_rate, recipe.decay.make(recipe.length()), recipe.length());
   parts.weight_decay = std::make_unique<WeightDecay>(recipe.weight_decay, recipe.length());
 
   parts.data = recipe.dataset.make(data_parts(recipe, tokenizer.get()));
-  if (!parts.data->train) throw ConfigError("dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share is not 0");
+  if (!parts.data->train)
+    throw ConfigError(
+        "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
+        "is not 0");
   parts.train_order = order_of(recipe, parts.data->train.get());
   parts.valid_order = order_of(recipe, parts.data->valid.get());
   parts.test_order = order_of(recipe, parts.data->test.get());
@@ -96,7 +100,8 @@ Checkpoint open_newest(const std::filesystem::path& folder) {
       break;
     }
   if (!damage.empty()) throw DamageError(text(folder.string(), ": no checkpoint in it is usable:", damage));
-  throw ConfigError(text(folder.string(), ": neither a checkpoint nor a run folder with checkpoints; give one that `tessera train` made"));
+  throw ConfigError(text(
+      folder.string(), ": neither a checkpoint nor a run folder with checkpoints; give one that `tessera train` made"));
 }
 
 }  // namespace
@@ -106,7 +111,8 @@ TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& sh
   TrainedModel out;
   out.folder = checkpoint.folder();
   if (!checkpoint.blobs().count(recipe_blob))
-    throw ConfigError(text(out.folder.string(), ": holds no ", recipe_blob, ", so its model is not known; was it saved by another program?"));
+    throw ConfigError(text(out.folder.string(), ": holds no ", recipe_blob,
+                           ", so its model is not known; was it saved by another program?"));
   const auto files = out.folder / "blobs";
   std::vector<std::string> sets;
   for (const auto& [name, content] : checkpoint.blobs())

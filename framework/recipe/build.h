@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-/// Make everything that training needs from a recipe that was read without mistakes. Throws ConfigError for what only making can find:
-/// files that are missing or damaged, a vocabulary that is too small for the tokenizer.
+/// Make everything that training needs from a recipe that was read without mistakes. Throws ConfigError for what only
+/// making can find: files that are missing or damaged, a vocabulary that is too small for the tokenizer.
 Parts build(const Recipe& recipe);
 
-/// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws ConfigError when the tokenizer
-/// has more tokens than that.
+/// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws
+/// ConfigError when the tokenizer has more tokens than that.
 std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer);
 /// What the recipe's dataset is to be made from.
 DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer);
@@ -26,11 +26,11 @@ struct TrainedModel {
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the run had none
   std::unique_ptr<Model> model;
   std::unique_ptr<ModelState> weights;
-  std::filesystem::path folder;          ///< the checkpoint it came from
+  std::filesystem::path folder;  ///< the checkpoint it came from
 };
 
-/// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside). Recipe and
-/// tokenizer are those saved inside. Throws ConfigError or DamageError.
+/// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside).
+/// Recipe and tokenizer are those saved inside. Throws ConfigError or DamageError.
 TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves);
 
 /// Name of the resolved recipe in run folders and checkpoints.

@@ -13,7 +13,9 @@ namespace {
 constexpr std::size_t alignment = 64;
 constexpr std::size_t most_reserved = std::size_t{1} << 40, least_reserved = std::size_t{1} << 32;
 
-std::size_t aligned(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment; }
+std::size_t aligned(std::size_t bytes) {
+  return (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+}
 
 void* map_pages(std::size_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -47,7 +49,9 @@ std::span<std::byte> Memory::bytes() const {
 Arena::Arena() {
   for (reserved_ = most_reserved; reserved_ >= least_reserved && !base_; reserved_ /= 2)
     base_ = static_cast<std::byte*>(map_pages(reserved_));
-  if (!base_) throw Error("arena: the system gives no address range for activations; is there a limit on virtual memory (ulimit -v)?");
+  if (!base_)
+    throw Error(
+        "arena: the system gives no address range for activations; is there a limit on virtual memory (ulimit -v)?");
   reserved_ *= 2;  // the loop halved once more after its success
 }
 
@@ -56,8 +60,10 @@ Arena::~Arena() { munmap(base_, reserved_); }
 Memory Arena::allocate(std::size_t bytes) {
   const auto size = aligned(bytes);
   auto block = free_blocks_ > 0 ? first_fit(size) : none;
-  if (block == none) block = append(size);
-  else split(block, size);
+  if (block == none)
+    block = append(size);
+  else
+    split(block, size);
   blocks_[block].shares = 1;
   in_use_ += blocks_[block].bytes;
   return {this, block};
@@ -75,7 +81,8 @@ std::uint32_t Arena::first_fit(std::size_t bytes) {
 
 std::uint32_t Arena::append(std::size_t bytes) {
   const auto offset = last_ == none ? 0 : blocks_[last_].offset + blocks_[last_].bytes;
-  if (offset + bytes > reserved_) throw Error(text("arena: ", bytes, " bytes more than the ", reserved_, " that are reserved"));
+  if (offset + bytes > reserved_)
+    throw Error(text("arena: ", bytes, " bytes more than the ", reserved_, " that are reserved"));
   touch(offset + bytes);
   const auto block = fresh_index();
   blocks_[block] = {offset, bytes, 0, last_, none, false};
@@ -147,7 +154,8 @@ Storage::Storage(std::size_t bytes) : size_(bytes) {
   madvise(data_, bytes, MADV_HUGEPAGE);
 }
 
-Storage::Storage(Storage&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+Storage::Storage(Storage&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 Storage& Storage::operator=(Storage&& other) noexcept {
   std::swap(data_, other.data_);

@@ -32,9 +32,9 @@ class Memory {
   std::uint32_t block_ = 0;
 };
 
-/// Memory for activations and their gradients: one range of addresses reserved once, handed out first-fit by address and
-/// returned in any order, so that several tapes may be alive at once. Memory is touched in slabs that are counted and kept:
-/// a step no larger than one seen before takes neither new slabs nor the heap.
+/// Memory for activations and their gradients: one range of addresses reserved once, handed out first-fit by address
+/// and returned in any order, so that several tapes may be alive at once. Memory is touched in slabs that are counted
+/// and kept: a step no larger than one seen before takes neither new slabs nor the heap.
 class Arena {
  public:
   static constexpr std::size_t slab_bytes = std::size_t{32} << 20;
@@ -81,8 +81,8 @@ class Arena {
   std::uint64_t tickets_ = 0;
 };
 
-/// Pages of the system for what lives as long as the run (weights, gradients, optimizer state): zeroed, aligned, on huge
-/// pages where the system has them. Owns its memory; moves, does not copy.
+/// Pages of the system for what lives as long as the run (weights, gradients, optimizer state): zeroed, aligned, on
+/// huge pages where the system has them. Owns its memory; moves, does not copy.
 class Storage {
  public:
   Storage() = default;

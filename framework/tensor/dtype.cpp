@@ -27,8 +27,10 @@ const Facts& facts(DType type) { return all[static_cast<std::size_t>(type)]; }
 
 bfloat16::bfloat16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) bits = static_cast<std::uint16_t>((word >> 16) | 0x40);
-  else bits = static_cast<std::uint16_t>((word + 0x7fff + ((word >> 16) & 1)) >> 16);
+  if (std::isnan(value))
+    bits = static_cast<std::uint16_t>((word >> 16) | 0x40);
+  else
+    bits = static_cast<std::uint16_t>((word + 0x7fff + ((word >> 16) & 1)) >> 16);
 }
 
 float16::float16(float value) {

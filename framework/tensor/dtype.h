@@ -26,17 +26,39 @@ struct float16 {
   explicit operator float() const;
 };
 
-template <class T> struct TypeOf;
-template <> struct TypeOf<float> { static constexpr DType value = DType::float32; };
-template <> struct TypeOf<double> { static constexpr DType value = DType::float64; };
-template <> struct TypeOf<bfloat16> { static constexpr DType value = DType::bfloat16; };
-template <> struct TypeOf<float16> { static constexpr DType value = DType::float16; };
-template <> struct TypeOf<std::int64_t> { static constexpr DType value = DType::int64; };
-template <> struct TypeOf<std::int32_t> { static constexpr DType value = DType::int32; };
-template <> struct TypeOf<std::uint8_t> { static constexpr DType value = DType::uint8; };
+template <class T>
+struct TypeOf;
+template <>
+struct TypeOf<float> {
+  static constexpr DType value = DType::float32;
+};
+template <>
+struct TypeOf<double> {
+  static constexpr DType value = DType::float64;
+};
+template <>
+struct TypeOf<bfloat16> {
+  static constexpr DType value = DType::bfloat16;
+};
+template <>
+struct TypeOf<float16> {
+  static constexpr DType value = DType::float16;
+};
+template <>
+struct TypeOf<std::int64_t> {
+  static constexpr DType value = DType::int64;
+};
+template <>
+struct TypeOf<std::int32_t> {
+  static constexpr DType value = DType::int32;
+};
+template <>
+struct TypeOf<std::uint8_t> {
+  static constexpr DType value = DType::uint8;
+};
 
-std::size_t size_of(DType type);             ///< bytes of one element
-std::string_view name_of(DType type);        ///< "float32"
+std::size_t size_of(DType type);                ///< bytes of one element
+std::string_view name_of(DType type);           ///< "float32"
 std::string_view safetensors_name(DType type);  ///< "F32", as safetensors headers spell it
 
 /// The type of that name ("float32" or "F32"). Throws ConfigError with the names there are.

@@ -23,8 +23,8 @@ class Shape {
   std::size_t rank() const { return rank_; }
   std::int64_t operator[](std::size_t dim) const { return dims_[dim]; }
   std::span<const std::int64_t> dims() const { return {dims_.data(), rank_}; }
-  std::int64_t elements() const;  ///< product of all; 1 for a scalar
-  std::int64_t width() const { return rank_ == 0 ? 1 : dims_[rank_ - 1]; }  ///< the last extent
+  std::int64_t elements() const;                                                 ///< product of all; 1 for a scalar
+  std::int64_t width() const { return rank_ == 0 ? 1 : dims_[rank_ - 1]; }       ///< the last extent
   std::int64_t rows() const { return width() == 0 ? 0 : elements() / width(); }  ///< product of all others
 
   /// This shape with another last extent.

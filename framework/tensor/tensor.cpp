@@ -2,9 +2,11 @@
 
 namespace tessera {
 
-Tensor::Tensor(std::span<std::byte> memory, DType type, const Shape& shape) : data_(memory.data()), type_(type), shape_(shape) {
+Tensor::Tensor(std::span<std::byte> memory, DType type, const Shape& shape)
+    : data_(memory.data()), type_(type), shape_(shape) {
   if (memory.size() < bytes())
-    throw ShapeError(text("tensor: ", shape, " of ", name_of(type), " needs ", bytes(), " bytes; ", memory.size(), " came"));
+    throw ShapeError(
+        text("tensor: ", shape, " of ", name_of(type), " needs ", bytes(), " bytes; ", memory.size(), " came"));
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {

@@ -16,7 +16,8 @@ class Tensor {
   /// `memory` holds at least shape.elements() elements of `type`. Throws ShapeError otherwise.
   Tensor(std::span<std::byte> memory, DType type, const Shape& shape);
   template <class T>
-  Tensor(std::span<T> elements, const Shape& shape) : Tensor(std::as_writable_bytes(elements), TypeOf<T>::value, shape) {}
+  Tensor(std::span<T> elements, const Shape& shape)
+      : Tensor(std::as_writable_bytes(elements), TypeOf<T>::value, shape) {}
 
   DType dtype() const { return type_; }
   const Shape& shape() const { return shape_; }

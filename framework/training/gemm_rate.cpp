@@ -11,7 +11,8 @@ namespace tessera {
 double gemm_rate(Threads& threads) {
   constexpr LinearExtents e{512, 768, 768};
   constexpr int tries = 5;
-  const std::vector<float> x(static_cast<std::size_t>(e.rows * e.in), 0.5F), w(static_cast<std::size_t>(e.in * e.out), 0.25F);
+  const std::vector<float> x(static_cast<std::size_t>(e.rows * e.in), 0.5F),
+      w(static_cast<std::size_t>(e.in * e.out), 0.25F);
   std::vector<float> y(static_cast<std::size_t>(e.rows * e.out));
   double best = 0;
   for (int i = 0; i < tries; ++i) {

@@ -5,9 +5,12 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t piece_elements = 32768;  // 0.5 MB of weights, gradients and two slots: fits the second-level cache
+constexpr std::size_t piece_elements =
+    32768;  // 0.5 MB of weights, gradients and two slots: fits the second-level cache
 
-std::size_t flat_bytes(const FlatParameters& layout) { return static_cast<std::size_t>(layout.elements()) * sizeof(float); }
+std::size_t flat_bytes(const FlatParameters& layout) {
+  return static_cast<std::size_t>(layout.elements()) * sizeof(float);
+}
 
 }  // namespace
 
@@ -47,7 +50,8 @@ void ModelState::update(Threads& threads, const StepScalars& scalars) const {
 
 std::vector<TensorRange> ModelState::weight_ranges() const {
   std::vector<TensorRange> ranges;
-  for (const auto& run : layout_.runs()) ranges.push_back(whole(run.parameter->name, FlatParameters::view(run, block_.master)));
+  for (const auto& run : layout_.runs())
+    ranges.push_back(whole(run.parameter->name, FlatParameters::view(run, block_.master)));
   return ranges;
 }
 
@@ -55,7 +59,8 @@ std::vector<TensorRange> ModelState::optimizer_ranges() const {
   std::vector<TensorRange> ranges;
   for (std::size_t k = 0; k < slots_.size(); ++k)
     for (const auto& run : layout_.runs())
-      ranges.push_back(whole(text("optimizer.", slots_[k], ".", run.parameter->name), FlatParameters::view(run, block_.slots[k])));
+      ranges.push_back(
+          whole(text("optimizer.", slots_[k], ".", run.parameter->name), FlatParameters::view(run, block_.slots[k])));
   return ranges;
 }
 

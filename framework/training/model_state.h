@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-/// All numbers that training changes: weights, main gradients and the optimizer's slots, each one flat array in the layout
-/// of FlatParameters. Owns the memory; the model's parameters look into it.
+/// All numbers that training changes: weights, main gradients and the optimizer's slots, each one flat array in the
+/// layout of FlatParameters. Owns the memory; the model's parameters look into it.
 class ModelState {
  public:
   /// For training with `optimizer`, which must outlive this; nullptr: weights alone, for evaluation and generation.
@@ -26,7 +26,9 @@ class ModelState {
   void initialise(Threads& threads, std::uint64_t seed) const { layout_.initialise(threads, seed); }
 
   /// Of weights, gradients and slots as they lie in memory.
-  std::int64_t bytes() const { return static_cast<std::int64_t>(weights_and_slots_.bytes().size() + gradients_.bytes().size()); }
+  std::int64_t bytes() const {
+    return static_cast<std::int64_t>(weights_and_slots_.bytes().size() + gradients_.bytes().size());
+  }
 
   /// One step of the optimizer on every weight.
   void update(Threads& threads, const StepScalars& scalars) const;
@@ -36,7 +38,8 @@ class ModelState {
   /// The optimizer's slots as "optimizer.<slot>.<parameter>".
   std::vector<TensorRange> optimizer_ranges() const;
 
-  /// Bytes that training with these slots takes for weights, gradients and slots of `model`: exact, without making them.
+  /// Bytes that training with these slots takes for weights, gradients and slots of `model`: exact, without making
+  /// them.
   static std::int64_t bytes_for(Model& model, const Optimizer& optimizer);
 
  private:

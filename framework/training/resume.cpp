@@ -8,7 +8,8 @@ namespace {
 constexpr const char* progress_blob = "progress.json";
 
 std::string write(const Progress& progress) {
-  const nlohmann::json json = {{"iteration", progress.iteration}, {"consumed_samples", progress.consumed_samples}, {"seed", progress.seed}};
+  const nlohmann::json json = {
+      {"iteration", progress.iteration}, {"consumed_samples", progress.consumed_samples}, {"seed", progress.seed}};
   return json.dump(1);
 }
 
@@ -27,7 +28,8 @@ void read_all(const Checkpoint& checkpoint, const std::vector<TensorRange>& rang
 }
 
 /// All of it: weights, optimizer, counters, as far as the options ask.
-Progress continue_from(const Checkpoint& checkpoint, const Parts& parts, const ModelState& state, std::vector<std::string>& notes) {
+Progress continue_from(const Checkpoint& checkpoint, const Parts& parts, const ModelState& state,
+                       std::vector<std::string>& notes) {
   const auto& o = parts.options;
   load_weights(checkpoint, state, o.crc_check);
   if (!o.no_load_optim) read_all(checkpoint, state.optimizer_ranges(), o.crc_check);
@@ -45,13 +47,16 @@ Checkpoint open_given(const TrainingOptions& o) {
     const auto found = list_checkpoints(folder, o.prefix);
     if (!found.empty()) return Checkpoint::open(found.front().folder);
   }
-  throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ", checkpoint_name(o.prefix, 0), " or later under ", given.string(),
+  throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ", checkpoint_name(o.prefix, 0),
+                         " or later under ", given.string(),
                          "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
 }
 
 }  // namespace
 
-std::filesystem::path checkpoint_folder(const TrainingOptions& options) { return std::filesystem::path(options.output_dir) / "checkpoints"; }
+std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
+  return std::filesystem::path(options.output_dir) / "checkpoints";
+}
 
 void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool check_crc) {
   read_all(checkpoint, state.weight_ranges(), check_crc);
@@ -65,11 +70,14 @@ Restored restore(const Parts& parts, const ModelState& state, Threads& threads) 
     std::int64_t lost_at = -1;
     const auto told = [&](const CheckpointInfo& info, const std::string& reason, const std::filesystem::path& aside) {
       lost_at = std::max(lost_at, info.iteration);
-      out.notes.push_back(text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
+      out.notes.push_back(
+          text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
     };
     const auto found = newest_good(checkpoint_folder(o), o.prefix, o.crc_check, told);
     if (found) out.progress = continue_from(*found, parts, state, out.notes);
-    if (lost_at >= 0) out.notes.push_back(text("the damage costs ", lost_at - out.progress.iteration, " steps, which are trained again"));
+    if (lost_at >= 0)
+      out.notes.push_back(
+          text("the damage costs ", lost_at - out.progress.iteration, " steps, which are trained again"));
     if (found) return out;
     if (o.resume_training == Resume::always && !o.load_checkpoint)
       throw ConfigError(text("training_config.resume_training is true, but ", checkpoint_folder(o).string(),

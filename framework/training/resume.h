@@ -24,10 +24,10 @@ struct Restored {
 /// Folder of the run's own checkpoints.
 std::filesystem::path checkpoint_folder(const TrainingOptions& options);
 
-/// Bring `state` to where the run goes on, as training_config says: the newest good checkpoint of the run folder; else load_checkpoint
-/// (everything, or with resume_training false the weights alone); else initial weights. Damaged checkpoints are set aside and named in
-/// the notes, with the steps that costs. Throws ConfigError when a checkpoint was asked for and none is usable, or it
-/// belongs to another model (naming the first tensors that differ).
+/// Bring `state` to where the run goes on, as training_config says: the newest good checkpoint of the run folder; else
+/// load_checkpoint (everything, or with resume_training false the weights alone); else initial weights. Damaged
+/// checkpoints are set aside and named in the notes, with the steps that costs. Throws ConfigError when a checkpoint
+/// was asked for and none is usable, or it belongs to another model (naming the first tensors that differ).
 Restored restore(const Parts& parts, const ModelState& state, Threads& threads);
 
 /// Save everything and prune old checkpoints. Throws IoError when the disk refuses; the last good checkpoint stays.

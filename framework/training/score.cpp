@@ -8,7 +8,8 @@ namespace tessera {
 namespace {
 
 /// Fill row `row` with the window that begins at `first`; what earlier windows scored is only context here.
-void fill_window(Batch& batch, std::int64_t row, std::span<const std::int32_t> tokens, std::int64_t first, std::int64_t scored) {
+void fill_window(Batch& batch, std::int64_t row, std::span<const std::int32_t> tokens, std::int64_t first,
+                 std::int64_t scored) {
   const auto out = batch.sample(row);
   const auto last = static_cast<std::int64_t>(tokens.size()) - 1;  // its label would be missing
   for (std::int64_t t = 0; t < batch.seq_length; ++t) {
@@ -26,12 +27,14 @@ void check(std::span<const std::int32_t> tokens, std::int64_t vocabulary) {
   if (tokens.size() < 2) throw ConfigError("eval: there is no token to score; the data is empty");
   for (const auto token : tokens)
     if (token < 0 || token >= vocabulary)
-      throw ConfigError(text("eval: token ", token, " is beyond the model's vocabulary of ", vocabulary, "; was the data made by another tokenizer?"));
+      throw ConfigError(text("eval: token ", token, " is beyond the model's vocabulary of ", vocabulary,
+                             "; was the data made by another tokenizer?"));
 }
 
 }  // namespace
 
-LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> tokens, std::int64_t vocabulary, const Windows& w) {
+LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> tokens, std::int64_t vocabulary,
+              const Windows& w) {
   check(tokens, vocabulary);
   must(w.stride >= 1 && w.stride <= w.seq_length, "windows leave no token out");
   const auto all = static_cast<std::int64_t>(tokens.size()) - 1;
@@ -46,8 +49,14 @@ LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> toke
     }
     const auto size = static_cast<std::size_t>(rows * w.seq_length);
     const auto part = [size](const auto& whole) { return std::span(whole).first(size); };
-    const TokenBatch of{rows, w.seq_length, part(batch.tokens), part(batch.labels), part(batch.positions), part(batch.document_start),
-                        part(batch.loss_mask), std::span(batch.sample_ids).first(static_cast<std::size_t>(rows))};
+    const TokenBatch of{rows,
+                        w.seq_length,
+                        part(batch.tokens),
+                        part(batch.labels),
+                        part(batch.positions),
+                        part(batch.document_start),
+                        part(batch.loss_mask),
+                        std::span(batch.sample_ids).first(static_cast<std::size_t>(rows))};
     const auto total = model.loss(tape, of, {}).total;
     tape.clear();
     sum.sum += total.sum;

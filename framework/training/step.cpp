@@ -29,8 +29,8 @@ TrainingStep::TrainingStep(const Parts& parts, ModelState& state, Threads& threa
 
 TokenBatch TrainingStep::read(const Dataset& data, const Sampler& order, std::int64_t consumed) {
   read_batch(data, order, consumed, 0, 1, batch_);
-  return {batch_.samples, batch_.seq_length, batch_.tokens, batch_.labels, batch_.positions, batch_.document_start,
-          batch_.loss_mask, batch_.sample_ids};
+  return {batch_.samples,   batch_.seq_length,     batch_.tokens,    batch_.labels,
+          batch_.positions, batch_.document_start, batch_.loss_mask, batch_.sample_ids};
 }
 
 StepOutcome TrainingStep::backward(std::int64_t consumed) {
@@ -97,13 +97,15 @@ std::string TrainingStep::first_not_finite(std::int64_t consumed) {
     const auto batch = read(*parts_.data->train, *parts_.train_order, consumed + i * batch_.samples);
     const auto result = parts_.model->loss(looking_, batch, mode);
     const auto at = tessera::first_not_finite(threads_, result.token_loss.floats());
-    if (at >= 0 && found.empty()) found = text("the loss of token ", at, " of micro batch ", i, " is not finite, all layers were");
+    if (at >= 0 && found.empty())
+      found = text("the loss of token ", at, " of micro batch ", i, " is not finite, all layers were");
   }
   looking_.clear();
   if (!found.empty()) return found;
   for (const auto& run : state_.layout().runs()) {
     const auto at = tessera::first_not_finite(threads_, run.parameter->leaf.grad.floats());
-    if (at >= 0) return text("the gradient of ", run.parameter->name, " is not finite at element ", at, ", all values were");
+    if (at >= 0)
+      return text("the gradient of ", run.parameter->name, " is not finite at element ", at, ", all values were");
   }
   return "every value is finite, but their sum of squares is not: gradients are too large for the norm";
 }

@@ -28,11 +28,12 @@ class TrainingStep {
   /// Let the optimizer use them: step number `step`, from 1.
   void update(std::int64_t step, std::int64_t consumed, const StepOutcome& outcome);
 
-  /// Mean loss over the tokens of `steps` whole steps of a split, beginning at sample `consumed`. No dropout, nothing is recorded.
+  /// Mean loss over the tokens of `steps` whole steps of a split, beginning at sample `consumed`. No dropout, nothing
+  /// is recorded.
   double evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps);
 
-  /// Repeat the forward passes of the step that begins at `consumed` and name the first value that is not finite: a weight, what a
-  /// layer gives, or a gradient.
+  /// Repeat the forward passes of the step that begins at `consumed` and name the first value that is not finite: a
+  /// weight, what a layer gives, or a gradient.
   std::string first_not_finite(std::int64_t consumed);
 
   const Arena& arena() const { return arena_; }

@@ -54,7 +54,8 @@ FolderLock claim(const std::string& folder) try {
   make_folder(folder);
   return FolderLock(folder);
 } catch (const IoError& error) {
-  throw ConfigError(text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
+  throw ConfigError(
+      text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
 }
 
 Trainer::Trainer(Parts parts, const StopSignal& stop)
@@ -92,9 +93,11 @@ void Trainer::step() {
   const auto before = progress_.consumed_samples;
   const auto outcome = work_.backward(before);
   if (!outcome.finite())
-    throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ", outcome.grad_norm, ": ",
-                     work_.first_not_finite(before), ". No weight was changed; the last checkpoint is ",
-                     saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_), ". Try a lower learning_rate or a longer warm-up"));
+    throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ",
+                     outcome.grad_norm, ": ", work_.first_not_finite(before),
+                     ". No weight was changed; the last checkpoint is ",
+                     saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_),
+                     ". Try a lower learning_rate or a longer warm-up"));
   work_.update(progress_.iteration + 1, before, outcome);
   progress_.iteration += 1;
   progress_.consumed_samples += samples_per_step();
@@ -109,7 +112,8 @@ void Trainer::step() {
   record.next_learning_rate = parts_.learning_rate->at(progress_.consumed_samples);
   record.weight_decay = parts_.weight_decay->at(before);
   record.step_seconds = watch.seconds();
-  record.tokens_per_second = static_cast<double>(samples_per_step() * parts_.data->train->seq_length()) / record.step_seconds;
+  record.tokens_per_second =
+      static_cast<double>(samples_per_step() * parts_.data->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
   record.memory_bytes = state_.bytes() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   log_.step(record);
@@ -132,7 +136,8 @@ void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationReco
 
 void Trainer::evaluate_if_due() {
   if (o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
-  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::validation, validation_samples_before(progress_.iteration));
+  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::validation,
+           validation_samples_before(progress_.iteration));
 }
 
 void Trainer::evaluate_at_end() {
@@ -150,15 +155,18 @@ bool Trainer::save_now() {
     log_.note(text("saved ", (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string()));
     return true;
   } catch (const IoError& error) {
-    log_.note(text("could not save iteration ", progress_.iteration, ": ", error.what(), ". The last good checkpoint is ",
-                   saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_), "; training goes on"));
+    log_.note(text("could not save iteration ", progress_.iteration, ": ", error.what(),
+                   ". The last good checkpoint is ", saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_),
+                   "; training goes on"));
     return false;
   }
 }
 
 bool Trainer::time_to_exit(std::string& why) const {
-  if (stop_.asked()) why = text("stopped by ", stop_.name());
-  else if (o_.exit_interval && progress_.iteration % *o_.exit_interval == 0) why = text("stopped by exit_interval ", *o_.exit_interval);
+  if (stop_.asked())
+    why = text("stopped by ", stop_.name());
+  else if (o_.exit_interval && progress_.iteration % *o_.exit_interval == 0)
+    why = text("stopped by exit_interval ", *o_.exit_interval);
   else if (o_.exit_duration_in_mins && running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins))
     why = text("stopped by exit_duration_in_mins ", *o_.exit_duration_in_mins);
   return !why.empty();
@@ -172,7 +180,8 @@ RunEnd Trainer::run() {
     step();
     evaluate_if_due();
     // The last step is saved below, after its evaluations: a run that is killed between the two makes them again.
-    if (o_.save_interval && progress_.iteration % *o_.save_interval == 0 && progress_.iteration < o_.training_iters) save_now();
+    if (o_.save_interval && progress_.iteration % *o_.save_interval == 0 && progress_.iteration < o_.training_iters)
+      save_now();
     if (time_to_exit(why)) break;
   }
   if (why.empty() && stop_.asked()) why = text("stopped by ", stop_.name());
@@ -180,9 +189,12 @@ RunEnd Trainer::run() {
   if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();
   const auto folder = (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string();
-  if (!saved) return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved; ", saved_at_ < 0 ? "there is no checkpoint" : "the last is " + folder)};
+  if (!saved)
+    return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved; ",
+                                         saved_at_ < 0 ? "there is no checkpoint" : "the last is " + folder)};
   if (done) return {0, text("done: ", progress_.iteration, " iterations, ", folder)};
-  return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder, "; the same command goes on from there")};
+  return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder,
+                  "; the same command goes on from there")};
 }
 
 }  // namespace

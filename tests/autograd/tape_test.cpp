@@ -37,8 +37,9 @@ class Ops : public testing::Test {
  protected:
   using Forward = std::function<Var(Tape&, const Var&)>;
 
-  /// The gradients that the tape gives for sum(cotangent * f(x)), against central differences of the forward pass in float. A step of
-  /// 1e-2 leaves about 1e-4 of curvature and 1e-5 of rounding relative to values of 1; a wrong term is off by the size of the gradient.
+  /// The gradients that the tape gives for sum(cotangent * f(x)), against central differences of the forward pass in
+  /// float. A step of 1e-2 leaves about 1e-4 of curvature and 1e-5 of rounding relative to values of 1; a wrong term is
+  /// off by the size of the gradient.
   void check(const Shape& shape, std::vector<Weight*> weights, const Forward& f) {
     auto x = normal(shape.elements(), 99);
     std::vector<float> cotangent, dx(x.size());
@@ -64,7 +65,8 @@ class Ops : public testing::Test {
     EXPECT_EQ(arena.in_use(), 0u);
   }
 
-  static void compare(std::span<float> at, std::span<const float> claimed, const std::function<double()>& loss, const char* what) {
+  static void compare(std::span<float> at, std::span<const float> claimed, const std::function<double()>& loss,
+                      const char* what) {
     constexpr float step = 1e-2F;
     for (std::size_t i = 0; i < at.size(); ++i) {
       const auto here = at[i];
@@ -128,7 +130,8 @@ TEST_F(Ops, AttentionWithRotaryGivesTheGradientOfTheProjection) {
   const std::vector<std::int32_t> positions = {0, 1, 2, 3}, first = {0, 0, 0, 2}, last = {0, 1, 2, 3};
   const auto cosine = normal(T * 2, 5), sine = normal(T * 2, 6);
   const std::vector<std::int64_t> heads = {0, 4, 8, 16, 20, 24};
-  const AttentionExtents e{1, T, T, H, G, D, 0.5, {row, 0, group, D}, {row, 2 * D, group}, {row, 3 * D, group}, {H * D, 0, 2 * D, D}};
+  const AttentionExtents e{
+      1, T, T, H, G, D, 0.5, {row, 0, group, D}, {row, 2 * D, group}, {row, 3 * D, group}, {H * D, 0, 2 * D, D}};
   Weight w({row, 3}, 1);
   check({1, T, 3}, {&w}, [&](Tape&, const Var& x) {
     auto turned = rotary(linear(x, w.leaf, nullptr), {4, RotaryLayout::half, cosine, sine, heads}, positions);
@@ -158,7 +161,9 @@ TEST_F(Ops, VocabularyLossGivesTheGradientsOfHiddenStateAndWeight) {
   const std::vector<float> mask = {1, 0.5F, 0, 1};
   auto h = normal(12, 3);
   std::vector<float> dh(12);
-  const auto total = [&](Tape& on) { return vocabulary_loss(on.input(Tensor(std::span<float>(h), {2, 2, 3}), false), w.leaf, {labels, mask, 1}).total; };
+  const auto total = [&](Tape& on) {
+    return vocabulary_loss(on.input(Tensor(std::span<float>(h), {2, 2, 3}), false), w.leaf, {labels, mask, 1}).total;
+  };
   {
     const auto in = tape.input(Tensor(std::span<float>(h), {2, 2, 3}), true);
     const auto result = vocabulary_loss(in, w.leaf, {labels, mask, 1});
@@ -202,7 +207,9 @@ TEST_F(Ops, SeveralTapesOnOneArenaDoNotDisturbEachOther) {
   Weight w({4, 4}, 1);
   auto x = normal(8, 2), seed = normal(8, 3);
   Tape other(arena, threads, true);
-  const auto run = [&](Tape& on) { return linear(on.input(Tensor(std::span<float>(x), {2, 4}), true), w.leaf, nullptr); };
+  const auto run = [&](Tape& on) {
+    return linear(on.input(Tensor(std::span<float>(x), {2, 4}), true), w.leaf, nullptr);
+  };
   std::vector<float> alone;
   {
     const auto y = run(tape);

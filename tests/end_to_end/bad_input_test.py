@@ -105,7 +105,7 @@ class BadInput(harness.InOwnFolder):
     def test_checkpoint_of_another_shape_names_the_tensors(self):
         self.tessera("train", "tiny.yaml", *sets(training_iters=2))
         before = self.last_checkpoint()
-        self.refused("tiny.yaml", *sets(training_iters=4, hidden_size=64), 
+        self.refused("tiny.yaml", *sets(training_iters=4, hidden_size=64),
                      says=["another model", r"embedding.word_embeddings.weight: \[64, 64\] .*\[64, 32\]"])
         self.assertEqual(before, self.last_checkpoint())
 

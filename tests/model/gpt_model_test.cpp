@@ -64,7 +64,8 @@ struct Tokens {
 
 const char* const gpt2_like = "hidden_dropout_rate:0.1 attention_dropout_rate:0.1";
 const char* const llama_like =
-    "position_embedding_type:rope normalization:RMSNorm hidden_act:swiglu add_bias_linear:false group_query_attention:true "
+    "position_embedding_type:rope normalization:RMSNorm hidden_act:swiglu add_bias_linear:false "
+    "group_query_attention:true "
     "ffn_hidden_size:24 num_query_groups:2 untie_embeddings_and_output_weights:true";
 
 class EveryKind : public testing::TestWithParam<const char*> {};
@@ -79,8 +80,8 @@ TEST_P(EveryKind, TheGradientPointsUphill) {
   b.model->loss(tape, tokens.batch(), mode);
   tape.backward();
   tape.clear();
-  // Along the gradient the loss changes by step * |g|^2; halving the step halves the error of that, so 1 % at this step is far
-  // below a missing term.
+  // Along the gradient the loss changes by step * |g|^2; halving the step halves the error of that, so 1 % at this step
+  // is far below a missing term.
   double square = 0;
   for (const double g : b.grads) square += g * g;
   const auto moved = [&](double step) {
@@ -122,9 +123,11 @@ TEST_P(EveryKind, GeneratingWithTheCacheGivesTheLogitsOfTheWholeSequence) {
   auto cache = b.model->make_cache(1, 12);
   std::int64_t fed = 0;
   for (const std::int64_t count : {5, 1, 1, 3, 2}) {
-    const auto next = b.model->next_logits(tape, one.tokens.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(count)), count, cache);
+    const auto next = b.model->next_logits(
+        tape, one.tokens.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(count)), count, cache);
     fed += count;
-    for (std::size_t v = 0; v < 29; ++v) EXPECT_NEAR(next.floats()[v], all.floats()[static_cast<std::size_t>(fed - 1) * 29 + v], 1e-5) << fed;
+    for (std::size_t v = 0; v < 29; ++v)
+      EXPECT_NEAR(next.floats()[v], all.floats()[static_cast<std::size_t>(fed - 1) * 29 + v], 1e-5) << fed;
   }
   EXPECT_THROW(b.model->next_logits(tape, one.tokens.first(1), 1, cache), ShapeError);
 }
@@ -154,14 +157,16 @@ TEST(GptModel, InitialWeightsAreMegatronsAndDoNotDependOnPadding) {
     const auto mean = std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
     double var = 0;
     for (const double x : v) var += (x - mean) * (x - mean) / static_cast<double>(v.size());
-    const bool scaled = p->name.find("linear_proj.weight") != std::string::npos || p->name.find("linear_fc2.weight") != std::string::npos;
+    const bool scaled = p->name.find("linear_proj.weight") != std::string::npos ||
+                        p->name.find("linear_fc2.weight") != std::string::npos;
     const bool norm = p->name.find("layernorm.weight") != std::string::npos, bias = p->name.ends_with("bias");
     const double expected = norm || bias ? 0 : scaled ? 0.02 / std::sqrt(16.0) : 0.02;
     // The deviation of a sample of n >= 768 values is known to about 1/sqrt(2 n) = 2.6 %; four times that.
     EXPECT_NEAR(std::sqrt(var), expected, 0.1 * expected) << p->name;
     EXPECT_NEAR(mean, norm ? 1 : 0, 5 * expected / std::sqrt(static_cast<double>(v.size()))) << p->name;
   }
-  const auto words = b.model->parameters()[0]->leaf.value.floats(), more = padded.model->parameters()[0]->leaf.value.floats();
+  const auto words = b.model->parameters()[0]->leaf.value.floats(),
+             more = padded.model->parameters()[0]->leaf.value.floats();
   EXPECT_TRUE(std::equal(words.begin(), words.end(), more.begin()));
 }
 
@@ -189,7 +194,8 @@ TEST(GptModel, DropoutDependsOnTheSampleNotOnItsPlaceInTheBatch) {
   Tape tape(b.arena, b.threads, false);
   const auto a = b.model->logits(tape, tokens.batch(), mode), c = b.model->logits(tape, turned.batch(), mode);
   const auto half = a.floats().size() / 2;
-  EXPECT_TRUE(std::equal(a.floats().begin(), a.floats().begin() + static_cast<std::ptrdiff_t>(half), c.floats().begin() + static_cast<std::ptrdiff_t>(half)));
+  EXPECT_TRUE(std::equal(a.floats().begin(), a.floats().begin() + static_cast<std::ptrdiff_t>(half),
+                         c.floats().begin() + static_cast<std::ptrdiff_t>(half)));
   mode.seed = 1;
   const auto other = b.model->logits(tape, tokens.batch(), mode);
   EXPECT_FALSE(std::equal(a.floats().begin(), a.floats().end(), other.floats().begin()));
@@ -201,7 +207,10 @@ TEST(GptModel, ADocumentDoesNotSeeTheOneBefore) {
   changed.tokens[13] = (changed.tokens[13] + 1) % 29;  // first document of the second sample
   Tape tape(b.arena, b.threads, false);
   const auto a = b.model->logits(tape, tokens.batch(), {}), c = b.model->logits(tape, changed.batch(), {});
-  const auto row = [](const Var& of, std::size_t r) { return std::vector<float>(of.floats().begin() + static_cast<std::ptrdiff_t>(r * 29), of.floats().begin() + static_cast<std::ptrdiff_t>((r + 1) * 29)); };
+  const auto row = [](const Var& of, std::size_t r) {
+    return std::vector<float>(of.floats().begin() + static_cast<std::ptrdiff_t>(r * 29),
+                              of.floats().begin() + static_cast<std::ptrdiff_t>((r + 1) * 29));
+  };
   EXPECT_NE(row(a, 16), row(c, 16));
   EXPECT_EQ(row(a, 17), row(c, 17));
 }
@@ -215,7 +224,8 @@ TEST(GptModel, WrongOptionsAreRefusedEachWithItsSentence) {
   const auto found = contradictions(o, 16);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].first, "num_attention_heads");
-  EXPECT_EQ(found[1].second, "max_position_embeddings is 8, but seq_length is 16; sequences cannot be longer than the places there are");
+  EXPECT_EQ(found[1].second,
+            "max_position_embeddings is 8, but seq_length is 16; sequences cannot be longer than the places there are");
 }
 
 TEST(ChooseToken, CutsByTemperatureTopKAndTopP) {
@@ -245,7 +255,8 @@ TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
   const std::vector<std::int32_t> prompt = {1, 2, 3};
   std::vector<std::int32_t> text;
   const auto told = [&](std::int32_t token) { text.push_back(token); };
-  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, -1, 29}, 0, told), 10);  // 12 positions, and one token after the last
+  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, -1, 29}, 0, told),
+            10);  // 12 positions, and one token after the last
   const auto stop = text[4];
   const auto before = std::find(text.begin(), text.end(), stop) - text.begin();
   text.clear();

@@ -35,9 +35,11 @@ class SteadyState : public InOwnFolder {
   Parts parts(const std::string& model) {
     write("run.yaml",
           "training_config: {training_iters: 100, eval_interval: 10, eval_iters: 2}\n"
-          "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 24, vocab_size: 64, " + model + "}\n"
-          "optimizer_config: {learning_rate: 1e-3}\n"
-          "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
+          "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 24, vocab_size: 64, " +
+              model +
+              "}\n"
+              "optimizer_config: {learning_rate: 1e-3}\n"
+              "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
     return build(read_recipe("run.yaml", {}, Shelves{}));
   }
 
@@ -54,7 +56,8 @@ class SteadyState : public InOwnFolder {
 };
 
 TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
-  for (const auto* model : {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm, position_embedding_type: rope"}) {
+  for (const auto* model :
+       {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm, position_embedding_type: rope"}) {
     const auto all = parts(model);
     Threads threads(2);
     ModelState state(*all.model, all.optimizer.get());
@@ -78,13 +81,17 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
   Arena arena;
   Tape recording(arena, threads, true), looking(arena, threads, false);
   Batch batch(4, 24);
-  for (std::size_t i = 0; i < batch.tokens.size(); ++i) batch.tokens[i] = batch.labels[i] = static_cast<std::int32_t>(i % 64);
+  for (std::size_t i = 0; i < batch.tokens.size(); ++i)
+    batch.tokens[i] = batch.labels[i] = static_cast<std::int32_t>(i % 64);
   std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
   const auto pass = [&](Tape& tape, std::int64_t samples, std::int64_t length) {
     const auto n = static_cast<std::size_t>(samples * length);
     const auto first = [n](const auto& whole) { return std::span(whole).first(n); };
-    all.model->loss(tape, {samples, length, first(batch.tokens), first(batch.labels), first(batch.positions), first(batch.document_start),
-                           first(batch.loss_mask), std::span(batch.sample_ids).first(static_cast<std::size_t>(samples))}, {});
+    all.model->loss(
+        tape,
+        {samples, length, first(batch.tokens), first(batch.labels), first(batch.positions), first(batch.document_start),
+         first(batch.loss_mask), std::span(batch.sample_ids).first(static_cast<std::size_t>(samples))},
+        {});
     tape.backward();
     tape.clear();
   };

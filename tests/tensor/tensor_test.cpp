@@ -14,8 +14,10 @@ TEST(DType, EveryBfloat16SurvivesARoundTrip) {
     bfloat16 x;
     x.bits = static_cast<std::uint16_t>(bits);
     const auto value = static_cast<float>(x);
-    if (std::isnan(value)) EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(value))));
-    else ASSERT_EQ(bfloat16(value).bits, bits);
+    if (std::isnan(value))
+      EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(value))));
+    else
+      ASSERT_EQ(bfloat16(value).bits, bits);
   }
 }
 
@@ -24,13 +26,15 @@ TEST(DType, EveryFloat16SurvivesARoundTrip) {
     float16 x;
     x.bits = static_cast<std::uint16_t>(bits);
     const auto value = static_cast<float>(x);
-    if (std::isnan(value)) EXPECT_TRUE(std::isnan(static_cast<float>(float16(value))));
-    else ASSERT_EQ(float16(value).bits, bits);
+    if (std::isnan(value))
+      EXPECT_TRUE(std::isnan(static_cast<float>(float16(value))));
+    else
+      ASSERT_EQ(float16(value).bits, bits);
   }
 }
 
 TEST(DType, RoundingIsToNearestWithTiesToEven) {
-  EXPECT_EQ(bfloat16(1.0F + 0x1p-8F).bits, bfloat16(1.0F).bits);            // half way: down to the even one
+  EXPECT_EQ(bfloat16(1.0F + 0x1p-8F).bits, bfloat16(1.0F).bits);              // half way: down to the even one
   EXPECT_EQ(static_cast<float>(bfloat16(1.0F + 0x1.8p-7F)), 1.0F + 0x1p-6F);  // half way: up to the even one
   EXPECT_EQ(static_cast<float>(float16(1.0F + 0x1p-11F)), 1.0F);
   EXPECT_EQ(static_cast<float>(float16(1.0F + 0x1.8p-10F)), 1.0F + 0x1p-9F);

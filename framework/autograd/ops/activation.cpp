@@ -26,7 +26,8 @@ class Swiglu final : public Node {
 Var swiglu(const Var& x) {
   auto& tape = x.tape();
   const auto width = x.shape().width();
-  if (width % 2 != 0) throw ShapeError(text("swiglu: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
+  if (width % 2 != 0)
+    throw ShapeError(text("swiglu: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
   auto y = tape.make(x.shape().with_width(width / 2), x.wants_grad());
   swiglu_forward(tape.threads(), x.shape().rows(), width / 2, x.floats(), y.floats());
   if (y.wants_grad()) tape.record<Swiglu>(y, x);

@@ -11,7 +11,8 @@ class Rotary final : public Node {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     must(!dy.memory.shared(), "the gradient of a rotation belongs to it alone");
-    rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true, dy.tensor.floats());
+    rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true,
+           dy.tensor.floats());
     tape.give_grad(x_, std::move(dy));
   }
 
@@ -24,15 +25,23 @@ class Rotary final : public Node {
 
 class Attention final : public Node {
  public:
-  Attention(Place y, Var qkv, Var out, Var lse, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask)
-      : y_(y), qkv_(std::move(qkv)), out_(std::move(out)), lse_(std::move(lse)), e_(e), visible_(visible), mask_(mask) {}
+  Attention(Place y, Var qkv, Var out, Var lse, const AttentionExtents& e, const VisibleKeys& visible,
+            const DropoutMask& mask)
+      : y_(y),
+        qkv_(std::move(qkv)),
+        out_(std::move(out)),
+        lse_(std::move(lse)),
+        e_(e),
+        visible_(visible),
+        mask_(mask) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto target = tape.grad_target(qkv_);
     if (dy.empty() || target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
     const auto x = qkv_.floats(), dx = target.tensor.floats();
-    attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, out_.floats(), lse_.floats(), dy.tensor.floats(), dx, dx, dx);
+    attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, out_.floats(), lse_.floats(), dy.tensor.floats(),
+                       dx, dx, dx);
   }
 
  private:

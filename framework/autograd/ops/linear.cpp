@@ -97,7 +97,8 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
   const bool grad = wants_grad(x, w, bias);
   auto before = tape.make(x.shape().with_width(e.out), false);
   auto y = tape.make(x.shape().with_width(e.out), grad);
-  linear_activation_forward(tape.threads(), e, act, x.floats(), w.value.floats(), floats_of(bias), before.floats(), y.floats());
+  linear_activation_forward(tape.threads(), e, act, x.floats(), w.value.floats(), floats_of(bias), before.floats(),
+                            y.floats());
   if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
   return y;
 }

@@ -5,7 +5,9 @@
 namespace tessera {
 namespace {
 
-std::span<float> grad_of(const LeafUse& use) { return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{}; }
+std::span<float> grad_of(const LeafUse& use) {
+  return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{};
+}
 
 /// Kernels add to the gain's gradient; a gain that is not trained lends them scratch to add to.
 class GainGrad {
@@ -39,14 +41,21 @@ struct InputGrad {
 class LayerNorm final : public Node {
  public:
   LayerNorm(Place y, Var x, Var mean, Var inv_std, LeafUse gain, LeafUse bias, float gain_offset)
-      : y_(y), x_(std::move(x)), mean_(std::move(mean)), inv_std_(std::move(inv_std)), gain_(gain), bias_(bias), offset_(gain_offset) {}
+      : y_(y),
+        x_(std::move(x)),
+        mean_(std::move(mean)),
+        inv_std_(std::move(inv_std)),
+        gain_(gain),
+        bias_(bias),
+        offset_(gain_offset) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
     const InputGrad dx(tape, x_, x_.floats().size());
-    layernorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_, mean_.floats(),
-                       inv_std_.floats(), dx.target.tensor.floats(), dx.target.add, dgain.floats(), grad_of(bias_));
+    layernorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_,
+                       mean_.floats(), inv_std_.floats(), dx.target.tensor.floats(), dx.target.add, dgain.floats(),
+                       grad_of(bias_));
     tape.done(gain_);
     tape.done(bias_);
   }
@@ -67,8 +76,8 @@ class RmsNorm final : public Node {
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
     const InputGrad dx(tape, x_, x_.floats().size());
-    rmsnorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_, inv_rms_.floats(),
-                     dx.target.tensor.floats(), dx.target.add, dgain.floats());
+    rmsnorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_,
+                     inv_rms_.floats(), dx.target.tensor.floats(), dx.target.add, dgain.floats());
     tape.done(gain_);
   }
 
@@ -85,8 +94,8 @@ Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offse
   auto& tape = x.tape();
   auto y = tape.make(x.shape(), x.wants_grad() || gain.trained() || (bias && bias->trained()));
   auto mean = tape.make({x.shape().rows()}, false), inv_std = tape.make({x.shape().rows()}, false);
-  layernorm_forward(tape.threads(), x.floats(), gain.value.floats(), bias ? bias->value.floats() : std::span<float>{}, eps,
-                    gain_offset, y.floats(), mean.floats(), inv_std.floats());
+  layernorm_forward(tape.threads(), x.floats(), gain.value.floats(), bias ? bias->value.floats() : std::span<float>{},
+                    eps, gain_offset, y.floats(), mean.floats(), inv_std.floats());
   if (y.wants_grad())
     tape.record<LayerNorm>(y, x, std::move(mean), std::move(inv_std), tape.use(&gain), tape.use(bias), gain_offset);
   return y;

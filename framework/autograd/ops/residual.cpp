@@ -34,8 +34,10 @@ Var dropout_add(Var x, const Var& residual, const DropoutMask& mask) {
   const auto in = x.value();
   const bool grad = x.wants_grad() || residual.wants_grad();
   auto y = tape.reuse(std::move(x), grad);
-  dropout_add_forward(tape.threads(), mask, in.floats(), residual.empty() ? std::span<float>{} : residual.floats(), y.floats());
-  if (y.wants_grad()) tape.record<DropoutAdd>(y, from, residual.empty() ? Place{} : Place(residual), !residual.empty(), mask);
+  dropout_add_forward(tape.threads(), mask, in.floats(), residual.empty() ? std::span<float>{} : residual.floats(),
+                      y.floats());
+  if (y.wants_grad())
+    tape.record<DropoutAdd>(y, from, residual.empty() ? Place{} : Place(residual), !residual.empty(), mask);
   return y;
 }
 

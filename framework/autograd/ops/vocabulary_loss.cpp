@@ -54,8 +54,9 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
   const auto rows = h.shape().rows(), width = h.shape().width(), vocabulary = w.value.shape()[0];
   if (w.value.shape().width() != width || static_cast<std::int64_t>(terms.labels.size()) != rows ||
       static_cast<std::int64_t>(terms.mask.size()) != rows)
-    throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ", terms.labels.size(),
-                          " labels and ", terms.mask.size(), " mask values; one a row was promised"));
+    throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
+                          terms.labels.size(), " labels and ", terms.mask.size(),
+                          " mask values; one a row was promised"));
   const bool gradient = tape.records() && (h.wants_grad() || w.trained());
   auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
   Gradient dh;
@@ -76,7 +77,8 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     linear_forward(threads, e, at.of(h.floats(), width), w.value.floats(), {}, logits);
     cross_entropy(threads, vocabulary, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
     if (gradient && w.trained()) linear_backward_weight(threads, e, logits, at.of(h.floats(), width), w.grad.floats());
-    if (!dh.empty()) linear_backward_input(threads, e, logits, w.value.floats(), at.of(dh.tensor.floats(), width), false);
+    if (!dh.empty())
+      linear_backward_input(threads, e, logits, w.value.floats(), at.of(dh.tensor.floats(), width), false);
   }
   if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));
   return {sum_up(token_loss.floats(), terms), std::move(token_loss)};

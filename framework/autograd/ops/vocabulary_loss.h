@@ -14,7 +14,7 @@ struct LossSum {
 struct LossTerms {
   std::span<const std::int32_t> labels;  ///< [B * T]; negative: none
   std::span<const float> mask;           ///< [B * T] weights
-  double seed = 1;                       ///< d objective / d (sum of loss * mask): 1 / tokens of the micro batch, times the loss scale
+  double seed = 1;  ///< d objective / d (sum of loss * mask): 1 / tokens of the micro batch, times the loss scale
 };
 
 struct VocabularyLoss {
@@ -22,8 +22,9 @@ struct VocabularyLoss {
   Var token_loss;  ///< [B, T], before the mask
 };
 
-/// Cross-entropy of h [B, T, C] projected on the vocabulary by w [V, C], in chunks of rows: all logits never exist at once. When the
-/// tape records, the gradients of h and w are made in the same pass, already times `seed`; w's is complete after backward.
+/// Cross-entropy of h [B, T, C] projected on the vocabulary by w [V, C], in chunks of rows: all logits never exist at
+/// once. When the tape records, the gradients of h and w are made in the same pass, already times `seed`; w's is
+/// complete after backward.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms);
 
 }  // namespace tessera
