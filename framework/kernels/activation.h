@@ -18,7 +18,8 @@ void gelu_backward(Threads& threads, Activation act, std::span<const float> dy, 
 
 /// y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). x [rows, 2 width] holds [gate | up] in each row; y [rows, width].
 /// Source: Shazeer, arXiv:2002.05202.
-void swiglu_forward(Threads& threads, std::int64_t rows, std::int64_t width, std::span<const float> x, std::span<float> y);
+void swiglu_forward(Threads& threads, std::int64_t rows, std::int64_t width, std::span<const float> x,
+                    std::span<float> y);
 
 /// dx [rows, 2 width] from dy [rows, width]; dx may be x.
 void swiglu_backward(Threads& threads, std::int64_t rows, std::int64_t width, std::span<const float> dy,

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "framework/kernels/attention_row.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
 // after it, as Highway asks
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -23,6 +24,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
 using range::lanes;
 using range::V;
+
+/// Rows of a head lie pages apart, where the processor guesses nothing: what comes soon is asked for by hand.
+constexpr std::size_t ahead = 16;
+
+HWY_INLINE void Prefetch(const float* row, std::size_t size) {
+  constexpr std::size_t line = 16;
+  for (std::size_t i = 0; i < size; i += line) hwy::Prefetch(row + i);
+}
 
 /// The products of q with four rows of keys.
 HWY_INLINE void FourDots(const float* q, const float* k, std::size_t row, std::size_t size, float* to) {
@@ -53,7 +62,10 @@ HWY_INLINE float OneDot(const float* q, const float* k, std::size_t size) {
 float Scores(const float* q, const float* k, std::size_t row, std::size_t size, std::size_t keys, float scale,
              float* p) {
   std::size_t s = 0;
-  for (; s + 4 <= keys; s += 4) FourDots(q, k + s * row, row, size, p + s);
+  for (; s + 4 <= keys; s += 4) {
+    for (std::size_t next = s + ahead; next < std::min(keys, s + ahead + 4); ++next) Prefetch(k + next * row, size);
+    FourDots(q, k + s * row, row, size, p + s);
+  }
   for (; s < keys; ++s) p[s] = OneDot(q, k + s * row, size);
   float most = -std::numeric_limits<float>::infinity();
   for (s = 0; s < keys; ++s) {
@@ -80,6 +92,7 @@ void WeightedValues(const float* p, const float* v, std::size_t row, std::size_t
     V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
     const float* at = v + i;
     for (std::size_t s = 0; s < keys; ++s, at += row) {
+      if (s + ahead < keys) Prefetch(at + ahead * row, 4 * lanes);
       const V share = hn::Set(d, p[s]);
       s0 = hn::MulAdd(share, hn::LoadU(d, at), s0);
       s1 = hn::MulAdd(share, hn::LoadU(d, at + lanes), s1);

@@ -14,8 +14,10 @@ namespace tessera {
 ///   weight   [rows]               d objective / d loss[r]; empty: ones
 ///   loss     [rows]
 ///
-/// Sums in double or in lanes wide enough that logits of +-90 and 200k columns keep fp32 accuracy; order independent of threads.
-void cross_entropy(Threads& threads, std::int64_t vocabulary, std::span<float> logits, std::span<const std::int32_t> labels,
-                   std::span<const float> weight, std::span<float> loss, bool gradient);
+/// Sums in double or in lanes wide enough that logits of +-90 and 200k columns keep fp32 accuracy; order independent of
+/// threads.
+void cross_entropy(Threads& threads, std::int64_t vocabulary, std::span<float> logits,
+                   std::span<const std::int32_t> labels, std::span<const float> weight, std::span<float> loss,
+                   bool gradient);
 
 }  // namespace tessera

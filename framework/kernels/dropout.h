@@ -11,10 +11,10 @@ namespace tessera {
 /// Which elements are dropped is a pure function of (key, sample id, element of that sample): the same on every layout.
 /// Element e of sample s is dropped when 32-bit word e of the stream s of `key` is below rate * 2^32.
 struct DropoutMask {
-  RandomKey key;                               ///< made of the seed, the purpose and the site in the model
-  std::span<const std::int64_t> sample_ids;    ///< one for each sample of the batch
-  double rate = 0;                             ///< share dropped, [0, 1)
-  std::int64_t first_element = 0;              ///< where this slice begins in the unsplit sample
+  RandomKey key;                             ///< made of the seed, the purpose and the site in the model
+  std::span<const std::int64_t> sample_ids;  ///< one for each sample of the batch
+  double rate = 0;                           ///< share dropped, [0, 1)
+  std::int64_t first_element = 0;            ///< where this slice begins in the unsplit sample
 };
 
 /// y = residual + x * keep / (1 - rate); `residual` may be empty: none. x, y, residual [samples, elements per sample].

@@ -12,11 +12,11 @@ namespace tessera {
 ///   ids     [rows]           each in [0, vocabulary); ShapeError names the row and the id otherwise
 ///   table   [vocabulary, width]
 ///   y       [rows, width]
-void embedding_forward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids, std::span<const float> table,
-                       std::span<float> y, bool add);
+void embedding_forward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids,
+                       std::span<const float> table, std::span<float> y, bool add);
 
 /// dtable[ids[r]] += dy[r], rows in order for every column, whatever the number of threads.
-void embedding_backward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids, std::span<const float> dy,
-                        std::span<float> dtable);
+void embedding_backward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids,
+                        std::span<const float> dy, std::span<float> dtable);
 
 }  // namespace tessera
