@@ -4,11 +4,10 @@
 #include <cmath>
 #include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 #include <thread>
-
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
 #include "framework/data/indexed_dataset.h"
@@ -56,7 +55,8 @@ Scored of_data(const std::string& prefix, const Tokenizer* tokenizer) {
 
 Scored to_score(const Flags& flags, const Tokenizer* tokenizer) {
   if (!flags.data.empty()) return of_data(flags.data, tokenizer);
-  if (!tokenizer) throw ConfigError("eval: the model was trained without a tokenizer; give --data PREFIX instead of --text");
+  if (!tokenizer)
+    throw ConfigError("eval: the model was trained without a tokenizer; give --data PREFIX instead of --text");
   return of_text(flags.text, *tokenizer);
 }
 
@@ -65,12 +65,17 @@ void print(const Flags& flags, const TrainedModel& trained, const LossSum& sum, 
   std::optional<double> bits;
   if (bytes > 0) bits = sum.sum / std::numbers::ln2 / static_cast<double>(bytes);
   if (flags.json) {
-    nlohmann::json json = {{"checkpoint", trained.folder.string()}, {"tokens", sum.count}, {"loss", loss}, {"perplexity", std::exp(loss)}, {"bytes", bytes}};
+    nlohmann::json json = {{"checkpoint", trained.folder.string()},
+                           {"tokens", sum.count},
+                           {"loss", loss},
+                           {"perplexity", std::exp(loss)},
+                           {"bytes", bytes}};
     json["bits_per_byte"] = bits ? nlohmann::json(*bits) : nlohmann::json();
     std::cout << json.dump() << std::endl;
     return;
   }
-  std::cout << trained.folder.string() << "\n" << std::fixed << std::setprecision(4) << "  loss           " << loss << " over "
+  std::cout << trained.folder.string() << "\n"
+            << std::fixed << std::setprecision(4) << "  loss           " << loss << " over "
             << static_cast<std::int64_t>(sum.count) << " tokens\n  perplexity     " << std::exp(loss) << "\n";
   if (bits) std::cout << "  bits per byte  " << *bits << " over " << bytes << " bytes\n";
   std::cout << std::flush;
@@ -81,12 +86,16 @@ void evaluate(const Flags& flags, const CommandContext& context) {
   const auto trained = load_trained(flags.folder, context.shelves);
   const auto length = trained.recipe.size.seq_length;
   const auto stride = flags.stride > 0 ? flags.stride : std::max<std::int64_t>(1, length / 2);
-  if (stride > length) throw ConfigError(text("eval: --stride is ", stride, ", but sequences have ", length, " tokens; at most that many"));
-  Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  if (stride > length)
+    throw ConfigError(
+        text("eval: --stride is ", stride, ", but sequences have ", length, " tokens; at most that many"));
+  Threads threads(
+      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;
   Tape tape(arena, threads, false);
   const auto scored = to_score(flags, trained.tokenizer.get());
-  print(flags, trained, score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride}), scored.bytes);
+  print(flags, trained, score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride}),
+        scored.bytes);
 }
 
 }  // namespace
@@ -97,10 +106,15 @@ void add_eval_commands(CLI::App& app, CommandContext& context) {
   command->add_option("FOLDER", flags->folder, "A checkpoint, or a run folder: its newest checkpoint")->required();
   command->add_option("--text", flags->text, "A text file");
   command->add_option("--data", flags->data, "PREFIX of a preprocessed .bin and .idx");
-  command->add_option("--stride", flags->stride, "Tokens from one window to the next; 0: half a sequence, so that each token is scored once with at least that much context")
+  command
+      ->add_option("--stride", flags->stride,
+                   "Tokens from one window to the next; 0: half a sequence, so that each token is scored once with at "
+                   "least that much context")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--threads", flags->threads, "0: all cores")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", flags->threads, "0: all cores")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", flags->json, "One line of JSON");
   command->callback([flags, &context] { evaluate(*flags, context); });
 }

@@ -25,8 +25,11 @@ std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
 
 void generate_text(const Flags& flags, const CommandContext& context) {
   const auto trained = load_trained(flags.folder, context.shelves);
-  if (!trained.tokenizer) throw ConfigError(text(trained.folder.string(), ": was trained without a tokenizer, so there is no text to generate"));
-  Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  if (!trained.tokenizer)
+    throw ConfigError(
+        text(trained.folder.string(), ": was trained without a tokenizer, so there is no text to generate"));
+  Threads threads(
+      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;
   Tape tape(arena, threads, false);
   const auto prompt = prompt_ids(*trained.tokenizer, flags.prompt);
@@ -47,17 +50,25 @@ void add_generate_commands(CLI::App& app, CommandContext& context) {
   const auto flags = std::make_shared<Flags>();
   command->add_option("FOLDER", flags->folder, "A checkpoint, or a run folder: its newest checkpoint")->required();
   command->add_option("--prompt", flags->prompt, "What the text begins with");
-  command->add_option("--tokens", flags->tokens, "Most tokens to generate")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--tokens", flags->tokens, "Most tokens to generate")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   command->add_option("--samples", flags->samples, "How many texts")->capture_default_str()->check(CLI::PositiveNumber);
-  command->add_option("--temperature", flags->sampling.temperature, "Divides the logits; 0: always the most likely token")
+  command
+      ->add_option("--temperature", flags->sampling.temperature, "Divides the logits; 0: always the most likely token")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--top-k", flags->sampling.top_k, "Only the k most likely tokens; 0: all")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command->add_option("--top-p", flags->sampling.top_p, "Only the most likely tokens that together have this probability")
+  command->add_option("--top-k", flags->sampling.top_k, "Only the k most likely tokens; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--top-p", flags->sampling.top_p, "Only the most likely tokens that together have this probability")
       ->capture_default_str()
       ->check(CLI::Range(1e-6, 1.0));
   command->add_option("--seed", flags->sampling.seed, "Same seed, same text")->capture_default_str();
-  command->add_option("--threads", flags->threads, "0: all cores")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", flags->threads, "0: all cores")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->callback([flags, &context] { generate_text(*flags, context); });
 }
 

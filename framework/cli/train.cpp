@@ -19,7 +19,8 @@ void train_recipe(const RecipeArguments& arguments, CommandContext& context) {
 }  // namespace
 
 void add_train_commands(CLI::App& app, CommandContext& context) {
-  auto* command = app.add_subcommand("train", "Train from a recipe; the same command goes on where the last one stopped");
+  auto* command =
+      app.add_subcommand("train", "Train from a recipe; the same command goes on where the last one stopped");
   const auto arguments = std::make_shared<RecipeArguments>();
   add_recipe_arguments(*command, *arguments);
   command->callback([arguments, &context] { train_recipe(*arguments, context); });

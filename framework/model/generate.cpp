@@ -46,13 +46,14 @@ void check_prompt(const Model& model, std::span<const std::int32_t> prompt, std:
     if (token < 0 || token >= vocabulary)
       throw ConfigError(text("generate: token ", token, " of the prompt is beyond the vocabulary of ", vocabulary));
   if (static_cast<std::int64_t>(prompt.size()) > model.most_positions())
-    throw ConfigError(text("generate: the prompt has ", prompt.size(), " tokens, but the model has ", model.most_positions(),
-                           " positions; shorten it"));
+    throw ConfigError(text("generate: the prompt has ", prompt.size(), " tokens, but the model has ",
+                           model.most_positions(), " positions; shorten it"));
 }
 
 }  // namespace
 
-std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std::uint64_t sequence, std::uint64_t position) {
+std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std::uint64_t sequence,
+                          std::uint64_t position) {
   if (s.temperature <= 0 || s.top_k == 1)
     return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   auto open = candidates(logits, s);
@@ -68,7 +69,8 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std:
 }
 
 std::int64_t generate(const Model& model, Tape& tape, std::span<const std::int32_t> prompt, const Sampling& sampling,
-                      const GenerationLimits& limits, std::uint64_t sequence, const std::function<void(std::int32_t)>& on_token) {
+                      const GenerationLimits& limits, std::uint64_t sequence,
+                      const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model, prompt, limits.vocabulary);
   const auto given = static_cast<std::int64_t>(prompt.size());
   const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);

@@ -5,8 +5,13 @@ namespace tessera {
 void describe(Schema<ModelSizeOptions>& s) {
   using O = ModelSizeOptions;
   s.option("seq_length", &O::seq_length, "Tokens of one training sample.").at_least(1).unit("tokens");
-  s.option("vocab_size", &O::vocab_size, "Rows of the embedding, padding included; null: the tokenizer's size rounded up.").at_least(1).alias("padded_vocab_size");
-  s.option("make_vocab_size_divisible_by", &O::make_vocab_size_divisible_by, "The tokenizer's size is rounded up to a multiple of this.").at_least(1);
+  s.option("vocab_size", &O::vocab_size,
+           "Rows of the embedding, padding included; null: the tokenizer's size rounded up.")
+      .at_least(1)
+      .alias("padded_vocab_size");
+  s.option("make_vocab_size_divisible_by", &O::make_vocab_size_divisible_by,
+           "The tokenizer's size is rounded up to a multiple of this.")
+      .at_least(1);
 }
 
 std::int64_t ModelSizeOptions::padded_vocabulary(std::int64_t tokenizer_size) const {

@@ -36,13 +36,14 @@ struct TokenBatch {
 
 /// How a forward pass is made.
 struct ForwardMode {
-  std::uint64_t seed = 0;    ///< of dropout
-  bool training = false;     ///< dropout is on
-  double loss_seed = 1;      ///< d objective / d (sum of loss * mask)
+  std::uint64_t seed = 0;  ///< of dropout
+  bool training = false;   ///< dropout is on
+  double loss_seed = 1;    ///< d objective / d (sum of loss * mask)
   const Tap* tap = nullptr;
 };
 
-/// A language model: what training, evaluation and generation ask of any architecture. Its parts declare parameters; memory is bound by the run.
+/// A language model: what training, evaluation and generation ask of any architecture. Its parts declare parameters;
+/// memory is bound by the run.
 class Model : public Module {
  public:
   using Module::Module;
@@ -55,14 +56,15 @@ class Model : public Module {
   /// A cache for generating up to `capacity` tokens in each of `samples` sequences.
   virtual KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
   /// Logits [B, vocabulary] after the last of `tokens` [B, count], which follow what the cache holds and join it.
-  virtual Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count, KeyValueCache& cache) const = 0;
+  virtual Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
+                          KeyValueCache& cache) const = 0;
   /// Rows of the vocabulary, padding included.
   virtual std::int64_t vocabulary() const = 0;
   /// Places there are: no sequence may be longer.
   virtual std::int64_t most_positions() const = 0;
 
-  /// Floating-point operations of forward and backward for `samples` sequences of `seq_length`: 6 per weight of a product and token,
-  /// plus causal attention.
+  /// Floating-point operations of forward and backward for `samples` sequences of `seq_length`: 6 per weight of a
+  /// product and token, plus causal attention.
   virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
 };
 
