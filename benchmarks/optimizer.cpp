@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   Threads threads(count);
   print_head("optimizer: AdamW, gradient norm", count);
   const MemoryLimits limits = measure_memory_gbytes(threads);
-  std::printf("  memory: %.1f GB/s read, %.1f GB/s triad\n", limits.read, limits.triad);
+  std::printf("  memory: %.1f GB/s read, %.1f GB/s update\n", limits.read, limits.update);
   std::vector<float> p(size), grad(size), m(size), v(size);
   for (std::size_t i = 0; i < size; ++i) {
     p[i] = static_cast<float>(i % 1013) * 1e-3F;
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
              });
            },
            fair_clock(threads), 1.0),
-       28, limits.triad);
+       28, limits.update);
   double sum = 0;
   show("norm", time([&] { sum += sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4, limits.read);
   return sum > 0 ? 0 : 1;

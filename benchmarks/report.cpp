@@ -33,23 +33,30 @@ double multiply_adds(std::size_t rounds, float* result) {
   return 2.0 * 10 * static_cast<double>(rounds * hn::Lanes(d));
 }
 
-/// Eight sums, so that reading waits for memory and not for additions.
-float sum_of(const float* x, std::size_t size) {
+float sum_of(const float* x, std::size_t size, std::size_t apart) {
   const hn::ScalableTag<float> d;
-  const std::size_t lanes = hn::Lanes(d);
   auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-  for (std::size_t i = 0; i + 4 * lanes <= size; i += 4 * lanes) {
-    s0 = hn::Add(s0, hn::LoadU(d, x + i)), s1 = hn::Add(s1, hn::LoadU(d, x + i + lanes));
-    s2 = hn::Add(s2, hn::LoadU(d, x + i + 2 * lanes)), s3 = hn::Add(s3, hn::LoadU(d, x + i + 3 * lanes));
+  for (std::size_t i = 0; i + hn::Lanes(d) <= size; i += hn::Lanes(d)) {
+    s0 = hn::Add(s0, hn::LoadU(d, x + i)), s1 = hn::Add(s1, hn::LoadU(d, x + i + apart));
+    s2 = hn::Add(s2, hn::LoadU(d, x + i + 2 * apart)), s3 = hn::Add(s3, hn::LoadU(d, x + i + 3 * apart));
   }
   return hn::GetLane(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-void triad_of(const float* b, const float* c, float* a, std::size_t size) {
+void scale_of(float* x, std::size_t size, std::size_t apart) {
   const hn::ScalableTag<float> d;
-  const std::size_t lanes = hn::Lanes(d);
-  for (std::size_t i = 0; i + lanes <= size; i += lanes)
-    hn::StoreU(hn::MulAdd(hn::Set(d, 1.5F), hn::LoadU(d, c + i), hn::LoadU(d, b + i)), d, a + i);
+  const auto scale = [&](float* at) { hn::StoreU(hn::Mul(hn::LoadU(d, at), hn::Set(d, 0.999F)), d, at); };
+  for (std::size_t i = 0; i + hn::Lanes(d) <= size; i += hn::Lanes(d)) {
+    scale(x + i), scale(x + i + apart), scale(x + i + 2 * apart), scale(x + i + 3 * apart);
+  }
+}
+
+void triad_of(float* x, std::size_t size, std::size_t apart) {
+  const hn::ScalableTag<float> d;
+  for (std::size_t i = 0; i + hn::Lanes(d) <= size; i += hn::Lanes(d)) {
+    const auto sum = hn::MulAdd(hn::Set(d, 0.5F), hn::LoadU(d, x + i + apart), hn::LoadU(d, x + i + 2 * apart));
+    hn::StoreU(sum, d, x + i);
+  }
 }
 
 }  // namespace tessera::HWY_NAMESPACE
@@ -62,6 +69,7 @@ namespace {
 HWY_EXPORT(multiply_adds);
 HWY_EXPORT(sum_of);
 HWY_EXPORT(triad_of);
+HWY_EXPORT(scale_of);
 
 std::string output_of(const std::string& command) {
   std::string out;
@@ -109,21 +117,28 @@ double measure_fma_gflops(Threads& threads) {
 }
 
 MemoryLimits measure_memory_gbytes(Threads& threads) {
-  constexpr std::size_t size = std::size_t{32} << 20, tile = std::size_t{1} << 18;  // three times 128 MiB
-  std::vector<float> a(size), b(size, 1.0F), c(size, 2.0F), sums(size / tile * 16);
+  constexpr std::size_t stream = std::size_t{24} << 20, tile = std::size_t{1} << 16;  // four streams of 96 MiB
+  std::vector<float> x(4 * stream, 1.0F), sums(stream / tile * 16);
   const auto read = [&] {
-    threads.parallel_for(size, tile, [&](std::size_t first, std::size_t last) {
-      sums[first / tile * 16] = HWY_DYNAMIC_DISPATCH(sum_of)(&b[first], last - first);
+    threads.parallel_for(stream, tile, [&](std::size_t first, std::size_t last) {
+      sums[first / tile * 16] = HWY_DYNAMIC_DISPATCH(sum_of)(&x[first], last - first, stream);
     });
   };
   const auto triad = [&] {
-    threads.parallel_for(size, tile, [&](std::size_t first, std::size_t last) {
-      HWY_DYNAMIC_DISPATCH(triad_of)(&b[first], &c[first], &a[first], last - first);
+    threads.parallel_for(stream, tile, [&](std::size_t first, std::size_t last) {
+      HWY_DYNAMIC_DISPATCH(triad_of)(&x[first], last - first, stream);
     });
   };
-  const double read_seconds = time(read, fair_clock(threads), 0.2).low,
-               triad_seconds = time(triad, fair_clock(threads), 0.2).low;
-  return {size * 4.0 / read_seconds / 1e9, size * 12.0 / triad_seconds / 1e9};
+  const auto update = [&] {
+    threads.parallel_for(stream, tile, [&](std::size_t first, std::size_t last) {
+      HWY_DYNAMIC_DISPATCH(scale_of)(&x[first], last - first, stream);
+    });
+  };
+  const auto rate = [&](const auto& body, double bytes) {
+    const double seconds = time(body, fair_clock(threads), 0.3).low;
+    return stream * bytes / seconds / 1e9;
+  };
+  return {rate(read, 16), rate(triad, 12), rate(update, 32)};
 }
 
 }  // namespace tessera

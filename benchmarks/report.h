@@ -50,10 +50,10 @@ void print_head(const char* question, int threads);
 /// in fused multiply-adds from registers, all threads together, each counted as two.
 double measure_fma_gflops(Threads& threads);
 
-/// The same for memory that no cache holds, in 10^9 bytes a second. `triad` is a = b + s c, 12 bytes an element
-/// counted.
+/// The same for memory that no cache holds, in 10^9 bytes a second: reading four streams; a = b + s c, 12 bytes an
+/// element counted; and scaling four streams in place, where what is read and what is written both count.
 struct MemoryLimits {
-  double read, triad;
+  double read, triad, update;
 };
 MemoryLimits measure_memory_gbytes(Threads& threads);
 
