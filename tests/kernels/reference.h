@@ -74,11 +74,12 @@ class ForEveryIsa : public testing::TestWithParam<Isa> {
   }
   void TearDown() override { force_isa(before_); }
 
-  /// What `body` returns (a vector of float) on one thread, after a check that two and three threads give the same bits.
+  /// What `body` returns (a vector of float) on one thread, after a check that two and three threads give the same
+  /// bits.
   template <class Body>
   static std::vector<float> on_any_threads(const Body& body) {
     Threads alone(1);
-    const std::vector<float> result = body(alone);
+    std::vector<float> result = body(alone);
     for (const int count : {2, 3}) {
       Threads threads(count);
       EXPECT_TRUE(same_bits(result, body(threads))) << "one thread and " << count << " differ in bits";
@@ -90,7 +91,9 @@ class ForEveryIsa : public testing::TestWithParam<Isa> {
   Isa before_ = Isa::portable;
 };
 
-inline std::string name_of_parameter(const testing::TestParamInfo<Isa>& info) { return std::string(name_of(info.param)); }
+inline std::string name_of_parameter(const testing::TestParamInfo<Isa>& info) {
+  return std::string(name_of(info.param));
+}
 #define FOR_EVERY_ISA(suite) \
   INSTANTIATE_TEST_SUITE_P(Kernels, suite, testing::ValuesIn(available_isas()), name_of_parameter)
 
