@@ -101,7 +101,7 @@ choose_steps() {
   quietly "$logs/trial.log" "$tessera" train "$recipe" "${settings[@]}" --set "training_config.output_dir=$trial" \
     --set training_config.log_interval=1 --set training_config.exit_interval=12 --set training_config.eval_iters=0
   # The middle one of the steps' times; the first ones are slower.
-  fit=$(sed -n 's/.*"step_seconds":\([0-9.e+-]*\).*/\1/p' "$trial/metrics.jsonl" | tail -n 9 | sort -g |
+  fit=$(sed -n 's/.*"step_seconds": *\([0-9.e+-]\{1,\}\).*/\1/p' "$trial/metrics.jsonl" | tail -n 9 | sort -g |
     awk -v s="$seconds" 'NR == 5 { printf "%d", 0.94 * s / $1 }')
   rm -rf "$trial"
   ((fit >= 1)) || stop "could not tell from $logs/trial.log how long a step takes"
@@ -136,6 +136,9 @@ say "the model writes"
 "$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 --threads "$threads" || stop "tessera generate failed"
 
 read -r bzip2_bits xz_bits <"$data/yardsticks"
+# How somebody in the root of the tree would type these.
+here=${output#"$PWD/"} program=${tessera#"$PWD/"} where=
+[[ $here == quickstart ]] || where="TESSERA_QUICKSTART=$here "
 cat <<END
 
 Bits per byte of the last 5 % of the text, which the model has not seen:
@@ -143,10 +146,10 @@ Bits per byte of the last 5 % of the text, which the model has not seen:
   bzip2 -9 of that part alone               $bzip2_bits
   xz -9e with the training text given to it $xz_bits
 
-Your run is in ${run#"$PWD/"}: resolved.yaml repeats it, metrics.jsonl has its numbers, checkpoints/ its weights.
+The run is in $here/run: resolved.yaml repeats it, metrics.jsonl has its numbers, checkpoints/ its weights.
 Three things to try next:
-  $0 --output "$(dirname "$output")/longer" --seconds 1200
-  ${tessera#"$PWD/"} generate ${run#"$PWD/"} --prompt 'In the beginning' --temperature 0.5
-  ${tessera#"$PWD/"} train $recipe --set training_config.output_dir=wider --set model_config.hidden_size=384
+  $program generate $here/run --prompt 'In the beginning' --temperature 0.5
+  $program check $recipe --set model_config.hidden_size=384
+  ${where}$program train $recipe --set training_config.output_dir=$here/longer --set training_config.training_iters=3000
 total: $SECONDS s
 END
