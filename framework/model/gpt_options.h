@@ -16,11 +16,14 @@ inline Words<PositionEmbedding> words(PositionEmbedding) {
           {"absolute", PositionEmbedding::learned_absolute}};
 }
 inline Words<Normalization> words(Normalization) {
-  return {{"LayerNorm", Normalization::layer_norm}, {"RMSNorm", Normalization::rms_norm}, {"FusedRMSNorm", Normalization::rms_norm}};
+  return {{"LayerNorm", Normalization::layer_norm},
+          {"RMSNorm", Normalization::rms_norm},
+          {"FusedRMSNorm", Normalization::rms_norm}};
 }
 inline Words<FeedForwardKind> words(FeedForwardKind) {
-  return {{"gelu", FeedForwardKind::gelu_tanh},     {"gelu_erf", FeedForwardKind::gelu_erf}, {"swiglu", FeedForwardKind::swiglu},
-          {"gelu_tanh", FeedForwardKind::gelu_tanh}, {"fast_gelu", FeedForwardKind::gelu_tanh}, {"fused_swiglu", FeedForwardKind::swiglu}};
+  return {{"gelu", FeedForwardKind::gelu_tanh},      {"gelu_erf", FeedForwardKind::gelu_erf},
+          {"swiglu", FeedForwardKind::swiglu},       {"gelu_tanh", FeedForwardKind::gelu_tanh},
+          {"fast_gelu", FeedForwardKind::gelu_tanh}, {"fused_swiglu", FeedForwardKind::swiglu}};
 }
 
 /// model_config for model_type gpt: every decoder of the GPT family is a choice of these.
@@ -57,7 +60,9 @@ struct GptOptions {
 
   // What follows from the above where it is not said.
   FeedForwardKind feed_forward() const { return swiglu.value_or(false) ? FeedForwardKind::swiglu : hidden_act; }
-  std::int64_t channels() const { return kv_channels.value_or(num_attention_heads > 0 ? hidden_size / num_attention_heads : 0); }
+  std::int64_t channels() const {
+    return kv_channels.value_or(num_attention_heads > 0 ? hidden_size / num_attention_heads : 0);
+  }
   std::int64_t groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
   /// 4 h; for swiglu 8/3 h down to a multiple of 64, as Megatron derives it.
   std::int64_t inner() const;
@@ -65,7 +70,8 @@ struct GptOptions {
 };
 void describe(Schema<GptOptions>& s);
 
-/// What is wrong among these options and `seq_length`: pairs of the option to point at and the sentence. Empty when all fit.
+/// What is wrong among these options and `seq_length`: pairs of the option to point at and the sentence. Empty when all
+/// fit.
 std::vector<std::pair<std::string, std::string>> contradictions(const GptOptions& o, std::int64_t seq_length);
 
 }  // namespace tessera

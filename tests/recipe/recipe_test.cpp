@@ -122,6 +122,41 @@ TEST_F(RecipeFile, AKeyThatIsNotBuiltTakesItsNeutralValuesAlone) {
              "run.yaml:5: use_lora is not built yet; leave it out or give false"}));
 }
 
+TEST_F(RecipeFile, MapsInsideAGroupAreReadUnderTheirNames) {
+  const auto recipe = read(least + length + "parallel_config: {recompute_config: {recompute: ~}}\n",
+                           {"model_config.rotary_config={rotary_percent: 0.5, rotary_base: 100}",
+                            "model_config.fa_config={pre_tokens: 65536}"});
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(recipe.model.options<GptOptions>()->rotary_percent, 0.5);
+  EXPECT_EQ(recipe.model.options<GptOptions>()->rotary_base, 100);
+}
+
+TEST_F(RecipeFile, SwitchesOfOtherProgramsChooseWhatTheyMean) {
+  const auto recipe =
+      read(least + length, {"model_config.use_fused_rmsnorm=True", "model_config.use_rotary_position_embeddings=true"});
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(recipe.model.options<GptOptions>()->normalization, Normalization::rms_norm);
+  EXPECT_EQ(recipe.model.options<GptOptions>()->position_embedding_type, PositionEmbedding::rope);
+}
+
+TEST(Contract, EveryKeyOfItIsAnOptionOrAPlannedOne) {
+  std::set<std::string> known;
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        known.insert(group + "." + option.name);
+        for (const auto& alias : option.aliases) known.insert(group + "." + alias.name);
+      }
+  std::ifstream file(TESTS_DATA "/contract_keys.txt");
+  int count = 0;
+  for (std::string key; std::getline(file, key);) {
+    if (key.empty() || key[0] == '#') continue;
+    EXPECT_TRUE(known.count(key)) << key;
+    ++count;
+  }
+  EXPECT_GT(count, 230);
+}
+
 TEST_F(RecipeFile, TheNestedFormIsRecognised) {
   EXPECT_EQ(problems(least + length + "accelerate_config: {}\n"),
             Lines{"run.yaml:4: 'accelerate_config' is a group of the nested recipe, which is not read yet; write "
