@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-void fill(Threads& threads, float value, std::span<float> y);                                   ///< y = value
-void copy(Threads& threads, std::span<const float> x, std::span<float> y);                      ///< y = x
-void add(Threads& threads, std::span<const float> x, std::span<float> y);                       ///< y += x
-void scale(Threads& threads, float factor, std::span<float> y);                                 ///< y *= factor
+void fill(Threads& threads, float value, std::span<float> y);               ///< y = value
+void copy(Threads& threads, std::span<const float> x, std::span<float> y);  ///< y = x
+void add(Threads& threads, std::span<const float> x, std::span<float> y);   ///< y += x
+void scale(Threads& threads, float factor, std::span<float> y);             ///< y *= factor
 /// Sum of squares, in double, in an order that depends on the size only. NaN and infinity pass through to the result.
 double sum_of_squares(Threads& threads, std::span<const float> x);
 /// How many elements are exactly zero.
@@ -26,9 +26,11 @@ std::int64_t first_not_finite(Threads& threads, std::span<const float> x);
 struct AdamWFactors {
   double lr, beta1, beta2, eps, decay, clip, fix1, fix2;
 };
-void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m, std::span<float> v);
+void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
+                  std::span<float> v);
 
-/// One SGD update: u = momentum u + clip * grad + decay * p;  p -= lr * u (or p -= lr * (g + momentum u) when nesterov).
+/// One SGD update: u = momentum u + clip * grad + decay * p;  p -= lr * u (or p -= lr * (g + momentum u) when
+/// nesterov).
 struct SgdFactors {
   double lr, momentum, decay, clip;
   bool nesterov = false;
