@@ -52,6 +52,17 @@ std::string normalised(std::string_view words) {
   return out;
 }
 
+/// What most likely helps where YAML stumbled: at `mark`, or in the line above.
+std::string hint_for(const std::string& words, const YAML::Mark& mark) {
+  const auto here = std::min(static_cast<std::size_t>(std::max(mark.pos, 0)), words.size());
+  const auto above = words.rfind('\n', here == 0 ? 0 : here - 1);
+  const auto start = above == std::string::npos || above == 0 ? std::string::npos : words.rfind('\n', above - 1);
+  const auto from = start == std::string::npos ? 0 : start;
+  if (words.substr(from, words.find('\n', here) - from).find("${") != std::string::npos)
+    return "inside { } or [ ] a ${NAME} needs quotes: \"${NAME}\"";
+  return "look for a wrong indentation, a missing quote or bracket, here or in the line above";
+}
+
 using Documents = std::vector<YAML::Node>;
 
 /// Turns YAML texts into Values; what is wrong goes to the report.
@@ -124,7 +135,7 @@ Documents Reader::load(const std::string& file, const Origin& first) {
   std::ifstream in(file, std::ios::binary);
   const std::string words{std::istreambuf_iterator<char>(in), {}};
   if (!in) return refuse(text("cannot be read: ", std::strerror(errno)), "give the path of a recipe");
-  const auto node = parse(words, first);
+  auto node = parse(words, first);
   const std::string hint = "a recipe has groups such as training_config";
   if (!node.empty() && node[0].IsNull()) return refuse("is empty", hint);
   if (!node.empty() && !node[0].IsMap())
@@ -189,8 +200,7 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
     if (tabs)
       report_.incomplete();  // of which they are the reason
     else
-      give_up(on_line(origin, error.mark), text("this is no YAML: ", error.msg),
-              "look for a wrong indentation, a missing quote or bracket, here or in the line above");
+      give_up(on_line(origin, error.mark), text("this is no YAML: ", error.msg), hint_for(words, error.mark));
   }
   return Documents{};
 }

@@ -126,6 +126,13 @@ TEST_F(Yaml, AnUnsetVariableIsNamedWithItsLine) {
   EXPECT_EQ(report.findings()[0].key, "a.x");
 }
 
+TEST_F(Yaml, AVariableInsideBracketsIsToldToTakeQuotes) {
+  const auto told = problems("a: {x: 1, y: ${TESSERA_TEST_U}}\nb: 1\n");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find("a ${NAME} needs quotes"), std::string::npos) << told[0];
+  EXPECT_EQ(problems("a: [1, 2\nb: 1\n").at(0).find("needs quotes"), std::string::npos);
+}
+
 TEST_F(Yaml, BasesAreLaidInOrderAndLookedForBesideTheFile) {
   std::filesystem::create_directory("deep");
   write("deep/one.yaml", "base: two.yaml\na: {x: one, y: one}\n");

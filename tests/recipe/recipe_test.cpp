@@ -157,6 +157,13 @@ TEST(Contract, EveryKeyOfItIsAnOptionOrAPlannedOne) {
   EXPECT_GT(count, 230);
 }
 
+TEST_F(RecipeFile, WhatACommandLineHasWrongCarriesItsName) {
+  EXPECT_EQ(problems(least + length, {"trainig_config.seed=1"}),
+            Lines{"--set trainig_config.seed: no group 'trainig_config'; did you mean 'training_config'?"});
+  EXPECT_EQ(problems(least, {"training_config.seed=1"}),
+            Lines{"run.yaml: training_config.training_iters is missing; give int: Length of the run."});
+}
+
 TEST_F(RecipeFile, TheNestedFormIsRecognised) {
   EXPECT_EQ(problems(least + length + "accelerate_config: {}\n"),
             Lines{"run.yaml:4: 'accelerate_config' is a group of the nested recipe, which is not read yet; write "
