@@ -24,7 +24,7 @@ std::string StreamDecoder::push(std::int32_t id) {
 }
 
 std::string StreamDecoder::finish() {
-  const auto rest = with_replacements(held_);
+  auto rest = with_replacements(held_);
   held_.clear();
   return rest;
 }

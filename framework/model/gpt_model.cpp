@@ -91,7 +91,7 @@ TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int6
   return {norm("input_layernorm"), norm("pre_mlp_layernorm"),
           std::make_unique<SelfAttention>(name + ".self_attention", number, attention, rotary_ ? &*rotary_ : nullptr),
           make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward)};
-}
+}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): the parts are owned by unique_ptr
 
 /// `count` integers that live as long as the pass.
 std::span<std::int32_t> integers(Tape& tape, std::size_t count) {
