@@ -1,0 +1,190 @@
+// Between float and the 16-bit types. bfloat16 is rounded by integer arithmetic, the same on every set; float16 by the
+// processor's own conversion (F16C) where there is one, else by the scalar type: both round to nearest, ties to even.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/convert.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "framework/base/error.h"
+#include "framework/kernels/convert.h"
+#include "framework/kernels/cpu.h"
+#include "framework/kernels/vector.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void widen_bfloat16(const bfloat16* x, float* y, std::size_t size) {
+  const hn::ScalableTag<std::uint32_t> d;
+  const hn::Rebind<std::uint16_t, decltype(d)> half;
+  const hn::Rebind<float, decltype(d)> real;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* bits = reinterpret_cast<const std::uint16_t*>(x);
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    const auto word = hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(half, bits + i)));
+    hn::StoreU(hn::BitCast(real, word), real, y + i);
+  }
+  for (; i < size; ++i) y[i] = static_cast<float>(x[i]);
+}
+
+void narrow_bfloat16(const float* x, bfloat16* y, std::size_t size) {
+  const hn::ScalableTag<float> real;
+  const hn::Rebind<std::uint32_t, decltype(real)> d;
+  const hn::Rebind<std::int32_t, decltype(real)> whole;
+  const hn::Rebind<std::uint16_t, decltype(real)> half;
+  const std::size_t lanes = hn::Lanes(real);
+  auto* bits = reinterpret_cast<std::uint16_t*>(y);
+  const auto one = hn::Set(d, 1), below_half = hn::Set(d, 0x7fff), quiet = hn::Set(d, 0x40);
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    const auto value = hn::LoadU(real, x + i);
+    const auto word = hn::BitCast(d, value);
+    const auto upper = hn::ShiftRight<16>(word);
+    const auto rounded = hn::ShiftRight<16>(hn::Add(word, hn::Add(below_half, hn::And(upper, one))));
+    const auto nan = hn::RebindMask(d, hn::IsNaN(value));
+    const auto result = hn::IfThenElse(nan, hn::Or(upper, quiet), rounded);
+    hn::StoreU(hn::DemoteTo(half, hn::BitCast(whole, result)), half, bits + i);
+  }
+  for (; i < size; ++i) y[i] = bfloat16(x[i]);
+}
+
+void widen_float16(const float16* x, float* y, std::size_t size) {
+  std::size_t i = 0;
+#if HWY_TARGET <= HWY_AVX2
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> half;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* halves = reinterpret_cast<const hwy::float16_t*>(x);
+  for (; i + lanes <= size; i += lanes) hn::StoreU(hn::PromoteTo(d, hn::LoadU(half, halves + i)), d, y + i);
+#endif
+  for (; i < size; ++i) y[i] = static_cast<float>(x[i]);
+}
+
+void narrow_float16(const float* x, float16* y, std::size_t size) {
+  std::size_t i = 0;
+#if HWY_TARGET <= HWY_AVX2
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> half;
+  const std::size_t lanes = hn::Lanes(d);
+  auto* halves = reinterpret_cast<hwy::float16_t*>(y);
+  for (; i + lanes <= size; i += lanes) hn::StoreU(hn::DemoteTo(half, hn::LoadU(d, x + i)), half, halves + i);
+#endif
+  for (; i < size; ++i) y[i] = float16(x[i]);
+}
+
+}  // namespace tessera::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+namespace {
+
+HWY_EXPORT(widen_bfloat16);
+HWY_EXPORT(narrow_bfloat16);
+HWY_EXPORT(widen_float16);
+HWY_EXPORT(narrow_float16);
+
+constexpr std::size_t tile = std::size_t{1} << 15;
+
+[[noreturn]] void refuse(const char* who, const Tensor& tensor) {
+  throw ShapeError(text(who, ": a tensor of ", name_of(tensor.dtype()), " came; float32, bfloat16 or float16 can be"));
+}
+
+void same_count(const char* who, const Tensor& tensor, std::size_t floats) {
+  if (static_cast<std::size_t>(tensor.elements()) != floats)
+    throw ShapeError(text(who, ": ", tensor.elements(), " elements and ", floats, " floats; as many were promised"));
+}
+
+/// The elements [first, last) of `tensor` in one line.
+Tensor part(const Tensor& tensor, std::size_t first, std::size_t last) {
+  const auto size = size_of(tensor.dtype());
+  return {tensor.raw().subspan(first * size, (last - first) * size),
+          tensor.dtype(),
+          {static_cast<std::int64_t>(last - first)}};
+}
+
+void widen_range(const Tensor& x, float* y) {
+  const auto size = static_cast<std::size_t>(x.elements());
+  switch (x.dtype()) {
+    case DType::float32:
+      std::memcpy(y, x.raw().data(), x.bytes());
+      return;
+    case DType::bfloat16:
+      HWY_DYNAMIC_DISPATCH(widen_bfloat16)(x.as<bfloat16>().data(), y, size);
+      return;
+    case DType::float16:
+      HWY_DYNAMIC_DISPATCH(widen_float16)(x.as<float16>().data(), y, size);
+      return;
+    default:
+      refuse("widen", x);
+  }
+}
+
+}  // namespace
+
+void narrow_range(std::span<const float> x, const Tensor& y) {
+  same_count("narrow", y, x.size());
+  chosen_isa();
+  switch (y.dtype()) {
+    case DType::float32:
+      std::memcpy(y.raw().data(), x.data(), y.bytes());
+      return;
+    case DType::bfloat16:
+      HWY_DYNAMIC_DISPATCH(narrow_bfloat16)(x.data(), y.as<bfloat16>().data(), x.size());
+      return;
+    case DType::float16:
+      HWY_DYNAMIC_DISPATCH(narrow_float16)(x.data(), y.as<float16>().data(), x.size());
+      return;
+    default:
+      refuse("narrow", y);
+  }
+}
+
+void widen(Threads& threads, const Tensor& x, std::span<float> y) {
+  same_count("widen", x, y.size());
+  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+    widen_range(part(x, first, last), y.data() + first);
+  });
+}
+
+void narrow(Threads& threads, std::span<const float> x, const Tensor& y) {
+  same_count("narrow", y, x.size());
+  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+    narrow_range(x.subspan(first, last - first), part(y, first, last));
+  });
+}
+
+void round_to(Threads& threads, DType type, std::span<float> x) {
+  if (type == DType::float32) return;
+  constexpr std::size_t piece = 256;
+  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+    std::array<std::byte, piece * 2> memory;
+    for (auto i = first; i < last; i += piece) {
+      const auto count = std::min(piece, last - i);
+      const Tensor rounded(memory, type, {static_cast<std::int64_t>(count)});
+      narrow_range(x.subspan(i, count), rounded);
+      widen_range(rounded, x.data() + i);
+    }
+  });
+}
+
+std::int64_t first_not_finite(Threads& threads, const Tensor& x) {
+  if (x.dtype() == DType::float32) return first_not_finite(threads, x.floats());
+  constexpr std::int64_t piece = 4096;
+  std::array<float, piece> floats;
+  for (std::int64_t first = 0; first < x.elements(); first += piece) {
+    const auto last = std::min(first + piece, x.elements());
+    widen_range(part(x, static_cast<std::size_t>(first), static_cast<std::size_t>(last)), floats.data());
+    const auto at = first_not_finite(threads, std::span(floats).first(static_cast<std::size_t>(last - first)));
+    if (at >= 0) return first + at;
+  }
+  return -1;
+}
+
+}  // namespace tessera
+#endif  // HWY_ONCE
