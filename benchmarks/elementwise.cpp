@@ -58,13 +58,15 @@ void activations(const Printer& line, Threads& threads) {
   const auto x = random_values(rows * inner, 1), dy = random_values(rows * inner, 2);
   std::vector<float> y(x.size()), dx(x.size());
   const auto size = rows * inner;
-  line("gelu_tanh", 2 * size, [&] { gelu_forward(threads, Activation::gelu_tanh, x, y); });
-  line("gelu_tanh backward", 3 * size, [&] { gelu_backward(threads, Activation::gelu_tanh, dy, x, dx, false); });
-  line("gelu_erf", 2 * size, [&] { gelu_forward(threads, Activation::gelu_erf, x, y); });
-  line("gelu_erf backward", 3 * size, [&] { gelu_backward(threads, Activation::gelu_erf, dy, x, dx, false); });
+  line("gelu_tanh", 2 * size, [&] { activation_forward(threads, Activation::gelu_tanh, x, y); });
+  line("gelu_tanh backward", 3 * size, [&] { activation_backward(threads, Activation::gelu_tanh, dy, x, dx, false); });
+  line("gelu_erf", 2 * size, [&] { activation_forward(threads, Activation::gelu_erf, x, y); });
+  line("gelu_erf backward", 3 * size, [&] { activation_backward(threads, Activation::gelu_erf, dy, x, dx, false); });
   const std::span<const float> half = std::span<const float>(dy).first(dy.size() / 2);
-  line("swiglu", 3 * size / 2, [&] { swiglu_forward(threads, rows, inner / 2, x, std::span(y).first(y.size() / 2)); });
-  line("swiglu backward", 5 * size / 2, [&] { swiglu_backward(threads, rows, inner / 2, half, x, dx, false); });
+  line("swiglu", 3 * size / 2,
+       [&] { gated_forward(threads, Activation::silu, rows, inner / 2, x, std::span(y).first(y.size() / 2)); });
+  line("swiglu backward", 5 * size / 2,
+       [&] { gated_backward(threads, Activation::silu, rows, inner / 2, half, x, dx, false); });
 }
 
 void others(const Printer& line, Threads& threads) {
@@ -89,7 +91,9 @@ void others(const Printer& line, Threads& threads) {
   std::vector<std::int32_t> tokens(rows);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 7919 % vocabulary);
   auto big = random_values(vocabulary * width, 4);
-  line("embedding", 2 * size, [&] { embedding_forward(threads, width, tokens, big, y, false); });
+  line("embedding", 2 * size, [&] {
+    embedding_forward(threads, tokens, Tensor(std::span<float>(big), {vocabulary, width}), y, false);
+  });
   line("embedding backward", 3 * size, [&] { embedding_backward(threads, width, tokens, x, big); });
 }
 

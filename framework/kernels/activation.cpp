@@ -22,16 +22,9 @@ using range::V;
 /// tanh(u) = 2 sigmoid(2u) - 1, so gelu_tanh(x) = x sigmoid(2u) with 2u = a x + b x^3.
 constexpr float a = 1.5957691216F, b = 0.0713548163F;
 constexpr float bell_at_0 = 0.3989422804F;  // 1 / sqrt(2 pi)
+constexpr float quick = 1.702F;
 
 HWY_INLINE V TwiceU(V x) { return hn::Mul(x, hn::MulAdd(hn::Mul(x, x), hn::Set(D(), b), hn::Set(D(), a))); }
-
-void GeluTanh(const float* x, float* y, std::size_t size) {
-  range::Map(x, y, size, [](V v) HWY_ATTR { return hn::Mul(v, math::Sigmoid(D(), TwiceU(v))); });
-}
-
-void GeluErf(const float* x, float* y, std::size_t size) {
-  range::Map(x, y, size, [](V v) HWY_ATTR { return hn::Mul(v, math::NormalOf(D(), v).below); });
-}
 
 /// s = sigmoid(u) and 1 - s, which would cancel if it were taken so; e^-u is kept finite.
 struct Share {
@@ -44,54 +37,127 @@ HWY_INLINE Share ShareOf(V u) {
   return {s, hn::Mul(e, s)};
 }
 
-/// s + x s (1 - s) (a + 3 b x^2)
-HWY_INLINE V SlopeTanh(V x) {
-  const Share share = ShareOf(TwiceU(x));
-  const V inner = hn::MulAdd(hn::Mul(x, x), hn::Set(D(), 3 * b), hn::Set(D(), a));
-  return hn::MulAdd(hn::Mul(hn::Mul(share.s, share.rest), inner), x, share.s);
-}
+/// An activation at x and its slope there.
+struct Point {
+  V value, slope;
+};
 
-HWY_INLINE V SlopeErf(V x) {
-  const auto normal = math::NormalOf(D(), x);
-  return hn::MulAdd(hn::Mul(x, hn::Set(D(), bell_at_0)), normal.bell, normal.below);
-}
+// Each activation: its value alone, and both where both are asked for.
 
-void GeluTanhBackward(const float* dy, const float* x, float* dx, std::size_t size, bool add) {
-  if (add) {
-    range::Map(dy, x, dx, dx, size, [](V d, V v, V old) HWY_ATTR { return hn::MulAdd(d, SlopeTanh(v), old); });
-  } else {
-    range::Map(dy, x, dx, size, [](V d, V v) HWY_ATTR { return hn::Mul(d, SlopeTanh(v)); });
+struct GeluTanh {
+  static HWY_INLINE V Value(V x) { return hn::Mul(x, math::Sigmoid(D(), TwiceU(x))); }
+  /// slope: s + x s (1 - s) (a + 3 b x^2)
+  static HWY_INLINE Point Both(V x) {
+    const Share share = ShareOf(TwiceU(x));
+    const V inner = hn::MulAdd(hn::Mul(x, x), hn::Set(D(), 3 * b), hn::Set(D(), a));
+    return {hn::Mul(x, share.s), hn::MulAdd(hn::Mul(hn::Mul(share.s, share.rest), inner), x, share.s)};
+  }
+};
+
+struct GeluErf {
+  static HWY_INLINE V Value(V x) { return hn::Mul(x, math::NormalOf(D(), x).below); }
+  static HWY_INLINE Point Both(V x) {
+    const auto normal = math::NormalOf(D(), x);
+    return {hn::Mul(x, normal.below), hn::MulAdd(hn::Mul(x, hn::Set(D(), bell_at_0)), normal.bell, normal.below)};
+  }
+};
+
+/// x sigmoid(1.702 x)
+struct QuickGelu {
+  static HWY_INLINE V Value(V x) { return hn::Mul(x, math::Sigmoid(D(), hn::Mul(x, hn::Set(D(), quick)))); }
+  static HWY_INLINE Point Both(V x) {
+    const V u = hn::Mul(x, hn::Set(D(), quick));
+    const Share share = ShareOf(u);
+    return {hn::Mul(x, share.s), hn::MulAdd(hn::Mul(u, share.s), share.rest, share.s)};
+  }
+};
+
+struct Silu {
+  static HWY_INLINE V Value(V x) { return hn::Mul(x, math::Sigmoid(D(), x)); }
+  static HWY_INLINE Point Both(V x) {
+    const Share share = ShareOf(x);
+    const V silu = hn::Mul(x, share.s);
+    return {silu, hn::MulAdd(silu, share.rest, share.s)};
+  }
+};
+
+struct Relu {
+  static HWY_INLINE V Value(V x) { return math::NotBelow(D(), 0.0F, x); }
+  static HWY_INLINE Point Both(V x) {
+    const V one = hn::Set(D(), 1.0F);
+    return {Value(x), hn::IfThenElseZero(hn::Gt(x, hn::Zero(D())), one)};
+  }
+};
+
+struct SquaredRelu {
+  static HWY_INLINE V Value(V x) {
+    const V r = Relu::Value(x);
+    return hn::Mul(r, r);
+  }
+  static HWY_INLINE Point Both(V x) {
+    const V r = Relu::Value(x);
+    return {hn::Mul(r, r), hn::Add(r, r)};
+  }
+};
+
+/// Calls f with the activation that `act` names.
+template <class F>
+HWY_INLINE void With(Activation act, const F& f) {
+  switch (act) {
+    case Activation::gelu_tanh:
+      return f(GeluTanh());
+    case Activation::gelu_erf:
+      return f(GeluErf());
+    case Activation::quick_gelu:
+      return f(QuickGelu());
+    case Activation::silu:
+      return f(Silu());
+    case Activation::relu:
+      return f(Relu());
+    case Activation::squared_relu:
+      return f(SquaredRelu());
+    case Activation::none:
+      break;
   }
 }
 
-void GeluErfBackward(const float* dy, const float* x, float* dx, std::size_t size, bool add) {
-  if (add) {
-    range::Map(dy, x, dx, dx, size, [](V d, V v, V old) HWY_ATTR { return hn::MulAdd(d, SlopeErf(v), old); });
-  } else {
-    range::Map(dy, x, dx, size, [](V d, V v) HWY_ATTR { return hn::Mul(d, SlopeErf(v)); });
-  }
+void Activate(Activation act, const float* x, float* y, std::size_t size) {
+  With(act, [&](auto of) HWY_ATTR { range::Map(x, y, size, [of](V v) HWY_ATTR { return of.Value(v); }); });
 }
 
-void SwiGlu(const float* gate, const float* up, float* y, std::size_t size) {
-  range::Map(gate, up, y, size, [](V g, V u) HWY_ATTR { return hn::Mul(hn::Mul(g, math::Sigmoid(D(), g)), u); });
+void ActivateBackward(Activation act, const float* dy, const float* x, float* dx, std::size_t size, bool add) {
+  With(act, [&](auto of) HWY_ATTR {
+    if (add) {
+      range::Map(dy, x, dx, dx, size, [of](V d, V v, V old) HWY_ATTR { return hn::MulAdd(d, of.Both(v).slope, old); });
+    } else {
+      range::Map(dy, x, dx, size, [of](V d, V v) HWY_ATTR { return hn::Mul(d, of.Both(v).slope); });
+    }
+  });
+}
+
+void Gate(Activation act, const float* gate, const float* up, float* y, std::size_t size) {
+  With(act, [&](auto of) HWY_ATTR {
+    range::Map(gate, up, y, size, [of](V g, V u) HWY_ATTR { return hn::Mul(of.Value(g), u); });
+  });
 }
 
 struct GateUp {
   V gate, up;
 };
 
-HWY_INLINE GateUp SwiGluSlopes(V dy, V g, V u) {
-  const Share share = ShareOf(g);
-  const V silu = hn::Mul(g, share.s), slope = hn::MulAdd(silu, share.rest, share.s);
-  return {hn::Mul(hn::Mul(dy, u), slope), hn::Mul(dy, silu)};
+template <class Of>
+HWY_INLINE GateUp GateSlopes(V dy, V g, V u) {
+  const Point at = Of::Both(g);
+  return {hn::Mul(hn::Mul(dy, u), at.slope), hn::Mul(dy, at.value)};
 }
 
 /// One row; dx may be x, so both halves are computed before either is written.
-void SwiGluBackward(const float* dy, const float* x, float* dx, std::size_t width, bool add) {
+template <class Of>
+HWY_INLINE void GateRowBackward(const float* dy, const float* x, float* dx, std::size_t width, bool add) {
   const D d;
   std::size_t i = 0;
   for (; i + range::lanes <= width; i += range::lanes) {
-    auto to = SwiGluSlopes(hn::LoadU(d, dy + i), hn::LoadU(d, x + i), hn::LoadU(d, x + width + i));
+    auto to = GateSlopes<Of>(hn::LoadU(d, dy + i), hn::LoadU(d, x + i), hn::LoadU(d, x + width + i));
     if (add) to = {hn::Add(hn::LoadU(d, dx + i), to.gate), hn::Add(hn::LoadU(d, dx + width + i), to.up)};
     hn::StoreU(to.gate, d, dx + i);
     hn::StoreU(to.up, d, dx + width + i);
@@ -99,12 +165,16 @@ void SwiGluBackward(const float* dy, const float* x, float* dx, std::size_t widt
   const auto rest = width - i;
   if (rest == 0) return;
   auto to =
-      SwiGluSlopes(range::LoadTail(dy + i, rest), range::LoadTail(x + i, rest), range::LoadTail(x + width + i, rest));
+      GateSlopes<Of>(range::LoadTail(dy + i, rest), range::LoadTail(x + i, rest), range::LoadTail(x + width + i, rest));
   if (add) {
     to = {hn::Add(range::LoadTail(dx + i, rest), to.gate), hn::Add(range::LoadTail(dx + width + i, rest), to.up)};
   }
   range::StoreTail(to.gate, dx + i, rest);
   range::StoreTail(to.up, dx + width + i, rest);
+}
+
+void GateBackward(Activation act, const float* dy, const float* x, float* dx, std::size_t width, bool add) {
+  With(act, [&](auto of) HWY_ATTR { GateRowBackward<decltype(of)>(dy, x, dx, width, add); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -115,12 +185,10 @@ HWY_AFTER_NAMESPACE();
 namespace tessera {
 namespace {
 
-HWY_EXPORT(GeluTanh);
-HWY_EXPORT(GeluErf);
-HWY_EXPORT(GeluTanhBackward);
-HWY_EXPORT(GeluErfBackward);
-HWY_EXPORT(SwiGlu);
-HWY_EXPORT(SwiGluBackward);
+HWY_EXPORT(Activate);
+HWY_EXPORT(ActivateBackward);
+HWY_EXPORT(Gate);
+HWY_EXPORT(GateBackward);
 
 constexpr std::size_t tile = 8192;
 
@@ -129,51 +197,53 @@ std::size_t rows_of_a_tile(std::size_t width) { return width >= tile ? 1 : tile 
 
 }  // namespace
 
-void gelu_range(Activation act, const float* x, float* y, std::size_t size) {
-  must(act != Activation::none, "gelu is asked for one of its two forms");
-  act == Activation::gelu_tanh ? HWY_DYNAMIC_DISPATCH(GeluTanh)(x, y, size) : HWY_DYNAMIC_DISPATCH(GeluErf)(x, y, size);
+void activation_range(Activation act, const float* x, float* y, std::size_t size) {
+  must(act != Activation::none, "an activation is asked for by name");
+  HWY_DYNAMIC_DISPATCH(Activate)(act, x, y, size);
 }
 
-void gelu_forward(Threads& threads, Activation act, std::span<const float> x, std::span<float> y) {
-  expect_values("gelu", "y", y.size(), static_cast<std::int64_t>(x.size()));
+void activation_forward(Threads& threads, Activation act, std::span<const float> x, std::span<float> y) {
+  expect_values("activation", "y", y.size(), static_cast<std::int64_t>(x.size()));
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    gelu_range(act, x.data() + first, y.data() + first, last - first);
+    activation_range(act, x.data() + first, y.data() + first, last - first);
   });
 }
 
-void gelu_backward(Threads& threads, Activation act, std::span<const float> dy, std::span<const float> x,
-                   std::span<float> dx, bool add) {
-  expect_values("gelu", "dy", dy.size(), static_cast<std::int64_t>(x.size()));
-  expect_values("gelu", "dx", dx.size(), static_cast<std::int64_t>(x.size()));
-  must(act != Activation::none, "gelu is asked for one of its two forms");
-  const auto run =
-      act == Activation::gelu_tanh ? HWY_DYNAMIC_DISPATCH(GeluTanhBackward) : HWY_DYNAMIC_DISPATCH(GeluErfBackward);
+void activation_backward(Threads& threads, Activation act, std::span<const float> dy, std::span<const float> x,
+                         std::span<float> dx, bool add) {
+  expect_values("activation", "dy", dy.size(), static_cast<std::int64_t>(x.size()));
+  expect_values("activation", "dx", dx.size(), static_cast<std::int64_t>(x.size()));
+  must(act != Activation::none, "an activation is asked for by name");
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    run(dy.data() + first, x.data() + first, dx.data() + first, last - first, add);
+    HWY_DYNAMIC_DISPATCH(ActivateBackward)
+    (act, dy.data() + first, x.data() + first, dx.data() + first, last - first, add);
   });
 }
 
-void swiglu_forward(Threads& threads, std::int64_t rows, std::int64_t width, std::span<const float> x,
-                    std::span<float> y) {
-  expect_values("swiglu", "x", x.size(), rows * 2 * width);
-  expect_values("swiglu", "y", y.size(), rows * width);
+void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> x,
+                   std::span<float> y) {
+  expect_values("gated activation", "x", x.size(), rows * 2 * width);
+  expect_values("gated activation", "y", y.size(), rows * width);
+  must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
   threads.parallel_for(static_cast<std::size_t>(rows), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
-      HWY_DYNAMIC_DISPATCH(SwiGlu)(x.data() + 2 * n * r, x.data() + 2 * n * r + n, y.data() + n * r, n);
+      HWY_DYNAMIC_DISPATCH(Gate)(act, x.data() + 2 * n * r, x.data() + 2 * n * r + n, y.data() + n * r, n);
     }
   });
 }
 
-void swiglu_backward(Threads& threads, std::int64_t rows, std::int64_t width, std::span<const float> dy,
-                     std::span<const float> x, std::span<float> dx, bool add) {
-  expect_values("swiglu", "x", x.size(), rows * 2 * width);
-  expect_values("swiglu", "dx", dx.size(), rows * 2 * width);
-  expect_values("swiglu", "dy", dy.size(), rows * width);
+void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> dy,
+                    std::span<const float> x, std::span<float> dx, bool add) {
+  expect_values("gated activation", "x", x.size(), rows * 2 * width);
+  expect_values("gated activation", "dx", dx.size(), rows * 2 * width);
+  expect_values("gated activation", "dy", dy.size(), rows * width);
+  must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
   threads.parallel_for(static_cast<std::size_t>(rows), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
-      HWY_DYNAMIC_DISPATCH(SwiGluBackward)(dy.data() + n * r, x.data() + 2 * n * r, dx.data() + 2 * n * r, n, add);
+      HWY_DYNAMIC_DISPATCH(GateBackward)
+      (act, dy.data() + n * r, x.data() + 2 * n * r, dx.data() + 2 * n * r, n, add);
     }
   });
 }

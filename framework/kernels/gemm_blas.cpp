@@ -35,7 +35,7 @@ void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t c
               p.add || p.bias != nullptr ? 1 : 0, c, static_cast<int>(p.N));
   if (p.act == Activation::none) return;
   for (std::int64_t r = 0; r < rows; ++r)
-    gelu_range(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, static_cast<std::size_t>(cols));
+    activation_range(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, static_cast<std::size_t>(cols));
 }
 
 void one_thread_each() {

@@ -21,7 +21,7 @@ struct LinearExtents {
 };
 
 /// What is done to each tile of y while it is in the cache.
-enum class Activation { none, gelu_tanh, gelu_erf };
+enum class Activation { none, gelu_tanh, gelu_erf, quick_gelu, silu, relu, squared_relu };
 
 /// y = x w^T + bias.
 void linear_forward(Threads& threads, LinearExtents e, std::span<const float> x, std::span<const float> w,

@@ -45,22 +45,22 @@ Results layernorm(const OperatorInputs& in, float offset) {
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}, {"grad.bias", wide(dbias)}}, ""};
 }
 
-Results gelu(const OperatorInputs& in, Activation act) {
+Results activation(const OperatorInputs& in, Activation act) {
   Threads threads(crew);
   const auto& x = in.at("in.x");
   Floats y(x.size()), dx(x.size());
-  gelu_forward(threads, act, x, y);
-  gelu_backward(threads, act, in.at("cotangent.y"), x, dx, false);
+  activation_forward(threads, act, x, y);
+  activation_backward(threads, act, in.at("cotangent.y"), x, dx, false);
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
-Results swiglu(const OperatorInputs& in) {
+Results gated(const OperatorInputs& in, Activation act) {
   Threads threads(crew);
   const auto& x = in.at("in.x");
   const auto width = in.shape("in.x").back() / 2, rows = static_cast<std::int64_t>(x.size()) / (2 * width);
   Floats y(x.size() / 2), dx(x.size());
-  swiglu_forward(threads, rows, width, x, y);
-  swiglu_backward(threads, rows, width, in.at("cotangent.y"), x, dx, false);
+  gated_forward(threads, act, rows, width, x, y);
+  gated_backward(threads, act, rows, width, in.at("cotangent.y"), x, dx, false);
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
@@ -201,9 +201,15 @@ std::vector<Operator> operators() {
           {"layernorm", [](const auto& in) { return layernorm(in, 0); }},
           {"layernorm_1p", [](const auto& in) { return layernorm(in, 1); }},
           {"cross_entropy", cross_entropy},
-          {"gelu_tanh", [](const auto& in) { return gelu(in, Activation::gelu_tanh); }},
-          {"gelu_erf", [](const auto& in) { return gelu(in, Activation::gelu_erf); }},
-          {"swiglu", swiglu},
+          {"gelu_tanh", [](const auto& in) { return activation(in, Activation::gelu_tanh); }},
+          {"gelu_erf", [](const auto& in) { return activation(in, Activation::gelu_erf); }},
+          {"quick_gelu", [](const auto& in) { return activation(in, Activation::quick_gelu); }},
+          {"silu", [](const auto& in) { return activation(in, Activation::silu); }},
+          {"relu", [](const auto& in) { return activation(in, Activation::relu); }},
+          {"squared_relu", [](const auto& in) { return activation(in, Activation::squared_relu); }},
+          {"swiglu", [](const auto& in) { return gated(in, Activation::silu); }},
+          {"geglu", [](const auto& in) { return gated(in, Activation::gelu_tanh); }},
+          {"geglu_erf", [](const auto& in) { return gated(in, Activation::gelu_erf); }},
           {"rotary_half", [](const auto& in) { return rotary(in, RotaryLayout::half); }},
           {"rotary_interleaved", [](const auto& in) { return rotary(in, RotaryLayout::interleaved); }},
           {"attention", attention},

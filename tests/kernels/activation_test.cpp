@@ -1,5 +1,7 @@
 #include "framework/kernels/activation.h"
 
+#include <array>
+
 #include "framework/base/error.h"
 #include "tests/gradcheck.h"
 #include "tests/kernels/reference.h"
@@ -9,17 +11,35 @@ namespace {
 
 using Doubles = std::vector<double>;
 
-double gelu(Activation act, double x) {
-  if (act == Activation::gelu_erf) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+constexpr std::array every_activation = {Activation::gelu_tanh, Activation::gelu_erf, Activation::quick_gelu,
+                                         Activation::silu,      Activation::relu,     Activation::squared_relu};
+
+double value(Activation act, double x) {
+  switch (act) {
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::gelu_erf:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::quick_gelu:
+      return x / (1 + std::exp(-1.702 * x));
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::relu:
+      return std::max(x, 0.0);
+    case Activation::squared_relu:
+      return x > 0 ? x * x : 0;
+    case Activation::none:
+      break;
+  }
+  return NAN;
 }
 
-double gelu_slope(Activation act, double x) {
+double slope(Activation act, double x) {
+  if (act == Activation::relu) return x > 0 ? 1 : 0;  // differences do not know what is meant at a corner
+  if (act == Activation::squared_relu) return 2 * std::max(x, 0.0);
   const double step = 1e-5;
-  return (gelu(act, x + step) - gelu(act, x - step)) / (2 * step);
+  return (value(act, x + step) - value(act, x - step)) / (2 * step);
 }
-
-double swiglu(double gate, double up) { return gate / (1 + std::exp(-gate)) * up; }
 
 /// A sweep over [-14, 14] with random numbers behind it; an odd size.
 std::vector<float> sweep() {
@@ -31,57 +51,63 @@ std::vector<float> sweep() {
   return x;
 }
 
-using Activations = ForEveryIsa;
+class Activations : public ForEveryIsa {
+ protected:
+  static void expect_gated_equals_the_plain_loop(Activation act, std::int64_t width);
+};
 FOR_EVERY_ISA(Activations);
 
-TEST_P(Activations, GeluEqualsThePlainLoop) {
+TEST_P(Activations, EqualThePlainLoop) {
   const auto x = sweep();
-  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf}) {
+  for (const auto act : every_activation) {
     Doubles expected;
-    for (const double v : x) expected.push_back(gelu(act, v));
+    for (const double v : x) expected.push_back(value(act, v));
     const auto y = on_any_threads([&](Threads& threads) {
       std::vector<float> out(x.size());
-      gelu_forward(threads, act, x, out);
+      activation_forward(threads, act, x, out);
       return out;
     });
     EXPECT_CLOSE(y, expected, 3e-7);  // one rounding of x, some of the exponential: five units in the last place
     auto in_place = x;
     Threads alone(1);
-    gelu_forward(alone, act, in_place, in_place);
+    activation_forward(alone, act, in_place, in_place);
     EXPECT_TRUE(same_bits(in_place, y));
   }
 }
 
-TEST_P(Activations, GeluIsExactlyZeroOrItselfFarOut) {
-  const std::vector<float> x = {-100, -30, 0, 30, 100};
+TEST_P(Activations, AreExactlyZeroOrTheirLimitFarOut) {
+  const std::vector<float> x = {-100, -60, 0, 60, 100};
   std::vector<float> y(x.size());
   Threads alone(1);
-  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf}) {
-    gelu_forward(alone, act, x, y);
-    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], std::max(0.0F, x[i]));
+  for (const auto act : every_activation) {
+    activation_forward(alone, act, x, y);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto r = std::max(0.0F, x[i]), expected = act == Activation::squared_relu ? r * r : r;
+      // silu at -60 is -5e-25
+      EXPECT_NEAR(y[i], expected, act == Activation::silu ? 1e-20 : 0) << static_cast<int>(act) << " at " << x[i];
+    }
   }
 }
 
-TEST_P(Activations, GeluPassesNaNOn) {
+TEST_P(Activations, PassNaNOn) {
   std::vector<float> x(37, 1.0F), y(37);
   x[3] = x[36] = NAN;
   Threads alone(1);
-  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf}) {
-    gelu_forward(alone, act, x, y);
-    EXPECT_TRUE(std::isnan(y[3]) && std::isnan(y[36]) && !std::isnan(y[4]));
+  for (const auto act : every_activation) {
+    activation_forward(alone, act, x, y);
+    EXPECT_TRUE(std::isnan(y[3]) && std::isnan(y[36]) && !std::isnan(y[4])) << static_cast<int>(act);
   }
 }
 
-TEST_P(Activations, GeluBackwardEqualsCentralDifferences) {
+TEST_P(Activations, BackwardEqualsCentralDifferences) {
   const auto x = sweep(), dy = random_normal(x.size(), 2), old = random_normal(x.size(), 3);
-  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf}) {
+  for (const auto act : every_activation) {
     for (const bool add : {false, true}) {
       Doubles expected;
-      for (std::size_t i = 0; i < x.size(); ++i)
-        expected.push_back(dy[i] * gelu_slope(act, x[i]) + (add ? old[i] : 0.0F));
+      for (std::size_t i = 0; i < x.size(); ++i) expected.push_back(dy[i] * slope(act, x[i]) + (add ? old[i] : 0.0F));
       const auto dx = on_any_threads([&](Threads& threads) {
         auto out = old;
-        gelu_backward(threads, act, dy, x, out, add);
+        activation_backward(threads, act, dy, x, out, add);
         return out;
       });
       EXPECT_CLOSE(dx, expected, 2e-6);
@@ -89,48 +115,51 @@ TEST_P(Activations, GeluBackwardEqualsCentralDifferences) {
     auto in_place = dy;
     std::vector<float> dx(x.size());
     Threads alone(1);
-    gelu_backward(alone, act, dy, x, dx, false);
-    gelu_backward(alone, act, in_place, x, in_place, false);
+    activation_backward(alone, act, dy, x, dx, false);
+    activation_backward(alone, act, in_place, x, in_place, false);
     EXPECT_TRUE(same_bits(dx, in_place));
   }
 }
 
-TEST_P(Activations, SwigluAndItsBackwardEqualThePlainLoop) {
-  for (const std::int64_t width : {1, 5, 16, 37, 130}) {
-    const std::int64_t rows = 131;
-    const auto n = static_cast<std::size_t>(width), size = static_cast<std::size_t>(rows) * n;
-    const auto x = random_normal(2 * size, 4, 0, 3), dy = random_normal(size, 5), old = random_normal(2 * size, 6);
-    Doubles expected(size), gradient(2 * size), sum(2 * size);
-    for (std::size_t i = 0; i < size; ++i) {
-      const auto gate = i / n * 2 * n + i % n, up = gate + n;
-      expected[i] = swiglu(x[gate], x[up]);
-      const double step = 1e-5;
-      gradient[gate] = dy[i] * (swiglu(x[gate] + step, x[up]) - swiglu(x[gate] - step, x[up])) / (2 * step);
-      gradient[up] = dy[i] * (swiglu(x[gate], x[up] + step) - swiglu(x[gate], x[up] - step)) / (2 * step);
-      sum[gate] = old[gate] + gradient[gate];
-      sum[up] = old[up] + gradient[up];
-    }
-    const auto all = on_any_threads([&](Threads& threads) {
-      std::vector<float> y(size), dx(2 * size), in_place = x, added = old;
-      swiglu_forward(threads, rows, width, x, y);
-      swiglu_backward(threads, rows, width, dy, x, dx, false);
-      swiglu_backward(threads, rows, width, dy, in_place, in_place, false);
-      swiglu_backward(threads, rows, width, dy, x, added, true);
-      EXPECT_TRUE(same_bits(dx, in_place));
-      return joined({y, dx, added});
-    });
-    const std::span<const float> got = all;
-    EXPECT_CLOSE(got.subspan(0, size), expected, 4e-7);
-    EXPECT_CLOSE(got.subspan(size, 2 * size), gradient, 2e-6);
-    EXPECT_CLOSE(got.subspan(3 * size, 2 * size), sum, 2e-6);
+void Activations::expect_gated_equals_the_plain_loop(Activation act, std::int64_t width) {
+  const std::int64_t rows = 131;
+  const auto n = static_cast<std::size_t>(width), size = static_cast<std::size_t>(rows) * n;
+  const auto x = random_normal(2 * size, 4, 0, 3), dy = random_normal(size, 5), old = random_normal(2 * size, 6);
+  Doubles expected(size), gradient(2 * size), sum(2 * size);
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto gate = i / n * 2 * n + i % n, up = gate + n;
+    const double at = value(act, x[gate]);
+    expected[i] = at * x[up];
+    gradient[gate] = dy[i] * slope(act, x[gate]) * x[up];
+    gradient[up] = dy[i] * at;
+    sum[gate] = old[gate] + gradient[gate];
+    sum[up] = old[up] + gradient[up];
   }
+  const auto all = on_any_threads([&](Threads& threads) {
+    std::vector<float> y(size), dx(2 * size), in_place = x, added = old;
+    gated_forward(threads, act, rows, width, x, y);
+    gated_backward(threads, act, rows, width, dy, x, dx, false);
+    gated_backward(threads, act, rows, width, dy, in_place, in_place, false);
+    gated_backward(threads, act, rows, width, dy, x, added, true);
+    EXPECT_TRUE(same_bits(dx, in_place));
+    return joined({y, dx, added});
+  });
+  const std::span<const float> got = all;
+  EXPECT_CLOSE(got.subspan(0, size), expected, 4e-7);
+  EXPECT_CLOSE(got.subspan(size, 2 * size), gradient, 2e-6);
+  EXPECT_CLOSE(got.subspan(3 * size, 2 * size), sum, 2e-6);
+}
+
+TEST_P(Activations, GatedAndItsBackwardEqualThePlainLoop) {
+  for (const auto act : every_activation)
+    for (const std::int64_t width : {1, 5, 37, 130}) expect_gated_equals_the_plain_loop(act, width);
 }
 
 TEST(Activation, SpansThatDoNotFitAreRefused) {
   Threads alone(1);
   std::vector<float> x(6), y(5);
-  EXPECT_THROW(gelu_forward(alone, Activation::gelu_erf, x, y), ShapeError);
-  EXPECT_THROW(swiglu_forward(alone, 2, 3, x, y), ShapeError);
+  EXPECT_THROW(activation_forward(alone, Activation::gelu_erf, x, y), ShapeError);
+  EXPECT_THROW(gated_forward(alone, Activation::silu, 2, 3, x, y), ShapeError);
 }
 
 }  // namespace
