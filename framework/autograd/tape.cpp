@@ -1,5 +1,8 @@
 #include "framework/autograd/tape.h"
 
+#include <cstring>
+
+#include "framework/kernels/convert.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera {
@@ -21,6 +24,23 @@ Var::~Var() {
 const Tensor& Var::value() const { return tape_->slots_[slot_].value; }
 bool Var::wants_grad() const { return tape_ && tape_->slots_[slot_].wants_grad; }
 
+Floats::Floats(Tape& tape, const Tensor& tensor, Use use) : tape_(tape), tensor_(tensor), use_(use) {
+  const bool finer = tensor.dtype() == DType::float32 && tape.type() != DType::float32;
+  if (tensor.dtype() == DType::float32 && !(use == Use::rounded && finer)) {
+    floats_ = tensor.floats();
+    return;
+  }
+  const auto count = static_cast<std::size_t>(tensor.elements());
+  memory_ = tape.scratch(count);
+  floats_ = Tape::floats(memory_).first(count);
+  if (use != Use::write) widen(tape.threads(), tensor, floats_);
+  if (use == Use::rounded && finer) round_to(tape.threads(), tape.type(), floats_);
+}
+
+Floats::~Floats() {
+  if (copied() && (use_ == Use::write || use_ == Use::update)) narrow(tape_.threads(), floats_, tensor_);
+}
+
 Tape::Tape(Arena& arena, Threads& threads, bool records)
     : arena_(arena), threads_(threads), records_(records), run_(arena.ticket()) {
   chunks_.push_back(std::make_unique<std::byte[]>(chunk_bytes));
@@ -31,9 +51,9 @@ Var Tape::add_slot(Tensor value, Memory memory, bool wants_grad) {
   return {this, static_cast<std::uint32_t>(slots_.size() - 1)};
 }
 
-Var Tape::make(const Shape& shape, bool wants_grad) {
-  auto memory = arena_.allocate(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-  const Tensor value(memory.bytes(), DType::float32, shape);
+Var Tape::make(DType type, const Shape& shape, bool wants_grad) {
+  auto memory = arena_.allocate(static_cast<std::size_t>(shape.elements()) * size_of(type));
+  const Tensor value(memory.bytes(), type, shape);
   return add_slot(value, std::move(memory), wants_grad);
 }
 
@@ -74,12 +94,7 @@ void* Tape::room(std::size_t bytes, std::size_t alignment) {
 void Tape::seed(const Var& at, const Tensor& gradient) {
   if (gradient.shape() != at.shape())
     throw ShapeError(text("tape: a gradient ", gradient.shape(), " came for a value ", at.shape()));
-  const auto target = grad_target(at);
-  if (target.tensor.empty()) return;
-  if (target.add)
-    add(threads_, gradient.floats(), target.tensor.floats());
-  else
-    copy(threads_, gradient.floats(), target.tensor.floats());
+  add_grad(at, gradient);
 }
 
 void Tape::backward() {
@@ -108,13 +123,20 @@ void Tape::clear() {
 
 void Tape::give_grad(Place to, Gradient gradient) {
   auto& slot = slots_[to.slot];
-  if (!slot.wants_grad) return;
-  if (slot.grad.empty()) {
+  if (slot.wants_grad && slot.grad.empty() && gradient.tensor.dtype() == slot.value.dtype())
     slot.grad = std::move(gradient);
-    return;
-  }
+  else
+    add_grad(to, gradient.tensor);
+}
+
+void Tape::add_grad(Place to, const Tensor& gradient) {
   const auto target = grad_target(to);
-  add(threads_, gradient.tensor.floats(), target.tensor.floats());
+  if (target.tensor.empty()) return;
+  const auto from = read(gradient), into = write(target);
+  if (target.add)
+    add(threads_, from, into);
+  else
+    copy(threads_, from, into);
 }
 
 Tape::Target Tape::grad_target(Place to) {
@@ -122,9 +144,10 @@ Tape::Target Tape::grad_target(Place to) {
   if (!slot.wants_grad) return {};
   if (!slot.grad.empty() && !slot.grad.memory.shared()) return {slot.grad.tensor, true};
   auto memory = arena_.allocate(slot.value.bytes());
-  const Tensor tensor(memory.bytes(), DType::float32, slot.value.shape());
+  const Tensor tensor(memory.bytes(), slot.value.dtype(), slot.value.shape());
   const bool had_one = !slot.grad.empty();
-  if (had_one) copy(threads_, slot.grad.tensor.floats(), tensor.floats());  // somebody else still reads the old one
+  if (had_one)  // somebody else still reads the old one
+    std::memcpy(tensor.raw().data(), slot.grad.tensor.raw().data(), tensor.bytes());
   slot.grad = {tensor, std::move(memory)};
   return {tensor, had_one};
 }

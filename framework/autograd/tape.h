@@ -72,6 +72,31 @@ struct Gradient {
   bool empty() const { return tensor.empty(); }
 };
 
+/// The elements of a tensor as floats, for the time of an operation: themselves where they are stored so, else a copy.
+/// What was written to a copy goes back, rounded to the tensor's type, when this leaves.
+class Floats {
+ public:
+  /// `rounded`: to read, in a copy that is no finer than the type that the tape computes in.
+  enum class Use { read, rounded, write, update };
+  explicit Floats(Tape& tape) : tape_(tape) {}  ///< none: an operand that is left out
+  Floats(Tape& tape, const Tensor& tensor, Use use);
+  ~Floats();
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  std::span<float> span() const { return floats_; }
+  operator std::span<float>() const { return floats_; }        // NOLINT(google-explicit-constructor): that is its use
+  operator std::span<const float>() const { return floats_; }  // NOLINT(google-explicit-constructor)
+  bool copied() const { return !memory_.empty(); }             ///< what is written here the tensor does not see yet
+
+ private:
+  Tape& tape_;
+  Tensor tensor_;
+  Use use_ = Use::read;
+  Memory memory_;
+  std::span<float> floats_;
+};
+
 /// A recorded operation. Keeps as Var what its backward pass reads and as Place what it only passes gradients
 /// to or from; is destroyed as soon as that is done.
 class Node {
@@ -94,9 +119,15 @@ class Tape {
 
   Threads& threads() const { return threads_; }
   bool records() const { return records_; }
+  /// Operations compute in fp32 and round what they give to this type; so are the gradients of such values.
+  void computes_in(DType type) { type_ = type; }
+  DType type() const { return type_; }
 
-  /// A value with memory of its own and arbitrary content.
-  Var make(const Shape& shape, bool wants_grad);
+  /// A value of fp32 with memory of its own and arbitrary content.
+  Var make(const Shape& shape, bool wants_grad) { return make(DType::float32, shape, wants_grad); }
+  Var make(DType type, const Shape& shape, bool wants_grad);
+  /// The same in the type that this tape computes in.
+  Var result(const Shape& shape, bool wants_grad) { return make(type_, shape, wants_grad); }
   /// A value in somebody else's memory: a boundary tensor. With `wants_grad` its gradient is found by take_grad after
   /// backward.
   Var input(const Tensor& tensor, bool wants_grad);
@@ -107,6 +138,11 @@ class Tape {
   Memory scratch(std::size_t floats) { return arena_.allocate(floats * sizeof(float)); }
   /// Memory that lives as long as the pass: what recorded operations look at besides values.
   std::span<std::byte> keep(std::size_t bytes) { return kept_.emplace_back(arena_.allocate(bytes)).bytes(); }
+  Floats read(const Var& of) { return {*this, of.value(), Floats::Use::read}; }
+  Floats read(const Tensor& of) { return {*this, of, Floats::Use::read}; }
+  /// A factor of a product: never finer than the type that this tape computes in.
+  Floats read(const Leaf& of) { return {*this, of.value, Floats::Use::rounded}; }
+  Floats write(const Var& into) { return {*this, into.value(), Floats::Use::write}; }
   static std::span<float> floats(const Memory& memory) {
     const auto bytes = memory.bytes();
     return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
@@ -133,6 +169,8 @@ class Tape {
   Gradient take_grad(Place of) { return std::exchange(slots_[of.slot].grad, {}); }
   /// `gradient` is the whole or a part of the gradient of `to`; dropped when `to` wants none.
   void give_grad(Place to, Gradient gradient);
+  /// The same, copied or added at once.
+  void add_grad(Place to, const Tensor& gradient);
   /// Where to write a gradient of `to`: `add` says that there is one already, to be added to. Empty tensor: none is
   /// wanted.
   struct Target {
@@ -140,6 +178,10 @@ class Tape {
     bool add;
   };
   Target grad_target(Place to);
+  /// The floats to write or add to.
+  Floats write(const Target& target) {
+    return {*this, target.tensor, target.add ? Floats::Use::update : Floats::Use::write};
+  }
   /// The operation is through with `use`: fires the hook when that was the last of the pass.
   void done(const LeafUse& use) const {
     if (use.first && hook_) hook_(*use.leaf);
@@ -164,6 +206,7 @@ class Tape {
   Arena& arena_;
   Threads& threads_;
   const bool records_;
+  DType type_ = DType::float32;
   std::uint64_t run_;
   std::vector<Slot> slots_;
   std::vector<Memory> kept_;

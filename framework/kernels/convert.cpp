@@ -108,24 +108,26 @@ Tensor part(const Tensor& tensor, std::size_t first, std::size_t last) {
           {static_cast<std::int64_t>(last - first)}};
 }
 
-void widen_range(const Tensor& x, float* y) {
+}  // namespace
+
+void widen_range(const Tensor& x, std::span<float> y) {
+  same_count("widen", x, y.size());
+  chosen_isa();
   const auto size = static_cast<std::size_t>(x.elements());
   switch (x.dtype()) {
     case DType::float32:
-      std::memcpy(y, x.raw().data(), x.bytes());
+      std::memcpy(y.data(), x.raw().data(), x.bytes());
       return;
     case DType::bfloat16:
-      HWY_DYNAMIC_DISPATCH(widen_bfloat16)(x.as<bfloat16>().data(), y, size);
+      HWY_DYNAMIC_DISPATCH(widen_bfloat16)(x.as<bfloat16>().data(), y.data(), size);
       return;
     case DType::float16:
-      HWY_DYNAMIC_DISPATCH(widen_float16)(x.as<float16>().data(), y, size);
+      HWY_DYNAMIC_DISPATCH(widen_float16)(x.as<float16>().data(), y.data(), size);
       return;
     default:
       refuse("widen", x);
   }
 }
-
-}  // namespace
 
 void narrow_range(std::span<const float> x, const Tensor& y) {
   same_count("narrow", y, x.size());
@@ -148,7 +150,7 @@ void narrow_range(std::span<const float> x, const Tensor& y) {
 void widen(Threads& threads, const Tensor& x, std::span<float> y) {
   same_count("widen", x, y.size());
   threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
-    widen_range(part(x, first, last), y.data() + first);
+    widen_range(part(x, first, last), y.subspan(first, last - first));
   });
 }
 
@@ -168,7 +170,7 @@ void round_to(Threads& threads, DType type, std::span<float> x) {
       const auto count = std::min(piece, last - i);
       const Tensor rounded(memory, type, {static_cast<std::int64_t>(count)});
       narrow_range(x.subspan(i, count), rounded);
-      widen_range(rounded, x.data() + i);
+      widen_range(rounded, x.subspan(i, count));
     }
   });
 }
@@ -179,8 +181,9 @@ std::int64_t first_not_finite(Threads& threads, const Tensor& x) {
   std::array<float, piece> floats;
   for (std::int64_t first = 0; first < x.elements(); first += piece) {
     const auto last = std::min(first + piece, x.elements());
-    widen_range(part(x, static_cast<std::size_t>(first), static_cast<std::size_t>(last)), floats.data());
-    const auto at = first_not_finite(threads, std::span(floats).first(static_cast<std::size_t>(last - first)));
+    const auto some = std::span(floats).first(static_cast<std::size_t>(last - first));
+    widen_range(part(x, static_cast<std::size_t>(first), static_cast<std::size_t>(last)), some);
+    const auto at = first_not_finite(threads, some);
     if (at >= 0) return first + at;
   }
   return -1;

@@ -15,6 +15,7 @@ void widen(Threads& threads, const Tensor& x, std::span<float> y);
 void narrow(Threads& threads, std::span<const float> x, const Tensor& y);
 
 /// The same of one range, in the calling thread: for tiles of somebody else's loop.
+void widen_range(const Tensor& x, std::span<float> y);
 void narrow_range(std::span<const float> x, const Tensor& y);
 
 /// x = what is left of it in `type`; nothing for float32.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
 
 namespace tessera {
@@ -33,17 +34,24 @@ void add_to(const float* __restrict from, std::size_t n, float* __restrict to) {
 
 }  // namespace
 
-void embedding_forward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids,
-                       std::span<const float> table, std::span<float> y, bool add) {
-  check(width, ids, table.size(), y.size());
-  const auto n = static_cast<std::size_t>(width);
+void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y,
+                       bool add) {
+  const auto n = static_cast<std::size_t>(table.shape().width());
+  check(table.shape().width(), ids, static_cast<std::size_t>(table.elements()), y.size());
+  const bool direct = table.dtype() == DType::float32 || !add;
   threads.parallel_for(ids.size(), 16, [&](std::size_t first, std::size_t last) {
+    const auto row = direct ? std::span<float>{} : scratch(0, n).first(n);
     for (auto r = first; r < last; ++r) {
-      const float* from = table.data() + static_cast<std::size_t>(ids[r]) * n;
-      if (add)
-        add_to(from, n, y.data() + r * n);
-      else
-        std::copy_n(from, n, y.data() + r * n);
+      const auto from = table.slice(ids[r], 1);
+      const auto to = y.subspan(r * n, n);
+      if (!add) {
+        widen_range(from, to);
+      } else if (direct) {
+        add_to(from.floats().data(), n, to.data());
+      } else {
+        widen_range(from, row);
+        add_to(row.data(), n, to.data());
+      }
     }
   });
 }

@@ -11,6 +11,7 @@
 #include "framework/autograd/ops/norm.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/autograd/ops/vocabulary_loss.h"
+#include "framework/kernels/convert.h"
 
 namespace tessera {
 namespace {
@@ -137,6 +138,71 @@ TEST_F(Ops, AttentionWithRotaryGivesTheGradientOfTheProjection) {
     auto turned = rotary(linear(x, w.leaf, nullptr), {4, RotaryLayout::half, cosine, sine, heads}, positions);
     return attention(turned, e, {first, last}, {});
   });
+}
+
+/// A value or gradient as floats.
+std::vector<float> widened(Threads& threads, const Tensor& tensor) {
+  std::vector<float> out(static_cast<std::size_t>(tensor.elements()));
+  widen(threads, tensor, out);
+  return out;
+}
+
+/// `got` is `expected` but for a dozen roundings to `type` on the way, each half a unit in the last of its 8 or 11
+/// bits, in the measure of the largest value.
+void expect_rounded(DType type, const std::vector<float>& got, const std::vector<float>& expected, std::size_t which) {
+  float largest = 0;
+  for (const float v : expected) largest = std::max(largest, std::abs(v));
+  const float unit = type == DType::bfloat16 ? 1.0F / 256 : 1.0F / 2048;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i], 12 * unit * largest) << which << " " << i;
+}
+
+/// One layer of everything, from a 16-bit value and a residual of `type`: the same operations in fp32 and in bfloat16
+/// agree but for rounding, and every value and gradient between them has the type it should.
+TEST_F(Ops, In16BitsEveryOperationAgreesWithFp32ButForRounding) {
+  constexpr std::int64_t T = 4, D = 4, row = 3 * D;
+  const std::vector<std::int32_t> positions = {0, 1, 2, 3}, first = {0, 0, 0, 0}, last = positions;
+  const auto cosine = normal(T * 2, 5), sine = normal(T * 2, 6);
+  const std::vector<std::int64_t> heads = {0, 4}, ids = {0};
+  const AttentionExtents e{1, T, T, 1, 1, D, 0.5, {row, 0, row, D}, {row, D, row}, {row, 2 * D, row}, {D, 0, D, D}};
+  const DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.2, 0};
+  Weight gain({6}, 1), bias({6}, 2), qkv({row, 6}, 3), out({6, D}, 4), up({16, 6}, 7), down({6, 8}, 8), bent({6, 6}, 9);
+  const std::vector<Weight*> all = {&gain, &bias, &qkv, &out, &up, &down, &bent};
+  auto x = normal(T * 6, 10), cotangent = normal(T * 6, 11);
+  const auto run = [&](DType type, DType residual) {
+    for (auto* w : all) std::fill(w->grad.begin(), w->grad.end(), 0.0F);
+    tape.computes_in(type);
+    std::vector<std::vector<float>> results;
+    {
+      auto memory = tape.make(residual, {1, T, 6}, false);
+      narrow(threads, x, memory.value());
+      const auto in = tape.input(memory.value(), true);
+      auto turned = rotary(linear(layernorm(in, gain.leaf, &bias.leaf, 1e-5, 0), qkv.leaf, nullptr),
+                           {4, RotaryLayout::half, cosine, sine, heads}, positions);
+      EXPECT_EQ(turned.value().dtype(), type);
+      const auto middle = dropout_add(linear(attention(turned, e, {first, last}, {}), out.leaf, nullptr), in, mask);
+      EXPECT_EQ(middle.value().dtype(), residual);
+      auto fed = linear(swiglu(linear(rmsnorm(middle, gain.leaf, 1e-5, 0), up.leaf, nullptr)), down.leaf, &bias.leaf);
+      const auto y = dropout_add(linear_activation(fed, bent.leaf, nullptr, Activation::gelu_tanh), middle, {});
+      results.push_back(widened(threads, y.value()));
+      tape.seed(y, Tensor(std::span<float>(cotangent), y.shape()));
+      tape.backward();
+      const auto dx = tape.take_grad(in);
+      EXPECT_EQ(dx.tensor.dtype(), residual);
+      results.push_back(widened(threads, dx.tensor));
+      for (auto* w : all) results.push_back(w->grad);
+    }
+    tape.clear();
+    return results;
+  };
+  const auto exact = run(DType::float32, DType::float32);
+  for (const auto type : {DType::bfloat16, DType::float16})
+    for (const auto residual : {type, DType::float32}) {
+      const auto rounded = run(type, residual);
+      EXPECT_NE(rounded[0], exact[0]);
+      for (std::size_t i = 0; i < exact.size(); ++i) expect_rounded(type, rounded[i], exact[i], i);
+    }
+  EXPECT_EQ(arena.in_use(), 0u);
 }
 
 TEST_F(Ops, EmbeddingAddsTokenAndPositionGradientsToTheirRows) {

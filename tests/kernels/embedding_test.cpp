@@ -6,6 +6,10 @@
 namespace tessera {
 namespace {
 
+Tensor rows_of(std::vector<float>& table, std::int64_t width) {
+  return {std::span<float>(table), {static_cast<std::int64_t>(table.size()) / width, width}};
+}
+
 using Embeddings = ForEveryIsa;
 FOR_EVERY_ISA(Embeddings);
 
@@ -13,7 +17,8 @@ TEST_P(Embeddings, RowsOfTheTableAreTakenAndAdded) {
   const std::vector<std::int32_t> ids = {4, 0, 4, 2, 1};
   for (const std::int64_t width : {1, 7, 65, 200}) {
     const auto n = static_cast<std::size_t>(width);
-    const auto table = random_normal(5 * n, 1), old = random_normal(ids.size() * n, 2);
+    auto table = random_normal(5 * n, 1);
+    const auto old = random_normal(ids.size() * n, 2);
     std::vector<double> taken, added;
     for (std::size_t r = 0; r < ids.size(); ++r)
       for (std::size_t i = 0; i < n; ++i) {
@@ -22,12 +27,28 @@ TEST_P(Embeddings, RowsOfTheTableAreTakenAndAdded) {
       }
     const auto all = on_any_threads([&](Threads& threads) {
       std::vector<float> y(ids.size() * n), sum = old;
-      embedding_forward(threads, width, ids, table, y, false);
-      embedding_forward(threads, width, ids, table, sum, true);
+      embedding_forward(threads, ids, rows_of(table, width), y, false);
+      embedding_forward(threads, ids, rows_of(table, width), sum, true);
       return joined({y, sum});
     });
     EXPECT_CLOSE(std::span<const float>(all).first(taken.size()), taken, 0);
     EXPECT_CLOSE(std::span<const float>(all).subspan(taken.size()), added, 6e-8);
+  }
+}
+
+TEST_P(Embeddings, RowsOfA16BitTableAreWidened) {
+  const std::vector<std::int32_t> ids = {4, 0, 4};
+  std::vector<bfloat16> table;
+  for (const float v : random_normal(5 * 19, 1)) table.emplace_back(v);
+  std::vector<float> y(ids.size() * 19), sum(y.size(), 1.0F);
+  Threads threads(2);
+  const Tensor all(std::span<bfloat16>(table), {5, 19});
+  embedding_forward(threads, ids, all, y, false);
+  embedding_forward(threads, ids, all, sum, true);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const auto expected = static_cast<float>(table[static_cast<std::size_t>(ids[i / 19]) * 19 + i % 19]);
+    EXPECT_EQ(y[i], expected);
+    EXPECT_EQ(sum[i], 1 + expected);
   }
 }
 
@@ -52,7 +73,7 @@ TEST(Embedding, AnIdBeyondTheTableIsNamedWithItsRow) {
   const std::vector<std::int32_t> ids = {0, 9};
   std::vector<float> table(12), y(6);
   try {
-    embedding_forward(alone, 3, ids, table, y, false);
+    embedding_forward(alone, ids, rows_of(table, 3), y, false);
     FAIL() << "accepted id 9 of 4";
   } catch (const ShapeError& error) {
     EXPECT_NE(std::string(error.what()).find("row 1 asks for id 9; the table has 4 rows"), std::string::npos)

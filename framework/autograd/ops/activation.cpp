@@ -12,8 +12,8 @@ class Swiglu final : public Node {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
     if (dy.empty() || dx.tensor.empty()) return;
-    swiglu_backward(tape.threads(), x_.shape().rows(), x_.shape().width() / 2, dy.tensor.floats(), x_.floats(),
-                    dx.tensor.floats(), dx.add);
+    swiglu_backward(tape.threads(), x_.shape().rows(), x_.shape().width() / 2, tape.read(dy.tensor), tape.read(x_),
+                    tape.write(dx), dx.add);
   }
 
  private:
@@ -28,8 +28,8 @@ Var swiglu(const Var& x) {
   const auto width = x.shape().width();
   if (width % 2 != 0)
     throw ShapeError(text("swiglu: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
-  auto y = tape.make(x.shape().with_width(width / 2), x.wants_grad());
-  swiglu_forward(tape.threads(), x.shape().rows(), width / 2, x.floats(), y.floats());
+  auto y = tape.result(x.shape().with_width(width / 2), x.wants_grad());
+  swiglu_forward(tape.threads(), x.shape().rows(), width / 2, tape.read(x), tape.write(y));
   if (y.wants_grad()) tape.record<Swiglu>(y, x);
   return y;
 }

@@ -11,8 +11,10 @@ class Rotary final : public Node {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     must(!dy.memory.shared(), "the gradient of a rotation belongs to it alone");
-    rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true,
-           dy.tensor.floats());
+    {
+      const Floats turned(tape, dy.tensor, Floats::Use::update);
+      rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true, turned);
+    }
     tape.give_grad(x_, std::move(dy));
   }
 
@@ -39,9 +41,9 @@ class Attention final : public Node {
     const auto target = tape.grad_target(qkv_);
     if (dy.empty() || target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
-    const auto x = qkv_.floats(), dx = target.tensor.floats();
-    attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, out_.floats(), lse_.floats(), dy.tensor.floats(),
-                       dx, dx, dx);
+    const auto x = tape.read(qkv_), dx = tape.write(target);
+    attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, tape.read(out_), lse_.floats(),
+                       tape.read(dy.tensor), dx, dx, dx);
   }
 
  private:
@@ -62,17 +64,18 @@ Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> posi
   const bool grad = x.wants_grad();
   auto y = tape.reuse(std::move(x), grad);
   must(before.raw().data() == y.value().raw().data(), "only the rotation looks at a projection");
-  rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false, y.floats());
+  rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false,
+         Floats(tape, y.value(), Floats::Use::update));
   if (grad) tape.record<Rotary>(y, from, e, tables, positions);
   return y;
 }
 
 Var attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask) {
   auto& tape = qkv.tape();
-  auto y = tape.make({e.B, e.T, e.H * e.D}, qkv.wants_grad());
+  auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
   auto lse = tape.make({e.B, e.H, e.T}, false);
-  const auto x = qkv.floats();
-  attention_forward(tape.threads(), e, visible, mask, x, x, x, y.floats(), lse.floats());
+  const auto x = tape.read(qkv);
+  attention_forward(tape.threads(), e, visible, mask, x, x, x, tape.write(y), lse.floats());
   if (y.wants_grad()) tape.record<Attention>(y, qkv, y, std::move(lse), e, visible, mask);
   return y;
 }

@@ -14,8 +14,9 @@ class Embedding final : public Node {
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
-    add(tape, tokens_, words_, dy.tensor.floats());
-    if (table_) add(tape, positions_, table_, dy.tensor.floats());
+    const auto d = tape.read(dy.tensor);
+    add(tape, tokens_, words_, d);
+    if (table_) add(tape, positions_, table_, d);
   }
 
  private:
@@ -31,12 +32,16 @@ class Embedding final : public Node {
 
 }  // namespace
 
-Var embedding(Tape& tape, const Shape& batch, Ids tokens, Leaf& words, Ids positions, Leaf* position_table) {
+Var embedding(Tape& tape, const Shape& batch, Ids tokens, Leaf& words, Ids positions, Leaf* position_table,
+              DType type) {
   const auto width = words.value.shape().width();
-  auto y = tape.make({batch[0], batch[1], width}, words.trained() || (position_table && position_table->trained()));
-  embedding_forward(tape.threads(), width, tokens, words.value.floats(), y.floats(), false);
-  if (position_table)
-    embedding_forward(tape.threads(), width, positions, position_table->value.floats(), y.floats(), true);
+  const bool grad = words.trained() || (position_table && position_table->trained());
+  auto y = tape.make(type, {batch[0], batch[1], width}, grad);
+  {
+    const auto sum = tape.write(y);
+    embedding_forward(tape.threads(), tokens, words.value, sum, false);
+    if (position_table) embedding_forward(tape.threads(), positions, position_table->value, sum, true);
+  }
   if (y.wants_grad()) tape.record<Embedding>(y, width, tokens, tape.use(&words), positions, tape.use(position_table));
   return y;
 }

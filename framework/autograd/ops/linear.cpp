@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-std::span<float> floats_of(const Leaf* leaf) { return leaf ? leaf->value.floats() : std::span<float>{}; }
+/// The bias in fp32, or nothing.
+Floats read_bias(Tape& tape, const Leaf* bias) { return bias ? tape.read(*bias) : Floats(tape); }
 
 LinearExtents extents(const Var& x, const Leaf& w) {
   const auto& shape = w.value.shape();
@@ -27,10 +28,10 @@ struct Products {
 
   void backward(Tape& tape, std::span<const float> dy) const {
     auto& threads = tape.threads();
-    if (w.leaf->trained()) linear_backward_weight(threads, e, dy, x.floats(), w.leaf->grad.floats());
+    if (w.leaf->trained()) linear_backward_weight(threads, e, dy, tape.read(x), w.leaf->grad.floats());
     if (bias && bias.leaf->trained()) linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
     const auto dx = tape.grad_target(x_place);
-    if (!dx.tensor.empty()) linear_backward_input(threads, e, dy, w.leaf->value.floats(), dx.tensor.floats(), dx.add);
+    if (!dx.tensor.empty()) linear_backward_input(threads, e, dy, tape.read(*w.leaf), tape.write(dx), dx.add);
     tape.done(w);
     tape.done(bias);
   }
@@ -41,7 +42,7 @@ class Linear final : public Node {
   Linear(Place y, Products products) : y_(y), products_(std::move(products)) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
-    if (!dy.empty()) products_.backward(tape, dy.tensor.floats());
+    if (!dy.empty()) products_.backward(tape, tape.read(dy.tensor));
   }
 
  private:
@@ -56,16 +57,12 @@ class LinearActivation final : public Node {
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
-    const auto d = dy.tensor.floats();
-    if (dy.memory.shared()) {
-      const auto memory = tape.scratch(d.size());
-      const auto dbefore = Tape::floats(memory).first(d.size());
-      gelu_backward(tape.threads(), act_, d, before_.floats(), dbefore, false);
-      products_.backward(tape, dbefore);
-    } else {
-      gelu_backward(tape.threads(), act_, d, before_.floats(), d, false);
-      products_.backward(tape, d);
-    }
+    const auto d = tape.read(dy.tensor);
+    const bool ours = d.copied() || !dy.memory.shared();  // nobody else reads these floats
+    const auto memory = ours ? Memory() : tape.scratch(d.span().size());
+    const auto dbefore = ours ? d.span() : Tape::floats(memory).first(d.span().size());
+    gelu_backward(tape.threads(), act_, d, tape.read(before_), dbefore, false);
+    products_.backward(tape, dbefore);
   }
 
  private:
@@ -85,8 +82,8 @@ Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
 Var linear(const Var& x, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
   const auto e = extents(x, w);
-  auto y = tape.make(x.shape().with_width(e.out), wants_grad(x, w, bias));
-  linear_forward(tape.threads(), e, x.floats(), w.value.floats(), floats_of(bias), y.floats());
+  auto y = tape.result(x.shape().with_width(e.out), wants_grad(x, w, bias));
+  linear_forward(tape.threads(), e, tape.read(x), tape.read(w), read_bias(tape, bias), tape.write(y));
   if (y.wants_grad()) tape.record<Linear>(y, products(x, e, w, bias));
   return y;
 }
@@ -95,10 +92,10 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
   auto& tape = x.tape();
   const auto e = extents(x, w);
   const bool grad = wants_grad(x, w, bias);
-  auto before = tape.make(x.shape().with_width(e.out), false);
-  auto y = tape.make(x.shape().with_width(e.out), grad);
-  linear_activation_forward(tape.threads(), e, act, x.floats(), w.value.floats(), floats_of(bias), before.floats(),
-                            y.floats());
+  auto before = tape.result(x.shape().with_width(e.out), false);
+  auto y = tape.result(x.shape().with_width(e.out), grad);
+  linear_activation_forward(tape.threads(), e, act, tape.read(x), tape.read(w), read_bias(tape, bias),
+                            tape.write(before), tape.write(y));
   if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
   return y;
 }

@@ -15,7 +15,7 @@ class GainGrad {
   GainGrad(Tape& tape, const LeafUse& gain) {
     grad_ = grad_of(gain);
     if (!grad_.empty()) return;
-    const auto width = gain.leaf->value.floats().size();
+    const auto width = static_cast<std::size_t>(gain.leaf->value.elements());
     memory_ = tape.scratch(width);
     grad_ = Tape::floats(memory_).first(width);
     std::fill(grad_.begin(), grad_.end(), 0.0F);
@@ -52,9 +52,9 @@ class LayerNorm final : public Node {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
-    const InputGrad dx(tape, x_, x_.floats().size());
-    layernorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_,
-                       mean_.floats(), inv_std_.floats(), dx.target.tensor.floats(), dx.target.add, dgain.floats(),
+    const InputGrad dx(tape, x_, static_cast<std::size_t>(x_.shape().elements()));
+    layernorm_backward(tape.threads(), tape.read(dy.tensor), tape.read(x_), tape.read(gain_.leaf->value), offset_,
+                       mean_.floats(), inv_std_.floats(), tape.write(dx.target), dx.target.add, dgain.floats(),
                        grad_of(bias_));
     tape.done(gain_);
     tape.done(bias_);
@@ -75,9 +75,9 @@ class RmsNorm final : public Node {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
-    const InputGrad dx(tape, x_, x_.floats().size());
-    rmsnorm_backward(tape.threads(), dy.tensor.floats(), x_.floats(), gain_.leaf->value.floats(), offset_,
-                     inv_rms_.floats(), dx.target.tensor.floats(), dx.target.add, dgain.floats());
+    const InputGrad dx(tape, x_, static_cast<std::size_t>(x_.shape().elements()));
+    rmsnorm_backward(tape.threads(), tape.read(dy.tensor), tape.read(x_), tape.read(gain_.leaf->value), offset_,
+                     inv_rms_.floats(), tape.write(dx.target), dx.target.add, dgain.floats());
     tape.done(gain_);
   }
 
@@ -92,10 +92,10 @@ class RmsNorm final : public Node {
 
 Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offset) {
   auto& tape = x.tape();
-  auto y = tape.make(x.shape(), x.wants_grad() || gain.trained() || (bias && bias->trained()));
+  auto y = tape.result(x.shape(), x.wants_grad() || gain.trained() || (bias && bias->trained()));
   auto mean = tape.make({x.shape().rows()}, false), inv_std = tape.make({x.shape().rows()}, false);
-  layernorm_forward(tape.threads(), x.floats(), gain.value.floats(), bias ? bias->value.floats() : std::span<float>{},
-                    eps, gain_offset, y.floats(), mean.floats(), inv_std.floats());
+  layernorm_forward(tape.threads(), tape.read(x), tape.read(gain.value), bias ? tape.read(bias->value) : Floats(tape),
+                    eps, gain_offset, tape.write(y), mean.floats(), inv_std.floats());
   if (y.wants_grad())
     tape.record<LayerNorm>(y, x, std::move(mean), std::move(inv_std), tape.use(&gain), tape.use(bias), gain_offset);
   return y;
@@ -103,9 +103,10 @@ Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offse
 
 Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset) {
   auto& tape = x.tape();
-  auto y = tape.make(x.shape(), x.wants_grad() || gain.trained());
+  auto y = tape.result(x.shape(), x.wants_grad() || gain.trained());
   auto inv_rms = tape.make({x.shape().rows()}, false);
-  rmsnorm_forward(tape.threads(), x.floats(), gain.value.floats(), eps, gain_offset, y.floats(), inv_rms.floats());
+  rmsnorm_forward(tape.threads(), tape.read(x), tape.read(gain.value), eps, gain_offset, tape.write(y),
+                  inv_rms.floats());
   if (y.wants_grad()) tape.record<RmsNorm>(y, x, std::move(inv_rms), tape.use(&gain), gain_offset);
   return y;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/kernels/convert.h"
 #include "framework/kernels/cross_entropy.h"
 #include "framework/kernels/linear.h"
 
@@ -65,6 +66,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     dh.tensor = Tensor(dh.memory.bytes(), DType::float32, h.shape());
   }
   const auto chunk = std::min(rows, chunk_rows(vocabulary));
+  const auto all_h = tape.read(h), weights = tape.read(w);
   const auto logits_memory = tape.scratch(static_cast<std::size_t>(chunk * vocabulary));
   const auto weight_memory = tape.scratch(static_cast<std::size_t>(chunk));
   for (std::int64_t first = 0; first < rows; first += chunk) {
@@ -74,12 +76,14 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.count));
     const auto mask = at.of(terms.mask);
     for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
-    linear_forward(threads, e, at.of(h.floats(), width), w.value.floats(), {}, logits);
+    linear_forward(threads, e, at.of(all_h.span(), width), weights, {}, logits);
+    round_to(threads, terms.type, logits);
     cross_entropy(threads, vocabulary, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
-    if (gradient && w.trained()) linear_backward_weight(threads, e, logits, at.of(h.floats(), width), w.grad.floats());
-    if (!dh.empty())
-      linear_backward_input(threads, e, logits, w.value.floats(), at.of(dh.tensor.floats(), width), false);
+    if (gradient && w.trained())
+      linear_backward_weight(threads, e, logits, at.of(all_h.span(), width), w.grad.floats());
+    if (!dh.empty()) linear_backward_input(threads, e, logits, weights, at.of(dh.tensor.floats(), width), false);
   }
+  round_to(threads, terms.type, token_loss.floats());
   if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));
   return {sum_up(token_loss.floats(), terms), std::move(token_loss)};
 }
