@@ -23,6 +23,7 @@ void check(const AttentionExtents& e, const VisibleKeys& visible, const DropoutM
   expect_values("attention", "visible.last", visible.last.size(), e.B * e.T);
   expect_values("attention", "lse", lse, e.B * e.H * e.T);
   if (mask.rate != 0) expect_values("attention", "mask.sample_ids", mask.sample_ids.size(), e.B);
+  if (!visible.among.empty()) expect_values("attention", "visible.among", visible.among.size(), e.B * e.T * e.S);
   for (std::size_t i = 0; i < visible.first.size(); ++i) {
     const auto first = visible.first[i], last = visible.last[i];
     if (first <= last && (first < 0 || last >= e.S)) {

@@ -1,6 +1,7 @@
 // The backward pass of attention for one block of queries (attention_tile-inl.h says how scores lie).
 //
-//   p = 2^(scores - lse)   dv += p do   dp = v do   ds = p (dp - sum over channels of o do)   dk += ds q   dq += k ds
+//   p = 2^(scores - lse)   dv += p do   dp = v do   ds = p (dp - sum over channels of o do), times the slope of a cap
+//   dk += ds q   dq += k ds
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/attention_backward.cpp"
@@ -25,6 +26,7 @@ struct Operands {
   float *q_columns, *d_columns;  // [size, width]: scale log2(e) q; do
   float *q_rows, *d_rows;        // [width, padded]: scale q; do
   float *dq, *p, *ds, *keep;     // [size, width]; [key_block, width] each
+  float* slope;                  // [key_block, width], of capped scores
   alignas(64) float lse[width], delta[width];
 };
 
@@ -51,7 +53,7 @@ HWY_INLINE void ToDense(const float* x, std::size_t row, std::size_t count, cons
 HWY_INLINE void Carve(std::size_t size, Operands& o) {
   o.size = size;
   o.padded = (size + lanes - 1) / lanes * lanes;
-  float* at = scratch(tile_slot, 3 * size * width + 2 * width * o.padded + 3 * key_block * width).data();
+  float* at = scratch(tile_slot, 3 * size * width + 2 * width * o.padded + 4 * key_block * width).data();
   const auto take = [&](std::size_t floats) {
     float* mine = at;
     at += floats;
@@ -65,6 +67,7 @@ HWY_INLINE void Carve(std::size_t size, Operands& o) {
   o.p = take(key_block * width);
   o.ds = take(key_block * width);
   o.keep = take(key_block * width);
+  o.slope = take(key_block * width);
 }
 
 HWY_INLINE void Pack(const AttentionCall& call, const QueryBlock& at, Operands& o) {
@@ -145,6 +148,7 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
     const KeyBlock block = Cut(sight, key);
     const float* k = call.k + row_of(e.k, at.b * e.S + key, at.g);
     KeysTimesColumns(block, k, k_row, o.size, o.q_columns, o.p);
+    if (e.softcap != 0) Cap(block, e.softcap, o.p, o.slope);
     KeysTimesColumns(block, call.v + row_of(e.v, at.b * e.S + key, at.g), v_row, o.size, o.d_columns, o.ds);
     if (call.mask.rate != 0) {
       Keep(call, at).Fill(block, o.keep);
@@ -152,6 +156,7 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
     } else {
       SoftenBlock<false>(sight, block, o);
     }
+    if (e.softcap != 0) MultiplyBlock(block, o.slope, o.ds);
     const auto row = static_cast<std::size_t>(key) * o.padded;
     AddToKeys(block, o, o.p, o.d_rows, to.dv + row);
     AddToKeys(block, o, o.ds, o.q_rows, to.dk + row);

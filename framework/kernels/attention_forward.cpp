@@ -98,18 +98,6 @@ HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores,
   }
 }
 
-HWY_INLINE void Drop(const KeyBlock& block, const float* keep, float* scores) {
-  const D d;
-  for (std::size_t s = 0; s < block.Strips(); ++s) {
-    for (std::size_t i = s * strip; i < s * strip + block.KeysOf(s); ++i) {
-      for (std::size_t v = block.begin[s]; v < block.end[s]; ++v) {
-        float* at = scores + i * width + v * lanes;
-        hn::Store(hn::Mul(hn::Load(d, at), hn::Load(d, keep + i * width + v * lanes)), d, at);
-      }
-    }
-  }
-}
-
 /// Divides by the sums and writes o and lse.
 HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const Softmax& softmax, std::size_t size,
                        float* out) {
@@ -152,10 +140,11 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
     const KeyBlock block = Cut(sight, key);
     KeysTimesColumns(block, call.k + row_of(e.k, at.b * e.S + key, at.g), static_cast<std::size_t>(e.k.row_stride),
                      size, columns, scores);
+    if (e.softcap != 0) Cap(block, e.softcap, scores, nullptr);
     TakeIn(sight, block, scores, softmax, size, out);
     if (drops) {
       Keep(call, at).Fill(block, keep);
-      Drop(block, keep, scores);
+      MultiplyBlock(block, keep, scores);
     }
     AddWeightedKeys(block, call.v + row_of(e.v, at.b * e.S + key, at.g), static_cast<std::size_t>(e.v.row_stride), size,
                     scores, out);

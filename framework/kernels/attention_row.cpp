@@ -75,6 +75,25 @@ float Scores(const float* q, const float* k, std::size_t row, std::size_t size, 
   return most;
 }
 
+/// Scores are capped, those that `among` hides (null: none) become minus infinity; gives the largest.
+float CapAndHide(double cap, const std::uint8_t* among, std::size_t keys, float* p) {
+  if (cap != 0) {
+    const V most = hn::Set(D(), static_cast<float>(cap)), inverse = hn::Set(D(), static_cast<float>(1 / cap));
+    range::Map(p, p, keys, [&](V v) HWY_ATTR { return hn::Mul(most, math::Tanh(D(), hn::Mul(v, inverse))); });
+  }
+  float most = -std::numeric_limits<float>::infinity();
+  for (std::size_t s = 0; s < keys; ++s) {
+    if (among != nullptr && among[s] == 0) p[s] = -std::numeric_limits<float>::infinity();
+    most = std::max(most, p[s]);
+  }
+  return most;
+}
+
+void SeesNothing(std::size_t size, float* o, float& lse) {
+  std::fill_n(o, size, 0.0F);
+  lse = -std::numeric_limits<float>::infinity();
+}
+
 /// p[s] = e^(p[s] - most); gives the sum.
 double Powers(float* p, std::size_t keys, float most) {
   const V shift = hn::Set(D(), most);
@@ -124,17 +143,16 @@ void AttentionForwardRow(const AttentionCall& call, const QueryBlock& at) {
   const auto size = static_cast<std::size_t>(e.D);
   float* o = call.out + row_of(e.o, query, at.g, at.head_in_group);
   float& lse = call.lse_out[(at.b * e.H + at.head) * e.T + at.first];
-  if (last < first) {
-    std::fill_n(o, size, 0.0F);
-    lse = -std::numeric_limits<float>::infinity();
-    return;
-  }
+  if (last < first) return SeesNothing(size, o, lse);
   const auto keys = static_cast<std::size_t>(last - first + 1);
   float* p = scratch(tile_slot, keys).data();
   const float* q = call.q + row_of(e.q, query, at.g, at.head_in_group);
   const float* k = call.k + row_of(e.k, at.b * e.S + first, at.g);
   const float* v = call.v + row_of(e.v, at.b * e.S + first, at.g);
-  const float most = Scores(q, k, static_cast<std::size_t>(e.k.row_stride), size, keys, static_cast<float>(e.scale), p);
+  float most = Scores(q, k, static_cast<std::size_t>(e.k.row_stride), size, keys, static_cast<float>(e.scale), p);
+  const auto* among = call.visible.among.empty() ? nullptr : call.visible.among.data() + query * e.S + first;
+  if (e.softcap != 0 || among != nullptr) most = CapAndHide(e.softcap, among, keys, p);
+  if (most == -std::numeric_limits<float>::infinity()) return SeesNothing(size, o, lse);
   const double sum = Powers(p, keys, most);
   double factor = 1 / sum;
   if (call.mask.rate != 0) {

@@ -124,23 +124,29 @@ HWY_NOINLINE void Multiply(const Product& p) {
 struct Sight {
   alignas(64) std::int32_t first[width], last[width];
   std::int32_t least_first[vectors], most_first[vectors], least_last[vectors], most_last[vectors];
-  std::int64_t begin, end;  // all keys that anyone sees
+  std::int64_t begin, end;         // all keys that anyone sees
+  const std::uint8_t* among;       // of the first query; null: whole intervals are seen
+  std::size_t queries, among_row;  // rows of `among` from there, and how long they are
 
   HWY_INLINE bool Any(std::size_t v, std::int64_t key, std::int64_t keys) const {
     return least_first[v] < key + keys && most_last[v] >= key;
   }
   HWY_INLINE bool All(std::size_t v, std::int64_t key, std::int64_t keys) const {
-    return most_first[v] <= key && least_last[v] >= key + keys - 1;
+    return among == nullptr && most_first[v] <= key && least_last[v] >= key + keys - 1;
   }
 };
 
 HWY_INLINE void See(const VisibleKeys& visible, const AttentionExtents& e, const QueryBlock& block, Sight& sight) {
   constexpr std::int32_t nowhere = std::numeric_limits<std::int32_t>::max();
+  const auto row_of_first = static_cast<std::size_t>(block.b * e.T + block.first);
+  sight.among_row = static_cast<std::size_t>(e.S);
+  sight.queries = static_cast<std::size_t>(block.count);
+  sight.among = visible.among.empty() ? nullptr : visible.among.data() + row_of_first * sight.among_row;
   sight.begin = nowhere;
   sight.end = 0;
   for (std::size_t i = 0; i < width; ++i) {
     const bool inside = static_cast<std::int64_t>(i) < block.count;
-    const auto row = static_cast<std::size_t>(block.b * e.T + block.first) + (inside ? i : 0);
+    const auto row = row_of_first + (inside ? i : 0);
     const bool sees = inside && visible.first[row] <= visible.last[row];
     sight.first[i] = sees ? visible.first[row] : nowhere;
     sight.last[i] = sees ? visible.last[row] : -1;
@@ -162,7 +168,13 @@ HWY_INLINE hn::Mask<D> Blind(const Sight& sight, std::size_t v, std::int64_t key
   const hn::RebindToSigned<D> di;
   const auto at = hn::Set(di, static_cast<std::int32_t>(key));
   const auto first = hn::Load(di, sight.first + v * lanes), last = hn::Load(di, sight.last + v * lanes);
-  return hn::RebindMask(D(), hn::Or(hn::Gt(first, at), hn::Lt(last, at)));
+  const auto outside = hn::Or(hn::Gt(first, at), hn::Lt(last, at));
+  if (sight.among == nullptr) return hn::RebindMask(D(), outside);
+  alignas(64) std::int32_t seen[lanes] = {};
+  for (std::size_t l = 0; l < lanes && v * lanes + l < sight.queries; ++l) {
+    seen[l] = sight.among[(v * lanes + l) * sight.among_row + static_cast<std::size_t>(key)];
+  }
+  return hn::RebindMask(D(), hn::Or(outside, hn::Eq(hn::Load(di, seen), hn::Zero(di))));
 }
 
 /// Up to `key_block` keys from `first`, and for each strip of them the vectors [begin, end) in which any query sees
@@ -285,6 +297,37 @@ HWY_INLINE void AddWeightedKeys(const KeyBlock& block, const float* keys, std::s
     Multiply<false>({size, n, count, keys + key * row, row, weights + key * width + v * lanes, width,
                      columns + v * lanes, width, true});
   });
+}
+
+/// Scores times log2 e, capped: c tanh(score / c) for c = cap log2 e. Their slopes go to `slopes`, unless that is null.
+HWY_INLINE void Cap(const KeyBlock& block, double cap, float* scores, float* slopes) {
+  const D d;
+  constexpr double log2_of_e_exactly = 1.4426950408889634;
+  const V most = hn::Set(d, static_cast<float>(cap * log2_of_e_exactly)), one = hn::Set(d, 1.0F);
+  const V inverse = hn::Set(d, static_cast<float>(1 / (cap * log2_of_e_exactly)));
+  for (std::size_t s = 0; s < block.Strips(); ++s) {
+    for (std::size_t i = s * strip; i < s * strip + block.KeysOf(s); ++i) {
+      for (std::size_t v = block.begin[s]; v < block.end[s]; ++v) {
+        const auto at = i * width + v * lanes;
+        const V share = math::Tanh(d, hn::Mul(hn::Load(d, scores + at), inverse));
+        hn::Store(hn::Mul(share, most), d, scores + at);
+        if (slopes != nullptr) hn::Store(hn::NegMulAdd(share, share, one), d, slopes + at);
+      }
+    }
+  }
+}
+
+/// to[key][lane] *= by[key][lane] in every hull of the block.
+HWY_INLINE void MultiplyBlock(const KeyBlock& block, const float* by, float* to) {
+  const D d;
+  for (std::size_t s = 0; s < block.Strips(); ++s) {
+    for (std::size_t i = s * strip; i < s * strip + block.KeysOf(s); ++i) {
+      for (std::size_t v = block.begin[s]; v < block.end[s]; ++v) {
+        const auto at = i * width + v * lanes;
+        hn::Store(hn::Mul(hn::Load(d, to + at), hn::Load(d, by + at)), d, to + at);
+      }
+    }
+  }
 }
 
 /// Which probabilities of a block of queries dropout keeps: draws the words of ((head * T) + t) * S + s.

@@ -95,6 +95,18 @@ HWY_INLINE V Sigmoid(D d, V x) {
   return hn::Div(one, hn::Add(one, Exp(d, hn::Neg(x))));
 }
 
+/// tanh x, relative error 2e-7.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Tanh(D d, V x) {
+  constexpr float c[] = {-0.333333331F, 0.133332907F,    -0.0539563494F,
+                         0.021746187F,  -0.00827245664F, 0.00221490267F};  // tanh x = x + x^3 c(x^2) up to 0.65
+  const V one = hn::Set(d, 1.0F), square = hn::Mul(x, x);
+  const V near = hn::MulAdd(hn::Mul(x, square), Polynomial(d, square, c, 6), x);
+  const V power = Exp(d, hn::Add(hn::Abs(x), hn::Abs(x)));
+  const V far = hn::CopySign(hn::Sub(one, hn::Div(hn::Set(d, 2.0F), hn::Add(power, one))), x);
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0.65F)), near, far);
+}
+
 /// ln x for positive normal x; error 1e-7 of max(1, |ln x|).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Log(D d, V x) {

@@ -12,13 +12,14 @@ namespace {
 using Doubles = std::vector<double>;
 
 /// Which keys a query sees.
-enum class See { all, causal, suffix, window, documents, ragged };
+enum class See { all, causal, suffix, window, documents, ragged, both_ways, scattered };
 
 struct Case {
   std::int64_t B, T, S, H, G, D;
   See see;
   double rate = 0;
   std::int64_t first_element = 0;
+  double softcap = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
@@ -32,12 +33,13 @@ struct Work {
   Case c;
   AttentionExtents e;
   std::vector<std::int32_t> first, last;
+  std::vector<std::uint8_t> among;
   std::vector<std::int64_t> ids;
   std::vector<float> q, kv, d_o;
 
   explicit Work(const Case& what) : c(what) {
     const auto heads = c.H / c.G;
-    e = {c.B, c.T, c.S, c.H, c.G, c.D, 1 / std::sqrt(static_cast<double>(c.D)), {}, {}, {}, {}};
+    e = {c.B, c.T, c.S, c.H, c.G, c.D, 1 / std::sqrt(static_cast<double>(c.D)), {}, {}, {}, {}, c.softcap};
     e.q = {c.H * c.D + 3, 2, heads * c.D, c.D};
     e.k = {2 * c.G * c.D + 5, 1, 2 * c.D, 0};
     e.v = {2 * c.G * c.D + 5, 1 + c.D, 2 * c.D, 0};
@@ -69,12 +71,23 @@ struct Work {
       case See::ragged:
         a = i * 37 % c.S, z = i % 5 == 0 ? a - 1 : std::min(c.S - 1, a + i * 13 % 90);
         break;
+      case See::both_ways:
+        z = std::min(t + 5, c.S - 1), a = std::max<std::int64_t>(0, t - 9);
+        break;
+      case See::scattered:  // of each seventh query nothing
+        for (std::int64_t s = 0; s < c.S; ++s) among.push_back(i % 7 != 3 && (s * 31 + t * 17) % 5 < 2 ? 1 : 0);
+        break;
     }
     first.push_back(static_cast<std::int32_t>(a));
     last.push_back(static_cast<std::int32_t>(z));
   }
 
   DropoutMask mask() const { return {RandomKey(9, Purpose::attention_dropout, 3), ids, c.rate, c.first_element}; }
+
+  VisibleKeys visible() const { return {first, last, among}; }
+  bool sees(std::int64_t row, std::int64_t s) const {
+    return first[row] <= s && s <= last[row] && (among.empty() || among[row * c.S + s] != 0);
+  }
 
   double keep(std::int64_t b, std::int64_t head, std::int64_t t, std::int64_t s) const {
     if (c.rate == 0) return 1;
@@ -87,7 +100,7 @@ struct Work {
   std::vector<float> forward(Threads& threads, std::vector<float>& o, std::vector<float>& lse) const {
     o.assign(d_o.size(), 77.0F);
     lse.assign(static_cast<std::size_t>(c.B * c.H * c.T), 77.0F);
-    attention_forward(threads, e, {first, last}, mask(), q, kv, kv, o, lse);
+    attention_forward(threads, e, visible(), mask(), q, kv, kv, o, lse);
     return joined({o, lse});
   }
 
@@ -95,7 +108,7 @@ struct Work {
   std::vector<float> backward(Threads& threads) const {
     std::vector<float> o, lse, dq(q.size(), 55.0F), dkv(kv.size(), 55.0F);
     forward(threads, o, lse);
-    attention_backward(threads, e, {first, last}, mask(), q, kv, kv, o, lse, d_o, dq, dkv, dkv);
+    attention_backward(threads, e, visible(), mask(), q, kv, kv, o, lse, d_o, dq, dkv, dkv);
     return joined({dq, dkv});
   }
 };
@@ -124,26 +137,30 @@ struct Plain {
       const auto b = i / (c.H * c.T), head = i / c.T % c.H, t = i % c.T, g = head / heads, row = b * c.T + t;
       const auto q_at = at(w.e.q, row, g, head % heads), o_at = at(w.e.o, row, g, head % heads);
       for (std::int64_t j = 0; j < size; ++j) dq[q_at + j] = 0;
-      const auto first = w.first[row], last = w.last[row];
-      if (last < first) continue;
-      Doubles p, dp;
+      std::vector<std::int64_t> keys;
+      for (std::int64_t s = 0; s < c.S; ++s)
+        if (w.sees(row, s)) keys.push_back(s);
+      if (keys.empty()) continue;
+      Doubles p, dp, slope;
       double most = -HUGE_VAL, sum = 0, delta = 0;
-      for (std::int64_t s = first; s <= last; ++s) {
+      for (const auto s : keys) {
         double dot = 0, dv_dot = 0;
         for (std::int64_t j = 0; j < size; ++j) {
           dot += q[q_at + j] * kv[at(w.e.k, b * c.S + s, g) + j];
           dv_dot += w.d_o[o_at + j] * kv[at(w.e.v, b * c.S + s, g) + j];
         }
-        p.push_back(dot * w.e.scale);
+        const double capped = c.softcap == 0 ? 0 : std::tanh(dot * w.e.scale / c.softcap);
+        p.push_back(c.softcap == 0 ? dot * w.e.scale : c.softcap * capped);
+        slope.push_back(1 - capped * capped);
         dp.push_back(dv_dot * w.keep(b, head, t, s));
         most = std::max(most, p.back());
       }
       for (auto& x : p) sum += x = std::exp(x - most);
       lse[i] = most + std::log(sum);
       for (std::size_t k = 0; k < p.size(); ++k) delta += (p[k] /= sum) * dp[k];
-      for (std::int64_t s = first; s <= last; ++s) {
-        const double share = p[s - first] * w.keep(b, head, t, s),
-                     ds = p[s - first] * (dp[s - first] - delta) * w.e.scale;
+      for (std::size_t k = 0; k < keys.size(); ++k) {
+        const auto s = keys[k];
+        const double share = p[k] * w.keep(b, head, t, s), ds = p[k] * (dp[k] - delta) * slope[k] * w.e.scale;
         for (std::int64_t j = 0; j < size; ++j) {
           const auto k_at = at(w.e.k, b * c.S + s, g) + j, v_at = at(w.e.v, b * c.S + s, g) + j;
           o[o_at + j] += share * kv[v_at];
@@ -158,21 +175,37 @@ struct Plain {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
-      {2, 7, 7, 2, 2, 5, See::causal},      {1, 50, 50, 4, 2, 12, See::causal},
-      {2, 100, 100, 2, 1, 64, See::causal}, {1, 97, 97, 1, 1, 80, See::causal},
-      {1, 33, 33, 2, 2, 128, See::causal},  {1, 49, 130, 4, 2, 16, See::suffix},
-      {2, 3, 75, 4, 2, 20, See::suffix},    {1, 1, 131, 3, 1, 64, See::suffix},
-      {1, 150, 150, 2, 2, 33, See::window}, {1, 131, 131, 2, 1, 24, See::documents},
-      {2, 40, 90, 2, 2, 7, See::all},       {2, 101, 140, 4, 2, 10, See::ragged},
-      {2, 2, 30, 2, 1, 70, See::ragged},    {9, 20, 20, 2, 1, 8, See::causal},
+      {2, 7, 7, 2, 2, 5, See::causal},
+      {1, 50, 50, 4, 2, 12, See::causal},
+      {2, 100, 100, 2, 1, 64, See::causal},
+      {1, 97, 97, 1, 1, 80, See::causal},
+      {1, 33, 33, 2, 2, 128, See::causal},
+      {1, 49, 130, 4, 2, 16, See::suffix},
+      {2, 3, 75, 4, 2, 20, See::suffix},
+      {1, 1, 131, 3, 1, 64, See::suffix},
+      {1, 150, 150, 2, 2, 33, See::window},
+      {1, 131, 131, 2, 1, 24, See::documents},
+      {2, 40, 90, 2, 2, 7, See::all},
+      {2, 101, 140, 4, 2, 10, See::ragged},
+      {2, 2, 30, 2, 1, 70, See::ragged},
+      {9, 20, 20, 2, 1, 8, See::causal},
+      {2, 70, 70, 2, 1, 12, See::both_ways},
+      {2, 61, 75, 4, 2, 9, See::scattered},
+      {2, 3, 40, 2, 2, 8, See::scattered},
+      {2, 66, 66, 4, 2, 20, See::causal, 0, 0, 0.7},
+      {1, 2, 50, 2, 1, 9, See::suffix, 0, 0, 1.5},
+      {1, 70, 70, 2, 2, 10, See::scattered, 0, 0, 2},
   };
   return all;
 }
 
 const std::vector<Case>& dropped() {
   static const std::vector<Case> all = {
-      {2, 64, 64, 2, 2, 16, See::causal, 0.2},           {2, 53, 71, 4, 2, 9, See::ragged, 0.3},
-      {1, 60, 61, 2, 1, 32, See::causal, 0.5, 3},        {2, 2, 45, 2, 1, 16, See::all, 0.4, 1},
+      {2, 64, 64, 2, 2, 16, See::causal, 0.2},
+      {2, 53, 71, 4, 2, 9, See::ragged, 0.3},
+      {1, 60, 61, 2, 1, 32, See::causal, 0.5, 3},
+      {2, 2, 45, 2, 1, 16, See::all, 0.4, 1},
+      {1, 50, 60, 2, 2, 16, See::scattered, 0.3, 0, 3},
       {1, 50, 66, 2, 2, 16, See::all, 0.5, 17179869170},  // the first query passes the 2^32nd block
   };
   return all;
@@ -222,7 +255,8 @@ TEST_P(Attention, DroppedProbabilitiesFollowTheirWords) {
 }
 
 TEST_P(Attention, BackwardEqualsCentralDifferences) {
-  for (const auto& c : {Case{1, 5, 5, 2, 1, 3, See::causal}, Case{1, 4, 6, 2, 2, 2, See::ragged, 0.3}}) {
+  for (const auto& c : {Case{1, 5, 5, 2, 1, 3, See::causal}, Case{1, 4, 6, 2, 2, 2, See::ragged, 0.3},
+                        Case{1, 5, 6, 2, 2, 2, See::scattered, 0.3, 0, 0.8}}) {
     const Work work(c);
     Threads alone(1);
     const auto claimed = work.backward(alone);
