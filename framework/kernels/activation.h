@@ -31,18 +31,4 @@ void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> dy,
                     std::span<const float> x, std::span<float> dx, bool add);
 
-// Older names of the same.
-inline void gelu_backward(Threads& threads, Activation act, std::span<const float> dy, std::span<const float> x,
-                          std::span<float> dx, bool add) {
-  activation_backward(threads, act, dy, x, dx, add);
-}
-inline void swiglu_forward(Threads& threads, std::int64_t rows, std::int64_t width, std::span<const float> x,
-                           std::span<float> y) {
-  gated_forward(threads, Activation::silu, rows, width, x, y);
-}
-inline void swiglu_backward(Threads& threads, std::int64_t rows, std::int64_t width, std::span<const float> dy,
-                            std::span<const float> x, std::span<float> dx, bool add) {
-  gated_backward(threads, Activation::silu, rows, width, dy, x, dx, add);
-}
-
 }  // namespace tessera

@@ -31,7 +31,7 @@ class GatedMlp final : public FeedForward {
     contains(fc1_);
     contains(fc2_);
   }
-  Var forward(const Var& x, const Pass&) const override { return fc2_.forward(swiglu(fc1_.forward(x))); }
+  Var forward(const Var& x, const Pass&) const override { return fc2_.forward(gated(fc1_.forward(x), Activation::silu)); }
 
  private:
   LinearLayer fc1_, fc2_;

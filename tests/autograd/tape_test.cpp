@@ -92,7 +92,7 @@ TEST_F(Ops, LinearGivesTheGradientsOfInputWeightAndBias) {
 }
 
 TEST_F(Ops, LinearWithActivationGivesTheGradientsOfBoth) {
-  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf}) {
+  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf, Activation::quick_gelu, Activation::silu}) {
     Weight w({4, 5}, 1), b({4}, 2);
     check({2, 3, 5}, {&w, &b}, [&](Tape&, const Var& x) { return linear_activation(x, w.leaf, &b.leaf, act); });
   }
@@ -105,8 +105,15 @@ TEST_F(Ops, NormsGiveTheGradientsOfInputGainAndBias) {
   check({2, 2, 6}, {&other}, [&](Tape&, const Var& x) { return rmsnorm(x, other.leaf, 1e-5, 1); });
 }
 
-TEST_F(Ops, SwigluGivesTheGradientsOfGateAndUp) {
-  check({2, 3, 8}, {}, [&](Tape&, const Var& x) { return swiglu(x); });
+TEST_F(Ops, GatedActivationsGiveTheGradientsOfGateAndUp) {
+  for (const auto act : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf})
+    check({2, 3, 8}, {}, [&](Tape&, const Var& x) { return gated(x, act); });
+}
+
+TEST_F(Ops, ScalingAndCappingGiveTheGradientOfTheirInput) {
+  Weight w({5, 5}, 1), v({5, 5}, 2);
+  check({2, 3, 5}, {&w}, [&](Tape&, const Var& x) { return scaled(linear(x, w.leaf, nullptr), 1.7); });
+  check({2, 3, 5}, {&v}, [&](Tape&, const Var& x) { return softcapped(linear(x, v.leaf, nullptr), 1.3); });
 }
 
 TEST_F(Ops, AValueUsedTwiceCollectsBothGradients) {
@@ -182,7 +189,8 @@ TEST_F(Ops, In16BitsEveryOperationAgreesWithFp32ButForRounding) {
       EXPECT_EQ(turned.value().dtype(), type);
       const auto middle = dropout_add(linear(attention(turned, e, {first, last}, {}), out.leaf, nullptr), in, mask);
       EXPECT_EQ(middle.value().dtype(), residual);
-      auto fed = linear(swiglu(linear(rmsnorm(middle, gain.leaf, 1e-5, 0), up.leaf, nullptr)), down.leaf, &bias.leaf);
+      auto fed = linear(gated(linear(rmsnorm(middle, gain.leaf, 1e-5, 0), up.leaf, nullptr), Activation::silu),
+                        down.leaf, &bias.leaf);
       const auto y = dropout_add(linear_activation(fed, bent.leaf, nullptr, Activation::gelu_tanh), middle, {});
       results.push_back(widened(threads, y.value()));
       tape.seed(y, Tensor(std::span<float>(cotangent), y.shape()));

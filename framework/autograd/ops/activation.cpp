@@ -1,36 +1,99 @@
 #include "framework/autograd/ops/activation.h"
 
 #include "framework/kernels/activation.h"
+#include "framework/kernels/softcap.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera {
 namespace {
 
-class Swiglu final : public Node {
+class Gated final : public Node {
  public:
-  Swiglu(Place y, Var x) : y_(y), x_(std::move(x)) {}
+  Gated(Place y, Var x, Activation act) : y_(y), x_(std::move(x)), act_(act) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
     if (dy.empty() || dx.tensor.empty()) return;
-    swiglu_backward(tape.threads(), x_.shape().rows(), x_.shape().width() / 2, tape.read(dy.tensor), tape.read(x_),
-                    tape.write(dx), dx.add);
+    gated_backward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, tape.read(dy.tensor), tape.read(x_),
+                   tape.write(dx), dx.add);
   }
 
  private:
   Place y_;
   Var x_;
+  Activation act_;
+};
+
+/// y = factor x; y may be x.
+void scale_into(Threads& threads, double factor, std::span<const float> x, std::span<float> y) {
+  if (x.data() != y.data()) copy(threads, x, y);
+  scale(threads, static_cast<float>(factor), y);
+}
+
+class Scaled final : public Node {
+ public:
+  Scaled(Place y, Place x, double factor) : y_(y), x_(x), factor_(factor) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    const auto dx = tape.grad_target(x_);
+    if (dy.empty() || dx.tensor.empty()) return;
+    must(!dx.add, "what is scaled has no other use");
+    scale_into(tape.threads(), factor_, tape.read(dy.tensor), tape.write(dx));
+  }
+
+ private:
+  Place y_, x_;
+  double factor_;
+};
+
+class Softcapped final : public Node {
+ public:
+  Softcapped(Place y, Var kept, Place x, double cap) : y_(y), kept_(std::move(kept)), x_(x), cap_(cap) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    const auto dx = tape.grad_target(x_);
+    if (dy.empty() || dx.tensor.empty()) return;
+    must(!dx.add, "what is capped has no other use");
+    softcap_backward(tape.threads(), cap_, tape.read(dy.tensor), tape.read(kept_), tape.write(dx));
+  }
+
+ private:
+  Place y_;
+  Var kept_;
+  Place x_;
+  double cap_;
 };
 
 }  // namespace
 
-Var swiglu(const Var& x) {
+Var gated(const Var& x, Activation act) {
   auto& tape = x.tape();
   const auto width = x.shape().width();
   if (width % 2 != 0)
-    throw ShapeError(text("swiglu: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
+    throw ShapeError(
+        text("gated activation: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
   auto y = tape.result(x.shape().with_width(width / 2), x.wants_grad());
-  swiglu_forward(tape.threads(), x.shape().rows(), width / 2, tape.read(x), tape.write(y));
-  if (y.wants_grad()) tape.record<Swiglu>(y, x);
+  gated_forward(tape.threads(), act, x.shape().rows(), width / 2, tape.read(x), tape.write(y));
+  if (y.wants_grad()) tape.record<Gated>(y, x, act);
+  return y;
+}
+
+Var scaled(Var x, double factor) {
+  auto& tape = x.tape();
+  const Place from = x;
+  const auto in = x.value();
+  const bool grad = x.wants_grad();
+  auto y = tape.reuse(std::move(x), grad);
+  scale_into(tape.threads(), factor, tape.read(in), tape.write(y));
+  if (y.wants_grad()) tape.record<Scaled>(y, from, factor);
+  return y;
+}
+
+Var softcapped(const Var& x, double cap) {
+  auto& tape = x.tape();
+  auto y = tape.result(x.shape(), x.wants_grad());
+  softcap_forward(tape.threads(), cap, tape.read(x), tape.write(y));
+  if (y.wants_grad()) tape.record<Softcapped>(y, y, x, cap);
   return y;
 }
 

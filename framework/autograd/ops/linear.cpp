@@ -6,7 +6,7 @@ namespace tessera {
 namespace {
 
 /// The bias in fp32, or nothing.
-Floats read_bias(Tape& tape, const Leaf* bias) { return bias ? tape.read(*bias) : Floats(tape); }
+Floats read_bias(Tape& tape, const Leaf* bias) { return bias ? tape.read(*bias, tape.type()) : Floats(tape); }
 
 LinearExtents extents(const Var& x, const Leaf& w) {
   const auto& shape = w.value.shape();
@@ -25,13 +25,14 @@ struct Products {
   Var x;
   LinearExtents e;
   LeafUse w, bias;
+  DType type;  ///< of the results
 
   void backward(Tape& tape, std::span<const float> dy) const {
     auto& threads = tape.threads();
     if (w.leaf->trained()) linear_backward_weight(threads, e, dy, tape.read(x), w.leaf->grad.floats());
     if (bias && bias.leaf->trained()) linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
     const auto dx = tape.grad_target(x_place);
-    if (!dx.tensor.empty()) linear_backward_input(threads, e, dy, tape.read(*w.leaf), tape.write(dx), dx.add);
+    if (!dx.tensor.empty()) linear_backward_input(threads, e, dy, tape.read(*w.leaf, type), tape.write(dx), dx.add);
     tape.done(w);
     tape.done(bias);
   }
@@ -61,7 +62,7 @@ class LinearActivation final : public Node {
     const bool ours = d.copied() || !dy.memory.shared();  // nobody else reads these floats
     const auto memory = ours ? Memory() : tape.scratch(d.span().size());
     const auto dbefore = ours ? d.span() : Tape::floats(memory).first(d.span().size());
-    gelu_backward(tape.threads(), act_, d, tape.read(before_), dbefore, false);
+    activation_backward(tape.threads(), act_, d, tape.read(before_), dbefore, false);
     products_.backward(tape, dbefore);
   }
 
@@ -74,7 +75,7 @@ class LinearActivation final : public Node {
 
 Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
-  return {x, x, e, tape.use(&w), tape.use(bias)};
+  return {x, x, e, tape.use(&w), tape.use(bias), tape.type()};
 }
 
 }  // namespace
@@ -83,7 +84,7 @@ Var linear(const Var& x, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
   const auto e = extents(x, w);
   auto y = tape.result(x.shape().with_width(e.out), wants_grad(x, w, bias));
-  linear_forward(tape.threads(), e, tape.read(x), tape.read(w), read_bias(tape, bias), tape.write(y));
+  linear_forward(tape.threads(), e, tape.read(x), tape.read(w, tape.type()), read_bias(tape, bias), tape.write(y));
   if (y.wants_grad()) tape.record<Linear>(y, products(x, e, w, bias));
   return y;
 }
@@ -94,7 +95,7 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
   const bool grad = wants_grad(x, w, bias);
   auto before = tape.result(x.shape().with_width(e.out), false);
   auto y = tape.result(x.shape().with_width(e.out), grad);
-  linear_activation_forward(tape.threads(), e, act, tape.read(x), tape.read(w), read_bias(tape, bias),
+  linear_activation_forward(tape.threads(), e, act, tape.read(x), tape.read(w, tape.type()), read_bias(tape, bias),
                             tape.write(before), tape.write(y));
   if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
   return y;
