@@ -67,6 +67,20 @@ Var Tape::reuse(Var old, bool wants_grad) {
   return add_slot(value, std::move(memory), wants_grad);  // the old handle lets go of its share when it leaves
 }
 
+Var Tape::adopt(const Var& other, bool wants_grad) {
+  const auto& slot = other.tape_->slots_[other.slot_];
+  must(!slot.memory.empty() && &other.tape_->arena_ == &arena_, "an adopted value has memory of the same arena");
+  return add_slot(slot.value, slot.memory, wants_grad);
+}
+
+Tape& Tape::inside(bool records) {
+  auto& tape = records ? recording_ : looking_;
+  if (!tape) tape = std::make_unique<Tape>(arena_, threads_, records);
+  tape->outside_ = this;
+  tape->type_ = type_;
+  return *tape;
+}
+
 void Tape::drop(std::uint32_t slot) {
   auto& gone = slots_[slot];
   if (--gone.handles == 0) gone.memory = {};

@@ -134,6 +134,11 @@ class Tape {
   /// A new value in the memory of `old`, whose content may be overwritten, if nobody else looks at it; else in memory
   /// of its own.
   Var reuse(Var old, bool wants_grad);
+  /// A value of another tape on the same arena: its memory is shared.
+  Var adopt(const Var& other, bool wants_grad);
+  /// A tape for what goes on inside one operation, kept for the next one; who uses it clears it. Its grad-ready hook is
+  /// this tape's, so a leaf that is used inside is used nowhere else.
+  Tape& inside(bool records);
   /// Memory for the time of one operation.
   Memory scratch(std::size_t floats) { return arena_.allocate(floats * sizeof(float)); }
   /// Memory that lives as long as the pass: what recorded operations look at besides values.
@@ -184,7 +189,9 @@ class Tape {
   }
   /// The operation is through with `use`: fires the hook when that was the last of the pass.
   void done(const LeafUse& use) const {
-    if (use.first && hook_) hook_(*use.leaf);
+    const auto* tape = this;
+    while (tape->outside_) tape = tape->outside_;
+    if (use.first && tape->hook_) tape->hook_(*use.leaf);
   }
 
  private:
@@ -214,6 +221,8 @@ class Tape {
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   std::size_t chunk_ = 0, used_ = 0;
   std::function<void(Leaf&)> hook_;
+  const Tape* outside_ = nullptr;              ///< whose operation this tape is inside of
+  std::unique_ptr<Tape> recording_, looking_;  ///< tapes inside of operations of this one
 };
 
 inline Place::Place(const Var& of) : slot(of.slot_) {}

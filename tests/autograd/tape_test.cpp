@@ -7,8 +7,10 @@
 #include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/attention.h"
 #include "framework/autograd/ops/embedding.h"
+#include "framework/autograd/ops/head_norm.h"
 #include "framework/autograd/ops/linear.h"
 #include "framework/autograd/ops/norm.h"
+#include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/kernels/convert.h"
@@ -114,6 +116,72 @@ TEST_F(Ops, ScalingAndCappingGiveTheGradientOfTheirInput) {
   Weight w({5, 5}, 1), v({5, 5}, 2);
   check({2, 3, 5}, {&w}, [&](Tape&, const Var& x) { return scaled(linear(x, w.leaf, nullptr), 1.7); });
   check({2, 3, 5}, {&v}, [&](Tape&, const Var& x) { return softcapped(linear(x, v.leaf, nullptr), 1.3); });
+}
+
+TEST_F(Ops, NormsOfHeadsGiveTheGradientsOfTheProjectionAndOfTheirGains) {
+  const std::vector<std::int64_t> queries = {0, 4, 12}, keys = {8};  // what begins at 16 is left alone
+  for (const bool centred : {false, true}) {
+    Weight q({4}, 1), k({4}, 2), q_bias({4}, 3), k_bias({4}, 4);
+    std::vector<Weight*> weights = {&q, &k};
+    if (centred) weights.insert(weights.end(), {&q_bias, &k_bias});
+    check({2, 3, 19}, weights, [&](Tape&, const Var& x) {
+      return head_norm(x, {queries, &q.leaf, centred ? &q_bias.leaf : nullptr},
+                       {keys, &k.leaf, centred ? &k_bias.leaf : nullptr}, {4, centred, 1e-2, 1.0F});
+    });
+  }
+}
+
+TEST_F(Ops, WhatIsRecomputedGivesTheSameBitsAndKeepsItsInputAlone) {
+  Weight w({8, 5}, 1), v({5, 8}, 2), gain({5}, 3);
+  const std::vector<std::int64_t> ids = {7, 11};
+  const DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.4, 0};
+  const auto block = [&](const Var& x) {
+    auto branch = linear_activation(rmsnorm(x, gain.leaf, 1e-5, 0), w.leaf, nullptr, Activation::gelu_tanh);
+    return dropout_add(linear(branch, v.leaf, nullptr), x, mask);
+  };
+  auto x = normal(2 * 3 * 5, 9);
+  const auto cotangent = normal(2 * 3 * 5, 10);
+  std::size_t kept[2];
+  const auto run = [&](bool again) {
+    std::fill(w.grad.begin(), w.grad.end(), 0.0F), std::fill(v.grad.begin(), v.grad.end(), 0.0F);
+    std::vector<float> all;
+    {
+      const auto in = tape.input(Tensor(std::span<float>(x), {2, 3, 5}), true);
+      const auto y = again ? recomputed(in, block) : block(in);
+      kept[again ? 1 : 0] = arena.in_use();
+      all.assign(y.floats().begin(), y.floats().end());
+      auto seed = cotangent;
+      tape.seed(y, Tensor(std::span<float>(seed), y.shape()));
+      tape.backward();
+      const auto dx = tape.take_grad(in);
+      all.insert(all.end(), dx.tensor.floats().begin(), dx.tensor.floats().end());
+    }
+    tape.clear();
+    all.insert(all.end(), w.grad.begin(), w.grad.end());
+    all.insert(all.end(), v.grad.begin(), v.grad.end());
+    return all;
+  };
+  const auto plain = run(false), again = run(true);
+  EXPECT_EQ(plain, again);
+  EXPECT_EQ(kept[1], 128u);  // the output's 30 floats
+  EXPECT_GT(kept[0], 4 * kept[1]);
+  EXPECT_EQ(arena.in_use(), 0u);
+}
+
+TEST_F(Ops, ALeafInsideARecomputedPartIsReadyOnce) {
+  Weight w({5, 5}, 1), v({5, 5}, 2);
+  std::vector<const Leaf*> ready;
+  tape.on_grad_ready([&](Leaf& leaf) { ready.push_back(&leaf); });
+  auto x = normal(2 * 3 * 5, 9), seed = normal(2 * 3 * 5, 10);
+  {
+    const auto in = tape.input(Tensor(std::span<float>(x), {2, 3, 5}), true);
+    const auto y = linear(recomputed(in, [&](const Var& at) { return linear(at, w.leaf, nullptr); }), v.leaf, nullptr);
+    tape.seed(y, Tensor(std::span<float>(seed), y.shape()));
+    tape.backward();
+    (void)tape.take_grad(in);
+  }
+  tape.clear();
+  EXPECT_EQ(ready, (std::vector<const Leaf*>{&v.leaf, &w.leaf}));
 }
 
 TEST_F(Ops, AValueUsedTwiceCollectsBothGradients) {

@@ -1,0 +1,122 @@
+#include "framework/autograd/ops/head_norm.h"
+
+#include <algorithm>
+#include <array>
+
+#include "framework/kernels/heads.h"
+#include "framework/kernels/norm.h"
+#include "framework/kernels/vector.h"
+
+namespace tessera {
+namespace {
+
+/// One kind of heads of a projection x: its norm, and what that norm keeps.
+struct Part {
+  std::span<const std::int64_t> offsets;
+  LeafUse gain, bias;
+  Var mean, inv;
+};
+
+HeadsInRows extents(const Shape& x, const HeadNormKind& kind) { return {x.rows(), x.width(), kind.channels}; }
+
+std::size_t floats_of(const HeadsInRows& e, std::span<const std::int64_t> offsets) {
+  return static_cast<std::size_t>(e.rows * e.channels) * offsets.size();
+}
+
+std::span<float> grad_of(const LeafUse& use) {
+  return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{};
+}
+
+/// The heads of `part` in x become those of y.
+void normalise(Tape& tape, const HeadsInRows& e, const Part& part, const HeadNorm& norm, const HeadNormKind& kind,
+               std::span<const float> x, std::span<float> y) {
+  const auto count = floats_of(e, part.offsets);
+  const auto memory = tape.scratch(count);
+  const auto dense = Tape::floats(memory).first(count);
+  gather_heads(tape.threads(), e, part.offsets, x, dense);
+  const auto gain = tape.read(norm.gain->value);
+  if (kind.centred)
+    layernorm_forward(tape.threads(), dense, gain, norm.bias ? tape.read(norm.bias->value) : Floats(tape), kind.eps,
+                      kind.gain_offset, dense, part.mean.floats(), part.inv.floats());
+  else
+    rmsnorm_forward(tape.threads(), dense, gain, kind.eps, kind.gain_offset, dense, part.inv.floats());
+  scatter_heads(tape.threads(), e, part.offsets, dense, y);
+}
+
+/// The gradients by the heads of `part`: dx from dy, both whole rows; the norm's own are added to.
+void normalise_backward(Tape& tape, const HeadsInRows& e, const Part& part, const HeadNormKind& kind,
+                        std::span<const float> x, std::span<const float> dy, std::span<float> dx) {
+  const auto count = floats_of(e, part.offsets), channels = static_cast<std::size_t>(kind.channels);
+  const auto memory = tape.scratch(2 * count + channels);
+  const auto dense = Tape::floats(memory).first(count), gradient = Tape::floats(memory).subspan(count, count);
+  gather_heads(tape.threads(), e, part.offsets, x, dense);
+  gather_heads(tape.threads(), e, part.offsets, dy, gradient);
+  auto dgain = grad_of(part.gain);
+  if (dgain.empty()) {  // the kernels add to something
+    dgain = Tape::floats(memory).subspan(2 * count, channels);
+    std::fill(dgain.begin(), dgain.end(), 0.0F);
+  }
+  const auto gain = tape.read(part.gain.leaf->value);
+  if (kind.centred)
+    layernorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.mean.floats(), part.inv.floats(),
+                       gradient, false, dgain, grad_of(part.bias));
+  else
+    rmsnorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.inv.floats(), gradient, false,
+                     dgain);
+  scatter_heads(tape.threads(), e, part.offsets, gradient, dx);
+  tape.done(part.gain);
+  tape.done(part.bias);
+}
+
+class HeadNormNode final : public Node {
+ public:
+  HeadNormNode(Place y, Var x, Part queries, Part keys, const HeadNormKind& kind)
+      : y_(y), x_(std::move(x)), parts_{std::move(queries), std::move(keys)}, kind_(kind) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    auto target = tape.grad_target(x_);
+    must(!target.add, "only the norm of its heads looks at a projection");
+    Memory nobodys;
+    if (target.tensor.empty()) {
+      nobodys = tape.scratch(static_cast<std::size_t>(x_.shape().elements()));
+      target.tensor = Tensor(nobodys.bytes(), DType::float32, x_.shape());
+    }
+    const auto x = tape.read(x_), d = tape.read(dy.tensor), dx = tape.write(target);
+    copy(tape.threads(), d, dx);
+    for (const auto& part : parts_) normalise_backward(tape, extents(x_.shape(), kind_), part, kind_, x, d, dx);
+  }
+
+ private:
+  Place y_;
+  Var x_;
+  std::array<Part, 2> parts_;
+  HeadNormKind kind_;
+};
+
+}  // namespace
+
+Var head_norm(const Var& x, const HeadNorm& queries, const HeadNorm& keys, const HeadNormKind& kind) {
+  auto& tape = x.tape();
+  const auto e = extents(x.shape(), kind);
+  const bool trained = queries.gain->trained() || keys.gain->trained();
+  auto y = tape.result(x.shape(), x.wants_grad() || trained);
+  std::array<Part, 2> parts;
+  {
+    const auto in = tape.read(x), out = tape.write(y);
+    copy(tape.threads(), in, out);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto& norm = i == 0 ? queries : keys;
+      const auto heads = static_cast<std::int64_t>(norm.offsets.size());
+      parts[i] = {norm.offsets, {}, {}, tape.make({e.rows * heads}, false), tape.make({e.rows * heads}, false)};
+      normalise(tape, e, parts[i], norm, kind, in, out);
+    }
+  }
+  if (!y.wants_grad()) return y;
+  parts[0].gain = tape.use(queries.gain), parts[0].bias = tape.use(queries.bias);
+  parts[1].gain = tape.use(keys.gain), parts[1].bias = tape.use(keys.bias);
+  tape.record<HeadNormNode>(y, x, std::move(parts[0]), std::move(parts[1]), kind);
+  return y;
+}
+
+}  // namespace tessera
