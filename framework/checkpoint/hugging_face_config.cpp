@@ -15,7 +15,7 @@ std::string words_of(const Json& json) { return json.is_string() ? json.get<std:
 /// Nothing is said by null, and by false or nothing under a name that nobody knows.
 bool says_nothing(const Json& json) { return json.is_null() || json == false || json.empty() || json == ""; }
 
-/// The table of a family on top of the one it is `like`.
+/// The table `name` on top of the one it is `like`.
 Value table_of(const Mappings& mappings, const std::string& name) {
   auto table = mappings.table(name);
   const auto* like = table.find("like");
@@ -25,13 +25,24 @@ Value table_of(const Mappings& mappings, const std::string& name) {
   return whole;
 }
 
-std::string known_families(const Mappings& mappings) {
-  const std::string folder = "models/", end = ".yaml";
-  std::string known;
-  for (const auto& name : mappings.names())
-    if (name.rfind(folder, 0) == 0 && name != "models/common.yaml")
-      known += (known.empty() ? "" : ", ") + name.substr(folder.size(), name.size() - folder.size() - end.size());
-  return known;
+constexpr int most_levels = 16;
+
+/// Null when the text is no JSON object or goes deeper than any real config.json.
+Json parsed(const std::string& words) {
+  bool deep = false;
+  auto json = Json::parse(
+      words,
+      [&](int depth, Json::parse_event_t, Json&) {
+        deep = deep || depth > most_levels;
+        return !deep;
+      },
+      false);
+  return deep || !json.is_object() ? Json() : json;
+}
+
+bool same_number(const std::string& a, const std::string& b) {
+  const auto x = Json::parse(a, nullptr, false), y = Json::parse(b, nullptr, false);
+  return x.is_number() && y.is_number() && x.get<double>() == y.get<double>();
 }
 
 /// Reads config.json by the rows of two tables, collecting what cannot be read.
@@ -43,12 +54,14 @@ class ConfigReader {
     if (const auto* defaults = family.find("defaults")) model_config_.lay(*defaults);
   }
 
-  Value read(const Json& json) {
+  Value read(const Json& json, const Value* needed) {
     walk(json, "");
     if (family_ != nullptr)
       for (const auto& [key, row] : family_->fields)
-        if (const auto* absent = row.find("absent"); absent != nullptr && !seen(key))
-          check_only(key, row, {absent->scalar});
+        if (const auto* absent = row.find("absent"); absent != nullptr && !seen(key)) take_absent(key, row, *absent);
+    if (needed != nullptr)
+      for (const auto& key : needed->items)
+        if (!model_config_.find(key.scalar)) problems_ += text("\n  nothing in it says ", key.scalar);
     if (!problems_.empty()) throw ConfigError(text(file_, ":", problems_));
     return model_config_;
   }
@@ -57,8 +70,8 @@ class ConfigReader {
   void walk(const Json& json, const std::string& above) {
     for (const auto& [name, value] : json.items()) {
       const auto key = above.empty() ? name : above + "." + name;
-      if (value.is_null()) continue;
       seen_.push_back(key);
+      if (value.is_null()) continue;
       if (const auto* row = row_of(key))
         apply(key, *row, value);
       else if (value.is_object())
@@ -66,6 +79,14 @@ class ConfigReader {
       else if (!says_nothing(value))
         problem(key, words_of(value), "no row of the tables in mappings/models says what it means");
     }
+  }
+
+  /// What the family means where the key is left out.
+  void take_absent(const std::string& key, const Value& row, const Value& absent) {
+    if (row.find("only") != nullptr)
+      check_only(key + " (left out)", row, {absent.scalar});
+    else
+      apply(key, row, absent.scalar);
   }
 
   const Value* row_of(const std::string& key) const {
@@ -99,7 +120,7 @@ class ConfigReader {
 
   void set(const std::string& key, const std::string& option, const std::string& words) {
     const auto [before, fresh] = set_by_.emplace(option, std::pair(key, words));
-    if (!fresh && before->second.second != words)
+    if (!fresh && before->second.second != words && !same_number(before->second.second, words))
       return problem(key, words,
                      text("but ", before->second.first, " is ", before->second.second, ", and both mean ", option));
     model_config_.set(option, Value::of(words, {file_, 0, "", 1}));
@@ -129,20 +150,48 @@ class ConfigReader {
 
 }  // namespace
 
-HuggingFaceConfig read_hugging_face_config(const fs::path& file, const Mappings& mappings) {
-  const auto json = Json::parse(read_file(file), nullptr, false);
-  if (!json.is_object()) throw ConfigError(text(file.string(), ": is no JSON object"));
+std::vector<std::string> hugging_face_families(const Mappings& mappings) {
+  const std::string folder = "models/", end = ".yaml";
+  std::vector<std::string> families;
+  for (const auto& name : mappings.names())
+    if (name.rfind(folder, 0) == 0 && name != "models/common.yaml")
+      families.push_back(name.substr(folder.size(), name.size() - folder.size() - end.size()));
+  return families;
+}
+
+Value hugging_face_table(const Mappings& mappings, const std::string& family) {
+  const auto families = hugging_face_families(mappings);
+  if (std::find(families.begin(), families.end(), family) == families.end()) {
+    std::string known;
+    for (const auto& one : families) known += (known.empty() ? "" : ", ") + one;
+    throw ConfigError(text("model_type ", family, " is not built; have ", known));
+  }
+  return table_of(mappings, "models/" + family + ".yaml");
+}
+
+HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
+                                            const Mappings& mappings) {
+  const auto json = parsed(words);
+  if (!json.is_object()) throw ConfigError(text(speaker, ": is no JSON object"));
   const auto type = json.value("model_type", Json());
-  if (!type.is_string()) throw ConfigError(text(file.string(), ": has no model_type"));
-  const auto names = mappings.names();
-  const auto name = "models/" + type.get<std::string>() + ".yaml";
-  if (type == "common" || std::find(names.begin(), names.end(), name) == names.end())
-    throw ConfigError(text(file.string(), ": model_type ", type.get<std::string>(), " is not built; have ",
-                           known_families(mappings)));
-  const auto family = table_of(mappings, name), common = mappings.table("models/common.yaml");
-  const auto* weights = family.find("weights");
-  if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
-  return {ConfigReader(file.string(), family, common).read(json), weights->scalar};
+  if (!type.is_string()) throw ConfigError(text(speaker, ": has no model_type"));
+  try {
+    const auto family = hugging_face_table(mappings, type.get<std::string>());
+    const auto common = mappings.table("models/common.yaml");
+    const auto* weights = family.find("weights");
+    if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
+    auto config = ConfigReader(speaker, family, common).read(json, family.find("needed"));
+    head_layout(config, speaker);
+    return {std::move(config), type.get<std::string>(), weights->scalar};
+  } catch (ConfigError& error) {
+    const std::string story = error.what();
+    if (story.rfind(speaker, 0) == 0) throw;
+    throw ConfigError(text(speaker, ": ", story));
+  }
+}
+
+HuggingFaceConfig read_hugging_face_config(const fs::path& file, const Mappings& mappings) {
+  return parse_hugging_face_config(read_file(file), file.string(), mappings);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 
 #include "framework/base/error.h"
 
@@ -58,11 +59,14 @@ WeightRow for_layer(WeightRow row, std::int64_t layer) {
   return row;
 }
 
-std::vector<float> transposed(const std::vector<float>& from, std::int64_t rows, std::int64_t width) {
-  std::vector<float> out(from.size());
+using Bytes = std::vector<std::byte>;
+
+Bytes transposed(const Bytes& from, std::size_t size, std::int64_t rows, std::int64_t width) {
+  Bytes out(from.size());
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < width; ++c)
-      out[static_cast<std::size_t>(c * rows + r)] = from[static_cast<std::size_t>(r * width + c)];
+      std::memcpy(out.data() + static_cast<std::size_t>(c * rows + r) * size,
+                  from.data() + static_cast<std::size_t>(r * width + c) * size, size);
   return out;
 }
 
@@ -76,12 +80,13 @@ std::int64_t ungrouped_row(std::int64_t row, const HeadLayout& h) {
   return (h.heads + kind * h.groups + group) * h.channels + channel;
 }
 
-std::vector<float> regrouped(const std::vector<float>& from, const HeadLayout& heads, bool to_grouped) {
-  std::vector<float> out(from.size());
-  const auto width = static_cast<std::int64_t>(from.size()) / heads.rows();
+Bytes regrouped(const Bytes& from, const HeadLayout& heads, bool to_grouped) {
+  Bytes out(from.size());
+  const auto width = from.size() / static_cast<std::size_t>(heads.rows());
   for (std::int64_t row = 0; row < heads.rows(); ++row) {
-    const auto grouped = row * width, apart = ungrouped_row(row, heads) * width;
-    std::copy_n(from.begin() + (to_grouped ? apart : grouped), width, out.begin() + (to_grouped ? grouped : apart));
+    const auto grouped = static_cast<std::size_t>(row) * width,
+               apart = static_cast<std::size_t>(ungrouped_row(row, heads)) * width;
+    std::memcpy(out.data() + (to_grouped ? grouped : apart), from.data() + (to_grouped ? apart : grouped), width);
   }
   return out;
 }
@@ -91,7 +96,7 @@ Shape joined(const WeightRow& row, const std::vector<Shape>& parts) {
   std::vector<std::int64_t> dims(parts[0].dims().begin(), parts[0].dims().end());
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const auto next = parts[i].dims();
-    if (dims.empty() || !std::equal(dims.begin() + 1, dims.end(), next.begin() + 1, next.end()))
+    if (dims.empty() || next.empty() || !std::equal(dims.begin() + 1, dims.end(), next.begin() + 1, next.end()))
       throw ShapeError(
           text(row.name, ": ", row.from[i], " of ", parts[i], " does not fit below ", row.from[0], " of ", parts[0]));
     dims[0] += next[0];
@@ -120,20 +125,36 @@ WeightTable::WeightTable(const Value& table, std::int64_t layers, const HeadLayo
                            " channels do not go"));
   if (const auto* prefix = table.find("optional_prefix")) optional_prefix_ = prefix->scalar;
   if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
+  if (const auto* copies = table.find("copies"))
+    for (const auto& [copy, of] : copies->fields) {
+      copies_.emplace_back(copy, of.scalar);
+      ignored_.push_back(copy);
+    }
   const auto* tensors = table.find("tensors");
   if (tensors == nullptr) throw ConfigError(text(table.origin, ": has no 'tensors'"));
+  std::vector<WeightRow> of_layer;
+  const auto add_layers = [&] {
+    for (std::int64_t layer = 0; layer < layers && !of_layer.empty(); ++layer)
+      for (const auto& row : of_layer) rows_.push_back(for_layer(row, layer));
+    of_layer.clear();
+  };
   for (const auto& field : tensors->fields) {
-    const auto row = row_of(field);
+    auto row = row_of(field);
     if (const auto* when = field.value.find("when"); when != nullptr && !holds(when->scalar)) continue;
-    if (row.name.find(layer_mark) == std::string::npos)
-      rows_.push_back(row);
-    else
-      for (std::int64_t layer = 0; layer < layers; ++layer) rows_.push_back(for_layer(row, layer));
+    if (row.name.find(layer_mark) != std::string::npos) {
+      of_layer.push_back(std::move(row));
+      continue;
+    }
+    add_layers();
+    rows_.push_back(std::move(row));
   }
+  add_layers();
 }
 
 bool WeightTable::ignores(const std::string& name) const {
-  return std::any_of(ignored_.begin(), ignored_.end(), [&](const auto& pattern) { return matches(name, pattern); });
+  return std::any_of(ignored_.begin(), ignored_.end(), [&](const auto& pattern) {
+    return matches(name, pattern) || (!optional_prefix_.empty() && matches(optional_prefix_ + name, pattern));
+  });
 }
 
 Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts, const HeadLayout& heads) {
@@ -142,26 +163,43 @@ Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts, const Head
   return shape;
 }
 
-std::vector<float> to_ours(const WeightRow& row, std::vector<float> elements, const std::vector<Shape>& parts,
-                           const HeadLayout& heads) {
+std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours, const HeadLayout& heads) {
+  auto shape = ours;
+  for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step)
+    shape = after(row, *step, shape, heads);  // each step keeps or swaps extents, so it is its own reverse for shapes
+  const auto count = static_cast<std::int64_t>(row.from.size());
+  if (count == 1) return {shape};
+  const bool fused = count == 3 && !row.steps.empty() && row.steps.back() == WeightStep::group_qkv;
+  if (shape.rank() == 0 || (!fused && shape[0] % count != 0))
+    throw ShapeError(text(row.name, ": ", ours, " cannot be cut into ", count, " parts"));
+  std::vector<Shape> parts;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
+    dims[0] = fused ? (i == 0 ? heads.heads : heads.groups) * heads.channels : shape[0] / count;
+    parts.emplace_back(dims);
+  }
+  return parts;
+}
+
+Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts,
+              const HeadLayout& heads) {
   auto shape = joined(row, parts);
   for (const auto step : row.steps) {
     const auto next = after(row, step, shape, heads);
-    elements =
-        step == WeightStep::transpose ? transposed(elements, shape[0], shape[1]) : regrouped(elements, heads, true);
+    elements = step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
+                                             : regrouped(elements, heads, true);
     shape = next;
   }
   return elements;
 }
 
-std::vector<float> to_theirs(const WeightRow& row, std::vector<float> elements, const std::vector<Shape>& parts,
-                             const HeadLayout& heads) {
+Bytes to_theirs(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts,
+                const HeadLayout& heads) {
   auto shape = shape_of(row, parts, heads);
   for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step) {
-    const auto next =
-        after(row, *step, shape, heads);  // each step keeps or swaps extents, so it is its own reverse for shapes
-    elements =
-        *step == WeightStep::transpose ? transposed(elements, shape[0], shape[1]) : regrouped(elements, heads, false);
+    const auto next = after(row, *step, shape, heads);
+    elements = *step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
+                                              : regrouped(elements, heads, false);
     shape = next;
   }
   return elements;

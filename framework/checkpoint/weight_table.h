@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/options/value.h"
@@ -28,8 +30,8 @@ struct WeightRow {
   std::vector<WeightStep> steps;
 };
 
-/// mappings/weights/<family>.yaml for a model of given size: rows for every layer, those left out whose `when` is not
-/// true.
+/// mappings/weights/<family>.yaml for a model of given size: rows for every layer, one layer after the other; those
+/// left out whose `when` is not true.
 class WeightTable {
  public:
   /// `holds` says whether a key of model_config is true. Throws ConfigError with the table's line for what it may not
@@ -39,26 +41,35 @@ class WeightTable {
 
   const std::vector<WeightRow>& rows() const { return rows_; }
   const HeadLayout& heads() const { return heads_; }
-  /// A beginning that their names may have or not have; may be empty.
+  /// A beginning that their names may lack; may be empty.
   const std::string& optional_prefix() const { return optional_prefix_; }
-  /// Whether the table says to drop their tensor `name`, given without the prefix.
+  /// Whether the table says to drop their tensor `name`, with the prefix or without: a table anybody can compute, or a
+  /// copy.
   bool ignores(const std::string& name) const;
+  /// Their tensors that repeat another of theirs when no row takes them: copy, original.
+  const std::vector<std::pair<std::string, std::string>>& copies() const { return copies_; }
 
  private:
   HeadLayout heads_;
   std::vector<WeightRow> rows_;
   std::vector<std::string> ignored_;
+  std::vector<std::pair<std::string, std::string>> copies_;
   std::string optional_prefix_;
 };
 
 /// The shape of our tensor from those of its parts. Throws ShapeError when parts or steps do not fit it.
 Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts, const HeadLayout& heads);
 
-/// `elements`, the parts one after the other, in our layout.
-std::vector<float> to_ours(const WeightRow& row, std::vector<float> elements, const std::vector<Shape>& parts,
-                           const HeadLayout& heads);
+/// The reverse: the shapes of the parts that our tensor of shape `ours` is made of. Three parts of a fused projection
+/// are its queries, keys and values; any other parts have equally many rows. Throws ShapeError when it cannot be cut
+/// so.
+std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours, const HeadLayout& heads);
+
+/// `elements`, each of `size` bytes, the parts one after the other, in our layout. Elements move, none changes.
+std::vector<std::byte> to_ours(const WeightRow& row, std::vector<std::byte> elements, std::size_t size,
+                               const std::vector<Shape>& parts, const HeadLayout& heads);
 /// The reverse.
-std::vector<float> to_theirs(const WeightRow& row, std::vector<float> elements, const std::vector<Shape>& parts,
-                             const HeadLayout& heads);
+std::vector<std::byte> to_theirs(const WeightRow& row, std::vector<std::byte> elements, std::size_t size,
+                                 const std::vector<Shape>& parts, const HeadLayout& heads);
 
 }  // namespace tessera

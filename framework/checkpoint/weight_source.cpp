@@ -1,0 +1,151 @@
+#include "framework/checkpoint/weight_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "framework/checkpoint/convert.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t most_named = 8;
+
+/// The first of `count` words at `at` whose exponent is all ones; `count` when there is none.
+template <class Word>
+std::size_t first_with_full_exponent(const std::byte* at, std::size_t count, Word exponent) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Word word;
+    std::memcpy(&word, at + i * sizeof word, sizeof word);
+    if ((word & exponent) == exponent) return i;
+  }
+  return count;
+}
+
+std::size_t first_not_finite(const Tensor& tensor) {
+  const auto count = static_cast<std::size_t>(tensor.elements());
+  const auto* at = tensor.raw().data();
+  switch (tensor.dtype()) {
+    case DType::float32:
+      return first_with_full_exponent<std::uint32_t>(at, count, 0x7F800000U);
+    case DType::bfloat16:
+      return first_with_full_exponent<std::uint16_t>(at, count, 0x7F80U);
+    case DType::float16:
+      return first_with_full_exponent<std::uint16_t>(at, count, 0x7C00U);
+    case DType::float64:
+      return first_with_full_exponent<std::uint64_t>(at, count, 0x7FF0000000000000ULL);
+    case DType::int64:
+    case DType::int32:
+    case DType::uint8:
+      return count;
+  }
+  return count;
+}
+
+std::string place_of(std::size_t element, const Shape& shape) {
+  std::vector<std::int64_t> place(shape.rank());
+  auto rest = static_cast<std::int64_t>(element);
+  for (std::size_t dim = shape.rank(); dim-- > 0; rest /= shape[dim]) place[dim] = rest % shape[dim];
+  std::string words = "[";
+  for (std::size_t dim = 0; dim < place.size(); ++dim) words += text(dim == 0 ? "" : ", ", place[dim]);
+  return words + "]";
+}
+
+bool same_but_for_rows(const Shape& a, const Shape& b) {
+  const auto x = a.dims(), y = b.dims();
+  return x.size() == y.size() && !x.empty() && std::equal(x.begin() + 1, x.end(), y.begin() + 1, y.end());
+}
+
+/// What is wrong with one wanted tensor; empty when it can be had.
+std::string problem_with(const WeightSource& source, const TensorRange& range) {
+  if (!source.has(range.name)) return text(range.name, ": is missing");
+  const auto there = source.shape(range.name);
+  if (there == range.global_shape) return "";
+  if (!has_vocabulary_rows(range.name) || !same_but_for_rows(there, range.global_shape))
+    return text(range.name, ": is ", there, ", and ", range.global_shape, " is wanted");
+  if (there[0] < range.global_shape[0]) return "";
+  return text(range.name, ": its vocabulary has ", there[0], " rows and the model here ", range.global_shape[0],
+              "; refused, for ", there[0] - range.global_shape[0],
+              " tokens would be lost; give model_config.vocab_size: ", there[0]);
+}
+
+void fill_with_mean(const Tensor& all, std::int64_t given) {
+  const auto width = static_cast<std::size_t>(all.shape().width());
+  std::vector<double> mean(width, 0.0);
+  const auto values = all.floats();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(given) * width; ++i) mean[i % width] += values[i];
+  for (auto i = static_cast<std::size_t>(given) * width; i < values.size(); ++i)
+    values[i] = static_cast<float>(mean[i % width] / static_cast<double>(std::max<std::int64_t>(given, 1)));
+}
+
+/// Rows that the source has not: the mean of those it has.
+std::string read_padded(const WeightSource& source, const TensorRange& range) {
+  const auto given = source.shape(range.name)[0], rows = range.global_shape[0];
+  std::vector<float> memory(static_cast<std::size_t>(range.global_shape.elements()));
+  const Tensor all{std::span(memory), range.global_shape};
+  source.read(range.name, all.slice(0, given));
+  fill_with_mean(all, given);
+  copy_converted(all, range.tensor);
+  return text(range.name, ": ", given, " rows kept, ", rows - given, " rows of padding filled with their mean");
+}
+
+}  // namespace
+
+std::vector<std::string> CheckpointWeights::names() const {
+  auto names = checkpoint_.names();
+  names.erase(std::remove_if(names.begin(), names.end(), [](const auto& n) { return n.rfind("optimizer.", 0) == 0; }),
+              names.end());
+  return names;
+}
+
+void CheckpointWeights::read(const std::string& name, const Tensor& into) const {
+  checkpoint_.read(whole(name, into), {true, true});
+  must_be_finite(into, text(folder().string(), ": tensor '", name, "'"));
+}
+
+bool has_vocabulary_rows(const std::string& name) {
+  return name == "embedding.word_embeddings.weight" || name == "output_layer.weight";
+}
+
+void must_be_finite(const Tensor& tensor, const std::string& speaker) {
+  const auto at = first_not_finite(tensor);
+  if (at == static_cast<std::size_t>(tensor.elements())) return;
+  std::vector<double> one(1);
+  const auto size = size_of(tensor.dtype());
+  const Tensor element(tensor.raw().subspan(at * size, size), tensor.dtype(), Shape{1});
+  copy_converted(element, Tensor(std::span(one), Shape{1}));
+  throw ConfigError(text(speaker, ": element ", place_of(at, tensor.shape()), " is ",
+                         one[0] != one[0] ? "NaN" : "infinite",
+                         "; weights must be finite, so these were saved by a run that had diverged, or are damaged"));
+}
+
+void must_fit(const WeightSource& source, std::span<const TensorRange> wanted) {
+  std::vector<std::string> problems;
+  std::set<std::string> taken;
+  for (const auto& range : wanted) {
+    taken.insert(range.name);
+    if (auto problem = problem_with(source, range); !problem.empty()) problems.push_back(std::move(problem));
+  }
+  for (const auto& name : source.names())
+    if (taken.count(name) == 0) problems.push_back(text(name, ": is there, but the model here has no such weight"));
+  if (problems.empty()) return;
+  std::string story;
+  for (std::size_t i = 0; i < std::min(most_named, problems.size()); ++i) story += "\n  " + problems[i];
+  if (problems.size() > most_named) story += text("\n  and ", problems.size() - most_named, " more");
+  throw ConfigError(
+      text(source.folder().string(), ": its weights do not fit the model that the recipe describes:", story));
+}
+
+std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted) {
+  must_fit(source, wanted);
+  std::vector<std::string> notes;
+  for (const auto& range : wanted) {
+    if (source.shape(range.name) == range.global_shape)
+      source.read(range.name, range.tensor);
+    else
+      notes.push_back(read_padded(source, range));
+  }
+  return notes;
+}
+
+}  // namespace tessera
