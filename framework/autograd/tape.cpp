@@ -24,9 +24,9 @@ Var::~Var() {
 const Tensor& Var::value() const { return tape_->slots_[slot_].value; }
 bool Var::wants_grad() const { return tape_ && tape_->slots_[slot_].wants_grad; }
 
-Floats::Floats(Tape& tape, const Tensor& tensor, Use use) : tape_(tape), tensor_(tensor), use_(use) {
-  const bool finer = tensor.dtype() == DType::float32 && tape.type() != DType::float32;
-  if (tensor.dtype() == DType::float32 && !(use == Use::rounded && finer)) {
+Floats::Floats(Tape& tape, const Tensor& tensor, Use use, DType finest) : tape_(tape), tensor_(tensor), use_(use) {
+  const bool plain = tensor.dtype() == DType::float32;
+  if (plain && finest == DType::float32) {
     floats_ = tensor.floats();
     return;
   }
@@ -34,11 +34,11 @@ Floats::Floats(Tape& tape, const Tensor& tensor, Use use) : tape_(tape), tensor_
   memory_ = tape.scratch(count);
   floats_ = Tape::floats(memory_).first(count);
   if (use != Use::write) widen(tape.threads(), tensor, floats_);
-  if (use == Use::rounded && finer) round_to(tape.threads(), tape.type(), floats_);
+  if (plain) round_to(tape.threads(), finest, floats_);
 }
 
 Floats::~Floats() {
-  if (copied() && (use_ == Use::write || use_ == Use::update)) narrow(tape_.threads(), floats_, tensor_);
+  if (copied() && use_ != Use::read) narrow(tape_.threads(), floats_, tensor_);
 }
 
 Tape::Tape(Arena& arena, Threads& threads, bool records)

@@ -76,10 +76,10 @@ struct Gradient {
 /// What was written to a copy goes back, rounded to the tensor's type, when this leaves.
 class Floats {
  public:
-  /// `rounded`: to read, in a copy that is no finer than the type that the tape computes in.
-  enum class Use { read, rounded, write, update };
+  enum class Use { read, write, update };
   explicit Floats(Tape& tape) : tape_(tape) {}  ///< none: an operand that is left out
-  Floats(Tape& tape, const Tensor& tensor, Use use);
+  /// What is read is rounded to `finest`.
+  Floats(Tape& tape, const Tensor& tensor, Use use, DType finest = DType::float32);
   ~Floats();
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
@@ -145,8 +145,8 @@ class Tape {
   std::span<std::byte> keep(std::size_t bytes) { return kept_.emplace_back(arena_.allocate(bytes)).bytes(); }
   Floats read(const Var& of) { return {*this, of.value(), Floats::Use::read}; }
   Floats read(const Tensor& of) { return {*this, of, Floats::Use::read}; }
-  /// A factor of a product: never finer than the type that this tape computes in.
-  Floats read(const Leaf& of) { return {*this, of.value, Floats::Use::rounded}; }
+  /// A factor of a product whose results are of `type`: no finer than they.
+  Floats read(const Leaf& of, DType type) { return {*this, of.value, Floats::Use::read, type}; }
   Floats write(const Var& into) { return {*this, into.value(), Floats::Use::write}; }
   static std::span<float> floats(const Memory& memory) {
     const auto bytes = memory.bytes();

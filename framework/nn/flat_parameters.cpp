@@ -3,17 +3,20 @@
 #include <algorithm>
 
 #include "framework/base/random.h"
+#include "framework/kernels/convert.h"
 
 namespace tessera {
 namespace {
 
-void fill_normal(Threads& threads, const Parameter& parameter, std::uint64_t seed) {
+/// values[i] = std * draw(key, id of the parameter, i).
+template <class Draw>
+void fill_drawn(Threads& threads, const Parameter& parameter, std::uint64_t seed, std::span<float> values,
+                const Draw& draw) {
   const RandomKey key(seed, Purpose::initial_weights);
   const auto id = name_id(parameter.name);
-  const auto values = parameter.leaf.value.floats();
   constexpr std::size_t tile = 4096;
   threads.parallel_for(values.size(), tile, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i) values[i] = static_cast<float>(parameter.init.std * key.normal(id, i));
+    for (auto i = first; i < last; ++i) values[i] = static_cast<float>(parameter.init.std * draw(key, id, i));
   });
 }
 
@@ -29,15 +32,40 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters) {
   }
 }
 
-void FlatParameters::bind(std::span<float> values, std::span<float> gradients) const {
+bool FlatParameters::has_16_bit() const {
+  return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.parameter->type != DType::float32; });
+}
+
+void FlatParameters::bind(std::span<float> values, std::span<float> gradients, std::span<std::byte> rounded) const {
   const auto all = static_cast<std::size_t>(elements_);
-  if (values.size() < all || (!gradients.empty() && gradients.size() < all))
-    throw ShapeError(text("parameters: ", values.size(), " values and ", gradients.size(), " gradients came; ", all,
+  const auto needed = has_16_bit() ? 2 * all : 0;
+  if (values.size() < all || (!gradients.empty() && gradients.size() < all) || rounded.size() < needed)
+    throw ShapeError(text("parameters: ", values.size(), " values, ", gradients.size(), " gradients and ",
+                          rounded.size(), " bytes of rounded values came; ", all, ", ", all, " and ", needed,
                           " were promised"));
   for (const auto& run : runs_) {
-    run.parameter->leaf.value = view(run, values);
-    run.parameter->leaf.grad = gradients.empty() ? Tensor{} : view(run, gradients);
+    auto& leaf = run.parameter->leaf;
+    if (run.parameter->type == DType::float32)
+      leaf.value = view(run, values);
+    else
+      leaf.value = Tensor(rounded.subspan(static_cast<std::size_t>(2 * run.first)), run.parameter->type,
+                          run.parameter->global_shape);
+    leaf.grad = gradients.empty() ? Tensor{} : view(run, gradients);
   }
+}
+
+void FlatParameters::round(const Run& run, std::span<const float> values, std::int64_t first,
+                           std::int64_t count) const {
+  const auto& parameter = *run.parameter;
+  const auto inside = std::min(count, run.first + run.count - first);  // padding is nobody's
+  if (parameter.type == DType::float32 || inside <= 0) return;
+  const auto raw = parameter.leaf.value.raw().subspan(static_cast<std::size_t>(2 * (first - run.first)));
+  narrow_range(values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(inside)),
+               Tensor(raw, parameter.type, {inside}));
+}
+
+void FlatParameters::round_all(std::span<const float> values) const {
+  for (const auto& run : runs_) round(run, values, run.first, run.count);
 }
 
 Tensor FlatParameters::view(const Run& run, std::span<float> flat) {
@@ -45,21 +73,31 @@ Tensor FlatParameters::view(const Run& run, std::span<float> flat) {
           run.parameter->global_shape};
 }
 
-void FlatParameters::initialise(Threads& threads, std::uint64_t seed) const {
+void FlatParameters::initialise(Threads& threads, std::uint64_t seed, std::span<float> values) const {
   for (const auto& run : runs_) {
-    const auto values = run.parameter->leaf.value.floats();
+    const auto own = view(run, values).floats();
     switch (run.parameter->init.kind) {
       case Init::Kind::zeros:
-        std::fill(values.begin(), values.end(), 0.0F);
+        std::fill(own.begin(), own.end(), 0.0F);
         break;
       case Init::Kind::ones:
-        std::fill(values.begin(), values.end(), 1.0F);
+        std::fill(own.begin(), own.end(), 1.0F);
         break;
       case Init::Kind::normal:
-        fill_normal(threads, *run.parameter, seed);
+        fill_drawn(threads, *run.parameter, seed, own,
+                   [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return key.normal(id, i); });
+        break;
+      case Init::Kind::constant:
+        std::fill(own.begin(), own.end(), static_cast<float>(run.parameter->init.std));
+        break;
+      case Init::Kind::uniform:
+        fill_drawn(threads, *run.parameter, seed, own,
+                   [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return 2 * key.uniform(id, i) - 1; });
         break;
     }
+    round_to(threads, run.parameter->type, own);
   }
+  round_all(values);
 }
 
 }  // namespace tessera

@@ -12,6 +12,10 @@ std::size_t flat_bytes(const FlatParameters& layout) {
   return static_cast<std::size_t>(layout.elements()) * sizeof(float);
 }
 
+std::size_t rounded_bytes(const FlatParameters& layout) {
+  return layout.has_16_bit() ? 2 * static_cast<std::size_t>(layout.elements()) : 0;
+}
+
 }  // namespace
 
 ModelState::ModelState(Model& model, const Optimizer* optimizer) : optimizer_(optimizer), layout_(model.parameters()) {
@@ -23,29 +27,47 @@ ModelState::ModelState(Model& model, const Optimizer* optimizer) : optimizer_(op
   } else {
     block_.master = weights_and_slots_.floats();
   }
-  layout_.bind(block_.master, gradients());
+  if (layout_.has_16_bit()) rounded_ = Storage(rounded_bytes(layout_));
+  layout_.bind(block_.master, gradients(), rounded_.bytes());
   cut_into_pieces();
 }
 
 void ModelState::cut_into_pieces() {
-  for (const auto& run : layout_.runs()) {
-    const bool decay = decays(run.parameter->name, run.parameter->global_shape.rank());
-    const auto end = static_cast<std::size_t>(run.first + run.padded());
-    for (auto first = static_cast<std::size_t>(run.first); first < end; first += piece_elements)
-      pieces_.push_back({first, std::min(piece_elements, end - first), decay});
+  const auto& runs = layout_.runs();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto& parameter = *runs[i].parameter;
+    const auto& shape = parameter.global_shape;
+    const bool decay = decays(parameter.name, shape.rank());
+    const auto begin = static_cast<std::size_t>(runs[i].first),
+               end = begin + static_cast<std::size_t>(runs[i].padded());
+    if (optimizer_ && shape.rank() == 2 && optimizer_->wants_whole(parameter.name, shape[0], shape[1])) {
+      wholes_.push_back({begin, end - begin, i, decay});
+      continue;
+    }
+    for (auto first = begin; first < end; first += piece_elements)
+      pieces_.push_back({first, std::min(piece_elements, end - first), i, decay});
   }
 }
 
-void ModelState::update(Threads& threads, const StepScalars& scalars) const {
+void ModelState::update(Threads& threads, std::span<const StepScalars> groups,
+                        std::span<const std::size_t> group_of) const {
   must(optimizer_ != nullptr, "a state without optimizer is not updated");
-  const auto prepared = optimizer_->prepared(scalars);
+  const auto scalars = [&](const Piece& piece) -> const StepScalars& {
+    return groups[group_of.empty() ? 0 : group_of[piece.run]];
+  };
+  const auto block = [&](const Piece& piece) {
+    auto part = block_.part(piece.first, piece.count);
+    part.decays = piece.decays;
+    return part;
+  };
   threads.parallel_for(pieces_.size(), 1, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i) {
-      auto part = block_.part(pieces_[i].first, pieces_[i].count);
-      part.decays = pieces_[i].decays;
-      optimizer_->update(prepared, part);
-    }
+    for (auto i = first; i < last; ++i)
+      optimizer_->update(optimizer_->prepared(scalars(pieces_[i])), block(pieces_[i]));
   });
+  for (const auto& piece : wholes_) {
+    const auto& shape = layout_.runs()[piece.run].parameter->global_shape;
+    optimizer_->update_whole(threads, optimizer_->prepared(scalars(piece)), {block(piece), shape[0], shape[1]});
+  }
 }
 
 std::vector<TensorRange> ModelState::weight_ranges() const {
@@ -66,7 +88,7 @@ std::vector<TensorRange> ModelState::optimizer_ranges() const {
 
 std::int64_t ModelState::bytes_for(Model& model, const Optimizer& optimizer) {
   const FlatParameters layout(model.parameters());
-  return static_cast<std::int64_t>(flat_bytes(layout) * (2 + optimizer.slots().size()));
+  return static_cast<std::int64_t>(flat_bytes(layout) * (2 + optimizer.slots().size()) + rounded_bytes(layout));
 }
 
 }  // namespace tessera

@@ -7,18 +7,85 @@ namespace {
 
 constexpr const char* progress_blob = "progress.json";
 
-std::string write(const Progress& progress) {
-  const nlohmann::json json = {
-      {"iteration", progress.iteration}, {"consumed_samples", progress.consumed_samples}, {"seed", progress.seed}};
+using Json = nlohmann::json;
+
+Json json_of(const ScheduleState& s) {
+  return {{"max_lr", s.max_lr},
+          {"min_lr", s.min_lr},
+          {"lr_warmup_steps", s.lr_warmup_steps},
+          {"lr_decay_steps", s.lr_decay_steps},
+          {"lr_decay_style", s.lr_decay_style},
+          {"num_steps", s.num_steps},
+          {"start_wd", s.start_wd},
+          {"end_wd", s.end_wd},
+          {"wd_incr_steps", s.wd_incr_steps},
+          {"wd_incr_style", s.wd_incr_style}};
+}
+
+ScheduleState schedule_of(const Json& json) {
+  return {json.at("max_lr"),         json.at("min_lr"),       json.at("lr_warmup_steps"), json.at("lr_decay_steps"),
+          json.at("lr_decay_style"), json.at("num_steps"),    json.at("start_wd"),        json.at("end_wd"),
+          json.at("wd_incr_steps"),  json.at("wd_incr_style")};
+}
+
+std::string write(const Progress& progress, const Parts& parts) {
+  Json json = {{"iteration", progress.iteration},
+               {"updates", progress.updates},
+               {"consumed_samples", progress.consumed_samples},
+               {"skipped_samples", progress.skipped_samples},
+               {"consumed_valid_samples", progress.consumed_valid_samples},
+               {"seed", progress.seed},
+               {"schedule", json_of(parts.schedule->state())}};
+  if (const auto scale = parts.loss_scaler.state(); parts.loss_scaler.dynamic())
+    json["loss_scale"] = {{"scale", OptionType<double>::write(scale.scale).scalar},  // as text: it may be inf
+                          {"growth_tracker", scale.growth_tracker},
+                          {"hysteresis_tracker", scale.hysteresis_tracker}};
   return json.dump(1);
 }
 
-Progress read_progress(const Checkpoint& checkpoint) {
+/// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
+ScheduleState without_idle_fields(ScheduleState saved, const ScheduleState& ours) {
+  if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
+    saved.min_lr = ours.min_lr;
+    saved.lr_decay_steps = ours.lr_decay_steps;
+  }
+  if (saved.wd_incr_style == "constant" && ours.wd_incr_style == "constant") saved.wd_incr_steps = ours.wd_incr_steps;
+  return saved;
+}
+
+/// Schedule and loss scale as they were saved; checkpoints of the first version have neither.
+void restore_rates(const Json& json, Parts& parts) {
+  auto& schedule = *parts.schedule;
+  if (json.contains("schedule"))
+    schedule.restore(without_idle_fields(schedule_of(json.at("schedule")), schedule.state()), parts.schedule_resume);
+  else
+    schedule.advance(json.at("consumed_samples"));
+  if (json.contains("loss_scale")) {
+    const auto& scale = json.at("loss_scale");
+    parts.loss_scaler.restore(
+        {std::stof(scale.at("scale").get<std::string>()), scale.at("growth_tracker"), scale.at("hysteresis_tracker")});
+  }
+}
+
+Progress read_progress(const Checkpoint& checkpoint, Parts& parts) {
+  const auto file = (checkpoint.folder() / progress_blob).string();
   try {
-    const auto json = nlohmann::json::parse(checkpoint.blob(progress_blob));
-    return {json.at("iteration"), json.at("consumed_samples"), json.at("seed")};
-  } catch (const nlohmann::json::exception& error) {
-    throw DamageError(text((checkpoint.folder() / progress_blob).string(), ": ", error.what()));
+    const auto json = Json::parse(checkpoint.blob(progress_blob));
+    Progress out;
+    out.iteration = json.at("iteration");
+    out.consumed_samples = json.at("consumed_samples");
+    out.seed = json.at("seed");
+    out.skipped_samples = json.value("skipped_samples", out.skipped_samples);
+    out.consumed_valid_samples = json.value("consumed_valid_samples", std::int64_t{-1});
+    if (parts.options.no_load_optim) return out;
+    out.updates = json.value("updates", out.iteration);
+    restore_rates(json, parts);
+    return out;
+  } catch (const Json::exception& error) {
+    throw DamageError(text(file, ": ", error.what()));
+  } catch (ConfigError& error) {
+    error.during("going on from " + checkpoint.folder().string());
+    throw;
   }
 }
 
@@ -28,12 +95,12 @@ void read_all(const Checkpoint& checkpoint, const std::vector<TensorRange>& rang
 }
 
 /// All of it: weights, optimizer, counters, as far as the options ask.
-Progress continue_from(const Checkpoint& checkpoint, const Parts& parts, const ModelState& state,
+Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelState& state,
                        std::vector<std::string>& notes) {
   const auto& o = parts.options;
   load_weights(checkpoint, state, o.crc_check);
   if (!o.no_load_optim) read_all(checkpoint, state.optimizer_ranges(), o.crc_check);
-  auto progress = read_progress(checkpoint);
+  auto progress = read_progress(checkpoint, parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", checkpoint.folder().string(), " after iteration ", progress.iteration));
   return progress;
@@ -60,9 +127,10 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
 
 void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool check_crc) {
   read_all(checkpoint, state.weight_ranges(), check_crc);
+  state.weights_changed();
 }
 
-Restored restore(const Parts& parts, const ModelState& state, Threads& threads) {
+Restored restore(Parts& parts, const ModelState& state, Threads& threads) {
   const auto& o = parts.options;
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
@@ -100,7 +168,7 @@ void save(const Parts& parts, const ModelState& state, const Progress& progress)
   const auto slots = state.optimizer_ranges();
   tensors.insert(tensors.end(), slots.begin(), slots.end());
   auto blobs = parts.files;
-  blobs[progress_blob] = write(progress);
+  blobs[progress_blob] = write(progress, parts);
   const auto root = checkpoint_folder(parts.options);
   save_checkpoint(root, parts.options.prefix, progress.iteration, tensors, blobs);
   prune(root, parts.options.prefix, static_cast<int>(parts.options.keep_checkpoint_max));

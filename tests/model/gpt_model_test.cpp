@@ -36,7 +36,7 @@ struct Built {
     values.resize(static_cast<std::size_t>(layout->elements()));
     grads.resize(values.size());
     layout->bind(values, grads);
-    layout->initialise(threads, 7);
+    layout->initialise(threads, 7, values);
   }
   Threads threads{2};
   Arena arena;

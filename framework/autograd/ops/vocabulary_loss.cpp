@@ -5,6 +5,8 @@
 #include "framework/kernels/convert.h"
 #include "framework/kernels/cross_entropy.h"
 #include "framework/kernels/linear.h"
+#include "framework/kernels/softcap.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera {
 namespace {
@@ -66,9 +68,11 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     dh.tensor = Tensor(dh.memory.bytes(), DType::float32, h.shape());
   }
   const auto chunk = std::min(rows, chunk_rows(vocabulary));
-  const auto all_h = tape.read(h), weights = tape.read(w);
+  const auto all_h = tape.read(h), weights = tape.read(w, tape.type());
   const auto logits_memory = tape.scratch(static_cast<std::size_t>(chunk * vocabulary));
   const auto weight_memory = tape.scratch(static_cast<std::size_t>(chunk));
+  const bool capped = terms.softcap != 0;
+  const auto capped_memory = capped && gradient ? tape.scratch(static_cast<std::size_t>(chunk * vocabulary)) : Memory();
   for (std::int64_t first = 0; first < rows; first += chunk) {
     const Rows at{first, std::min(chunk, rows - first)};
     const LinearExtents e{at.count, width, vocabulary};
@@ -77,8 +81,12 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     const auto mask = at.of(terms.mask);
     for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
     linear_forward(threads, e, at.of(all_h.span(), width), weights, {}, logits);
+    if (capped) softcap_forward(threads, terms.softcap, logits, logits);
+    const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
+    if (!kept.empty()) copy(threads, logits, kept);
     round_to(threads, terms.type, logits);
     cross_entropy(threads, vocabulary, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
+    if (!kept.empty()) softcap_backward(threads, terms.softcap, logits, kept, logits);
     if (gradient && w.trained())
       linear_backward_weight(threads, e, logits, at.of(all_h.span(), width), w.grad.floats());
     if (!dh.empty()) linear_backward_input(threads, e, logits, weights, at.of(dh.tensor.floats(), width), false);

@@ -1,0 +1,90 @@
+#include "framework/model/precision.h"
+
+namespace tessera {
+namespace {
+
+DType dtype(FloatType type) {
+  switch (type) {
+    case FloatType::float32:
+      return DType::float32;
+    case FloatType::bfloat16:
+      return DType::bfloat16;
+    case FloatType::float16:
+      return DType::float16;
+  }
+  throw BugError("broken promise: every FloatType has a DType");
+}
+
+DType chosen(const std::optional<FloatType>& given, DType otherwise) { return given ? dtype(*given) : otherwise; }
+
+DType of_training(const HalfPrecisionOptions& o) {
+  if (o.bf16) return DType::bfloat16;
+  return o.fp16 ? DType::float16 : DType::float32;
+}
+
+}  // namespace
+
+void describe(Schema<HalfPrecisionOptions>& s) {
+  using O = HalfPrecisionOptions;
+  s.option("bf16", &O::bf16, "Weights and activations in bfloat16; the optimizer keeps fp32 weights.");
+  s.option("fp16", &O::fp16,
+           "Weights and activations in float16, with a scale of the loss; the optimizer keeps fp32 weights.");
+  s.option("accumulate_allreduce_grads_in_fp32", &O::accumulate_allreduce_grads_in_fp32,
+           "Gradients of micro batches are summed in fp32; false: their sum is rounded to params_dtype after each.");
+}
+
+void describe(Schema<PrecisionOptions>& s) {
+  using O = PrecisionOptions;
+  s.option("params_dtype", &O::params_dtype,
+           "Type in which the model reads its weights; null: as bf16 and fp16 of training_config say.")
+      .alias("param_init_dtype");
+  s.option("compute_dtype", &O::compute_dtype, "Type that operations round their results to; null: as params_dtype.");
+  s.option("embedding_init_dtype", &O::embedding_init_dtype,
+           "Type of the tables of tokens and positions; null: as params_dtype.")
+      .alias("embedding_dtype");
+  s.option("residual_connection_dtype", &O::residual_connection_dtype,
+           "Type of the stream between layers; null: as compute_dtype.");
+  s.option("fp32_residual_connection", &O::fp32_residual_connection,
+           "The stream between layers in fp32: another word for residual_connection_dtype.");
+  s.option("fp16_lm_cross_entropy", &O::fp16_lm_cross_entropy,
+           "Round logits and the loss of each token to compute_dtype.");
+}
+
+Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions& model) {
+  Precision out;
+  out.params = chosen(model.params_dtype, of_training(training));
+  out.compute = chosen(model.compute_dtype, model.params_dtype ? out.params : of_training(training));
+  out.embedding = chosen(model.embedding_init_dtype, out.params);
+  out.residual = model.fp32_residual_connection ? DType::float32 : chosen(model.residual_connection_dtype, out.compute);
+  out.logits = model.fp16_lm_cross_entropy ? out.compute : DType::float32;
+  out.gradients = training.accumulate_allreduce_grads_in_fp32.value_or(true) ? DType::float32 : out.params;
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> contradictions(const HalfPrecisionOptions& training,
+                                                                const PrecisionOptions& model) {
+  std::vector<std::pair<std::string, std::string>> found;
+  const auto wrong = [&](bool is, const char* option, const std::string& words) {
+    if (is) found.push_back({option, words});
+  };
+  wrong(training.bf16 && training.fp16, "training_config.fp16",
+        "bf16 and fp16 are both true; a run has one of them, give the one you mean");
+  const auto whole = of_training(training);
+  const auto against = [&](const std::optional<FloatType>& given, const char* option) {
+    wrong(whole != DType::float32 && given && dtype(*given) != whole, option,
+          text(option + sizeof("model_config.") - 1, " is ", given ? name_of(dtype(*given)) : "",
+               ", but training_config asks for ", name_of(whole), "; give one of them"));
+  };
+  against(model.params_dtype, "model_config.params_dtype");
+  against(model.compute_dtype, "model_config.compute_dtype");
+  wrong(model.fp32_residual_connection && model.residual_connection_dtype &&
+            *model.residual_connection_dtype != FloatType::float32,
+        "model_config.fp32_residual_connection",
+        "fp32_residual_connection is true, but residual_connection_dtype says another type; give one of them");
+  const auto made = precision(training, model);
+  wrong(model.fp16_lm_cross_entropy && made.compute == DType::float32, "model_config.fp16_lm_cross_entropy",
+        "fp16_lm_cross_entropy needs a 16-bit compute_dtype; give bf16 or fp16, or leave it out");
+  return found;
+}
+
+}  // namespace tessera
