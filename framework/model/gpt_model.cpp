@@ -4,19 +4,18 @@
 
 #include <cmath>
 
+#include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/embedding.h"
+#include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/model/gpt_options.h"
 #include "framework/model/model.h"
 #include "framework/model/transformer_layer.h"
+#include "framework/model/visibility.h"
 #include "framework/nn/key_value_cache.h"
 
 namespace tessera {
 namespace {
-
-Init scaled(const GptOptions& o) {
-  return Init::normal(o.init_method_std / std::sqrt(2.0 * static_cast<double>(o.num_layers)));
-}
 
 class GptModel final : public Model {
  public:
@@ -33,10 +32,16 @@ class GptModel final : public Model {
 
  private:
   TransformerLayer::Parts layer_parts(const std::string& name, std::int64_t number) const;
+  AttentionSizes attention_sizes(std::int64_t layer) const;
+  struct Run;
+  Var through_layers(Var x, const Pass& pass) const;
+  Var project(const Var& h) const;
   Var hidden(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
+  void set_types();
 
   GptOptions o_;
+  Precision precision_;
   std::int64_t vocabulary_, positions_;
   std::optional<RotaryEmbedding> rotary_;
   Parameter* words_;
@@ -49,110 +54,144 @@ class GptModel final : public Model {
 GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
     : Model(""),
       o_(options),
+      precision_(parts.precision),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
   for (const auto& [option, words] : contradictions(o_, parts.seq_length)) throw ConfigError(words);
-  const auto init = Init::normal(o_.init_method_std);
+  const auto init = o_.weight_init(vocabulary_, o_.hidden_size, false);
   words_ = &declare("embedding.word_embeddings.weight", {vocabulary_, o_.hidden_size}, init);
   if (o_.position_embedding_type == PositionEmbedding::learned_absolute)
-    position_table_ = &declare("embedding.position_embeddings.weight", {positions_, o_.hidden_size}, init);
+    position_table_ = &declare("embedding.position_embeddings.weight", {positions_, o_.hidden_size},
+                               o_.weight_init(positions_, o_.hidden_size, false));
   if (o_.position_embedding_type == PositionEmbedding::rope)
     rotary_.emplace(o_.rotary_dim(), o_.rotary_base,
-                    o_.rotary_interleaved ? RotaryLayout::interleaved : RotaryLayout::half, positions_);
+                    o_.rotary_interleaved ? RotaryLayout::interleaved : RotaryLayout::half, positions_,
+                    o_.rotary_scaling(positions_));
+  const LayerForm form{o_.hidden_dropout_rate, o_.use_parallel_residual, o_.apply_residual_connection_post_norm,
+                       o_.recomputes(RecomputedModule::mlp)};
   for (std::int64_t i = 0; i < o_.num_layers; ++i) {
     const auto name = text("decoder.layers.", i);
-    layers_.push_back(std::make_unique<TransformerLayer>(name, i, o_.hidden_dropout_rate, layer_parts(name, i)));
+    layers_.push_back(std::make_unique<TransformerLayer>(name, i, form, layer_parts(name, i)));
     contains(*layers_.back());
   }
-  final_norm_ =
-      make_norm(o_.normalization, "decoder.final_layernorm", o_.hidden_size, o_.norm_epsilon, o_.apply_layernorm_1p);
-  contains(*final_norm_);
-  if (!o_.untie_embeddings_and_output_weights) return;
-  output_ = std::make_unique<LinearLayer>("output_layer", o_.hidden_size, vocabulary_, false, init);
-  contains(*output_);
+  if (o_.use_final_norm) {
+    final_norm_ = make_norm(o_.norm(), "decoder.final_layernorm", o_.hidden_size);
+    contains(*final_norm_);
+  }
+  if (o_.untie_embeddings_and_output_weights) {
+    output_ = std::make_unique<LinearLayer>("output_layer", o_.hidden_size, vocabulary_, false, init);
+    contains(*output_);
+  }
+  set_types();
+}
+
+void GptModel::set_types() {
+  for (auto* parameter : parameters()) parameter->type = precision_.params;
+  words_->type = precision_.embedding;
+  if (position_table_) position_table_->type = precision_.embedding;
+}
+
+AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
+  AttentionSizes sizes;
+  sizes.hidden = o_.hidden_size;
+  sizes.heads = o_.num_attention_heads;
+  sizes.groups = o_.groups();
+  sizes.channels = o_.channels();
+  sizes.qkv_bias = o_.qkv_has_bias.value_or(o_.add_bias_linear);
+  sizes.out_bias = o_.out_proj_has_bias.value_or(o_.add_bias_linear);
+  sizes.dropout = o_.attention_dropout_rate;
+  const auto queries = sizes.heads * sizes.channels;
+  sizes.init = o_.weight_init(queries + 2 * sizes.groups * sizes.channels, sizes.hidden, false);
+  sizes.out_init = o_.weight_init(sizes.hidden, queries, true);
+  sizes.scale = 1 / std::sqrt(o_.query_pre_attn_scalar.value_or(static_cast<double>(sizes.channels)));
+  sizes.softcap = o_.attention_logit_softcap.value_or(0);
+  sizes.windowed = o_.windowed(layer);
+  sizes.recomputed = o_.recomputes(RecomputedModule::core_attn);
+  if (o_.qk_layernorm) sizes.head_norm = o_.norm();
+  return sizes;
 }
 
 TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int64_t number) const {
-  const auto norm = [&](const char* which) {
-    return make_norm(o_.normalization, text(name, ".", which), o_.hidden_size, o_.norm_epsilon, o_.apply_layernorm_1p);
+  const auto norm = [&](const char* which, double gain = 1) {
+    return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
-  const auto init = Init::normal(o_.init_method_std);
-  const AttentionSizes attention{o_.hidden_size,
-                                 o_.num_attention_heads,
-                                 o_.groups(),
-                                 o_.channels(),
-                                 o_.qkv_has_bias.value_or(o_.add_bias_linear),
-                                 o_.out_proj_has_bias.value_or(o_.add_bias_linear),
-                                 o_.attention_dropout_rate,
-                                 init,
-                                 scaled(o_)};
-  const FeedForwardSizes feed_forward{o_.hidden_size, o_.inner(), o_.mlp_has_bias.value_or(o_.add_bias_linear), init,
-                                      scaled(o_)};
-  return {norm("input_layernorm"), norm("pre_mlp_layernorm"),
-          std::make_unique<SelfAttention>(name + ".self_attention", number, attention, rotary_ ? &*rotary_ : nullptr),
-          make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward)};
-}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): the parts are owned by unique_ptr
-
-/// `count` integers that live as long as the pass.
-std::span<std::int32_t> integers(Tape& tape, std::size_t count) {
-  static_assert(sizeof(std::int32_t) == sizeof(float));
-  return {reinterpret_cast<std::int32_t*>(tape.keep(count * sizeof(float)).data()), count};
-}
-
-/// Each token looks at its document up to itself.
-Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) {
-  const auto last = integers(tape, batch.tokens.size());
-  for (std::size_t i = 0; i < last.size(); ++i)
-    last[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(batch.seq_length));
-  Pass pass;
-  pass.B = batch.samples;
-  pass.T = batch.seq_length;
-  pass.positions = batch.positions;
-  pass.visible = {batch.document_start, last};
-  pass.sample_ids = batch.sample_ids;
-  pass.seed = mode.seed;
-  pass.training = mode.training;
-  pass.tap = mode.tap;
-  return pass;
-}
-
-/// `count` new tokens of each sample look at all that the cache holds and at themselves.
-Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache) {
-  const auto rows = static_cast<std::size_t>(cache.samples() * count);
-  const auto first = integers(tape, rows), last = integers(tape, rows);
-  for (std::size_t i = 0; i < rows; ++i) {
-    first[i] = 0;
-    last[i] = static_cast<std::int32_t>(cache.length() + static_cast<std::int64_t>(i) % count);
+  const auto inner = o_.inner(), wide = is_gated(o_.feed_forward()) ? 2 * inner : inner;
+  const FeedForwardSizes feed_forward{o_.hidden_size, inner, o_.mlp_has_bias.value_or(o_.add_bias_linear),
+                                      o_.weight_init(wide, o_.hidden_size, false),
+                                      o_.weight_init(o_.hidden_size, inner, true)};
+  TransformerLayer::Parts parts;
+  parts.before_attention = norm("input_layernorm");
+  if (!o_.shared_parallel_norm) parts.before_feed_forward = norm("pre_mlp_layernorm");
+  if (o_.use_sandwich_norm) {
+    parts.after_attention = norm("post_self_attn_layernorm", o_.attn_post_norm_scale);
+    parts.after_feed_forward = norm("post_mlp_layernorm", o_.ffn_post_norm_scale);
   }
-  Pass pass;
-  pass.B = cache.samples();
-  pass.T = count;
-  pass.positions = last;  // a token's place is the index of its own key
-  pass.visible = {first, last};
-  pass.cache = &cache;
-  return pass;
+  parts.attention = std::make_unique<SelfAttention>(name + ".self_attention", number, attention_sizes(number),
+                                                    rotary_ ? &*rotary_ : nullptr);
+  parts.feed_forward = make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward);
+  return parts;
 }
 
+/// Some layers one after the other.
+struct GptModel::Run {
+  const std::unique_ptr<TransformerLayer>* first;
+  std::int64_t layers;
+  Pass pass;
+  Var operator()(Var x) const {
+    auto now = pass;
+    if (x.tape().records()) now.tap = nullptr;  // the second time, nobody looks
+    for (std::int64_t i = 0; i < layers; ++i) x = first[i]->forward(std::move(x), now);
+    return x;
+  }
+};
+
+Var GptModel::through_layers(Var x, const Pass& pass) const {
+  const bool full = o_.recompute_granularity == Recomputation::full;
+  const bool block = full && *o_.recompute_method == RecomputedLayers::block;
+  const auto count = std::min(full ? *o_.recompute_num_layers : 0, o_.num_layers);
+  const auto* first = layers_.data();
+  if (!full || block) {
+    for (std::int64_t i = 0; i < o_.num_layers; ++i)
+      x = i < count ? recomputed(x, Run{first + i, 1, pass}) : first[i]->forward(std::move(x), pass);
+    return x;
+  }
+  for (std::int64_t i = 0; i < o_.num_layers; i += count)
+    x = recomputed(x, Run{first + i, std::min(count, o_.num_layers - i), pass});
+  return x;
+}
+
+/// What leaves the final norm. The projection on the vocabulary that follows gives fp32.
 Var GptModel::hidden(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
+  tape.computes_in(precision_.compute);
   auto x = embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
-                     position_table_ ? &position_table_->leaf : nullptr);
+                     position_table_ ? &position_table_->leaf : nullptr, precision_.residual);
+  if (o_.scale_embeddings) x = scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
   const auto mask = pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate);
   if (mask.rate > 0) x = dropout_add(std::move(x), {}, mask);
   pass.show("embedding", x);
-  for (const auto& layer : layers_) x = layer->forward(std::move(x), pass);
+  x = through_layers(std::move(x), pass);
+  if (final_norm_) {
+    x = final_norm_->forward(x);
+    pass.show(final_norm_->name(), x);
+  }
+  tape.computes_in(DType::float32);
   return x;
 }
 
 VocabularyLoss GptModel::loss(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
-  const auto pass = training_pass(tape, batch, mode);
-  const auto h = final_norm_->forward(hidden(tape, batch.tokens, pass));
-  pass.show(final_norm_->name(), h);
-  return vocabulary_loss(h, head(), {batch.labels, batch.loss_mask, mode.loss_seed});
+  const auto h = hidden(tape, batch.tokens, training_pass(tape, batch, mode, o_.window()));
+  return vocabulary_loss(
+      h, head(),
+      {batch.labels, batch.loss_mask, mode.loss_seed, precision_.logits, o_.output_logit_softcap.value_or(0)});
 }
 
 Var GptModel::logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
-  const auto pass = training_pass(tape, batch, mode);
-  return linear(final_norm_->forward(hidden(tape, batch.tokens, pass)), head(), nullptr);
+  return project(hidden(tape, batch.tokens, training_pass(tape, batch, mode, o_.window())));
+}
+
+Var GptModel::project(const Var& h) const {
+  const auto logits = linear(h, head(), nullptr);
+  return o_.output_logit_softcap ? softcapped(logits, *o_.output_logit_softcap) : logits;
 }
 
 KeyValueCache GptModel::make_cache(std::int64_t samples, std::int64_t capacity) const {
@@ -164,16 +203,17 @@ Var GptModel::next_logits(Tape& tape, std::span<const std::int32_t> tokens, std:
   if (cache.length() + count > std::min(cache.capacity(), positions_))
     throw ShapeError(text("gpt: ", count, " tokens after ", cache.length(), " do not fit; the cache holds ",
                           cache.capacity(), " and the model has ", positions_, " positions"));
-  const auto all = hidden(tape, tokens, generating_pass(tape, count, cache));
+  const auto h = hidden(tape, tokens, generating_pass(tape, count, cache, o_.window()));
+  const auto all = tape.read(h);
   cache.advance(count);
   auto last = tape.make({cache.samples(), o_.hidden_size}, false);
   const auto width = static_cast<std::size_t>(o_.hidden_size);
   for (std::int64_t b = 0; b < cache.samples(); ++b) {
     const auto row = static_cast<std::size_t>((b + 1) * count - 1);
-    std::copy_n(all.floats().begin() + static_cast<std::ptrdiff_t>(row * width), width,
+    std::copy_n(all.span().begin() + static_cast<std::ptrdiff_t>(row * width), width,
                 last.floats().begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(b) * width));
   }
-  return linear(final_norm_->forward(last), head(), nullptr);
+  return project(last);
 }
 
 double GptModel::flops(std::int64_t samples, std::int64_t seq_length) const {
@@ -181,7 +221,7 @@ double GptModel::flops(std::int64_t samples, std::int64_t seq_length) const {
   const auto hidden = static_cast<double>(o_.hidden_size),
              attended = static_cast<double>(o_.num_attention_heads * o_.channels());
   const auto qkv = hidden * static_cast<double>((o_.num_attention_heads + 2 * o_.groups()) * o_.channels());
-  const auto fc1 = hidden * static_cast<double>(o_.inner() * (o_.feed_forward() == FeedForwardKind::swiglu ? 2 : 1));
+  const auto fc1 = hidden * static_cast<double>(o_.inner() * (is_gated(o_.feed_forward()) ? 2 : 1));
   const auto layer = qkv + attended * hidden + fc1 + hidden * static_cast<double>(o_.inner());
   const auto products = static_cast<double>(o_.num_layers) * layer + hidden * static_cast<double>(vocabulary_);
   const auto scores = static_cast<double>(o_.num_layers) * attended *

@@ -1,17 +1,22 @@
 #include "framework/model/gpt_options.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "framework/base/error.h"
 
 namespace tessera {
+namespace {
 
-void describe(Schema<GptOptions>& s) {
-  using O = GptOptions;
+using O = GptOptions;
+
+void describe_sizes(Schema<O>& s) {
   s.option("num_layers", &O::num_layers, "Transformer layers.").at_least(1);
   s.option("hidden_size", &O::hidden_size, "Width of the model.").at_least(1);
   s.option("num_attention_heads", &O::num_attention_heads, "Query heads of each layer.").at_least(1);
-  s.option(
-       "ffn_hidden_size", &O::ffn_hidden_size,
-       "Inner width of the feed-forward; null: 4 x hidden_size, for swiglu 8/3 x hidden_size down to a multiple of 64.")
+  s.option("ffn_hidden_size", &O::ffn_hidden_size,
+           "Inner width of the feed-forward; null: 4 x hidden_size, for gated ones 8/3 x hidden_size down to a "
+           "multiple of 64.")
       .at_least(1);
   s.option("kv_channels", &O::kv_channels, "Channels of one head; null: hidden_size / num_attention_heads.")
       .at_least(1);
@@ -19,6 +24,9 @@ void describe(Schema<GptOptions>& s) {
            "Query heads share keys and values in num_query_groups groups.");
   s.option("num_query_groups", &O::num_query_groups, "Groups of keys and values; read with group_query_attention only.")
       .at_least(1);
+}
+
+void describe_positions(Schema<O>& s) {
   s.option("position_embedding_type", &O::position_embedding_type, "How a token knows its place.")
       .alias("use_rotary_embedding", {{"true", "rope"}, {"false", ""}})
       .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
@@ -36,13 +44,98 @@ void describe(Schema<GptOptions>& s) {
   s.option("rotary_interleaved", &O::rotary_interleaved,
            "Neighbouring channels turn together instead of the halves of a head.")
       .alias("rotary_config.rotary_interleaved");
+  s.option("rotary_seq_len_interpolation_factor", &O::rotary_seq_len_interpolation_factor,
+           "Rotary positions are divided by it; null: as they are.")
+      .above(0)
+      .alias("rotary_config.seq_len_interpolation_factor");
+}
+
+void describe_rope_scaling(Schema<O>& s) {
+  s.option("rope_scaling_type", &O::rope_scaling_type, "How rotary frequencies are bent for longer sequences.")
+      .alias("use_rope_scaling", {{"true", "llama3"}, {"false", ""}});
+  s.option("rope_scaling_factor", &O::rope_scaling_factor, "How much slower the slow frequencies turn.").above(0);
+  s.option("rope_scaling_low_freq_factor", &O::rope_scaling_low_freq_factor,
+           "llama3: pairs that turn fewer times over the original positions are slowed by the whole factor.")
+      .above(0);
+  s.option("rope_scaling_high_freq_factor", &O::rope_scaling_high_freq_factor,
+           "llama3: pairs that turn more times over the original positions are left alone.")
+      .above(0);
+  s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
+           "Places the frequencies were made for; null: 8192 for llama3, max_position_embeddings for yarn.")
+      .at_least(1)
+      .unit("tokens");
+  s.option("rope_scaling_beta_fast", &O::rope_scaling_beta_fast,
+           "yarn: pairs that turn more times over the original positions are left alone.")
+      .above(0);
+  s.option("rope_scaling_beta_slow", &O::rope_scaling_beta_slow,
+           "yarn: pairs that turn fewer times over the original positions are slowed by the whole factor.")
+      .above(0);
+  s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor,
+           "yarn: cosines and sines are multiplied by it; null: 0.1 ln(rope_scaling_factor) + 1.")
+      .above(0);
+}
+
+void describe_attention(Schema<O>& s) {
+  s.option("window_size", &O::window_size,
+           "How many tokens attention sees to the left (-1: all) and to the right (0: it is causal).")
+      .at_least(-1)
+      .alias("fa_config.pre_tokens", 0)
+      .alias("fa_config.pre_tockens", 0)
+      .alias("pre_tockens", 0)
+      .alias("fa_config.next_tokens", 1)
+      .alias("fa_config.next_tockens", 1)
+      .alias("next_tockens", 1);
+  s.option("sliding_window", &O::sliding_window,
+           "The same counted with the token itself: window_size[0] + 1; null: as window_size.")
+      .at_least(1)
+      .unit("tokens");
+  s.option(
+      "layer_types", &O::layer_types,
+      "Which layers look at the window only; the list begins anew where it is shorter than the model. Empty: all.");
+  s.option("qk_layernorm", &O::qk_layernorm, "Queries and keys of each head are normalised, before they turn.");
+  s.option("query_pre_attn_scalar", &O::query_pre_attn_scalar, "Scores are divided by its root; null: kv_channels.")
+      .above(0);
+  s.option("attention_logit_softcap", &O::attention_logit_softcap,
+           "Scores s become cap x tanh(s / cap); null: they are not capped.")
+      .above(0)
+      .alias("attn_logit_softcapping");
+  s.option("output_logit_softcap", &O::output_logit_softcap, "The same for the logits of the vocabulary.")
+      .above(0)
+      .alias("final_logit_softcapping");
+}
+
+void describe_norms(Schema<O>& s) {
   s.option("normalization", &O::normalization, "The norm before attention, before the feed-forward and at the end.")
       .alias("use_fused_rmsnorm", {{"true", "RMSNorm"}, {"false", ""}});
   s.option("norm_epsilon", &O::norm_epsilon, "Added under the root of the norm.").above(0).alias("layernorm_epsilon");
-  s.option("apply_layernorm_1p", &O::apply_layernorm_1p, "The gain of a norm is stored less one.");
-  s.option("hidden_act", &O::hidden_act,
-           "Activation of the feed-forward; gelu is the tanh form, gelu_erf the exact one.");
+  s.option("apply_layernorm_1p", &O::apply_layernorm_1p, "The gain of a norm is stored less one.")
+      .alias("layernorm_zero_centered_gamma");
+  s.option("use_sandwich_norm", &O::use_sandwich_norm,
+           "Norms after attention and feed-forward too, before they join the residual.");
+  s.option("attn_post_norm_scale", &O::attn_post_norm_scale,
+           "use_sandwich_norm with RMSNorm: first gain of the norm after attention.")
+      .at_least(0);
+  s.option("ffn_post_norm_scale", &O::ffn_post_norm_scale,
+           "use_sandwich_norm with RMSNorm: first gain of the norm after the feed-forward.")
+      .at_least(0);
+  s.option("use_final_norm", &O::use_final_norm, "A norm after the last layer.");
+  s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
+           "The residual is what the norm before attention or feed-forward gives, not what it takes.")
+      .alias("apply_residual_connection_post_layernorm");
+  s.option("use_parallel_residual", &O::use_parallel_residual,
+           "Attention and feed-forward of a layer both read its input, and their sum joins it.");
+  s.option("shared_parallel_norm", &O::shared_parallel_norm,
+           "use_parallel_residual: one norm for attention and feed-forward.");
+}
+
+void describe_feed_forward(Schema<O>& s) {
+  s.option(
+       "hidden_act", &O::hidden_act,
+       "Activation of the feed-forward; gelu is the tanh form, gelu_erf the exact one; swiglu, geglu and their like "
+       "are gates.")
+      .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}});
   s.option("swiglu", &O::swiglu, "Megatron's way to say hidden_act: swiglu.");
+  s.option("gated_linear_unit", &O::gated_linear_unit, "hidden_act is the gate of a second product.");
   s.option("add_bias_linear", &O::add_bias_linear, "Linear layers have biases, where nothing else is said below.");
   s.option("qkv_has_bias", &O::qkv_has_bias, "Bias of the QKV projection; null: as add_bias_linear.")
       .alias("add_qkv_bias");
@@ -50,8 +143,12 @@ void describe(Schema<GptOptions>& s) {
            "Bias of the attention's output projection; null: as add_bias_linear.")
       .alias("add_dense_bias");
   s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward; null: as add_bias_linear.");
+}
+
+void describe_rest(Schema<O>& s) {
   s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
            "The output projection has weights of its own.");
+  s.option("scale_embeddings", &O::scale_embeddings, "Embeddings are multiplied by the root of hidden_size.");
   s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
            "Share dropped after the embedding, attention and feed-forward.")
       .at_least(0)
@@ -64,44 +161,170 @@ void describe(Schema<GptOptions>& s) {
   s.option("init_method_std", &O::init_method_std,
            "Standard deviation of the initial weights; output projections have it over sqrt(2 num_layers).")
       .above(0);
+  s.option("init_method", &O::init_method,
+           "How weights are drawn; xavier_uniform: within +-sqrt(6 / (inputs + outputs)), all alike.")
+      .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}});
+  s.option("recompute_granularity", &O::recompute_granularity,
+           "What the backward pass computes again instead of keeping it: whole layers, or recompute_modules.")
+      .alias("recompute_activations", {{"true", "selective"}, {"false", ""}});
+  s.option("recompute_method", &O::recompute_method,
+           "full: all layers, recompute_num_layers at a time (uniform), or the first recompute_num_layers (block).");
+  s.option("recompute_num_layers", &O::recompute_num_layers, "Layers of one cut, or of the block.").at_least(1);
+  s.option("recompute_modules", &O::recompute_modules,
+           "selective: attention between its projections (core_attn), the feed-forward (mlp).");
+}
+
+}  // namespace
+
+void describe(Schema<GptOptions>& s) {
+  describe_sizes(s);
+  describe_positions(s);
+  describe_rope_scaling(s);
+  describe_attention(s);
+  describe_norms(s);
+  describe_feed_forward(s);
+  describe_rest(s);
+}
+
+FeedForwardKind GptOptions::feed_forward() const {
+  if (swiglu.value_or(false)) return FeedForwardKind::swiglu;
+  return gated_linear_unit ? gated(hidden_act) : hidden_act;
 }
 
 std::int64_t GptOptions::inner() const {
   if (ffn_hidden_size) return *ffn_hidden_size;
-  if (feed_forward() == FeedForwardKind::swiglu) return hidden_size * 8 / 3 / 64 * 64;
-  return 4 * hidden_size;
+  return is_gated(feed_forward()) ? hidden_size * 8 / 3 / 64 * 64 : 4 * hidden_size;
 }
 
 std::int64_t GptOptions::rotary_dim() const {
   return static_cast<std::int64_t>(static_cast<double>(channels()) * rotary_percent) / 2 * 2;
 }
 
-std::vector<std::pair<std::string, std::string>> contradictions(const GptOptions& o, std::int64_t seq_length) {
-  std::vector<std::pair<std::string, std::string>> found;
-  const auto wrong = [&](bool is, const char* option, const std::string& words) {
-    if (is) found.push_back({option, words});
-  };
-  wrong(o.num_layers < 1, "num_layers", "num_layers is not given; a gpt needs it");
-  wrong(o.hidden_size < 1, "hidden_size", "hidden_size is not given; a gpt needs it");
-  wrong(o.num_attention_heads < 1, "num_attention_heads", "num_attention_heads is not given; a gpt needs it");
-  if (!found.empty()) return found;
-  wrong(!o.kv_channels && o.hidden_size % o.num_attention_heads != 0, "num_attention_heads",
+RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
+  const std::int64_t original = rope_scaling_type == RotaryScaling::Kind::llama3 ? 8192 : positions;
+  RotaryScaling s;
+  s.kind = rope_scaling_type;
+  s.factor = rope_scaling_factor;
+  s.low = rope_scaling_low_freq_factor;
+  s.high = rope_scaling_high_freq_factor;
+  s.beta_fast = rope_scaling_beta_fast;
+  s.beta_slow = rope_scaling_beta_slow;
+  s.attention_factor = rope_scaling_attention_factor;
+  s.original = rope_scaling_original_max_position_embeddings.value_or(original);
+  s.positions_per_step = rotary_seq_len_interpolation_factor.value_or(1);
+  return s;
+}
+
+std::array<std::int64_t, 2> GptOptions::window() const {
+  return {sliding_window ? *sliding_window - 1 : window_size[0], window_size[1]};
+}
+
+bool GptOptions::windowed(std::int64_t layer) const {
+  return layer_types.empty() || layer_types[static_cast<std::size_t>(layer) % layer_types.size()] == LayerSight::window;
+}
+
+Init GptOptions::weight_init(std::int64_t out, std::int64_t in, bool output) const {
+  if (init_method == InitMethod::xavier_uniform) return Init::uniform(std::sqrt(6.0 / static_cast<double>(out + in)));
+  return Init::normal(output ? init_method_std / std::sqrt(2.0 * static_cast<double>(num_layers)) : init_method_std);
+}
+
+bool GptOptions::recomputes(RecomputedModule module) const {
+  return recompute_granularity == Recomputation::selective &&
+         std::find(recompute_modules.begin(), recompute_modules.end(), module) != recompute_modules.end();
+}
+
+namespace {
+
+using Found = std::vector<std::pair<std::string, std::string>>;
+
+/// Notes `words` about `option` when `is`.
+void wrong(Found& found, bool is, const char* option, const std::string& words) {
+  if (is) found.push_back({option, words});
+}
+
+void check_attention(const O& o, Found& found) {
+  wrong(found, !o.kv_channels && o.hidden_size % o.num_attention_heads != 0, "num_attention_heads",
         text("num_attention_heads is ", o.num_attention_heads, ", which does not divide hidden_size ", o.hidden_size,
              "; change one, or give kv_channels"));
-  wrong(o.num_attention_heads % o.groups() != 0, "num_query_groups",
+  wrong(found, o.num_attention_heads % o.groups() != 0, "num_query_groups",
         text("num_query_groups is ", o.num_query_groups, ", which does not divide num_attention_heads ",
              o.num_attention_heads));
-  wrong(o.swiglu && !*o.swiglu && o.hidden_act == FeedForwardKind::swiglu, "swiglu",
+  wrong(found, o.sliding_window && o.window_size[0] >= 0 && o.window_size[0] != *o.sliding_window - 1, "sliding_window",
+        text("sliding_window is ", o.sliding_window.value_or(0), ", but window_size sees ", o.window_size[0],
+             " tokens to the left; give one of them"));
+  wrong(found, o.window_size[1] < 0, "window_size",
+        "window_size sees -1 tokens to the right; give how many, 0 for causal attention");
+  const bool windows = std::find(o.layer_types.begin(), o.layer_types.end(), LayerSight::window) != o.layer_types.end();
+  wrong(found, windows && o.window()[0] < 0 && o.window()[1] == 0, "layer_types",
+        "layer_types names sliding_attention, but there is no window; give sliding_window");
+}
+
+void check_feed_forward(const O& o, Found& found) {
+  const bool is_swiglu = o.hidden_act == FeedForwardKind::swiglu;
+  wrong(found, o.swiglu && !*o.swiglu && is_swiglu, "swiglu",
         "swiglu is false, but hidden_act is swiglu; give one of them");
-  wrong(o.inner() < 1, "ffn_hidden_size",
+  wrong(found,
+        o.swiglu.value_or(false) && !is_swiglu && o.hidden_act != FeedForwardKind::gelu_tanh &&
+            o.hidden_act != FeedForwardKind::silu,
+        "swiglu", "swiglu is true, but hidden_act is another activation; give one of them");
+  wrong(found, o.inner() < 1, "ffn_hidden_size",
         text("ffn_hidden_size is not given and hidden_size ", o.hidden_size, " is too small to derive it"));
+}
+
+void check_norms(const O& o, Found& found) {
+  const bool scales = o.attn_post_norm_scale != 1 || o.ffn_post_norm_scale != 1;
+  wrong(found, o.use_sandwich_norm && scales && o.normalization == Normalization::layer_norm,
+        o.attn_post_norm_scale != 1 ? "attn_post_norm_scale" : "ffn_post_norm_scale",
+        "attn_post_norm_scale and ffn_post_norm_scale are read by RMSNorm alone; leave them out, or choose RMSNorm");
+  wrong(found, o.use_parallel_residual && o.apply_residual_connection_post_norm, "use_parallel_residual",
+        "use_parallel_residual and apply_residual_connection_post_norm do not go together; give one of them");
+  wrong(found, o.shared_parallel_norm && !o.use_parallel_residual, "shared_parallel_norm",
+        "shared_parallel_norm is for layers with use_parallel_residual; give both or neither");
+}
+
+void check_positions(const O& o, std::int64_t seq_length, Found& found) {
   if (o.position_embedding_type == PositionEmbedding::rope)
-    wrong(o.rotary_dim() < 2, "rotary_percent",
+    wrong(found, o.rotary_dim() < 2, "rotary_percent",
           text("rotary_percent leaves ", o.rotary_dim(), " of ", o.channels(), " channels to turn; at least 2 must"));
+  wrong(found, o.rope_scaling_low_freq_factor >= o.rope_scaling_high_freq_factor, "rope_scaling_low_freq_factor",
+        text("rope_scaling_low_freq_factor is ", o.rope_scaling_low_freq_factor, ", rope_scaling_high_freq_factor ",
+             o.rope_scaling_high_freq_factor, "; the first must be the smaller one"));
+  wrong(found, o.rope_scaling_beta_slow >= o.rope_scaling_beta_fast, "rope_scaling_beta_slow",
+        text("rope_scaling_beta_slow is ", o.rope_scaling_beta_slow, ", rope_scaling_beta_fast ",
+             o.rope_scaling_beta_fast, "; the first must be the smaller one"));
+  wrong(found, o.scale_embeddings && o.position_embedding_type == PositionEmbedding::learned_absolute,
+        "scale_embeddings", "scale_embeddings does not go with learned positions; choose rope or none");
   const auto positions = o.max_position_embeddings.value_or(seq_length);
-  wrong(o.position_embedding_type != PositionEmbedding::none && seq_length > positions, "max_position_embeddings",
+  wrong(found, o.position_embedding_type != PositionEmbedding::none && seq_length > positions,
+        "max_position_embeddings",
         text("max_position_embeddings is ", positions, ", but seq_length is ", seq_length,
              "; sequences cannot be longer than the places there are"));
+}
+
+void check_recomputation(const O& o, Found& found) {
+  const bool full = o.recompute_granularity == Recomputation::full;
+  wrong(found, full && !o.recompute_method, "recompute_method",
+        "recompute_granularity is full, but recompute_method does not say how; give uniform or block");
+  wrong(found, full && !o.recompute_num_layers, "recompute_num_layers",
+        "recompute_granularity is full, but recompute_num_layers does not say how many; give it");
+  wrong(found, !full && (o.recompute_method || o.recompute_num_layers),
+        o.recompute_method ? "recompute_method" : "recompute_num_layers",
+        "recompute_method and recompute_num_layers are for recompute_granularity full; leave them out, or give it");
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> contradictions(const GptOptions& o, std::int64_t seq_length) {
+  Found found;
+  wrong(found, o.num_layers < 1, "num_layers", "num_layers is not given; a gpt needs it");
+  wrong(found, o.hidden_size < 1, "hidden_size", "hidden_size is not given; a gpt needs it");
+  wrong(found, o.num_attention_heads < 1, "num_attention_heads", "num_attention_heads is not given; a gpt needs it");
+  if (!found.empty()) return found;
+  check_attention(o, found);
+  check_norms(o, found);
+  check_feed_forward(o, found);
+  check_positions(o, seq_length, found);
+  check_recomputation(o, found);
   return found;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
 #include "framework/nn/feed_forward.h"
+#include "framework/nn/rotary_embedding.h"
 #include "framework/options/schema.h"
 
 namespace tessera {
@@ -15,15 +17,61 @@ inline Words<PositionEmbedding> words(PositionEmbedding) {
           {"none", PositionEmbedding::none},
           {"absolute", PositionEmbedding::learned_absolute}};
 }
+inline Words<RotaryScaling::Kind> words(RotaryScaling::Kind) {
+  return {{"none", RotaryScaling::Kind::none},
+          {"llama3", RotaryScaling::Kind::llama3},
+          {"yarn", RotaryScaling::Kind::yarn},
+          {"default", RotaryScaling::Kind::none}};
+}
 inline Words<Normalization> words(Normalization) {
   return {{"LayerNorm", Normalization::layer_norm},
           {"RMSNorm", Normalization::rms_norm},
           {"FusedRMSNorm", Normalization::rms_norm}};
 }
 inline Words<FeedForwardKind> words(FeedForwardKind) {
-  return {{"gelu", FeedForwardKind::gelu_tanh},      {"gelu_erf", FeedForwardKind::gelu_erf},
-          {"swiglu", FeedForwardKind::swiglu},       {"gelu_tanh", FeedForwardKind::gelu_tanh},
-          {"fast_gelu", FeedForwardKind::gelu_tanh}, {"fused_swiglu", FeedForwardKind::swiglu}};
+  using Kind = FeedForwardKind;
+  return {{"gelu", Kind::gelu_tanh},
+          {"gelu_erf", Kind::gelu_erf},
+          {"quick_gelu", Kind::quick_gelu},
+          {"silu", Kind::silu},
+          {"relu", Kind::relu},
+          {"squared_relu", Kind::squared_relu},
+          {"swiglu", Kind::swiglu},
+          {"geglu", Kind::geglu},
+          {"geglu_erf", Kind::geglu_erf},
+          {"quick_geglu", Kind::quick_geglu},
+          {"reglu", Kind::reglu},
+          {"squared_reglu", Kind::squared_reglu},
+          {"gelu_tanh", Kind::gelu_tanh},
+          {"fast_gelu", Kind::gelu_tanh},
+          {"swish", Kind::silu},
+          {"relu2", Kind::squared_relu},
+          {"fused_swiglu", Kind::swiglu}};
+}
+
+/// What a layer's attention looks at.
+enum class LayerSight { whole, window };
+inline Words<LayerSight> words(LayerSight) {
+  return {{"full_attention", LayerSight::whole}, {"sliding_attention", LayerSight::window}};
+}
+
+enum class InitMethod { normal, xavier_uniform };
+inline Words<InitMethod> words(InitMethod) {
+  return {{"normal", InitMethod::normal}, {"xavier_uniform", InitMethod::xavier_uniform}};
+}
+
+/// What the backward pass computes again instead of keeping it.
+enum class Recomputation { none, full, selective };
+inline Words<Recomputation> words(Recomputation) {
+  return {{"none", Recomputation::none}, {"full", Recomputation::full}, {"selective", Recomputation::selective}};
+}
+enum class RecomputedLayers { uniform, block };
+inline Words<RecomputedLayers> words(RecomputedLayers) {
+  return {{"uniform", RecomputedLayers::uniform}, {"block", RecomputedLayers::block}};
+}
+enum class RecomputedModule { core_attn, mlp };
+inline Words<RecomputedModule> words(RecomputedModule) {
+  return {{"core_attn", RecomputedModule::core_attn}, {"mlp", RecomputedModule::mlp}};
 }
 
 /// model_config for model_type gpt: every decoder of the GPT family is a choice of these.
@@ -41,32 +89,74 @@ struct GptOptions {
   double rotary_base = 10000;
   double rotary_percent = 1;
   bool rotary_interleaved = false;
+  std::optional<double> rotary_seq_len_interpolation_factor;
+  RotaryScaling::Kind rope_scaling_type = RotaryScaling::Kind::none;
+  double rope_scaling_factor = 8;
+  double rope_scaling_low_freq_factor = 1;
+  double rope_scaling_high_freq_factor = 4;
+  std::optional<std::int64_t> rope_scaling_original_max_position_embeddings;
+  double rope_scaling_beta_fast = 32;
+  double rope_scaling_beta_slow = 1;
+  std::optional<double> rope_scaling_attention_factor;
+
+  std::array<std::int64_t, 2> window_size = {-1, 0};
+  std::optional<std::int64_t> sliding_window;
+  std::vector<LayerSight> layer_types;
+  bool qk_layernorm = false;
+  std::optional<double> query_pre_attn_scalar;
+  std::optional<double> attention_logit_softcap;
+  std::optional<double> output_logit_softcap;
 
   Normalization normalization = Normalization::layer_norm;
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
+  bool use_sandwich_norm = false;
+  double attn_post_norm_scale = 1;
+  double ffn_post_norm_scale = 1;
+  bool use_final_norm = true;
+  bool apply_residual_connection_post_norm = false;
+  bool use_parallel_residual = false;
+  bool shared_parallel_norm = false;
+
   FeedForwardKind hidden_act = FeedForwardKind::gelu_tanh;
   std::optional<bool> swiglu;
+  bool gated_linear_unit = false;
 
   bool add_bias_linear = true;
   std::optional<bool> qkv_has_bias;
   std::optional<bool> out_proj_has_bias;
   std::optional<bool> mlp_has_bias;
   bool untie_embeddings_and_output_weights = false;
+  bool scale_embeddings = false;
 
   double hidden_dropout_rate = 0.1;
   double attention_dropout_rate = 0.1;
   double init_method_std = 0.02;
+  InitMethod init_method = InitMethod::normal;
+
+  Recomputation recompute_granularity = Recomputation::none;
+  std::optional<RecomputedLayers> recompute_method;
+  std::optional<std::int64_t> recompute_num_layers;
+  std::vector<RecomputedModule> recompute_modules = {RecomputedModule::core_attn};
 
   // What follows from the above where it is not said.
-  FeedForwardKind feed_forward() const { return swiglu.value_or(false) ? FeedForwardKind::swiglu : hidden_act; }
+  FeedForwardKind feed_forward() const;
   std::int64_t channels() const {
     return kv_channels.value_or(num_attention_heads > 0 ? hidden_size / num_attention_heads : 0);
   }
   std::int64_t groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
-  /// 4 h; for swiglu 8/3 h down to a multiple of 64, as Megatron derives it.
+  /// 4 h; for a gated one 8/3 h down to a multiple of 64, as Megatron derives it for swiglu.
   std::int64_t inner() const;
   std::int64_t rotary_dim() const;
+  /// For tables of `positions` places.
+  RotaryScaling rotary_scaling(std::int64_t positions) const;
+  /// Tokens to the left and to the right that a windowed layer sees; left -1: all.
+  std::array<std::int64_t, 2> window() const;
+  bool windowed(std::int64_t layer) const;
+  NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
+  /// Of a weight [out, in]; `output`: the projection that ends a branch, which begins smaller the more branches add up.
+  Init weight_init(std::int64_t out, std::int64_t in, bool output) const;
+  bool recomputes(RecomputedModule module) const;
 };
 void describe(Schema<GptOptions>& s);
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "framework/autograd/ops/vocabulary_loss.h"
+#include "framework/model/precision.h"
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
 #include "framework/options/registry.h"
@@ -24,6 +25,7 @@ void describe(Schema<ModelSizeOptions>& s);
 /// What only the run knows when a model is made.
 struct ModelParts {
   std::int64_t seq_length, vocabulary;  ///< vocabulary: with padding
+  Precision precision = {};
 };
 
 /// The tokens of one micro batch, in memory that stays until the backward pass is done.
@@ -32,6 +34,9 @@ struct TokenBatch {
   std::span<const std::int32_t> tokens, labels, positions, document_start;  ///< [samples * seq_length]
   std::span<const float> loss_mask;                                         ///< [samples * seq_length]
   std::span<const std::int64_t> sample_ids;                                 ///< [samples]
+  /// [samples, seq_length, seq_length], not 0 where a token (row) sees another: instead of documents and of looking
+  /// back only. Empty: document_start says it. Slow; for masks of a form that nothing else says.
+  std::span<const std::uint8_t> visible = {};
 };
 
 /// How a forward pass is made.

@@ -1,26 +1,67 @@
 #include "framework/model/transformer_layer.h"
 
+#include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
 
 namespace tessera {
 
-TransformerLayer::TransformerLayer(const std::string& name, std::int64_t number, double dropout, Parts parts)
-    : Module(name), number_(number), dropout_(dropout), parts_(std::move(parts)) {
+TransformerLayer::TransformerLayer(const std::string& name, std::int64_t number, const LayerForm& form, Parts parts)
+    : Module(name), number_(number), form_(form), parts_(std::move(parts)) {
   contains(*parts_.before_attention);
   contains(*parts_.attention);
-  contains(*parts_.before_feed_forward);
+  if (parts_.after_attention) contains(*parts_.after_attention);
+  if (parts_.before_feed_forward) contains(*parts_.before_feed_forward);
   contains(*parts_.feed_forward);
+  if (parts_.after_feed_forward) contains(*parts_.after_feed_forward);
 }
 
 Var TransformerLayer::forward(Var x, const Pass& pass) const {
-  auto mixed = parts_.attention->forward(parts_.before_attention->forward(x), pass);
-  pass.show(parts_.attention->name(), mixed);
-  x = dropout_add(std::move(mixed), x, pass.dropout(Purpose::hidden_dropout, site(1), dropout_));
-  auto fed = parts_.feed_forward->forward(parts_.before_feed_forward->forward(x), pass);
-  pass.show(parts_.feed_forward->name(), fed);
-  x = dropout_add(std::move(fed), x, pass.dropout(Purpose::hidden_dropout, site(2), dropout_));
+  x = form_.parallel ? side_by_side(x, pass) : one_after_the_other(std::move(x), pass);
   pass.show(name(), x);
   return x;
+}
+
+Var TransformerLayer::one_after_the_other(Var x, const Pass& pass) const {
+  auto normed = parts_.before_attention->forward(x);
+  auto mixed = attend(normed, pass);
+  if (form_.residual_after_norm) x = std::move(normed);
+  normed = {};
+  x = join(std::move(mixed), x, parts_.after_attention.get(), 1, pass);
+
+  normed = parts_.before_feed_forward->forward(x);
+  auto fed = feed(normed, pass);
+  if (form_.residual_after_norm) x = std::move(normed);
+  normed = {};
+  return join(std::move(fed), x, parts_.after_feed_forward.get(), 2, pass);
+}
+
+Var TransformerLayer::side_by_side(const Var& x, const Pass& pass) const {
+  const auto normed = parts_.before_attention->forward(x);
+  auto mixed = attend(normed, pass);
+  auto fed = feed(parts_.before_feed_forward ? parts_.before_feed_forward->forward(x) : normed, pass);
+  const auto half = join(std::move(mixed), x, parts_.after_attention.get(), 1, pass);
+  return join(std::move(fed), half, parts_.after_feed_forward.get(), 2, pass);
+}
+
+Var TransformerLayer::attend(const Var& normed, const Pass& pass) const {
+  auto mixed = parts_.attention->forward(normed, pass);
+  pass.show(parts_.attention->name(), mixed);
+  return mixed;
+}
+
+Var TransformerLayer::feed(const Var& normed, const Pass& pass) const {
+  const auto run = [this, pass](const Var& x) { return parts_.feed_forward->forward(x, pass); };
+  auto fed = form_.recomputes_feed_forward ? recomputed(normed, run) : run(normed);
+  pass.show(parts_.feed_forward->name(), fed);
+  return fed;
+}
+
+Var TransformerLayer::join(Var branch, const Var& residual, const Norm* after, std::uint64_t which,
+                           const Pass& pass) const {
+  const auto mask = pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout);
+  if (!after) return dropout_add(std::move(branch), residual, mask);
+  if (mask.rate > 0) branch = dropout_add(std::move(branch), {}, mask);
+  return dropout_add(after->forward(branch), residual, {});
 }
 
 }  // namespace tessera

@@ -1,25 +1,11 @@
 #include "framework/nn/attention_layer.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "framework/autograd/ops/recompute.h"
 #include "framework/nn/key_value_cache.h"
 
 namespace tessera {
-
-RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLayout layout, std::int64_t positions)
-    : dim_(rotary_dim), layout_(layout) {
-  const auto pairs = rotary_dim / 2;
-  cosine_.resize(static_cast<std::size_t>(positions * pairs));
-  sine_.resize(cosine_.size());
-  for (std::int64_t p = 0; p < positions; ++p)
-    for (std::int64_t i = 0; i < pairs; ++i) {
-      const double turn = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
-      const auto at = static_cast<std::size_t>(p * pairs + i);
-      cosine_[at] = static_cast<float>(std::cos(static_cast<double>(p) * turn));
-      sine_[at] = static_cast<float>(std::sin(static_cast<double>(p) * turn));
-    }
-}
 
 SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
                              const RotaryEmbedding* rotary)
@@ -33,7 +19,17 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
   contains(out_);
   const auto in_group = s.heads / s.groups + 2;
   for (std::int64_t g = 0; g < s.groups; ++g)
-    for (std::int64_t h = 0; h + 1 < in_group; ++h) turning_heads_.push_back((g * in_group + h) * s.channels);
+    for (std::int64_t h = 0; h + 1 < in_group; ++h) {
+      const auto offset = (g * in_group + h) * s.channels;
+      turning_heads_.push_back(offset);
+      (h + 2 < in_group ? query_heads_ : key_heads_).push_back(offset);
+    }
+  if (!s.head_norm) return;
+  for (auto* norm : {&query_norm_, &key_norm_}) {
+    const std::string of = norm == &query_norm_ ? "q_layernorm." : "k_layernorm.";
+    norm->gain = &declare(of + "weight", {s.channels}, s.head_norm->gain());
+    if (s.head_norm->kind == Normalization::layer_norm) norm->bias = &declare(of + "bias", {s.channels}, Init::zeros());
+  }
 }
 
 AttentionExtents SelfAttention::extents(const Pass& pass) const {
@@ -45,21 +41,35 @@ AttentionExtents SelfAttention::extents(const Pass& pass) const {
           sizes_.heads,
           sizes_.groups,
           D,
-          1 / std::sqrt(static_cast<double>(D)),
+          sizes_.scale,
           {row, 0, group, D},
           {row, queries * D, group},
           {row, (queries + 1) * D, group},
-          {sizes_.heads * D, 0, queries * D, D}};
+          {sizes_.heads * D, 0, queries * D, D},
+          sizes_.softcap};
+}
+
+Var SelfAttention::normalised(Var qkv) const {
+  if (!sizes_.head_norm) return qkv;
+  const auto& kind = *sizes_.head_norm;
+  return head_norm(qkv, query_norm_.of(query_heads_), key_norm_.of(key_heads_),
+                   {sizes_.channels, kind.kind == Normalization::layer_norm, kind.eps, kind.gain_offset()});
+}
+
+Var SelfAttention::mixed(const Var& qkv, const Pass& pass) const {
+  const auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
+  return attention(qkv, extents(pass), seen(pass), mask);
 }
 
 Var SelfAttention::forward(const Var& x, const Pass& pass) const {
-  auto projected = qkv_.forward(x);
+  auto projected = normalised(qkv_.forward(x));
   if (rotary_) projected = rotary(std::move(projected), rotary_->tables(turning_heads_), pass.positions);
   if (pass.cache) return out_.forward(cached(projected, pass));
-  const auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
-  const auto mixed = attention(projected, extents(pass), pass.visible, mask);
+  if (sizes_.recomputed)
+    return recomputed(projected, [this, pass](const Var& qkv) { return out_.forward(mixed(qkv, pass)); });
+  const auto heads = mixed(projected, pass);
   projected = {};
-  return out_.forward(mixed);
+  return out_.forward(heads);
 }
 
 // Generation: the new tokens' keys and values join the cache, their queries look at all of it. Nothing is recorded.
@@ -69,7 +79,8 @@ Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
   must(!tape.records(), "generation records no tape");
   auto e = extents(pass);
   const auto keys = cache.keys(layer_), values = cache.values(layer_);
-  const auto rows = qkv.floats();
+  const auto projected = tape.read(qkv);
+  const auto rows = projected.span();
   for (std::int64_t b = 0; b < pass.B; ++b)
     for (std::int64_t t = 0; t < pass.T; ++t)
       for (std::int64_t g = 0; g < e.G; ++g) {
@@ -80,10 +91,10 @@ Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
       }
   e.S = cache.capacity();
   e.k = e.v = {cache.width(), 0, e.D};
-  auto mixed = tape.make({e.B, e.T, e.H * e.D}, false);
+  auto heads = tape.result({e.B, e.T, e.H * e.D}, false);
   auto lse = tape.make({e.B, e.H, e.T}, false);
-  attention_forward(tape.threads(), e, pass.visible, {}, rows, keys, values, mixed.floats(), lse.floats());
-  return mixed;
+  attention_forward(tape.threads(), e, seen(pass), {}, rows, keys, values, tape.write(heads), lse.floats());
+  return heads;
 }
 
 }  // namespace tessera

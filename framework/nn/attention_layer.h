@@ -2,37 +2,29 @@
 
 #include <memory>
 
+#include "framework/autograd/ops/head_norm.h"
 #include "framework/nn/layers.h"
 #include "framework/nn/pass.h"
+#include "framework/nn/rotary_embedding.h"
 
 namespace tessera {
 
-/// Angles of rotary positions: tables for `positions` places, in double, rounded once. Source: Su et al.,
-/// arXiv:2104.09864.
-class RotaryEmbedding {
- public:
-  /// `rotary_dim` channels of each head turn; pair i of them by base^(-2 i / rotary_dim) a position.
-  RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLayout layout, std::int64_t positions);
-  RotaryTables tables(std::span<const std::int64_t> head_offsets) const {
-    return {dim_, layout_, cosine_, sine_, head_offsets};
-  }
-
- private:
-  std::int64_t dim_;
-  RotaryLayout layout_;
-  std::vector<float> cosine_, sine_;  // [positions, dim / 2]
-};
-
 /// What a self-attention is made of.
 struct AttentionSizes {
-  std::int64_t hidden, heads, groups, channels;  ///< groups: of keys and values; channels: of one head
-  bool qkv_bias, out_bias;
-  double dropout;
-  Init init, out_init;
+  std::int64_t hidden = 0, heads = 0, groups = 0, channels = 0;  ///< groups: of keys and values; channels: of one head
+  bool qkv_bias = false, out_bias = false;
+  double dropout = 0;
+  Init init = {}, out_init = {};
+  double scale = 1;                        ///< of the scores, usually 1 / sqrt(channels)
+  double softcap = 0;                      ///< of the scores; 0: none
+  bool windowed = false;                   ///< looks at the pass's window only
+  bool recomputed = false;                 ///< what follows the projection is computed again in the backward pass
+  std::optional<NormKind> head_norm = {};  ///< of each query and key head, before they turn
 };
 
 /// Self-attention with grouped heads. The fused projection linear_qkv has rows [group][its queries, its key, its
-/// value][channel], as Megatron's, so that a cut over groups is a cut over rows.
+/// value][channel], as Megatron's, so that a cut over groups is a cut over rows. The gains of head norms are
+/// q_layernorm.weight and k_layernorm.weight [channels], one for all heads.
 class SelfAttention final : public Module {
  public:
   /// `layer` counts from 0 over the whole model; `rotary` may be nullptr and outlives this.
@@ -43,13 +35,25 @@ class SelfAttention final : public Module {
 
  private:
   AttentionExtents extents(const Pass& pass) const;
+  const VisibleKeys& seen(const Pass& pass) const { return sizes_.windowed ? pass.windowed : pass.visible; }
+  Var normalised(Var qkv) const;
+  Var mixed(const Var& qkv, const Pass& pass) const;
   Var cached(const Var& qkv, const Pass& pass) const;
 
   AttentionSizes sizes_;
   std::int64_t layer_;
   const RotaryEmbedding* rotary_;
   LinearLayer qkv_, out_;
-  std::vector<std::int64_t> turning_heads_;  ///< offsets of query and key heads in a row of the projection
+  /// Offsets in a row of the projection; turning are queries and keys.
+  std::vector<std::int64_t> turning_heads_, query_heads_, key_heads_;
+  struct HeadGain {
+    Parameter* gain = nullptr;
+    Parameter* bias = nullptr;
+    HeadNorm of(std::span<const std::int64_t> heads) const {
+      return {heads, &gain->leaf, bias ? &bias->leaf : nullptr};
+    }
+  };
+  HeadGain query_norm_, key_norm_;
 };
 
 }  // namespace tessera

@@ -15,7 +15,25 @@ class FeedForward : public Module {
   virtual Var forward(const Var& x, const Pass& pass) const = 0;
 };
 
-enum class FeedForwardKind { gelu_tanh, gelu_erf, swiglu };
+/// The activation, alone or as the gate of a second product.
+enum class FeedForwardKind {
+  gelu_tanh,
+  gelu_erf,
+  quick_gelu,
+  silu,
+  relu,
+  squared_relu,
+  geglu,
+  geglu_erf,
+  quick_geglu,
+  swiglu,
+  reglu,
+  squared_reglu
+};
+Activation activation_of(FeedForwardKind kind);
+bool is_gated(FeedForwardKind kind);
+/// The same activation as a gate.
+FeedForwardKind gated(FeedForwardKind kind);
 
 struct FeedForwardSizes {
   std::int64_t hidden, inner;
@@ -23,7 +41,7 @@ struct FeedForwardSizes {
   Init init, out_init;
 };
 
-/// linear_fc2(act(linear_fc1(x))). For swiglu linear_fc1 has the rows [gate; up].
+/// linear_fc2(act(linear_fc1(x))). For a gated kind linear_fc1 has the rows [gate; up].
 std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
                                                const FeedForwardSizes& sizes);
 

@@ -5,37 +5,31 @@
 namespace tessera {
 namespace {
 
-Init unit_gain(bool zero_centred) { return zero_centred ? Init::zeros() : Init::ones(); }
-
 class LayerNormLayer final : public Norm {
  public:
-  LayerNormLayer(const std::string& name, std::int64_t width, double eps, bool zero_centred)
+  LayerNormLayer(const std::string& name, std::int64_t width, const NormKind& kind, double first_gain)
       : Norm(name),
-        gain_(declare("weight", {width}, unit_gain(zero_centred))),
+        gain_(declare("weight", {width}, kind.gain(first_gain))),
         bias_(declare("bias", {width}, Init::zeros())),
-        eps_(eps),
-        offset_(zero_centred ? 1.0F : 0.0F) {}
-  Var forward(const Var& x) const override { return layernorm(x, gain_.leaf, &bias_.leaf, eps_, offset_); }
+        kind_(kind) {}
+  Var forward(const Var& x) const override {
+    return layernorm(x, gain_.leaf, &bias_.leaf, kind_.eps, kind_.gain_offset());
+  }
 
  private:
   Parameter &gain_, &bias_;
-  double eps_;
-  float offset_;
+  NormKind kind_;
 };
 
 class RmsNormLayer final : public Norm {
  public:
-  RmsNormLayer(const std::string& name, std::int64_t width, double eps, bool zero_centred)
-      : Norm(name),
-        gain_(declare("weight", {width}, unit_gain(zero_centred))),
-        eps_(eps),
-        offset_(zero_centred ? 1.0F : 0.0F) {}
-  Var forward(const Var& x) const override { return rmsnorm(x, gain_.leaf, eps_, offset_); }
+  RmsNormLayer(const std::string& name, std::int64_t width, const NormKind& kind, double first_gain)
+      : Norm(name), gain_(declare("weight", {width}, kind.gain(first_gain))), kind_(kind) {}
+  Var forward(const Var& x) const override { return rmsnorm(x, gain_.leaf, kind_.eps, kind_.gain_offset()); }
 
  private:
   Parameter& gain_;
-  double eps_;
-  float offset_;
+  NormKind kind_;
 };
 
 }  // namespace
@@ -45,10 +39,9 @@ LinearLayer::LinearLayer(const std::string& name, std::int64_t in, std::int64_t 
   if (has_bias) bias_ = &declare("bias", {out}, Init::zeros());
 }
 
-std::unique_ptr<Norm> make_norm(Normalization kind, const std::string& name, std::int64_t width, double eps,
-                                bool zero_centred) {
-  if (kind == Normalization::rms_norm) return std::make_unique<RmsNormLayer>(name, width, eps, zero_centred);
-  return std::make_unique<LayerNormLayer>(name, width, eps, zero_centred);
+std::unique_ptr<Norm> make_norm(const NormKind& kind, const std::string& name, std::int64_t width, double first_gain) {
+  if (kind.kind == Normalization::rms_norm) return std::make_unique<RmsNormLayer>(name, width, kind, first_gain);
+  return std::make_unique<LayerNormLayer>(name, width, kind, first_gain);
 }
 
 }  // namespace tessera

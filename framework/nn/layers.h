@@ -32,8 +32,20 @@ class Norm : public Module {
 
 enum class Normalization { layer_norm, rms_norm };
 
-/// A norm over `width`; `zero_centred`: the stored gain is 0 where the factor is 1 (apply_layernorm_1p).
-std::unique_ptr<Norm> make_norm(Normalization kind, const std::string& name, std::int64_t width, double eps,
-                                bool zero_centred);
+/// What norms of a model have in common; `zero_centred`: the stored gain is 0 where the factor is 1
+/// (apply_layernorm_1p).
+struct NormKind {
+  Normalization kind = Normalization::layer_norm;
+  double eps = 1e-5;
+  bool zero_centred = false;
+
+  float gain_offset() const { return zero_centred ? 1.0F : 0.0F; }
+  /// The stored gain whose factor is `factor`.
+  Init gain(double factor = 1) const { return Init::constant(factor - (zero_centred ? 1 : 0)); }
+};
+
+/// A norm over `width` whose gain begins with the factor `first_gain`.
+std::unique_ptr<Norm> make_norm(const NormKind& kind, const std::string& name, std::int64_t width,
+                                double first_gain = 1);
 
 }  // namespace tessera

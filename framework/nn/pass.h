@@ -18,6 +18,7 @@ struct Pass {
   std::int64_t B = 0, T = 0;                 ///< samples and tokens of each
   std::span<const std::int32_t> positions;   ///< [B * T]
   VisibleKeys visible;                       ///< [B * T] each
+  VisibleKeys windowed;                      ///< the same for layers that look at a window only
   std::span<const std::int64_t> sample_ids;  ///< [B], numbers in the whole run
   std::uint64_t seed = 0;
   bool training = false;           ///< dropout is on

@@ -53,7 +53,10 @@ void describe_compute(Schema<PlannedModel>& s) {
   s.planned("fp32_residual_connection", false, "Residual stream in fp32; so it is while all is fp32.").also(true);
   s.planned("fp16_lm_cross_entropy", false, "Loss in fp16.");
   s.planned("fp8_format", Text{}, "8-bit arithmetic.");
-  s.planned("apply_query_key_layer_scaling", false, "Divide scores by the number of the layer, against fp16's limits.");
+  s.planned("apply_query_key_layer_scaling", false,
+            "Divide scores by the number of the layer and multiply again in the softmax, against fp16's limits; scores "
+            "are fp32 here.")
+      .also(true);
 
   // How something is computed, not what: either word gives the same results.
   s.planned("use_flash_attention", false, "Attention without storing scores; always done here.")
@@ -71,11 +74,6 @@ void describe_compute(Schema<PlannedModel>& s) {
 
 void describe_attention(Schema<PlannedModel>& s) {
   s.planned("attention_type", std::string("self_attn"), "What a token looks at.");
-  s.planned("fa_config.pre_tokens", Number{}, "Tokens that are seen to the left.")
-      .alias("pre_tockens")
-      .also(65536)
-      .also(2147483647);
-  s.planned("fa_config.next_tokens", Number{}, "Tokens that are seen to the right.").alias("next_tockens").also(0);
   s.planned("fa_config.input_layout", Text{}, "Order of dims inside attention; ours is our own.")
       .alias("shape_order")
       .also("SBH")
@@ -83,11 +81,13 @@ void describe_attention(Schema<PlannedModel>& s) {
       .also("BSND")
       .also("BNSD");
   s.planned("fa_config.keep_prob", Real{}, "One less the dropout of attention.");
-  s.planned("fa_config.sparse_mode", Number{}, "Which blocks of scores are left out.");
+  s.planned("fa_config.sparse_mode", Number{}, "Which blocks of scores are left out; those that nobody sees always are.")
+      .also(0)
+      .also(2)
+      .also(3)
+      .also(4);
   s.planned("enable_flash_sp", false, "A form of ring attention.");
   s.planned("use_query_layer", false, "One more layer that asks.");
-  s.planned("rotary_config.seq_len_interpolation_factor", Real{}, "Positions are divided by it.")
-      .alias("rotary_seq_len_interpolation_factor");
   s.planned("parallel_position_embedding", false, "Ranks share the learned positions.");
 }
 
@@ -122,19 +122,10 @@ void describe(Schema<PlannedTraining>& s) {
 void describe(Schema<PlannedModel>& s) {
   describe_compute(s);
   describe_attention(s);
-  s.planned("recompute_granularity", Text{}, "What is computed again in the backward pass: full or selective.");
-  s.planned("recompute_method", Text{}, "How full recomputation cuts the layers: uniform or block.");
-  s.planned("recompute_num_layers", Number{}, "Layers of one cut.");
   s.planned("select_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("select_comm_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("distribute_saved_activations", false, "Ranks share what is kept for the backward pass.");
 
-  s.planned("use_sandwich_norm", false, "Norms after attention and feed-forward too.");
-  s.planned("attn_post_norm_scale", 1.0, "First gain of the norm after attention.");
-  s.planned("ffn_post_norm_scale", 1.0, "First gain of the norm after the feed-forward.");
-  s.planned("apply_residual_connection_post_norm", false, "The residual begins after the norm.");
-  s.planned("use_final_norm", true, "A norm after the last layer.");
-  s.planned("init_method", std::string("normal"), "How weights are drawn.");
   s.planned("bias_init", std::string("zeros"), "How biases begin.");
   s.planned("out_hidden_size", Number{}, "Width that the feed-forward gives out.");
   s.planned("head_skip_weight_param_allocation", true, "The head has no weights of its own when they are tied.");

@@ -8,11 +8,12 @@ namespace tessera {
 template <class F>
 class Recomputed final : public Node {
  public:
-  Recomputed(Place y, Var x, F f) : y_(y), x_(std::move(x)), f_(std::move(f)) {}
+  Recomputed(Place y, Var x, F f, DType type) : y_(y), x_(std::move(x)), f_(std::move(f)), type_(type) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     auto& again = tape.inside(true);
+    again.computes_in(type_);
     Gradient dx;
     {
       const auto in = again.input(x_.value(), x_.wants_grad());
@@ -28,6 +29,7 @@ class Recomputed final : public Node {
   Place y_;
   Var x_;
   F f_;
+  DType type_;
 };
 
 /// y = f(x), of which the tape keeps x alone: the backward pass runs f again to have what its operations keep. `f` is
@@ -44,7 +46,7 @@ Var recomputed(const Var& x, const F& f) {
     y = tape.adopt(f(in), true);
   }
   looking.clear();
-  tape.record<Recomputed<F>>(y, x, f);
+  tape.record<Recomputed<F>>(y, x, f, tape.type());
   return y;
 }
 

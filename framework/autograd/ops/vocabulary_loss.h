@@ -16,6 +16,7 @@ struct LossTerms {
   std::span<const float> mask;           ///< [B * T] weights
   double seed = 1;  ///< d objective / d (sum of loss * mask): 1 / tokens of the micro batch, times the loss scale
   DType type = DType::float32;  ///< logits and token losses are rounded to it (fp16_lm_cross_entropy)
+  double softcap = 0;           ///< not 0: logits x become softcap * tanh(x / softcap)
 };
 
 struct VocabularyLoss {

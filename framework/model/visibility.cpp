@@ -1,0 +1,95 @@
+#include "framework/model/visibility.h"
+
+#include <algorithm>
+
+#include "framework/nn/key_value_cache.h"
+
+namespace tessera {
+namespace {
+
+/// `count` integers that live as long as the pass.
+std::span<std::int32_t> integers(Tape& tape, std::size_t count) {
+  static_assert(sizeof(std::int32_t) == sizeof(float));
+  return {reinterpret_cast<std::int32_t*>(tape.keep(count * sizeof(float)).data()), count};
+}
+
+std::int32_t narrow(std::int64_t place) { return static_cast<std::int32_t>(place); }
+
+/// The window of each token inside of [first, end of its document]; `length` tokens are a sample.
+VisibleKeys windows(Tape& tape, std::span<const std::int32_t> first, std::int64_t length,
+                    std::array<std::int64_t, 2> window) {
+  const auto begin = integers(tape, first.size()), last = integers(tape, first.size());
+  for (auto i = static_cast<std::int64_t>(first.size()) - 1; i >= 0; --i) {
+    const auto at = static_cast<std::size_t>(i);
+    const auto place = i % length;
+    begin[at] = window[0] < 0 ? first[at] : std::max(first[at], narrow(std::max<std::int64_t>(0, place - window[0])));
+    // The last token of the document: behind it another first token is seen.
+    const bool ends = place + 1 == length || first[at + 1] != first[at];
+    last[at] = ends ? narrow(place) : last[at + 1];
+  }
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    const auto place = static_cast<std::int64_t>(i) % length;
+    last[i] = narrow(std::min<std::int64_t>(last[i], place + std::min(window[1], length)));
+  }
+  return {begin, last};
+}
+
+bool is_causal(std::array<std::int64_t, 2> window) { return window[0] < 0 && window[1] == 0; }
+
+/// Every token of the sample, of which a mask says more.
+VisibleKeys whole_samples(Tape& tape, const TokenBatch& batch) {
+  const auto first = integers(tape, batch.tokens.size()), last = integers(tape, batch.tokens.size());
+  std::fill(first.begin(), first.end(), 0);
+  std::fill(last.begin(), last.end(), narrow(batch.seq_length - 1));
+  return {first, last, batch.visible};
+}
+
+VisibleKeys causal(Tape& tape, const TokenBatch& batch) {
+  const auto last = integers(tape, batch.tokens.size());
+  for (std::size_t i = 0; i < last.size(); ++i) last[i] = narrow(static_cast<std::int64_t>(i) % batch.seq_length);
+  return {batch.document_start, last};
+}
+
+}  // namespace
+
+Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode, std::array<std::int64_t, 2> window) {
+  Pass pass;
+  pass.B = batch.samples;
+  pass.T = batch.seq_length;
+  pass.positions = batch.positions;
+  pass.visible = batch.visible.empty() ? causal(tape, batch) : whole_samples(tape, batch);
+  pass.windowed = pass.visible;
+  if (!is_causal(window)) {
+    pass.windowed = windows(tape, pass.visible.first, batch.seq_length, window);
+    pass.windowed.among = batch.visible;
+  }
+  pass.sample_ids = batch.sample_ids;
+  pass.seed = mode.seed;
+  pass.training = mode.training;
+  pass.tap = mode.tap;
+  return pass;
+}
+
+Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache, std::array<std::int64_t, 2> window) {
+  if (window[1] > 0)
+    throw ConfigError(text("generate: window_size lets tokens see ", window[1],
+                           " to their right, which are not there yet while text is generated; give 0"));
+  const auto rows = static_cast<std::size_t>(cache.samples() * count);
+  const auto first = integers(tape, rows), near = integers(tape, rows), last = integers(tape, rows);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const auto place = cache.length() + static_cast<std::int64_t>(i) % count;
+    first[i] = 0;
+    near[i] = window[0] < 0 ? 0 : narrow(std::max<std::int64_t>(0, place - window[0]));
+    last[i] = narrow(place);
+  }
+  Pass pass;
+  pass.B = cache.samples();
+  pass.T = count;
+  pass.positions = last;  // a token's place is the index of its own key
+  pass.visible = {first, last};
+  pass.windowed = {near, last};
+  pass.cache = &cache;
+  return pass;
+}
+
+}  // namespace tessera

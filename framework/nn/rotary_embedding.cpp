@@ -1,0 +1,67 @@
+#include "framework/nn/rotary_embedding.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+constexpr double full_turn = 6.283185307179586;
+
+double bent_as_llama3(double frequency, const RotaryScaling& s) {
+  const double length = full_turn / frequency, original = static_cast<double>(s.original);
+  if (length < original / s.high) return frequency;
+  if (length > original / s.low) return frequency / s.factor;
+  const double smooth = (original / length - s.low) / (s.high - s.low);
+  return (1 - smooth) * frequency / s.factor + smooth * frequency;
+}
+
+/// The pair, counted with fractions, that turns `turns` times over the original positions.
+double pair_of(double turns, std::int64_t rotary_dim, double base, const RotaryScaling& s) {
+  return static_cast<double>(rotary_dim) * std::log(static_cast<double>(s.original) / (turns * full_turn)) /
+         (2 * std::log(base));
+}
+
+double bent_as_yarn(double frequency, std::int64_t pair, std::int64_t rotary_dim, double base, const RotaryScaling& s) {
+  const double first = std::max(std::floor(pair_of(s.beta_fast, rotary_dim, base, s)), 0.0);
+  double last = std::min(std::ceil(pair_of(s.beta_slow, rotary_dim, base, s)), static_cast<double>(rotary_dim - 1));
+  if (last == first) last += 0.001;
+  const double slowed = std::clamp((static_cast<double>(pair) - first) / (last - first), 0.0, 1.0);
+  return frequency / s.factor * slowed + frequency * (1 - slowed);
+}
+
+/// What cosines and sines are multiplied by.
+double growth(const RotaryScaling& s) {
+  if (s.kind != RotaryScaling::Kind::yarn) return 1;
+  return s.attention_factor.value_or(s.factor <= 1 ? 1 : 0.1 * std::log(s.factor) + 1);
+}
+
+}  // namespace
+
+std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, const RotaryScaling& scaling) {
+  std::vector<double> all;
+  for (std::int64_t i = 0; i < rotary_dim / 2; ++i) {
+    auto frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
+    if (scaling.kind == RotaryScaling::Kind::llama3) frequency = bent_as_llama3(frequency, scaling);
+    if (scaling.kind == RotaryScaling::Kind::yarn) frequency = bent_as_yarn(frequency, i, rotary_dim, base, scaling);
+    all.push_back(frequency / scaling.positions_per_step);
+  }
+  return all;
+}
+
+RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLayout layout, std::int64_t positions,
+                                 const RotaryScaling& scaling)
+    : dim_(rotary_dim), layout_(layout) {
+  const auto frequencies = rotary_frequencies(rotary_dim, base, scaling);
+  const auto pairs = frequencies.size();
+  const double by = growth(scaling);
+  cosine_.resize(static_cast<std::size_t>(positions) * pairs);
+  sine_.resize(cosine_.size());
+  for (std::size_t at = 0; at < cosine_.size(); ++at) {
+    const double angle = static_cast<double>(at / pairs) * frequencies[at % pairs];
+    cosine_[at] = static_cast<float>(by * std::cos(angle));
+    sine_[at] = static_cast<float>(by * std::sin(angle));
+  }
+}
+
+}  // namespace tessera
