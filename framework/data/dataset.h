@@ -31,6 +31,9 @@ struct DataParts {
   std::optional<std::int32_t> eod;  ///< of the tokenizer, if there is one
 };
 
+/// `order` again and again, from its beginning after every `epoch` samples.
+std::unique_ptr<Sampler> repeated(std::unique_ptr<Sampler> order, std::int64_t epoch);
+
 /// What a run reads. A split that is not asked for, or of which there is no data by its path or weight, is null.
 struct DataSplits {
   std::unique_ptr<Dataset> train, valid, test;

@@ -15,8 +15,10 @@ Parts build(const Recipe& recipe);
 /// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws
 /// ConfigError when the tokenizer has more tokens than that.
 std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer);
-/// What the recipe's dataset is to be made from.
-DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer);
+/// What the recipe's dataset is to be made from, for a run of so many steps.
+DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations);
+/// The schedules of a run of that length, at their beginning.
+std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const RunLength& length);
 /// The model of a recipe, without memory for its weights. `tokenizer` may be null when the recipe gives vocab_size.
 std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer);
 
@@ -29,8 +31,17 @@ struct TrainedModel {
   std::filesystem::path folder;  ///< the checkpoint it came from
 };
 
+/// A checkpoint with the recipe and the tokenizer saved inside, its weights still on the disk.
+struct SavedModel {
+  Checkpoint checkpoint;
+  Recipe recipe;
+  std::unique_ptr<Tokenizer> tokenizer;  ///< null when the run had none
+};
 /// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside).
-/// Recipe and tokenizer are those saved inside. Throws ConfigError or DamageError.
+/// Throws ConfigError or DamageError.
+SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves);
+
+/// The same with the weights in memory; or a folder of Hugging Face Transformers (recipe/hugging_face_model.h).
 TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves);
 
 /// Name of the resolved recipe in run folders and checkpoints.

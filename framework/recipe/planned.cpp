@@ -31,27 +31,10 @@ void describe_profile(Schema<PlannedTraining>& s) {
       .also("");
 }
 
-void describe_half_precision(Schema<PlannedTraining>& s) {
-  s.planned("bf16", false, "Compute in bfloat16 with fp32 masters.");
-  s.planned("fp16", false, "Compute in float16 with fp32 masters and a loss scale.");
-  s.planned("loss_scale", Real{}, "Constant scale of the loss; null: it adapts.");
-  s.planned("loss_scale_value", Real{}, "First scale when it adapts.").alias("initial_loss_scale");
-  s.planned("loss_scale_window", Number{}, "Good steps before the scale grows.").also(1000);
-  s.planned("loss_scale_factor", Number{}, "What the scale is multiplied or divided by.");
-  s.planned("hysteresis", Number{}, "Overflows before the scale falls.").also(2);
-  s.planned("accumulate_allreduce_grads_in_fp32", false, "Sum gradients in fp32; always done here.").also(true);
-}
-
 void describe_compute(Schema<PlannedModel>& s) {
   const std::string fp32 = "float32";
-  s.planned("params_dtype", fp32, "Type in which weights are stored.");
-  s.planned("compute_dtype", fp32, "Type in which layers compute.");
-  s.planned("embedding_init_dtype", fp32, "Type in which the embedding is drawn.").alias("embedding_dtype");
   s.planned("softmax_compute_dtype", fp32, "Type in which attention's softmax computes.");
-  s.planned("residual_connection_dtype", fp32, "Type of the residual stream.");
   s.planned("attention_softmax_in_fp32", true, "Attention's softmax in fp32; always done here.").also(false);
-  s.planned("fp32_residual_connection", false, "Residual stream in fp32; so it is while all is fp32.").also(true);
-  s.planned("fp16_lm_cross_entropy", false, "Loss in fp16.");
   s.planned("fp8_format", Text{}, "8-bit arithmetic.");
   s.planned("apply_query_key_layer_scaling", false,
             "Divide scores by the number of the layer and multiply again in the softmax, against fp16's limits; scores "
@@ -81,7 +64,8 @@ void describe_attention(Schema<PlannedModel>& s) {
       .also("BSND")
       .also("BNSD");
   s.planned("fa_config.keep_prob", Real{}, "One less the dropout of attention.");
-  s.planned("fa_config.sparse_mode", Number{}, "Which blocks of scores are left out; those that nobody sees always are.")
+  s.planned("fa_config.sparse_mode", Number{},
+            "Which blocks of scores are left out; those that nobody sees always are.")
       .also(0)
       .also(2)
       .also(3)
@@ -94,15 +78,10 @@ void describe_attention(Schema<PlannedModel>& s) {
 }  // namespace
 
 void describe(Schema<PlannedTraining>& s) {
-  s.planned("epochs", Number{}, "Passes over the data, instead of training_iters.");
   s.planned("eval_metric", Text{}, "What is measured besides the loss.");
   s.planned("best_metric_comparison", Text{}, "Which measure is the better one.");
   s.planned("grad_clip_kwargs", Text{}, "Another way to clip gradients.");
   s.planned("loss_reduction", std::string("mean"), "Gradients of ranks are averaged or summed.");
-  s.planned("calculate_per_token_loss", false, "Divide by the tokens of the whole step.");
-  s.planned("check_for_nan_in_grad", true, "Stop at gradients that are not finite; always done here.")
-      .alias("check_for_nan_in_loss_and_grad");
-  describe_half_precision(s);
 
   s.planned("wrap_with_ddp", false, "Data parallel ranks sum gradients in buckets; with one rank there are none.")
       .also(true);
@@ -139,11 +118,7 @@ void describe(Schema<PlannedModel>& s) {
 }
 
 void describe(Schema<PlannedOptimizer>& s) {
-  s.planned("use_checkpoint_opt_param_scheduler", false,
-            "Take schedules from the checkpoint; here the recipe says them.");
-  s.planned("override_opt_param_scheduler", false, "Take schedules from the recipe; always done here.").also(true);
   s.planned("overlap_param_gather", false, "Fetch weights while the forward pass runs.");
-  s.planned("no_weight_decay_params", Texts{}, "More parameters that do not decay, by the ends of their names.");
   s.planned("learning_rate_scheduler_kwargs", Text{}, "Another way to give a schedule.");
   s.planned("weight_decay_kwargs", Text{}, "Another way to give weight decay.");
   s.planned("zero_config", Text{}, "How data parallel ranks share the optimizer's state.");
@@ -152,7 +127,6 @@ void describe(Schema<PlannedOptimizer>& s) {
 void describe(Schema<PlannedDataset>& s) {
   s.planned("dataset_dir", Text{}, "Folder of data that is not given by a path.").also("./dataset");
   s.planned("shuffle", false, "Shuffle samples; the order of dataset_type gpt is always shuffled.");
-  s.planned("train_samples", Number{}, "Length of the run in samples, instead of training_iters.").also(0);
   s.planned("data_layout", std::string("BSH"), "Order of dims of activations; ours is our own.").also("SBH");
   s.planned("drop_remainder", true, "Drop samples at the end that do not fill a batch.");
   s.planned("pad_token_id", Number{}, "Token that fills short samples.");

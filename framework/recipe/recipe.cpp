@@ -37,11 +37,14 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
   };
   read("training_config", [&](Group& group) {
     recipe.training = read_own<TrainingOptions>(group);
+    recipe.half = read_own<HalfPrecisionOptions>(group);
+    recipe.loss_scale = read_own<LossScaleOptions>(group);
     read_own<PlannedTraining>(group);
   });
   read("model_config", [&](Group& group) {
     recipe.model = shelves.models.read(group);
     recipe.size = read_own<ModelSizeOptions>(group);
+    recipe.precision = read_own<PrecisionOptions>(group);
     read_own<PlannedModel>(group);
   });
   read("parallel_config", [&](Group& group) { read_own<ParallelOptions>(group); });
@@ -50,6 +53,8 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
     recipe.learning_rate = read_own<LearningRateOptions>(group);
     recipe.decay = shelves.decays.read(group);
     recipe.weight_decay = read_own<WeightDecayOptions>(group);
+    recipe.schedule_resume = read_own<ScheduleResumeOptions>(group);
+    recipe.groups = read_own<ParameterGroupOptions>(group);
     recipe.clipping = read_own<ClippingOptions>(group);
     read_own<PlannedOptimizer>(group);
   });
@@ -58,6 +63,7 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
     recipe.tokenizer = shelves.tokenizers.read(group);
     recipe.sampler = shelves.samplers.read(group);
     recipe.batch = read_own<BatchOptions>(group);
+    recipe.ramp = read_own<BatchRampOptions>(group);
     read_own<PlannedDataset>(group);
   });
   read("moe_config", [&](Group& group) { read_own<PlannedExperts>(group); });
@@ -77,6 +83,20 @@ Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets
   auto recipe = read_recipe(file, sets, shelves, report);
   report.must_be_good();
   return recipe;
+}
+
+BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {
+  return {batch.batch_size, batch.global_batch_size.value_or(batch.samples_per_step(ranks)), ranks};
+}
+
+RunLength Recipe::length(std::int64_t ranks) const {
+  const auto step = batch_sizes(ranks).global;
+  return {batch.train_samples > 0 ? batch.train_samples : training.training_iters * step, step};
+}
+
+std::int64_t Recipe::iterations(std::int64_t ranks) const {
+  if (batch.train_samples == 0) return training.training_iters;
+  return BatchPlan(ramp, batch_sizes(ranks)).steps_of(batch.train_samples);
 }
 
 std::string resolved_yaml(const Recipe& recipe) {

@@ -5,7 +5,11 @@
 
 #include "framework/data/dataset_options.h"
 #include "framework/optim/clipping.h"
+#include "framework/optim/parameter_groups.h"
 #include "framework/recipe/shelves.h"
+#include "framework/schedule/batch_plan.h"
+#include "framework/schedule/optimizer_schedule.h"
+#include "framework/training/loss_scale.h"
 #include "framework/training/training_options.h"
 
 namespace tessera {
@@ -13,17 +17,23 @@ namespace tessera {
 /// All options of one run, typed and checked; nothing built yet.
 struct Recipe {
   TrainingOptions training;
+  HalfPrecisionOptions half;
+  LossScaleOptions loss_scale;
 
   ModelSizeOptions size;
+  PrecisionOptions precision;
   ModelRegistry::Choice model;
 
   LearningRateOptions learning_rate;
   WeightDecayOptions weight_decay;
+  ScheduleResumeOptions schedule_resume;
+  ParameterGroupOptions groups;
   ClippingOptions clipping;
   OptimizerRegistry::Choice optimizer;
   DecayRegistry::Choice decay;
 
   BatchOptions batch;
+  BatchRampOptions ramp;
   DatasetRegistry::Choice dataset;
   TokenizerRegistry::Choice tokenizer;
   SamplerRegistry::Choice sampler;
@@ -31,11 +41,12 @@ struct Recipe {
   Value resolved;  ///< every option, its final value and its origin; reads back to this same recipe
   Facts facts;     ///< every option there is, also of what was not chosen: for docs and flag tables
 
-  /// How long the run is, for schedules.
-  RunLength length() const {
-    const auto step = batch.samples_per_step();
-    return {training.training_iters * step, step};
-  }
+  /// How many samples a step has on so many data parallel ranks.
+  BatchSizes batch_sizes(std::int64_t ranks = 1) const;
+  /// How long the run is, for schedules; 0 samples when only the data can tell (epochs).
+  RunLength length(std::int64_t ranks = 1) const;
+  /// Steps of the run; 0 when only the data can tell.
+  std::int64_t iterations(std::int64_t ranks = 1) const;
 };
 
 /// Read each group of `tree` by the union of its schemas, then ask the rules between options. Use the result

@@ -17,16 +17,43 @@ struct Rule {
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
-      {"batches divide",
-       {"dataset_config.global_batch_size", "dataset_config.batch_size"},
+      {"the run has a length",
+       {"training_config.training_iters", "dataset_config.train_samples", "training_config.epochs"},
+       [](const Recipe& r) { return r.training.training_iters > 0 || r.training.epochs || r.batch.train_samples > 0; },
+       [](const Recipe&) { return std::string("training_config.training_iters is missing"); },
+       "give it in steps, or dataset_config.train_samples, or epochs"},
+      {"the run has one length",
+       {"dataset_config.train_samples", "training_config.training_iters", "training_config.epochs"},
        [](const Recipe& r) {
-         return !r.batch.global_batch_size || *r.batch.global_batch_size % r.batch.batch_size == 0;
+         return r.batch.train_samples == 0 || (r.training.training_iters == 0 && !r.training.epochs);
        },
+       [](const Recipe&) { return std::string("the length of the run is given in samples and in another way too"); },
+       "keep one of train_samples, training_iters, epochs"},
+      {"a growing batch counts in samples",
+       {"dataset_config.rampup_batch_size", "dataset_config.train_samples"},
+       [](const Recipe& r) { return !r.ramp.rampup_batch_size || r.batch.train_samples > 0; },
+       [](const Recipe&) { return std::string("rampup_batch_size needs a run whose length is given in samples"); },
+       "give dataset_config.train_samples instead of training_iters"},
+      {"lengths are in samples",
+       {"optimizer_config.lr_warmup_iters", "optimizer_config.lr_decay_iters", "dataset_config.train_samples"},
        [](const Recipe& r) {
-         return text("global_batch_size is ", *r.batch.global_batch_size, ", which batch_size ", r.batch.batch_size,
-                     " does not divide");
+         const auto& o = r.learning_rate;
+         return r.batch.train_samples == 0 || (o.lr_warmup_iters == 0 && !o.lr_decay_iters);
        },
-       "make it a multiple"},
+       [](const Recipe&) {
+         return std::string("the run's length is given in samples, so lr_warmup_iters and lr_decay_iters mean nothing");
+       },
+       "give lr_warmup_samples and lr_decay_samples"},
+      {"lengths are in steps",
+       {"optimizer_config.lr_warmup_samples", "optimizer_config.lr_decay_samples", "training_config.training_iters"},
+       [](const Recipe& r) {
+         const auto& o = r.learning_rate;
+         return r.batch.train_samples > 0 || (o.lr_warmup_samples == 0 && !o.lr_decay_samples);
+       },
+       [](const Recipe&) {
+         return std::string("the run's length is given in steps, but lr_warmup_samples or lr_decay_samples in samples");
+       },
+       "give lr_warmup_iters and lr_decay_iters, or train_samples"},
       {"batches agree",
        {"dataset_config.micro_batch_num", "dataset_config.global_batch_size", "dataset_config.batch_size"},
        [](const Recipe& r) {
@@ -76,7 +103,16 @@ void tell(const Recipe& recipe, Report& report, std::vector<std::string> options
 
 void check_schedules(const Recipe& recipe, Report& report) {
   const std::string group = "optimizer_config.";
-  if (report.concerns("training_config.training_iters") || report.concerns("dataset_config.batch_size")) return;
+  const std::string data = "dataset_config.";
+  for (const auto* length : {"training_config.training_iters", "dataset_config.batch_size",
+                             "dataset_config.train_samples", "optimizer_config.lr_warmup_samples"})
+    if (report.concerns(length)) return;
+  for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes()))
+    tell(recipe, report, {data + rule.key, data + "batch_size"}, rule.message, rule.suggestion);
+  for (const auto& rule : broken_rules(recipe.schedule_resume))
+    tell(recipe, report, {group + rule.key, group + "use_checkpoint_opt_param_scheduler"}, rule.message,
+         rule.suggestion);
+  if (recipe.length().samples == 0) return;  // epochs: judged when the data is known
   for (const auto& rule : broken_rules(recipe.learning_rate, recipe.length()))
     tell(recipe, report,
          {group + rule.key, group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"},
@@ -84,6 +120,14 @@ void check_schedules(const Recipe& recipe, Report& report) {
   for (const auto& rule : broken_rules(recipe.weight_decay, recipe.length()))
     tell(recipe, report, {group + rule.key, group + "weight_decay", group + "weight_decay_incr_style"}, rule.message,
          rule.suggestion);
+}
+
+void check_precision(const Recipe& recipe, Report& report) {
+  for (const auto& [option, message] : contradictions(recipe.half, recipe.precision)) {
+    const auto advice = message.rfind("; ");
+    tell(recipe, report, {option, "training_config.bf16", "training_config.fp16"}, message.substr(0, advice),
+         message.substr(advice + 2));
+  }
 }
 
 void check_model(const Recipe& recipe, Report& report) {
@@ -107,6 +151,7 @@ void check_rules(const Recipe& recipe, Report& report) {
       tell(recipe, report, about, rule.story(recipe), rule.advice);
   }
   check_schedules(recipe, report);
+  check_precision(recipe, report);
   check_model(recipe, report);
 }
 

@@ -38,23 +38,20 @@ std::vector<BrokenRule> broken_rules(const WeightDecayOptions& o, const RunLengt
 }
 
 WeightDecay::WeightDecay(const WeightDecayOptions& o, const RunLength& run)
-    : start_(o.weight_decay),
-      end_(o.weight_decay),
-      all_(static_cast<double>(run.samples)),
-      style_(o.weight_decay_incr_style) {
+    : shape_{o.weight_decay, o.weight_decay, run.samples, o.weight_decay_incr_style} {
   const auto broken = broken_rules(o, run);
   if (!broken.empty()) throw ConfigError(text("weight decay: ", broken[0].message, "; ", broken[0].suggestion));
-  if (style_ == WeightDecayStyle::constant) return;
-  start_ = *o.start_weight_decay;
-  end_ = *o.end_weight_decay;
+  if (shape_.style == WeightDecayStyle::constant) return;
+  shape_.start = *o.start_weight_decay;
+  shape_.end = *o.end_weight_decay;
 }
 
 double WeightDecay::at(std::int64_t consumed_samples) const {
-  const auto consumed = static_cast<double>(consumed_samples);
-  if (style_ == WeightDecayStyle::constant || consumed > all_) return end_;
-  const double done = consumed / all_;
-  const double grown = style_ == WeightDecayStyle::linear ? done : 0.5 * (std::cos(std::numbers::pi * (1 - done)) + 1);
-  return start_ + grown * (end_ - start_);
+  if (shape_.style == WeightDecayStyle::constant || consumed_samples > shape_.samples) return shape_.end;
+  const double done = static_cast<double>(consumed_samples) / static_cast<double>(shape_.samples);
+  const bool linear = shape_.style == WeightDecayStyle::linear;
+  const double grown = linear ? done : 0.5 * (std::cos(std::numbers::pi * (1 - done)) + 1);
+  return shape_.start + grown * (shape_.end - shape_.start);
 }
 
 }  // namespace tessera

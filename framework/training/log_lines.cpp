@@ -69,10 +69,12 @@ void add_megatron_line(Line& out, const StepRecord& step, const Interval& interv
   out.addf(" iteration %8lld/%8lld |", static_cast<long long>(step.iteration),
            static_cast<long long>(context.training_iters));
   out.addf(" consumed samples: %12lld |", static_cast<long long>(step.consumed_samples));
+  if (step.skipped_samples > 0) out.addf(" skipped samples: %12lld |", static_cast<long long>(step.skipped_samples));
   out.addf(" elapsed time per iteration (ms): %.1f |", interval.seconds_per_step() * 1000);
   if (context.tera_flops_per_second > 0)
     out.addf(" throughput per GPU (TFLOP/s/GPU): %.1f |", context.tera_flops_per_second);
   out.addf(" learning rate: %.6E |", step.next_learning_rate);
+  if (step.decoupled_learning_rate) out.addf(" decoupled learning rate: %.6E |", *step.decoupled_learning_rate);
   out.addf(" global batch size: %5lld |", static_cast<long long>(step.global_batch_size));
   if (interval.loss() > 0) out.addf(" lm loss: %.6E |", interval.loss());
   out.addf(" loss scale: %.1f |", step.loss_scale);

@@ -10,14 +10,16 @@ namespace tessera {
 /// What one training step did. A plain value, filled by the loop and handed to everything that reports.
 /// Floating values that are not finite are written as null where the format (JSON) has no word for them.
 struct StepRecord {
-  std::int64_t iteration = 0;          ///< steps done, this one included: from 1
-  std::int64_t consumed_samples = 0;   ///< this step's included
-  std::int64_t global_batch_size = 0;  ///< samples of this step
-  double loss = 0;                     ///< mean over the tokens of this step
-  double grad_norm = 0;                ///< before clipping
-  double learning_rate = 0;            ///< used in this step
-  double next_learning_rate = 0;       ///< of the step that follows: what Megatron-LM logs
-  double weight_decay = 0;             ///< used in this step
+  std::int64_t iteration = 0;                     ///< steps done, this one included: from 1
+  std::int64_t consumed_samples = 0;              ///< this step's included
+  std::int64_t skipped_samples = 0;               ///< of these, samples of steps that were passed over
+  std::int64_t global_batch_size = 0;             ///< samples of this step
+  double loss = 0;                                ///< mean over the tokens of this step
+  double grad_norm = 0;                           ///< before clipping
+  double learning_rate = 0;                       ///< used in this step
+  double next_learning_rate = 0;                  ///< of the step that follows: what Megatron-LM logs
+  double weight_decay = 0;                        ///< used in this step
+  std::optional<double> decoupled_learning_rate;  ///< of the step that follows, where embeddings have their own
   double loss_scale = 1;
   bool skipped = false;               ///< an overflow: no weight changed
   double step_seconds = 0;            ///< wall time from asking for the batch to the end of the update

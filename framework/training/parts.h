@@ -8,24 +8,32 @@
 #include "framework/model/model.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/optimizer.h"
-#include "framework/schedule/schedule.h"
+#include "framework/optim/parameter_groups.h"
+#include "framework/schedule/batch_plan.h"
+#include "framework/schedule/optimizer_schedule.h"
+#include "framework/training/loss_scale.h"
 #include "framework/training/training_options.h"
 
 namespace tessera {
 
-/// What a run is made of, all checked and built; the trainer knows no recipe. Owns everything.
+/// What a run is made of, all checked and built; the trainer knows no recipe. Owns everything. The schedule and the
+/// loss scaler change from step to step and go into every checkpoint; the rest stays as it is.
 struct Parts {
   TrainingOptions options;
   BatchOptions batch;
+  BatchPlan batch_plan;
   ClippingOptions clipping;
   std::unique_ptr<Model> model;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<LearningRate> learning_rate;
-  std::unique_ptr<WeightDecay> weight_decay;
+  ParameterGroupOptions groups;
+  std::unique_ptr<OptimizerSchedule> schedule;
+  ScheduleResumeOptions schedule_resume;
+  LossScaler loss_scaler;
   std::unique_ptr<DataSplits> data;
   std::unique_ptr<Sampler> train_order, valid_order, test_order;  ///< null where there is no such split
-  std::string resolved_recipe;  ///< written into the run folder as resolved.yaml; repeats the run
-  Blobs files;                  ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
+  std::int64_t epoch_samples = 0;  ///< of one pass over the training split; 0: passes are not counted
+  std::string resolved_recipe;     ///< written into the run folder as resolved.yaml; repeats the run
+  Blobs files;                     ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
 };
 
 }  // namespace tessera

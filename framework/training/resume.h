@@ -8,11 +8,14 @@
 
 namespace tessera {
 
-/// How far a run is: all that a checkpoint holds besides tensors and files.
+/// How far a run is: all that a checkpoint holds besides tensors, files, the schedule and the loss scale.
 struct Progress {
-  std::int64_t iteration = 0;         ///< steps done
-  std::int64_t consumed_samples = 0;  ///< of the training split
-  std::uint64_t seed = 0;             ///< of dropout
+  std::int64_t iteration = 0;               ///< steps done
+  std::int64_t updates = 0;                 ///< of these, steps that changed weights
+  std::int64_t consumed_samples = 0;        ///< of the training split
+  std::int64_t skipped_samples = 0;         ///< of these, passed over by iterations_to_skip
+  std::int64_t consumed_valid_samples = 0;  ///< of the validation split
+  std::uint64_t seed = 0;                   ///< of dropout
 };
 
 /// Where a run came from, and what is to be told about it.
@@ -24,11 +27,13 @@ struct Restored {
 /// Folder of the run's own checkpoints.
 std::filesystem::path checkpoint_folder(const TrainingOptions& options);
 
-/// Bring `state` to where the run goes on, as training_config says: the newest good checkpoint of the run folder; else
-/// load_checkpoint (everything, or with resume_training false the weights alone); else initial weights. Damaged
-/// checkpoints are set aside and named in the notes, with the steps that costs. Throws ConfigError when a checkpoint
-/// was asked for and none is usable, or it belongs to another model (naming the first tensors that differ).
-Restored restore(const Parts& parts, const ModelState& state, Threads& threads);
+/// Bring `state`, and the schedule and loss scaler of `parts`, to where the run goes on, as training_config says: the
+/// newest good checkpoint of the run folder; else load_checkpoint (everything, or with resume_training false the
+/// weights alone); else initial weights. Damaged checkpoints are set aside and named in the notes, with the steps that
+/// costs. Throws ConfigError when a checkpoint was asked for and none is usable, it belongs to another model (naming
+/// the first tensors that differ), or its schedule is another and nothing says whose counts. With no_load_optim the
+/// optimizer, schedule and scaler begin anew.
+Restored restore(Parts& parts, const ModelState& state, Threads& threads);
 
 /// Save everything and prune old checkpoints. Throws IoError when the disk refuses; the last good checkpoint stays.
 void save(const Parts& parts, const ModelState& state, const Progress& progress);

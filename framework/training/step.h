@@ -10,8 +10,9 @@ namespace tessera {
 
 /// What a step found.
 struct StepOutcome {
-  double loss = 0;       ///< sum over the tokens of all micro batches by their number, as Megatron-LM reports it
-  double grad_norm = 0;  ///< of all main gradients together, before clipping
+  double loss = 0;             ///< sum over the tokens of all micro batches by their number, as Megatron-LM reports it
+  double grad_norm = 0;        ///< of all main gradients together, without the loss scale and before clipping
+  double gradient_factor = 1;  ///< what is still to be multiplied with the main gradients: 1 / loss scale, 1 / tokens
   double data_wait_seconds = 0;
   bool finite() const;
 };
@@ -23,10 +24,16 @@ class TrainingStep {
   /// None is owned; all outlive this. `seed` is that of dropout.
   TrainingStep(const Parts& parts, ModelState& state, Threads& threads, std::uint64_t seed);
 
-  /// The gradients of the samples that follow `consumed`, and what to say of them. Changes no weight.
+  /// The gradients of the samples that follow `consumed`, as many as the batch plan says, times the loss scale, and
+  /// what to say of them. Changes no weight.
   StepOutcome backward(std::int64_t consumed);
-  /// Let the optimizer use them: step number `step`, from 1.
-  void update(std::int64_t step, std::int64_t consumed, const StepOutcome& outcome);
+  /// Let the optimizer use them, at the rates where the schedule stands; `number` counts updates from 1.
+  void update(std::int64_t number, const StepOutcome& outcome);
+
+  /// How many main gradients are exactly zero.
+  std::int64_t zeros_in_gradients() const;
+  /// L2 norm of all weights.
+  double weight_norm() const;
 
   /// Mean loss over the tokens of `steps` whole steps of a split, beginning at sample `consumed`. No dropout, nothing
   /// is recorded.
@@ -39,6 +46,7 @@ class TrainingStep {
   const Arena& arena() const { return arena_; }
 
  private:
+  void sort_into_groups();
   TokenBatch read(const Dataset& data, const Sampler& order, std::int64_t consumed);
 
   const Parts& parts_;
@@ -48,6 +56,9 @@ class TrainingStep {
   Arena arena_;
   Tape recording_, looking_;
   Batch batch_;
+  std::vector<ParameterGroup> groups_;  ///< each kind of treatment that occurs
+  std::vector<std::size_t> group_of_;   ///< of each parameter, in the order of the layout
+  std::vector<StepScalars> scalars_;    ///< of each group in this step
 };
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "framework/training/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <thread>
 
@@ -29,8 +30,11 @@ class Trainer {
   void evaluate_at_end();
   bool save_now();
   bool time_to_exit(std::string& why) const;
-  std::int64_t validation_samples_before(std::int64_t iteration) const;
-  std::int64_t samples_per_step() const { return parts_.batch.samples_per_step(); }
+  [[noreturn]] void stop_at(const StepOutcome& outcome);
+  void count_epoch(StepRecord& record) const;
+  bool pass_over();
+  void save_before_growth();
+  std::int64_t samples_per_step() const { return parts_.batch_plan.full().samples; }  ///< when it is fully grown
 
   Parts parts_;
   const TrainingOptions& o_;
@@ -44,6 +48,7 @@ class Trainer {
   RunLog log_;
   Stopwatch running_;
   std::int64_t saved_at_ = -1;
+  std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
 };
 
 int thread_count(const TrainingOptions& o) {
@@ -71,6 +76,8 @@ Trainer::Trainer(Parts parts, const StopSignal& stop)
       log_(log_options(progress_)) {
   write_file_atomic(std::filesystem::path(o_.output_dir) / "resolved.yaml", parts_.resolved_recipe);
   if (progress_.iteration > 0) saved_at_ = progress_.iteration;
+  if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
+    progress_.consumed_valid_samples = progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
   for (const auto& note : restored_.notes) log_.note(note);
 }
 
@@ -88,40 +95,80 @@ RunLogOptions Trainer::log_options(const Progress& from) {
   return options;
 }
 
+/// Ends the run, saying where the first value that is not finite came up.
+void Trainer::stop_at(const StepOutcome& outcome) {
+  throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ",
+                   outcome.grad_norm, ": ", work_.first_not_finite(progress_.consumed_samples),
+                   ". No weight was changed; the last checkpoint is ",
+                   saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_),
+                   ". Try a lower learning_rate or a longer warm-up"));
+}
+
 void Trainer::step() {
   const Stopwatch watch;
-  const auto before = progress_.consumed_samples;
-  const auto outcome = work_.backward(before);
-  if (!outcome.finite())
-    throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ",
-                     outcome.grad_norm, ": ", work_.first_not_finite(before),
-                     ". No weight was changed; the last checkpoint is ",
-                     saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_),
-                     ". Try a lower learning_rate or a longer warm-up"));
-  work_.update(progress_.iteration + 1, before, outcome);
-  progress_.iteration += 1;
-  progress_.consumed_samples += samples_per_step();
+  const auto size = parts_.batch_plan.at(progress_.consumed_samples);
+  const auto outcome = work_.backward(progress_.consumed_samples);
+  auto& scaler = parts_.loss_scaler;
+  auto& schedule = *parts_.schedule;
+  if (o_.check_for_nan_in_grad && !scaler.dynamic() && !outcome.finite()) stop_at(outcome);
 
   StepRecord record;
+  record.skipped = scaler.skips() && !std::isfinite(outcome.grad_norm);
+  record.learning_rate = schedule.learning_rate();
+  record.weight_decay = schedule.weight_decay();
+  scaler.update(record.skipped);
+  if (!record.skipped) {
+    work_.update(++progress_.updates, outcome);
+    schedule.advance(size.samples);
+    if (o_.log_num_zeros_in_grad) record.num_zeros = static_cast<double>(work_.zeros_in_gradients());
+  }
+  if (o_.log_params_norm) record.params_norm = work_.weight_norm();
+  count_epoch(record);
+  progress_.iteration += 1;
+  progress_.consumed_samples += size.samples;
+
   record.iteration = progress_.iteration;
   record.consumed_samples = progress_.consumed_samples;
-  record.global_batch_size = samples_per_step();
+  record.skipped_samples = progress_.skipped_samples;
+  record.global_batch_size = size.samples;
   record.loss = outcome.loss;
+  record.loss_scale = static_cast<double>(scaler.scale());
   record.grad_norm = outcome.grad_norm;
-  record.learning_rate = parts_.learning_rate->at(before);
-  record.next_learning_rate = parts_.learning_rate->at(progress_.consumed_samples);
-  record.weight_decay = parts_.weight_decay->at(before);
+  record.next_learning_rate = schedule.learning_rate();
+  if (const auto& own = parts_.groups; own.decoupled_lr)
+    record.decoupled_learning_rate =
+        schedule.learning_rate(*own.decoupled_lr, own.decoupled_min_lr.value_or(schedule.rate_shape().lowest));
   record.step_seconds = watch.seconds();
-  record.tokens_per_second =
-      static_cast<double>(samples_per_step() * parts_.data->train->seq_length()) / record.step_seconds;
+  record.tokens_per_second = static_cast<double>(size.samples * parts_.data->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
   record.memory_bytes = state_.bytes() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   log_.step(record);
 }
 
-// Megatron-LM goes on through the validation samples from one evaluation to the next.
-std::int64_t Trainer::validation_samples_before(std::int64_t iteration) const {
-  return (iteration - 1) / o_.eval_interval * o_.eval_iters * samples_per_step();
+/// In which pass over the data the step about to be counted is.
+void Trainer::count_epoch(StepRecord& record) const {
+  if (parts_.epoch_samples == 0) return;
+  record.epoch = progress_.consumed_samples / parts_.epoch_samples;
+  record.step_in_epoch = progress_.consumed_samples % parts_.epoch_samples / samples_per_step() + 1;
+}
+
+/// Whether the next step is one to pass over; then it is. As in Megatron-LM nothing is evaluated, logged or saved after
+/// it.
+bool Trainer::pass_over() {
+  const auto& list = o_.iterations_to_skip;
+  if (std::find(list.begin(), list.end(), progress_.iteration) == list.end()) return false;
+  const auto samples = parts_.batch_plan.at(progress_.consumed_samples).samples;
+  progress_.iteration += 1;
+  progress_.consumed_samples += samples;
+  progress_.skipped_samples += samples;
+  return true;
+}
+
+/// Megatron-LM saves before the batch grows.
+void Trainer::save_before_growth() {
+  const auto micro_batches = parts_.batch_plan.at(progress_.consumed_samples).micro_batches;
+  if (o_.save_interval && micro_batches_ > 0 && micro_batches != micro_batches_) save_now();
+  micro_batches_ = micro_batches;
 }
 
 void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed) {
@@ -136,14 +183,16 @@ void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationReco
 
 void Trainer::evaluate_if_due() {
   if (o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
+  // Megatron-LM goes on through the validation samples from one evaluation to the next.
   evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::validation,
-           validation_samples_before(progress_.iteration));
+           progress_.consumed_valid_samples);
+  progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
 }
 
 void Trainer::evaluate_at_end() {
   if (o_.eval_interval < 1) return;
-  const auto used = progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
-  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::final_validation, used);
+  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::final_validation,
+           progress_.consumed_valid_samples);
   evaluate(parts_.data->test.get(), parts_.test_order.get(), EvaluationRecord::Set::test, 0);
 }
 
@@ -177,6 +226,8 @@ RunEnd Trainer::run() {
   const bool done_before = progress_.iteration >= o_.training_iters;
   while (progress_.iteration < o_.training_iters && why.empty()) {
     if (stop_.asked()) break;
+    save_before_growth();
+    if (pass_over()) continue;
     step();
     evaluate_if_due();
     // The last step is saved below, after its evaluations: a run that is killed between the two makes them again.

@@ -5,12 +5,30 @@ namespace tessera {
 void describe(Schema<TrainingOptions>& s) {
   using O = TrainingOptions;
   s.option("seed", &O::seed, "Root of every random number of the run.").at_least(0);
-  s.option("training_iters", &O::training_iters, "Length of the run.").above(0).alias("train_iters").unit("steps");
+  s.option("training_iters", &O::training_iters,
+           "Length of the run; 0: said by epochs or dataset_config.train_samples.")
+      .at_least(0)
+      .alias("train_iters")
+      .unit("steps");
+  s.option("epochs", &O::epochs, "Passes over the training split; with training_iters too, what is over first ends.")
+      .above(0);
   s.option("output_dir", &O::output_dir, "The run folder: everything that the run writes lies below it.").alias("save");
 
   s.option("log_interval", &O::log_interval, "Steps from one line of progress to the next.").above(0).unit("steps");
   s.option("log_style", &O::log_style, "Whose format a plain line of progress follows.");
   s.option("tensorboard", &O::tensorboard, "Also write TensorBoard event files, in output_dir/tensorboard.");
+
+  s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
+           "Every token of a step has the same weight; false: every micro-batch has.");
+  s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
+           "Stop at a loss or gradient that is not finite, naming the first value; an adapting loss scale needs some.")
+      .alias("check_for_nan_in_loss_and_grad");
+  s.option("iterations_to_skip", &O::iterations_to_skip,
+           "Steps, by the number of steps before each, whose samples are passed over.")
+      .at_least(0)
+      .alias("skip_train_iterations");
+  s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad, "Count gradients that are exactly zero.");
+  s.option("log_params_norm", &O::log_params_norm, "Compute the L2 norm of all weights after each step.");
 
   s.option("eval_interval", &O::eval_interval, "Steps from one evaluation to the next.").above(0).unit("steps");
   s.option("eval_iters", &O::eval_iters, "Global batches that one evaluation reads; 0: none is made.").at_least(0);

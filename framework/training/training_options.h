@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/options/schema.h"
 
@@ -25,12 +26,19 @@ inline Words<LogStyle> words(LogStyle) { return {{"megatron", LogStyle::megatron
 /// training_config: how long, from which seed, what is written when, and where.
 struct TrainingOptions {
   std::int64_t seed = 1234;
-  std::int64_t training_iters = 0;
+  std::int64_t training_iters = 0;  ///< 0: said by epochs or dataset_config.train_samples
+  std::optional<std::int64_t> epochs;
   std::string output_dir = "output";
 
   std::int64_t log_interval = 100;
   LogStyle log_style = LogStyle::megatron;
   bool tensorboard = true;
+
+  bool calculate_per_token_loss = false;
+  bool check_for_nan_in_grad = true;
+  std::vector<std::int64_t> iterations_to_skip;
+  bool log_num_zeros_in_grad = false;
+  bool log_params_norm = false;
 
   std::int64_t eval_interval = 1000;
   std::int64_t eval_iters = 100;

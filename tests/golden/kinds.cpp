@@ -7,6 +7,7 @@
 #include "tests/golden/data.h"
 #include "tests/golden/models.h"
 #include "tests/golden/operators.h"
+#include "tests/golden/schedules.h"
 
 namespace tessera::golden {
 namespace {
@@ -22,6 +23,10 @@ bool is_model(const fs::path& folder) { return fs::exists(folder / "case.json") 
 bool is_data(const fs::path& folder) {
   return has_any(folder, {"gpt2_ids.jsonl", "gptdataset.jsonl", "preprocess.json", "masks.json", "samplers.json",
                           "broken_input.json", "unicode_classes.jsonl"});
+}
+
+bool is_schedules(const fs::path& folder) {
+  return has_any(folder, {"scheduler.jsonl", "resume.jsonl", "microbatches.jsonl", "loss_scale.jsonl"});
 }
 
 bool is_record(const fs::path& path) {
@@ -94,6 +99,7 @@ class Walk {
 std::vector<CaseKind> case_kinds() {
   return {
     {"models", is_model, run_model_cases},
+    {"schedules", is_schedules, run_schedule_cases},
 #if __has_include("tests/golden/operators.h")
         {"operators", is_operators, run_operator_cases},
 #endif

@@ -125,6 +125,7 @@ Value recipe_of(const fs::path& folder, const Value& model_config, const Json& c
     recipe.take("dataset_config.golden_document_end", facts, "eod_token");
   recipe.set("dataset_config.batch_size", curve.value("micro_batch_size", Json(shape[1])));
   recipe.set("dataset_config.global_batch_size", shape[1]);
+  recipe.take("training_config.bf16", curve, "bf16");
   set_training(recipe, curve.at("hyper_parameters"));
   return recipe.tree();
 }
@@ -181,6 +182,7 @@ void ModelOfCase::load() {
     theirs_.read(range.name, range.tensor.floats());
     ++known;
   }
+  state_->weights_changed();
   if (known != theirs_.names().size())
     throw ConfigError(text("the model has ", known, " parameters, the table of weights ", theirs_.names().size()));
 }
@@ -226,7 +228,8 @@ ModelOfCase::Curve ModelOfCase::train() {
     const auto outcome = step.backward(k * samples);
     curve.loss.push_back(outcome.loss);
     curve.grad_norm.push_back(outcome.grad_norm);
-    step.update(k + 1, k * samples, outcome);
+    step.update(k + 1, outcome);
+    parts_.schedule->advance(samples);
   }
   curve.loss_of_first_batch_after = step.evaluate(*parts_.data->train, *parts_.train_order, 0, 1);
   return curve;

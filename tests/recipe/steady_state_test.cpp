@@ -51,14 +51,14 @@ class SteadyState : public InOwnFolder {
 
   static void one_step(TrainingStep& work, std::int64_t number) {
     const auto outcome = work.backward(6 * number);
-    work.update(number + 1, 6 * number, outcome);
+    work.update(number + 1, outcome);
   }
 };
 
 TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
   for (const auto* model :
        {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm, position_embedding_type: rope"}) {
-    const auto all = parts(model);
+    auto all = parts(model);
     Threads threads(2);
     ModelState state(*all.model, all.optimizer.get());
     state.initialise(threads, 1);

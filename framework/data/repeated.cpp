@@ -1,0 +1,24 @@
+#include "framework/data/dataset.h"
+
+namespace tessera {
+namespace {
+
+class Repeated final : public Sampler {
+ public:
+  Repeated(std::unique_ptr<Sampler> order, std::int64_t epoch) : order_(std::move(order)), epoch_(epoch) {
+    must(order_ && epoch_ > 0, "an order that is repeated has samples");
+  }
+  std::int64_t index(std::int64_t consumed) const override { return order_->index(consumed % epoch_); }
+
+ private:
+  std::unique_ptr<Sampler> order_;
+  std::int64_t epoch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> repeated(std::unique_ptr<Sampler> order, std::int64_t epoch) {
+  return std::make_unique<Repeated>(std::move(order), epoch);
+}
+
+}  // namespace tessera

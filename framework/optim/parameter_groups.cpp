@@ -1,0 +1,69 @@
+#include "framework/optim/parameter_groups.h"
+
+#include <algorithm>
+
+#include "framework/optim/optimizer.h"
+
+namespace tessera {
+
+bool OptionType<ParameterRule>::read(const Value& value, ParameterRule& out) {
+  if (value.kind != Value::Kind::group || !value.find("params")) return false;
+  ParameterRule rule;
+  for (const auto& [name, given] : value.fields) {
+    const bool good = name == "params"    ? OptionType<std::string>::read(given, rule.params)
+                      : name == "lr_mult" ? OptionType<double>::read(given, rule.lr_mult) && rule.lr_mult >= 0
+                      : name == "wd_mult" ? OptionType<double>::read(given, rule.wd_mult) && rule.wd_mult >= 0
+                                          : false;
+    if (!good) return false;
+  }
+  out = std::move(rule);
+  return true;
+}
+
+Value OptionType<ParameterRule>::write(const ParameterRule& rule) {
+  Value value;
+  value.set("params", OptionType<std::string>::write(rule.params));
+  value.set("lr_mult", OptionType<double>::write(rule.lr_mult));
+  value.set("wd_mult", OptionType<double>::write(rule.wd_mult));
+  return value;
+}
+
+void describe(Schema<ParameterGroupOptions>& s) {
+  using O = ParameterGroupOptions;
+  s.option("no_weight_decay_params", &O::no_weight_decay_params,
+           "More parameters that do not decay, by the ends of their names; biases and norms never do.");
+  s.option("param_rules", &O::param_rules,
+           "Factors on learning rate and weight decay of the parameters whose names fit a pattern with *.");
+  s.option("decoupled_lr", &O::decoupled_lr,
+           "Highest learning rate of the word embedding and the output layer; null: that of all.")
+      .at_least(0);
+  s.option("decoupled_min_lr", &O::decoupled_min_lr, "The same for min_lr.").at_least(0);
+}
+
+bool fits(std::string_view pattern, std::string_view name) {
+  const auto star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (name.substr(0, star) != pattern.substr(0, star)) return false;
+  pattern.remove_prefix(star + 1);
+  for (auto rest = name.substr(star);; rest.remove_prefix(1)) {
+    if (fits(pattern, rest)) return true;
+    if (rest.empty()) return false;
+  }
+}
+
+ParameterGroup group_of(const ParameterGroupOptions& o, std::string_view name, std::size_t dims) {
+  ParameterGroup group;
+  const bool spared = std::any_of(
+      o.no_weight_decay_params.begin(), o.no_weight_decay_params.end(),
+      [&](const auto& end) { return name.size() >= end.size() && name.substr(name.size() - end.size()) == end; });
+  if (spared || !decays(name, dims)) group.wd_mult = 0;
+  for (const auto& rule : o.param_rules) {
+    if (!fits(rule.params, name)) continue;
+    group.lr_mult *= rule.lr_mult;
+    group.wd_mult *= rule.wd_mult;
+  }
+  group.decoupled = o.decoupled_lr && (name == "embedding.word_embeddings.weight" || name == "output_layer.weight");
+  return group;
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "framework/options/schema.h"
+
+namespace tessera {
+
+/// training_config: how the loss is scaled so that small gradients survive 16 bits.
+struct LossScaleOptions {
+  std::optional<double> loss_scale;
+  double loss_scale_value = 4294967296;
+  double min_loss_scale = 1;
+  double loss_scale_window = 1000;
+  double loss_scale_factor = 2;
+  std::int64_t hysteresis = 2;
+};
+void describe(Schema<LossScaleOptions>& s);
+
+/// What a checkpoint keeps of a scaler; Megatron-LM's names.
+struct LossScaleState {
+  float scale = 1;
+  std::int64_t growth_tracker = 0;
+  std::int64_t hysteresis_tracker = 0;
+};
+
+/// The factor on the loss before the backward pass, and how it follows overflows. A value of a few numbers.
+///
+/// A dynamic scale falls when `hysteresis` overflows were found since it last grew, and then at every further one; it
+/// grows after `loss_scale_window` good steps in a row. fp32 arithmetic as Megatron-LM's grad_scaler.py, which is the
+/// source.
+class LossScaler {
+ public:
+  /// No scale and no skipped step.
+  LossScaler() = default;
+  /// The one that these options ask for: a constant one where loss_scale is given, else a dynamic one for fp16 and none
+  /// for other types. Throws ConfigError when the numbers make no scale.
+  LossScaler(const LossScaleOptions& options, bool fp16);
+
+  /// Whether a step whose gradients overflow is skipped.
+  bool skips() const { return kind_ != Kind::none; }
+  bool dynamic() const { return kind_ == Kind::dynamic; }
+  float scale() const { return state_.scale; }
+  /// What unscales gradients: 1 / scale, rounded once.
+  float inverse() const { return static_cast<float>(1 / static_cast<double>(state_.scale)); }
+  /// A step is through: whether its gradients had an infinity or NaN.
+  void update(bool overflow);
+
+  LossScaleState state() const { return state_; }
+  /// Go on from a checkpoint. A constant scale stays as the recipe says.
+  void restore(const LossScaleState& state);
+
+ private:
+  enum class Kind { none, constant, dynamic };
+  Kind kind_ = Kind::none;
+  LossScaleState state_;
+  float minimum_ = 1, growth_ = 2, backoff_ = 0.5;
+  double window_ = 0;
+  std::int64_t hysteresis_ = 0;
+};
+
+}  // namespace tessera
