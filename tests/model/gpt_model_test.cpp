@@ -6,61 +6,10 @@
 
 #include "framework/kernels/vector.h"
 #include "framework/model/generate.h"
-#include "framework/model/gpt_options.h"
-#include "framework/model/model.h"
-#include "framework/nn/flat_parameters.h"
-#include "framework/nn/key_value_cache.h"
+#include "tests/model/built.h"
 
 namespace tessera {
 namespace {
-
-/// A model from words of a recipe, with weights of its own.
-struct Built {
-  explicit Built(const std::string& yaml_like, std::int64_t seq_length = 12, std::int64_t vocabulary = 29) {
-    Value tree;
-    const auto set = [&](const std::string& key, const std::string& value) {
-      tree.set("model_config." + key, Value::of(value, {"test", 1, "", 1}));
-    };
-    set("num_layers", "2");
-    set("hidden_size", "16");
-    set("num_attention_heads", "4");
-    for (std::size_t at = 0; at < yaml_like.size();) {
-      const auto end = std::min(yaml_like.find(' ', at), yaml_like.size()), colon = yaml_like.find(':', at);
-      set(yaml_like.substr(at, colon - at), yaml_like.substr(colon + 1, end - colon - 1));
-      at = end + 1;
-    }
-    Report report;
-    Group group(tree, "model_config", report);
-    model = models().read(group).make({seq_length, vocabulary});
-    layout = std::make_unique<FlatParameters>(model->parameters());
-    values.resize(static_cast<std::size_t>(layout->elements()));
-    grads.resize(values.size());
-    layout->bind(values, grads);
-    layout->initialise(threads, 7, values);
-  }
-  Threads threads{2};
-  Arena arena;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<FlatParameters> layout;
-  std::vector<float> values, grads;
-};
-
-/// Two samples of twelve tokens, the second made of two documents.
-struct Tokens {
-  Tokens() : tokens(24), labels(24), positions(24), starts(24, 0), mask(24, 1), ids{5, 9} {
-    for (int i = 0; i < 24; ++i) {
-      tokens[static_cast<std::size_t>(i)] = (i * 7 + 3) % 29;
-      labels[static_cast<std::size_t>(i)] = (i * 7 + 10) % 29;
-      positions[static_cast<std::size_t>(i)] = i % 12;
-    }
-    for (std::size_t i = 17; i < 24; ++i) starts[i] = 5;
-    mask[3] = 0;
-  }
-  TokenBatch batch() const { return {2, 12, tokens, labels, positions, starts, mask, ids}; }
-  std::vector<std::int32_t> tokens, labels, positions, starts;
-  std::vector<float> mask;
-  std::vector<std::int64_t> ids;
-};
 
 const char* const gpt2_like = "hidden_dropout_rate:0.1 attention_dropout_rate:0.1";
 const char* const llama_like =

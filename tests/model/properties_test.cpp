@@ -1,0 +1,300 @@
+// What holds for every model that the options can say: small recipes drawn at random.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "tests/model/built.h"
+
+namespace tessera {
+namespace {
+
+/// TESSERA_TEST_SEED draws other recipes than usual.
+unsigned seed() {
+  const char* given = std::getenv("TESSERA_TEST_SEED");
+  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 20240607U;
+}
+
+/// Recipes of small models, one after the other.
+class Recipes {
+ public:
+  explicit Recipes(unsigned which) : random_(seed() + which) {}
+
+  struct Wanted {
+    bool dropout = false, looks_right = true, recomputes = false;
+  };
+
+  std::string next(const Wanted& wanted) {
+    words_ = "init_method_std:" + one({"0.1", "0.3", "0.5"});
+    sizes();
+    positions();
+    attention(wanted);
+    norms();
+    feed_forward();
+    for (const auto* bias : {"qkv_has_bias", "out_proj_has_bias", "mlp_has_bias", "add_bias_linear"}) flip(bias);
+    flip("untie_embeddings_and_output_weights");
+    if (sometimes(4)) say("output_logit_softcap", one({"0.8", "5"}));
+    say("hidden_dropout_rate", wanted.dropout && sometimes(2) ? "0.2" : "0");
+    say("attention_dropout_rate", wanted.dropout && sometimes(2) ? "0.2" : "0");
+    if (wanted.recomputes) recomputation();
+    return words_;
+  }
+
+ private:
+  bool sometimes(unsigned of) { return random_() % of == 0; }
+  std::string one(const std::vector<std::string>& from) { return from[random_() % from.size()]; }
+  void say(const std::string& key, const std::string& value) { words_ += " " + key + ":" + value; }
+  void flip(const std::string& key) { say(key, one({"true", "false"})); }
+
+  void sizes() {
+    say("num_layers", one({"1", "2", "3"}));
+    say("hidden_size", one({"16", "24"}));
+    say("num_attention_heads", one({"2", "4"}));
+    if (sometimes(2)) say("kv_channels", one({"4", "6", "10"}));
+    if (sometimes(2)) {
+      say("group_query_attention", "true");
+      say("num_query_groups", one({"1", "2"}));
+    }
+    say("ffn_hidden_size", one({"8", "20", "33"}));
+  }
+  void positions() {
+    const auto type = one({"learned_absolute", "rope", "rope", "none"});
+    say("position_embedding_type", type);
+    if (type != "learned_absolute") flip("scale_embeddings");
+    if (type != "rope") return;
+    say("rotary_base", one({"10000", "100"}));
+    say("rotary_percent", one({"1", "0.5"}));
+    flip("rotary_interleaved");
+    if (sometimes(3)) say("rotary_seq_len_interpolation_factor", "2.5");
+    say("rope_scaling_type", one({"none", "llama3", "yarn"}));
+    say("rope_scaling_original_max_position_embeddings", one({"6", "12", "40"}));
+  }
+  void attention(const Wanted& wanted) {
+    if (sometimes(2)) {
+      say("window_size[0]", one({"0", "2", "5", "100", "-1"}));
+      say("window_size[1]", wanted.looks_right ? one({"0", "0", "1", "3"}) : "0");
+    } else if (sometimes(2)) {
+      say("sliding_window", one({"1", "4"}));
+      if (sometimes(2)) {
+        say("layer_types[0]", one({"sliding_attention", "full_attention"}));
+        say("layer_types[1]", one({"sliding_attention", "full_attention"}));
+      }
+    }
+    flip("qk_layernorm");
+    if (sometimes(4)) say("attention_logit_softcap", one({"0.5", "3"}));
+    if (sometimes(4)) say("query_pre_attn_scalar", "7.5");
+  }
+  void norms() {
+    const auto kind = one({"LayerNorm", "RMSNorm"});
+    say("normalization", kind);
+    say("norm_epsilon", "1e-3");
+    flip("apply_layernorm_1p");
+    if (sometimes(3)) {
+      say("use_sandwich_norm", "true");
+      if (kind == "RMSNorm") say("attn_post_norm_scale", "0.3");
+      if (kind == "RMSNorm") say("ffn_post_norm_scale", "0.6");
+    }
+    flip("use_final_norm");
+    const auto form = one({"plain", "plain", "parallel", "shared", "after"});
+    if (form == "parallel" || form == "shared") say("use_parallel_residual", "true");
+    if (form == "shared") say("shared_parallel_norm", "true");
+    if (form == "after") say("apply_residual_connection_post_norm", "true");
+  }
+  void feed_forward() {
+    say("hidden_act", one({"gelu", "gelu_erf", "quick_gelu", "silu", "relu", "squared_relu", "swiglu", "geglu",
+                           "geglu_erf", "quick_geglu", "reglu", "squared_reglu"}));
+    if (sometimes(4)) say("gated_linear_unit", "true");
+  }
+  void recomputation() {
+    if (sometimes(2)) {
+      say("recompute_granularity", "full");
+      say("recompute_method", one({"uniform", "block"}));
+      say("recompute_num_layers", one({"1", "2", "5"}));
+      return;
+    }
+    say("recompute_granularity", "selective");
+    const auto modules = one({"usual", "core_attn", "mlp", "both"});
+    if (modules == "core_attn" || modules == "mlp") say("recompute_modules[0]", modules);
+    if (modules != "both") return;
+    say("recompute_modules[0]", "mlp");
+    say("recompute_modules[1]", "core_attn");
+  }
+
+  std::mt19937 random_;
+  std::string words_;
+};
+
+ForwardMode training() {
+  ForwardMode mode;
+  mode.training = true;
+  return mode;
+}
+
+/// The loss of a batch; its gradient is added to b.grads.
+double backward(Built& b, const TokenBatch& batch) {
+  Tape tape(b.arena, b.threads, true);
+  const auto sum = b.model->loss(tape, batch, training()).total.sum;
+  tape.backward();
+  tape.clear();
+  EXPECT_EQ(b.arena.in_use(), 0u);
+  return sum;
+}
+
+std::vector<float> logits_of(Built& b, const TokenBatch& batch) {
+  Tape tape(b.arena, b.threads, false);
+  const auto logits = b.model->logits(tape, batch, {});
+  return {logits.floats().begin(), logits.floats().end()};
+}
+
+void expect_near(std::span<const float> a, std::span<const float> b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  double most = 1;
+  for (const double v : a) most = std::max(most, std::abs(v));
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance * most) << "element " << i;
+}
+
+/// How the loss changes along a direction in the elements of one parameter, and how much of that is uncertain.
+class Along {
+ public:
+  Along(Built& b, const FlatParameters::Run& run, std::mt19937& random)
+      : b_(b), first_(static_cast<std::size_t>(run.first)), direction_(static_cast<std::size_t>(run.count)) {
+    std::normal_distribution<double> normal;
+    double square = 0, most = 0;
+    for (std::size_t i = 0; i < direction_.size(); ++i) square += std::pow(b.grads[first_ + i], 2);
+    const double usual = std::sqrt(square / static_cast<double>(direction_.size()));
+    for (std::size_t i = 0; i < direction_.size(); ++i) {  // mostly uphill, and partly where the claim says flat
+      const double g = b.grads[first_ + i];
+      direction_[i] = g * (1 + 0.3 * normal(random)) + 0.5 * usual * normal(random);
+      claimed_ += g * direction_[i];
+      most = std::max(most, std::abs(direction_[i]));
+    }
+    if (most > 0) step_ = std::min(0.01 / std::max(std::abs(claimed_), 1e-30), 0.01 / most);
+  }
+  double step() const { return step_; }
+  double claimed() const { return 2 * step_ * claimed_; }
+  double measured(const TokenBatch& batch) { return moved(batch, step_) - moved(batch, -step_); }
+
+ private:
+  double moved(const TokenBatch& batch, double by) {
+    const auto before = b_.values;
+    for (std::size_t i = 0; i < direction_.size(); ++i) b_.values[first_ + i] += static_cast<float>(by * direction_[i]);
+    Tape tape(b_.arena, b_.threads, false);
+    const auto sum = b_.model->loss(tape, batch, training()).total.sum;
+    b_.values = before;
+    return sum;
+  }
+  Built& b_;
+  std::size_t first_;
+  std::vector<double> direction_;
+  double claimed_ = 0, step_ = 0;
+};
+
+TEST(AnyModel, GradientsAreDifferencesOfTheLoss) {
+  Recipes recipes(1);
+  std::mt19937 random(seed());
+  const Tokens tokens;
+  for (int i = 0; i < 200; ++i) {
+    const auto words = recipes.next({true, true, true});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built b(words);
+    const auto loss = backward(b, tokens.batch());
+    const bool has_corners = words.find("act:relu") != std::string::npos || words.find("reglu") != std::string::npos;
+    for (const auto& run : b.layout->runs()) {
+      Along along(b, run, random);
+      if (along.step() == 0) continue;
+      // The loss is a sum of 23 floats of which each is some hundred roundings away from the truth; the step of 1 % in
+      // the loss leaves curvature and, where an activation has a corner, what crosses it.
+      const double rounding = 3e-7 * std::max(loss, 23.0) + 1e-6, curvature = has_corners ? 0.15 : 0.03;
+      ASSERT_NEAR(along.measured(tokens.batch()), along.claimed(), rounding + curvature * std::abs(along.claimed()))
+          << run.parameter->name;
+    }
+  }
+}
+
+TEST(AnyModel, RecomputingChangesNoBit) {
+  Recipes with(2);
+  const Tokens tokens;
+  for (int i = 0; i < 150; ++i) {
+    const auto words = with.next({true, true, true});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built again(words), kept(words.substr(0, words.find(" recompute_granularity")));
+    EXPECT_EQ(backward(again, tokens.batch()), backward(kept, tokens.batch()));
+    ASSERT_EQ(again.grads, kept.grads);
+  }
+}
+
+TEST(AnyModel, PackedDocumentsAreSeparateSequences) {
+  Recipes recipes(3);
+  Tokens tokens;
+  for (std::size_t i = 12; i < 24; ++i)
+    tokens.positions[i] = i < 17 ? static_cast<int>(i) - 12 : static_cast<int>(i) - 17;
+  for (int i = 0; i < 100; ++i) {
+    const auto words = recipes.next({});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built b(words);
+    const auto packed = logits_of(b, tokens.batch());
+    auto expected = logits_of(b, tokens.part(0, 1, 12));
+    for (const auto& more : {logits_of(b, tokens.part(12, 1, 5)), logits_of(b, tokens.part(17, 1, 7))})
+      expected.insert(expected.end(), more.begin(), more.end());
+    // The same sums, cut into tiles of other sizes: some roundings of the largest logit.
+    expect_near(packed, expected, 2e-5);
+  }
+}
+
+TEST(AnyModel, OneMicroBatchIsTheSumOfItsSamples) {
+  Recipes recipes(4);
+  Tokens tokens;
+  std::fill(tokens.starts.begin(), tokens.starts.end(), 0);
+  for (int i = 0; i < 100; ++i) {
+    const auto words = recipes.next({true, true, false});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built together(words), apart(words);
+    const auto loss = backward(together, tokens.batch());
+    const auto sum = backward(apart, tokens.part(0, 1, 12)) + backward(apart, tokens.part(12, 1, 12));
+    EXPECT_NEAR(loss, sum, 1e-6 * loss);  // token losses are floats, and sums in double
+    expect_near(together.grads, apart.grads, 2e-5);
+  }
+}
+
+TEST(AnyModel, PaddingOfTheVocabularyChangesNoLogit) {
+  Recipes recipes(5);
+  const Tokens tokens;
+  for (int i = 0; i < 50; ++i) {
+    const auto words = recipes.next({});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built bare(words), padded(words, 12, 64);
+    const auto a = logits_of(bare, tokens.batch()), b = logits_of(padded, tokens.batch());
+    std::vector<float> real;
+    for (std::size_t row = 0; row < 24; ++row)
+      real.insert(real.end(), b.begin() + static_cast<std::ptrdiff_t>(row * 64),
+                  b.begin() + static_cast<std::ptrdiff_t>(row * 64 + 29));
+    expect_near(a, real, 2e-5);
+  }
+}
+
+TEST(AnyModel, GeneratingWithTheCacheGivesTheLogitsOfTheWholeSequence) {
+  Recipes recipes(6);
+  Tokens tokens;
+  for (int i = 0; i < 100; ++i) {
+    const auto words = recipes.next({false, false, false});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built b(words);
+    const auto all = logits_of(b, tokens.part(0, 1, 12));
+    auto cache = b.model->make_cache(1, 12);
+    Tape tape(b.arena, b.threads, false);
+    std::size_t fed = 0;
+    for (const std::size_t count : {5, 1, 1, 4, 1}) {
+      {
+        const auto next = b.model->next_logits(tape, std::span(tokens.tokens).subspan(fed, count),
+                                               static_cast<std::int64_t>(count), cache);
+        fed += count;
+        expect_near(next.floats(), std::span<const float>(all).subspan((fed - 1) * 29, 29), 2e-5);
+      }
+      tape.clear();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
