@@ -1,0 +1,73 @@
+// Adam with weight decay in the gradient, where the running means see it.
+// Source: Kingma & Ba, arXiv:1412.6980, algorithm 1, with the L2 term of torch.optim.Adam.
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/kernels/vector.h"
+#include "framework/optim/optimizer.h"
+
+namespace tessera {
+namespace {
+
+struct AdamL2Options {
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+};
+
+void describe(Schema<AdamL2Options>& s) {
+  s.option("betas", &AdamL2Options::betas, "Decay of the running means of gradients and of their squares.")
+      .at_least(0)
+      .below(1)
+      .alias("adam_beta1", 0)
+      .alias("adam_beta2", 1)
+      .alias("beta1", 0)
+      .alias("beta2", 1);
+  s.option("eps", &AdamL2Options::eps, "Added to the root of the second moment.").above(0).alias("adam_eps");
+}
+
+class AdamL2 final : public Optimizer {
+ public:
+  explicit AdamL2(const AdamL2Options& options) : o_(options) {}
+
+  std::vector<std::string> slots() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+  StepScalars prepared(StepScalars s) const override {
+    for (std::size_t k = 0; k < 2; ++k) s.bias_correction[k] = 1 - std::pow(o_.betas[k], static_cast<double>(s.step));
+    return s;
+  }
+
+  void update(const StepScalars& s, Block block) const override {
+    if (s.skip) return;
+    const AdamWFactors factors{.lr = s.lr,
+                               .beta1 = o_.betas[0],
+                               .beta2 = o_.betas[1],
+                               .eps = o_.eps,
+                               .decay = 0,
+                               .clip = 1,
+                               .fix1 = s.bias_correction[0],
+                               .fix2 = s.bias_correction[1]};
+    const auto clip = static_cast<float>(s.clip), decay = static_cast<float>(block.decays ? s.weight_decay : 0);
+    constexpr std::size_t at_once = 16 * block_elements;
+    alignas(64) std::array<float, at_once> decayed;
+    for (std::size_t first = 0; first < block.master.size(); first += at_once) {
+      const auto part = block.part(first, std::min(at_once, block.master.size() - first));
+      for (std::size_t i = 0; i < part.grad.size(); ++i) decayed[i] = clip * part.grad[i] + decay * part.master[i];
+      adamw_update(factors, part.master, std::span<const float>(decayed).first(part.grad.size()), part.slots[0],
+                   part.slots[1]);
+    }
+  }
+
+ private:
+  AdamL2Options o_;
+};
+
+std::unique_ptr<Optimizer> make(const AdamL2Options& o) { return std::make_unique<AdamL2>(o); }
+
+}  // namespace
+
+void register_adam_l2(OptimizerRegistry& shelf) {
+  shelf.add("adam_l2", make, "Adam with weight decay in the gradient.", {"AdamL2"});
+}
+
+}  // namespace tessera

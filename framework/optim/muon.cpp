@@ -1,0 +1,168 @@
+// Muon: momentum whose singular values are made one, for the matrices inside the network; AdamW for the rest.
+// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), with its quintic
+// Newton-Schulz iteration; Liu et al., arXiv:2502.16982 ("Moonlight"), for weight decay and the size of an update.
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/kernels/linear.h"
+#include "framework/kernels/vector.h"
+#include "framework/optim/optimizer.h"
+
+namespace tessera {
+namespace {
+
+/// How long an update is, for a matrix of so many rows and columns.
+enum class Length {
+  rms,      ///< 0.2 sqrt(max(rows, columns)): as long as AdamW's usually are, so both share a learning rate
+  spectral  ///< sqrt(max(1, rows / columns)): every singular value of the change of the output is bounded alike
+};
+Words<Length> words(Length) { return {{"rms", Length::rms}, {"spectral", Length::spectral}}; }
+
+struct MuonOptions {
+  double muon_momentum = 0.95;
+  bool muon_nesterov = true;
+  std::int64_t muon_num_ns_steps = 5;
+  Length muon_scale = Length::rms;
+  std::array<double, 2> betas = {0.9, 0.95};
+  double eps = 1e-8;
+};
+
+void describe(Schema<MuonOptions>& s) {
+  using O = MuonOptions;
+  s.option("muon_momentum", &O::muon_momentum, "Share of the last direction that is kept.").at_least(0).below(1);
+  s.option("muon_nesterov", &O::muon_nesterov, "Look ahead along the momentum.").alias("muon_use_nesterov");
+  s.option("muon_num_ns_steps", &O::muon_num_ns_steps, "Steps of the iteration that makes singular values one.")
+      .above(0);
+  s.option("muon_scale", &O::muon_scale,
+           "Length of an update: rms as AdamW's, so both share a learning rate; spectral as Muon was first given.");
+  s.option("betas", &O::betas, "AdamW's decay of running means, for embeddings, output layer, norms and biases.")
+      .at_least(0)
+      .below(1)
+      .alias("adam_beta1", 0)
+      .alias("adam_beta2", 1)
+      .alias("beta1", 0)
+      .alias("beta2", 1);
+  s.option("eps", &O::eps, "AdamW's addition to the root of the second moment.").above(0).alias("adam_eps");
+}
+
+constexpr std::size_t tile = 4096;  // elements that one thread takes at a time
+
+/// Slots of scratch memory; matrix products use 0 to 2.
+constexpr int direction_slot = 3, next_slot = 4, square_slot = 5, factor_slot = 6;
+
+struct Extents {
+  std::int64_t rows, columns;
+  std::size_t elements() const { return static_cast<std::size_t>(rows * columns); }
+  std::int64_t less() const { return std::min(rows, columns); }
+};
+
+/// x, of norm at most one, with singular values near one: x <- a x + (b A + c A A) x with A = x x^T, or with x^T x on
+/// the other side where that is the smaller.
+void orthogonalise(Threads& threads, Extents e, std::int64_t steps, std::span<float> x) {
+  constexpr float a = 3.4445F, b = -4.7750F, c = 2.0315F;
+  const auto n = e.less();
+  const auto square = static_cast<std::size_t>(n * n);
+  const auto A = scratch(square_slot, square).first(square), B = scratch(factor_slot, square).first(square);
+  const auto next = scratch(next_slot, e.elements()).first(e.elements());
+  const bool wide = e.rows <= e.columns;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    if (wide) {
+      linear_forward(threads, {n, e.columns, n}, x, x, {}, A);
+    } else {
+      fill(threads, 0, A);
+      linear_backward_weight(threads, {e.rows, n, n}, x, x, A);
+    }
+    linear_forward(threads, {n, n, n}, A, A, {}, B);  // A is symmetric
+    threads.parallel_for(square, tile, [&](std::size_t first, std::size_t last) {
+      for (auto i = first; i < last; ++i) B[i] = b * A[i] + c * B[i];
+    });
+    if (wide)
+      linear_backward_input(threads, {n, e.columns, n}, B, x, next, false);
+    else
+      linear_forward(threads, {e.rows, n, n}, x, B, {}, next);  // B is symmetric
+    threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+      for (auto i = first; i < last; ++i) x[i] = a * x[i] + next[i];
+    });
+  }
+}
+
+class Muon final : public Optimizer {
+ public:
+  explicit Muon(const MuonOptions& options) : o_(options) {}
+
+  /// A matrix keeps its momentum in the first; its second is not used.
+  std::vector<std::string> slots() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+  bool wants_whole(std::string_view name, std::int64_t, std::int64_t) const override {
+    for (const auto* outer : {"embedding", "output_layer", "lm_head"})
+      if (name.find(outer) != std::string_view::npos) return false;
+    return true;
+  }
+
+  StepScalars prepared(StepScalars s) const override {
+    for (std::size_t k = 0; k < 2; ++k) s.bias_correction[k] = 1 - std::pow(o_.betas[k], static_cast<double>(s.step));
+    return s;
+  }
+
+  void update(const StepScalars& s, Block block) const override {
+    if (s.skip) return;
+    const AdamWFactors factors{.lr = s.lr,
+                               .beta1 = o_.betas[0],
+                               .beta2 = o_.betas[1],
+                               .eps = o_.eps,
+                               .decay = block.decays ? s.weight_decay : 0,
+                               .clip = s.clip,
+                               .fix1 = s.bias_correction[0],
+                               .fix2 = s.bias_correction[1]};
+    adamw_update(factors, block.master, block.grad, block.slots[0], block.slots[1]);
+  }
+
+  void update_whole(Threads& threads, const StepScalars& s, MatrixBlock matrix) const override {
+    if (s.skip) return;
+    const Extents e{matrix.rows, matrix.columns};
+    auto& block = matrix.block;
+    const auto x = scratch(direction_slot, e.elements()).first(e.elements());
+    add_momentum(threads, s, block, x);
+    const double norm = std::sqrt(sum_of_squares(threads, x));
+    scale(threads, static_cast<float>(1 / (norm + 1e-7)), x);
+    orthogonalise(threads, e, o_.muon_num_ns_steps, x);
+    const double decay = block.decays ? s.weight_decay : 0;
+    const auto shrink = static_cast<float>(1 - s.lr * decay), stride = static_cast<float>(s.lr * length(e));
+    threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+      for (auto i = first; i < last; ++i) block.master[i] = shrink * block.master[i] - stride * x[i];
+    });
+  }
+
+ private:
+  /// The momentum goes on, and `x` becomes the direction it gives.
+  void add_momentum(Threads& threads, const StepScalars& s, Block& block, std::span<float> x) const {
+    const auto momentum = static_cast<float>(o_.muon_momentum), clip = static_cast<float>(s.clip);
+    const auto mean = block.slots[0];
+    threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+      for (auto i = first; i < last; ++i) {
+        const float g = clip * block.grad[i];
+        mean[i] = momentum * mean[i] + g;
+        x[i] = o_.muon_nesterov ? g + momentum * mean[i] : mean[i];
+      }
+    });
+  }
+
+  double length(Extents e) const {
+    const auto rows = static_cast<double>(e.rows), columns = static_cast<double>(e.columns);
+    return o_.muon_scale == Length::rms ? 0.2 * std::sqrt(std::max(rows, columns))
+                                        : std::sqrt(std::max(1.0, rows / columns));
+  }
+
+  MuonOptions o_;
+};
+
+std::unique_ptr<Optimizer> make(const MuonOptions& o) { return std::make_unique<Muon>(o); }
+
+}  // namespace
+
+void register_muon(OptimizerRegistry& shelf) {
+  shelf.add("muon", make, "Orthogonalised momentum for matrices inside the network, AdamW for the rest.", {"Muon"});
+}
+
+}  // namespace tessera

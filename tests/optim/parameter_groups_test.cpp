@@ -1,0 +1,70 @@
+#include "framework/optim/parameter_groups.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+constexpr const char* weight = "decoder.layers.3.mlp.linear_fc1.weight";
+
+ParameterGroupOptions read(const std::vector<std::pair<std::string, std::string>>& options, Report& report) {
+  Value recipe;
+  for (const auto& [path, value] : options)
+    recipe.set("optimizer_config." + path, Value::of(value, {"test", 0, "", 1}));
+  Group group(recipe, "optimizer_config", report);
+  return read_own<ParameterGroupOptions>(group);
+}
+
+TEST(ParameterGroups, APatternFitsWholeNames) {
+  EXPECT_TRUE(fits("*", ""));
+  EXPECT_TRUE(fits("a", "a"));
+  EXPECT_FALSE(fits("a", "ab"));
+  EXPECT_TRUE(fits("*.bias", "x.y.bias"));
+  EXPECT_FALSE(fits("*.bias", "x.bias.y"));
+  EXPECT_TRUE(fits("decoder.layers.*.mlp.*.weight", weight));
+  EXPECT_FALSE(fits("decoder.layers.*.attention.*", weight));
+  EXPECT_TRUE(fits("*a*a*", "banana"));
+  EXPECT_FALSE(fits("*a*a*a*a*", "banana"));
+}
+
+TEST(ParameterGroups, AreMegatronsWithoutFurtherRules) {
+  const ParameterGroupOptions none;
+  EXPECT_EQ(group_of(none, weight, 2), ParameterGroup());
+  EXPECT_EQ(group_of(none, "decoder.final_layernorm.weight", 1).wd_mult, 0);
+  EXPECT_EQ(group_of(none, "decoder.layers.0.mlp.linear_fc1.bias", 1).wd_mult, 0);
+}
+
+TEST(ParameterGroups, RulesMultiplyAndEndsOfNamesSpare) {
+  Report report;
+  const auto o = read({{"no_weight_decay_params[0]", "fc1.weight"},
+                       {"param_rules[0].params", "*.mlp.*"},
+                       {"param_rules[0].lr_mult", "0.5"},
+                       {"param_rules[1].params", "*linear_fc*"},
+                       {"param_rules[1].lr_mult", "0.5"},
+                       {"param_rules[1].wd_mult", "3"}},
+                      report);
+  EXPECT_EQ(report.problems(), std::vector<std::string>{});
+  EXPECT_EQ(group_of(o, weight, 2), (ParameterGroup{0.25, 0, false}));
+  EXPECT_EQ(group_of(o, "decoder.layers.3.mlp.linear_fc2.weight", 2), (ParameterGroup{0.25, 3, false}));
+  EXPECT_EQ(group_of(o, "embedding.word_embeddings.weight", 2), ParameterGroup());
+}
+
+TEST(ParameterGroups, ARuleWithAnUnknownKeyOrANegativeFactorIsRefused) {
+  for (const auto& [key, value] : {std::pair{"lr_mul", "2"}, {"lr_mult", "-1"}, {"wd_mult", "fast"}}) {
+    Report report;
+    read({{"param_rules[0].params", "*"}, {std::string("param_rules[0].") + key, value}}, report);
+    EXPECT_EQ(report.problems().size(), 1U) << key;
+  }
+}
+
+TEST(ParameterGroups, TheWordEmbeddingAndTheOutputLayerMayHaveTheirOwnRate) {
+  ParameterGroupOptions o;
+  o.decoupled_lr = 1e-3;
+  EXPECT_TRUE(group_of(o, "embedding.word_embeddings.weight", 2).decoupled);
+  EXPECT_TRUE(group_of(o, "output_layer.weight", 2).decoupled);
+  EXPECT_FALSE(group_of(o, "embedding.position_embeddings.weight", 2).decoupled);
+  EXPECT_FALSE(group_of(o, weight, 2).decoupled);
+}
+
+}  // namespace
+}  // namespace tessera

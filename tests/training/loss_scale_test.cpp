@@ -1,0 +1,69 @@
+#include "framework/training/loss_scale.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+LossScaleOptions options(double first, double window, std::int64_t hysteresis) {
+  LossScaleOptions o;
+  o.loss_scale_value = first;
+  o.loss_scale_window = window;
+  o.hysteresis = hysteresis;
+  return o;
+}
+
+TEST(LossScaler, IsNoneWithoutFp16AndSkipsNothing) {
+  const LossScaler none(LossScaleOptions(), false);
+  EXPECT_FALSE(none.skips());
+  EXPECT_EQ(none.scale(), 1);
+  EXPECT_EQ(none.inverse(), 1);
+}
+
+TEST(LossScaler, AConstantOneSkipsButNeverMoves) {
+  LossScaleOptions o;
+  o.loss_scale = 1024;
+  for (const bool fp16 : {false, true}) {
+    LossScaler scaler(o, fp16);
+    EXPECT_TRUE(scaler.skips());
+    EXPECT_FALSE(scaler.dynamic());
+    for (int i = 0; i < 2000; ++i) scaler.update(i % 3 == 0);
+    EXPECT_EQ(scaler.scale(), 1024);
+  }
+}
+
+// The rule is recorded in tests/data/schedule_tables; here is what it means.
+TEST(LossScaler, FallsWhenPatienceIsUsedUpAndGrowsAfterAWindowOfGoodSteps) {
+  LossScaler scaler(options(64, 3, 2), true);
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 64);
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 32);
+  scaler.update(false);
+  scaler.update(true);  // no growth since: not another free one
+  EXPECT_EQ(scaler.scale(), 16);
+  for (int i = 0; i < 3; ++i) scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 32);
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 32);
+}
+
+TEST(LossScaler, DoesNotFallBelowItsMinimum) {
+  auto o = options(8, 1000, 1);
+  o.min_loss_scale = 3;
+  LossScaler scaler(o, true);
+  for (int i = 0; i < 5; ++i) scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 3);
+  EXPECT_EQ(scaler.inverse(), 1.0F / 3.0F);
+}
+
+TEST(LossScaler, NumbersThatMakeNoScaleAreRefused) {
+  EXPECT_THROW(LossScaler(options(0.5, 10, 1), true), ConfigError);  // below its minimum
+  EXPECT_THROW(LossScaler(options(8, 0, 1), true), ConfigError);
+  EXPECT_THROW(LossScaler(options(8, 10, 0), true), ConfigError);
+}
+
+}  // namespace
+}  // namespace tessera
