@@ -15,12 +15,15 @@ std::string words_of(const Json& json) { return json.is_string() ? json.get<std:
 /// Nothing is said by null, and by false or nothing under a name that nobody knows.
 bool says_nothing(const Json& json) { return json.is_null() || json == false || json.empty() || json == ""; }
 
-/// The table `name` on top of the one it is `like`.
+/// The table `name` on top of those it is `like`.
 Value table_of(const Mappings& mappings, const std::string& name) {
   auto table = mappings.table(name);
   const auto* like = table.find("like");
   if (like == nullptr) return table;
-  auto whole = table_of(mappings, like->scalar);
+  Value whole;
+  whole.kind = Value::Kind::group;
+  if (like->kind == Value::Kind::scalar) whole = table_of(mappings, like->scalar);
+  for (const auto& item : like->items) whole.lay(table_of(mappings, item.scalar));
   whole.lay(std::move(table));
   return whole;
 }
@@ -55,6 +58,7 @@ class ConfigReader {
   }
 
   Value read(const Json& json, const Value* needed) {
+    root_ = &json;
     walk(json, "");
     if (family_ != nullptr)
       for (const auto& [key, row] : family_->fields)
@@ -105,6 +109,10 @@ class ConfigReader {
       return check_only(key, row, items);
     }
     const auto* to = row.find("to");
+    if (const auto* by = row.find("by"); by != nullptr && to != nullptr) {
+      to = branch(*by, *to);
+      if (to == nullptr) return;  // a word that has no use for this key
+    }
     if (to == nullptr) throw ConfigError(text(row.origin, ": a row has 'to', 'only' or 'ignored'"));
     auto words = words_of(value);
     if (const auto* translation = row.find("words")) {
@@ -116,6 +124,20 @@ class ConfigReader {
     for (const auto& item : to->items) set(key, item.scalar, words);
     if (const auto* also = row.find("also"))
       for (const auto& [name, constant] : also->fields) set(key, name, constant.scalar);
+  }
+
+  /// What `to` says for the word under one of the keys of `by`; null when it says nothing.
+  const Value* branch(const Value& by, const Value& to) const {
+    for (const auto& key : by.items)
+      if (const auto* word = at(*root_, key.scalar)) return to.find(words_of(*word));
+    return nullptr;
+  }
+  static const Json* at(const Json& json, const std::string& path) {
+    const auto dot = path.find('.');
+    const auto found = json.find(path.substr(0, dot));
+    if (found == json.end() || found->is_null()) return nullptr;
+    if (dot == std::string::npos) return &*found;
+    return found->is_object() ? at(*found, path.substr(dot + 1)) : nullptr;
   }
 
   void set(const std::string& key, const std::string& option, const std::string& words) {
@@ -141,6 +163,7 @@ class ConfigReader {
   bool seen(const std::string& key) const { return std::find(seen_.begin(), seen_.end(), key) != seen_.end(); }
 
   std::string file_;
+  const Json* root_ = nullptr;
   const Value *family_, *common_;
   Value model_config_;
   std::vector<std::string> seen_;

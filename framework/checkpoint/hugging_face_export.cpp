@@ -50,14 +50,34 @@ class ConfigWriter {
   ConfigWriter(const Value& model_config, std::string family) : ours_(model_config), family_(std::move(family)) {}
 
   void write(const std::string& key, const Value& row) {
-    if (const auto* to = row.find("to"); to != nullptr && row.find("read_only") == nullptr)
-      return write_value(key, row, *to);
+    const auto* to = row.find("to");
+    if (to != nullptr && row.find("by") != nullptr) return write_branch(key, row, *to);
+    if (to != nullptr && row.find("read_only") == nullptr) return write_value(key, row, *to);
     if (const auto* only = row.find("only"); only != nullptr && row.find("absent") != nullptr)
       set(json_, key, only->items.empty() ? Json() : json_of(only->items.front().scalar));
   }
   Json& json() { return json_; }
 
  private:
+  /// A key whose meaning hangs on the word under another, the first of `by`. An option that is said and `forced` makes
+  /// that word its own.
+  void write_branch(const std::string& key, const Value& row, const Value& to) {
+    const auto& by = row.find("by")->items.front().scalar;
+    const auto* forced = row.find("forced");
+    if (forced != nullptr && said(ours_.find(to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
+    const auto* word = at(json_, by);
+    const auto* option = word != nullptr && word->is_string() ? to.find(word->get<std::string>()) : nullptr;
+    if (option == nullptr) return;
+    const auto* value = ours_.find(option->scalar);
+    if (said(value)) set(json_, key, json_of(value->scalar));
+  }
+  static const Json* at(const Json& json, const std::string& path) {
+    const auto dot = path.find('.');
+    const auto found = json.find(path.substr(0, dot));
+    if (found == json.end()) return nullptr;
+    return dot == std::string::npos ? &*found : at(*found, path.substr(dot + 1));
+  }
+
   void write_value(const std::string& key, const Value& row, const Value& to) {
     const auto first = to.kind == Value::Kind::scalar ? to.scalar : to.items.front().scalar;
     const auto* value = ours_.find(first);
@@ -70,6 +90,7 @@ class ConfigWriter {
       if (row.find("absent") != nullptr) set(json_, key, Json());
       return;
     }
+    if (const auto* none = row.find("unwritten"); none != nullptr && none->scalar == value->scalar) return;
     const auto* words = row.find("words");
     if (words == nullptr) return set(json_, key, json_of(value->scalar));
     for (const auto& [theirs, ours] : words->fields)

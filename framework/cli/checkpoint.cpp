@@ -8,6 +8,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/cli/convert.h"
 
 namespace tessera {
 namespace {
@@ -120,7 +121,7 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
 }  // namespace
 
 void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
-  auto* group = app.add_subcommand("checkpoint", "Look into saved checkpoints, check them");
+  auto* group = app.add_subcommand("checkpoint", "Look into saved checkpoints, check them, convert them");
   group->require_subcommand(1);
   struct Given {
     std::string folder;
@@ -137,6 +138,7 @@ void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
   inspecting->callback([given, &context] { telling_damage(context, [&] { inspect(given->folder, given->tensors); }); });
   add("verify", "Read everything and compare every checksum; exit code 24 when it is damaged")
       ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder); }); });
+  add_convert_command(*group, context);
 }
 
 }  // namespace tessera

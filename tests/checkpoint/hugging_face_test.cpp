@@ -84,13 +84,13 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
     return config_story(of, change);
   };
   EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "mixtral"; })
-                .find("model_type mixtral is not built; have gpt2, gpt_neox, llama"),
+                .find("model_type mixtral is not built; have gemma, gpt2, gpt_neox, llama"),
             std::string::npos);
   EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "common"; }).find("is not built"), std::string::npos);
   EXPECT_NE(refused("llama", [](Json& c) { c["clever_new_thing"] = 3; }).find("clever_new_thing is 3: no row"),
             std::string::npos);
   EXPECT_EQ(refused("llama", [](Json& c) { c["clever_new_thing"] = nullptr; }), "no error");
-  EXPECT_NE(refused("llama", [](Json& c) { c["hidden_act"] = "relu"; }).find("hidden_act is relu: have {silu: swiglu"),
+  EXPECT_NE(refused("llama", [](Json& c) { c["hidden_act"] = "tanh"; }).find("hidden_act is tanh: have {silu: swiglu"),
             std::string::npos);
   EXPECT_NE(refused("llama",
                     [](Json& c) {
@@ -109,26 +109,70 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
             std::string::npos);
   EXPECT_NE(refused("llama",
                     [](Json& c) {
-                      c["model_type"] = "mistral";
-                      c["sliding_window"] = 9;
+                      c["model_type"] = "qwen2";
+                      c["use_sliding_window"] = true;
                     })
-                .find("sliding_window is 9"),
+                .find("use_sliding_window is true"),
             std::string::npos);
   EXPECT_NE(refused("gpt2", [](Json& c) { c["scale_attn_weights"] = false; }).find("scale_attn_weights is false"),
             std::string::npos);
   const auto two = refused("gpt2", [](Json& c) {
-    c["activation_function"] = "relu";
+    c["activation_function"] = "tanh";
     c["unheard_of"] = "x";
   });
   EXPECT_NE(two.find("activation_function"), std::string::npos);
   EXPECT_NE(two.find("unheard_of"), std::string::npos);
 }
 
-TEST_F(HuggingFaceTest, ANeoxThatDoesNotSayItsResidualsAreInARowIsRefused) {
-  write("config.json",
-        R"({"model_type": "gpt_neox", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})");
-  const auto story = story_of([&] { read_hugging_face_config("config.json", mappings); });
-  EXPECT_NE(story.find("use_parallel_residual (left out) is true"), std::string::npos) << story;
+TEST_F(HuggingFaceTest, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
+  const auto read = [&](const std::string& words) {
+    return parse_hugging_face_config(words, "config.json", mappings).model_config;
+  };
+  const std::string sizes =
+      R"("vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 32, "intermediate_size": 8})";
+  EXPECT_EQ(said(read(R"({"model_type": "gpt_neox", )" + sizes), "use_parallel_residual"), "true");
+  EXPECT_EQ(
+      said(read(R"({"model_type": "gpt_neox", "use_parallel_residual": false, )" + sizes), "use_parallel_residual"),
+      "false");
+  EXPECT_EQ(said(read(R"({"model_type": "mistral", )" + sizes), "sliding_window"), "4096");
+  EXPECT_EQ(said(read(R"({"model_type": "mistral", )" + sizes), "num_query_groups"), "8");
+  EXPECT_EQ(said(read(R"({"model_type": "mistral", "sliding_window": null, )" + sizes), "sliding_window"), "nothing");
+  EXPECT_EQ(said(read(R"({"model_type": "llama", )" + sizes), "num_query_groups"), "nothing");
+  EXPECT_EQ(said(read(R"({"model_type": "gemma", )" + sizes), "kv_channels"), "256");
+  EXPECT_EQ(said(read(R"({"model_type": "gemma", )" + sizes), "hidden_act"), "geglu");
+  EXPECT_EQ(said(read(R"({"model_type": "gemma", "hidden_act": "gelu", )" + sizes), "hidden_act"), "geglu");
+  EXPECT_EQ(said(read(R"({"model_type": "qwen3", )" + sizes), "qk_layernorm"), "true");
+}
+
+TEST_F(HuggingFaceTest, BentRotaryFrequenciesAreReadInBothSpellings) {
+  const auto changed = [&](const std::function<void(Json&)>& change) {
+    write_config("llama", change);
+    return read_hugging_face_config("config.json", mappings).model_config;
+  };
+  const Json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 4.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 32}};
+  for (const bool five : {true, false}) {
+    const auto config = changed([&](Json& c) {
+      c.erase("rope_parameters");
+      c[five ? "rope_parameters" : "rope_scaling"] = llama3;
+    });
+    EXPECT_EQ(said(config, "rope_scaling_type"), "llama3");
+    EXPECT_EQ(said(config, "rope_scaling_factor"), "4.0");
+    EXPECT_EQ(said(config, "rope_scaling_original_max_position_embeddings"), "32");
+    EXPECT_EQ(said(config, "rotary_seq_len_interpolation_factor"), "nothing");
+  }
+  const auto linear = changed([](Json& c) {
+    c.erase("rope_parameters");
+    c["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  });
+  EXPECT_EQ(said(linear, "rope_scaling_type"), "none");
+  EXPECT_EQ(said(linear, "rotary_seq_len_interpolation_factor"), "2.0");
+  EXPECT_NE(config_story("llama", [](Json& c) { c["rope_parameters"]["rope_type"] = "longrope"; })
+                .find("rope_parameters.rope_type is longrope: have"),
+            std::string::npos);
 }
 
 TEST_F(HuggingFaceTest, FusedProjectionsOfGpt2BecomeGroupedRows) {
@@ -261,14 +305,12 @@ TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
   for (const auto& name : mappings.names()) {
     if (name.rfind("models/", 0) != 0 || name == "models/common.yaml") continue;
     ++families;
-    const auto table = mappings.table(name);
-    const auto* like = table.find("like");
-    const auto family = like != nullptr ? mappings.table(like->scalar) : table;
+    const auto family = hugging_face_table(mappings, name.substr(7, name.size() - 12));
     ASSERT_NE(family.find("weights"), nullptr) << name;
     const auto weights = mappings.table(family.find("weights")->scalar);
     EXPECT_NO_THROW(WeightTable(weights, 2, {4, 2, 8}, [](const auto&) { return true; })) << name;
   }
-  EXPECT_EQ(families, 5);
+  EXPECT_EQ(families, 8);
 }
 
 }  // namespace

@@ -1,0 +1,266 @@
+#include "framework/recipe/hugging_face_model.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/hugging_face_export.h"
+#include "framework/model/gpt_options.h"
+#include "framework/options/yaml.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::array<const char*, 10> carried = {"config.json",
+                                                 "generation_config.json",
+                                                 "tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "tokenizer.model",
+                                                 "chat_template.jinja"};
+
+constexpr const char* end_of_document = "<|endoftext|>";
+
+/// Whether tokenizer.json cuts text as GPT-2 does.
+bool is_gpt2_bpe(const Json& json) {
+  if (!json.is_object() || json.value("model", Json::object()).value("type", "BPE") != "BPE") return false;
+  const auto normalizer = json.value("normalizer", Json()), cut = json.value("pre_tokenizer", Json());
+  return normalizer.is_null() && cut.is_object() && cut.value("type", "") == "ByteLevel" &&
+         !cut.value("add_prefix_space", true) && cut.value("use_regex", true);
+}
+
+std::optional<BpeFiles> from_tokenizer_json(const std::string& words) try {
+  const auto json = Json::parse(words);
+  if (!is_gpt2_bpe(json)) return std::nullopt;
+  auto vocab = json.at("model").at("vocab");
+  for (const auto& token : json.value("added_tokens", Json::array())) vocab[token.at("content")] = token.at("id");
+  if (!vocab.contains(end_of_document)) return std::nullopt;
+  std::string merges = "#version: 0.2\n";
+  for (const auto& merge : json.at("model").at("merges"))
+    merges += merge.is_string() ? merge.get<std::string>() + "\n"
+                                : merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>() + "\n";
+  return BpeFiles{vocab.dump(), std::move(merges)};
+} catch (const Json::exception&) {
+  return std::nullopt;
+}
+
+/// Two files that are gone when the tokenizer is made.
+class PassingFiles {
+ public:
+  explicit PassingFiles(const BpeFiles& files) {
+    auto name = (fs::temp_directory_path() / "tessera_tokenizer_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw IoError(text(name, ": cannot be made"));
+    folder_ = name;
+    write_file_atomic(vocab(), files.vocab);
+    write_file_atomic(merges(), files.merges);
+  }
+  PassingFiles(const PassingFiles&) = delete;
+  PassingFiles& operator=(const PassingFiles&) = delete;
+  ~PassingFiles() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  fs::path vocab() const { return folder_ / "vocab.json"; }
+  fs::path merges() const { return folder_ / "merges.txt"; }
+
+ private:
+  fs::path folder_;
+};
+
+Value group(std::vector<Value::Field> fields) {
+  Value value;
+  value.kind = Value::Kind::group;
+  value.fields = std::move(fields);
+  return value;
+}
+
+Recipe read_imported(const Value& model_config, const std::vector<std::string>& sets, const Shelves& shelves) {
+  constexpr std::int64_t longest = 2048;
+  const Origin origin{"conversion", 0, "", 1};
+  auto model = model_config;
+  const auto* positions = model.find("max_position_embeddings");
+  const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
+  model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), origin));
+  Value tree = group({{"training_config", group({{"training_iters", Value::of("1", origin)}})},
+                      {"model_config", std::move(model)},
+                      {"dataset_config", group({})}});
+  Report report;
+  for (const auto& set : sets) {
+    const auto equals = set.find('=');
+    if (equals == std::string::npos) throw ConfigError(text("--set ", set, ": group.key=value was expected"));
+    auto value = parse_yaml(set.substr(equals + 1), "--set " + set.substr(0, equals));
+    value.origin = {"--set " + set.substr(0, equals), 0, "", 2};
+    tree.set(set.substr(0, equals), std::move(value));
+  }
+  auto recipe = read_recipe(tree, shelves, report);
+  report.must_be_good();
+  return recipe;
+}
+
+std::vector<std::string> tokenizer_sets(const fs::path& vocab, const fs::path& merges) {
+  return {"dataset_config.tokenizer_type=GPT2BPETokenizer", text("dataset_config.vocab_file=", vocab.string()),
+          text("dataset_config.merge_file=", merges.string())};
+}
+
+// --- The way back: which family is this model?
+
+/// "fa_config.pre_tokens" -> its text, for every option.
+void flatten(const Value& value, const std::string& path, std::map<std::string, std::string>& out) {
+  if (value.kind != Value::Kind::group) {
+    out[path] = text(value);
+    return;
+  }
+  for (const auto& [name, field] : value.fields) flatten(field, path.empty() ? name : path + "." + name, out);
+}
+
+std::map<std::string, std::string> options_of(const Value& model_config, const Value& not_compared) {
+  std::map<std::string, std::string> all;
+  flatten(model_config, "", all);
+  const bool rotary = all["position_embedding_type"] == "rope", bent = all["rope_scaling_type"] != "none";
+  for (auto at = all.begin(); at != all.end();) {
+    const auto begins = [&](const std::string& start) { return at->first.rfind(start, 0) == 0; };
+    const bool skipped = std::any_of(not_compared.items.begin(), not_compared.items.end(),
+                                     [&](const auto& item) { return begins(item.scalar); }) ||
+                         (!rotary && (begins("rotary_") || begins("rope_"))) || (!bent && begins("rope_scaling_"));
+    at = skipped ? all.erase(at) : std::next(at);
+  }
+  return all;
+}
+
+std::vector<std::string> differences(const std::map<std::string, std::string>& ours,
+                                     const std::map<std::string, std::string>& theirs) {
+  std::vector<std::string> found;
+  for (const auto& [key, value] : ours) {
+    const auto other = theirs.find(key);
+    if (other == theirs.end() || other->second != value)
+      found.push_back(text(key, " is ", value, ", there it would be ", other == theirs.end() ? "null" : other->second));
+  }
+  return found;
+}
+
+/// What a family would make of it otherwise; empty when it fits.
+std::vector<std::string> misfits(const Value& whole, const std::string& family, std::int64_t vocabulary,
+                                 const Shelves& shelves, const Mappings& mappings) {
+  const auto common = mappings.table("models/common.yaml");
+  const auto* not_compared = common.find("not_compared");
+  must(not_compared != nullptr, "models/common.yaml says what is not compared");
+  try {
+    const auto words = write_hugging_face_config(whole, family, DType::float32, "", mappings);
+    const auto back = parse_hugging_face_config(words, text("config.json of a ", family), mappings);
+    const auto recipe = read_imported(back.model_config, {}, shelves);
+    return differences(options_of(whole, *not_compared),
+                       options_of(whole_model_config(recipe, vocabulary), *not_compared));
+  } catch (const ConfigError& error) {
+    return {error.what()};
+  }
+}
+
+}  // namespace
+
+Blobs carried_files(const fs::path& folder) {
+  Blobs files;
+  for (const auto* name : carried)
+    if (fs::exists(folder / name)) files[std::string(carried_prefix) + name] = read_file(folder / name);
+  return files;
+}
+
+std::optional<BpeFiles> gpt2_tokenizer_files(const fs::path& folder) {
+  if (fs::exists(folder / "tokenizer.json")) return from_tokenizer_json(read_file(folder / "tokenizer.json"));
+  if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) return std::nullopt;
+  const auto config = fs::exists(folder / "tokenizer_config.json")
+                          ? Json::parse(read_file(folder / "tokenizer_config.json"), nullptr, false)
+                          : Json();
+  const auto kind = config.is_object() ? config.value("tokenizer_class", Json("GPT2Tokenizer")) : Json("GPT2Tokenizer");
+  auto vocab = read_file(folder / "vocab.json");
+  const auto parsed = Json::parse(vocab, nullptr, false);
+  if (!kind.is_string() || kind.get<std::string>().rfind("GPT2", 0) != 0 || !parsed.is_object() ||
+      !parsed.contains(end_of_document))
+    return std::nullopt;
+  return BpeFiles{std::move(vocab), read_file(folder / "merges.txt")};
+}
+
+Recipe recipe_of(const HuggingFaceModel& model, const std::vector<std::string>& sets, const Shelves& shelves) {
+  return read_imported(model.model_config(), sets, shelves);
+}
+
+TrainedModel load_hugging_face(const fs::path& folder, const Shelves& shelves, const Mappings& mappings) {
+  const HuggingFaceModel model(folder, mappings);
+  TrainedModel out;
+  out.folder = folder;
+  if (const auto files = gpt2_tokenizer_files(folder)) {
+    const PassingFiles passing(*files);
+    out.recipe = recipe_of(model, tokenizer_sets(passing.vocab(), passing.merges()), shelves);
+    out.tokenizer = out.recipe.tokenizer.make();
+  } else {
+    out.recipe = recipe_of(model, {}, shelves);
+  }
+  out.model = build_model(out.recipe, out.tokenizer.get());
+  out.weights = std::make_unique<ModelState>(*out.model, nullptr);
+  load_all(model, out.weights->weight_ranges());
+  return out;
+}
+
+Value whole_model_config(const Recipe& recipe, std::int64_t vocabulary) {
+  const auto* gpt = recipe.model.options<GptOptions>();
+  const auto* resolved = recipe.resolved.find("model_config");
+  if (gpt == nullptr || resolved == nullptr)
+    throw ConfigError(text("model_type ", recipe.model.type, ": only a gpt has a counterpart in other programs"));
+  auto whole = *resolved;
+  const auto set = [&](const char* key, const auto& value) {
+    whole.set(key, OptionType<std::decay_t<decltype(value)>>::write(value));
+  };
+  set("vocab_size", vocabulary);
+  set("ffn_hidden_size", gpt->inner());
+  set("kv_channels", gpt->channels());
+  set("group_query_attention", true);
+  set("num_query_groups", gpt->groups());
+  const auto positions = gpt->max_position_embeddings.value_or(recipe.size.seq_length);
+  set("max_position_embeddings", positions);
+  set("hidden_act", gpt->feed_forward());
+  set("qkv_has_bias", gpt->qkv_has_bias.value_or(gpt->add_bias_linear));
+  set("out_proj_has_bias", gpt->out_proj_has_bias.value_or(gpt->add_bias_linear));
+  set("mlp_has_bias", gpt->mlp_has_bias.value_or(gpt->add_bias_linear));
+  set("gated_linear_unit", false);  // hidden_act says it
+  const auto [left, right] = gpt->window();
+  set("sliding_window", left < 0 ? std::optional<std::int64_t>() : left + 1);
+  set("window_size", std::array<std::int64_t, 2>{-1, right});
+  if (left < 0) set("layer_types", std::vector<LayerSight>());
+  if (gpt->query_pre_attn_scalar == static_cast<double>(gpt->channels()))
+    set("query_pre_attn_scalar", std::optional<double>());
+  if (gpt->rope_scaling_type == RotaryScaling::Kind::llama3)
+    set("rope_scaling_original_max_position_embeddings",
+        gpt->rope_scaling_original_max_position_embeddings.value_or(8192));
+  if (gpt->rope_scaling_type == RotaryScaling::Kind::yarn)
+    set("rope_scaling_original_max_position_embeddings",
+        gpt->rope_scaling_original_max_position_embeddings.value_or(positions));
+  return whole;
+}
+
+std::string family_that_fits(const Recipe& recipe, std::int64_t vocabulary, const std::vector<std::string>& candidates,
+                             const Shelves& shelves, const Mappings& mappings) {
+  const auto whole = whole_model_config(recipe, vocabulary);
+  std::string nearest;
+  std::vector<std::string> least;
+  for (const auto& family : candidates) {
+    auto found = misfits(whole, family, vocabulary, shelves, mappings);
+    if (found.empty()) return family;
+    if (nearest.empty() || found.size() < least.size()) {
+      nearest = family;
+      least = std::move(found);
+    }
+  }
+  std::string story;
+  for (const auto& one : least) story += "\n  " + one;
+  throw ConfigError(text("no family of Transformers computes what this model does; nearest is ", nearest, ":", story));
+}
+
+}  // namespace tessera

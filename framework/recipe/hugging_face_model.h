@@ -1,0 +1,42 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "framework/checkpoint/hugging_face.h"
+#include "framework/recipe/build.h"
+
+namespace tessera {
+
+/// The files beside a model that Transformers needs and this program only carries along: config.json, tokenizer.json,
+/// generation_config.json, ... They are blobs "hf.<name>" of a checkpoint.
+Blobs carried_files(const std::filesystem::path& hugging_face_folder);
+inline constexpr const char* carried_prefix = "hf.";
+
+/// vocab.json and merges.txt of the tokenizer in such a folder, when it is one that this program has (byte-level BPE
+/// that cuts text as GPT-2 does, given by tokenizer.json or by the two files themselves).
+struct BpeFiles {
+  std::string vocab, merges;  ///< contents
+};
+std::optional<BpeFiles> gpt2_tokenizer_files(const std::filesystem::path& hugging_face_folder);
+
+/// A recipe with which an imported model can be evaluated, generated from and trained on: its configuration as
+/// model_config, `sets` ("group.key=value") laid over it. seq_length is max_position_embeddings, 2048 at most. Throws
+/// ConfigError with all mistakes.
+Recipe recipe_of(const HuggingFaceModel& model, const std::vector<std::string>& sets, const Shelves& shelves);
+
+/// A folder as save_pretrained writes it, ready to be evaluated and generated from. `tokenizer` is null when it has
+/// none that this program knows.
+TrainedModel load_hugging_face(const std::filesystem::path& folder, const Shelves& shelves, const Mappings& mappings);
+
+/// model_config with what follows from it said outright: sizes, groups of keys and values, each bias; vocab_size is
+/// `vocabulary`. Throws ConfigError when the model is no gpt.
+Value whole_model_config(const Recipe& recipe, std::int64_t vocabulary);
+
+/// The first of `candidates`, families of Transformers, that computes what this model does: the config.json written for
+/// it reads back to the same model. Throws ConfigError, telling for the nearest what differs.
+std::string family_that_fits(const Recipe& recipe, std::int64_t vocabulary, const std::vector<std::string>& candidates,
+                             const Shelves& shelves, const Mappings& mappings);
+
+}  // namespace tessera
