@@ -32,6 +32,12 @@ struct Case {
 const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.";
 const Lines null_tokenizer = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63"};
 const Lines rope = {m + "position_embedding_type=rope"};
+const Lines llama3 = {m + "position_embedding_type=rope", m + "rotary_base=10",
+                      m + "rope_scaling_original_max_position_embeddings=12"};
+const Lines llama3_chosen = {llama3[0], llama3[1], llama3[2], m + "rope_scaling_type=llama3"};
+const Lines yarn = {llama3[0], llama3[1], m + "kv_channels=16", m + "rope_scaling_type=yarn",
+                    m + "rope_scaling_original_max_position_embeddings=100"};
+const Lines sandwich = {m + "normalization=RMSNorm", m + "use_sandwich_norm=true"};
 const Lines wsd = {o + "lr_decay_style=WSD", o + "lr_wsd_decay_iters=4"};
 const Lines first_half = {t + "training_iters=3"};
 const Lines decay_grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0",
@@ -93,19 +99,45 @@ const std::vector<Case> cases = {
     {m + "vocab_size", "96", Seen::weights},
     {m + "make_vocab_size_divisible_by", "8", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
 
+    {m + "rotary_seq_len_interpolation_factor", "2", Seen::metrics, rope},
+    {m + "rope_scaling_type", "llama3", Seen::metrics, llama3},
+    {m + "rope_scaling_factor", "2", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_low_freq_factor", "0.5", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_high_freq_factor", "9", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_original_max_position_embeddings", "4", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_beta_fast", "2", Seen::metrics, yarn},
+    {m + "rope_scaling_beta_slow", "0.01", Seen::metrics, yarn},
+    {m + "rope_scaling_attention_factor", "2", Seen::metrics, yarn},
+    {m + "window_size", "[2, 0]", Seen::metrics},
+    {m + "sliding_window", "3", Seen::metrics},
+    {m + "layer_types", "[full_attention]", Seen::metrics, {m + "sliding_window=3"}},
+    {m + "qk_layernorm", "true", Seen::weights},
+    {m + "query_pre_attn_scalar", "9", Seen::metrics},
+    {m + "attention_logit_softcap", "0.1", Seen::metrics, {m + "init_method_std=0.5"}},
+    {m + "output_logit_softcap", "0.5", Seen::metrics},
     {o + "optimizer_type", "sgd", Seen::weights},
     {o + "betas", "[0.5, 0.9]", Seen::weights},
     {o + "eps", "1e-2", Seen::weights},
+    {m + "use_sandwich_norm", "true", Seen::weights},
+    {m + "attn_post_norm_scale", "0.0447", Seen::weights, sandwich},
+    {m + "ffn_post_norm_scale", "0.0825", Seen::weights, sandwich},
+    {m + "use_final_norm", "false", Seen::weights},
+    {m + "apply_residual_connection_post_norm", "true", Seen::metrics},
+    {m + "use_parallel_residual", "true", Seen::metrics},
+    {m + "shared_parallel_norm", "true", Seen::weights, {m + "use_parallel_residual=true"}},
     {o + "sgd_momentum", "0.1", Seen::weights, {o + "optimizer_type=sgd"}},
     {o + "learning_rate", "1e-2", Seen::metrics},
+    {m + "gated_linear_unit", "true", Seen::weights, {m + "ffn_hidden_size=16"}},
     {o + "min_lr", "5e-4", Seen::metrics},
     {o + "lr_warmup_init", "5e-4", Seen::metrics, {o + "lr_warmup_iters=3"}},
     {o + "lr_warmup_iters", "3", Seen::metrics},
     {o + "lr_warmup_samples", "4", Seen::metrics},
     {o + "lr_warmup_fraction", "0.5", Seen::metrics},
+    {m + "scale_embeddings", "true", Seen::metrics, rope},
     {o + "lr_decay_iters", "4", Seen::metrics},
     {o + "lr_decay_samples", "9", Seen::metrics},
     {o + "lr_decay_style", "cosine", Seen::metrics},
+    {m + "init_method", "xavier_uniform", Seen::weights},
     {o + "lr_wsd_decay_style", "linear", Seen::metrics, wsd},
     {o + "lr_wsd_decay_iters", "2", Seen::metrics, wsd},
     {o + "lr_wsd_decay_samples", "9", Seen::metrics, {o + "lr_decay_style=WSD", o + "lr_wsd_decay_samples=6"}},
@@ -170,6 +202,10 @@ class EveryOption : public InOwnFolder {
   static std::string in_memory() { return fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir(); }
 
   /// Documents of some twenty tokens below 63, each ended by 63.
+    {m + "recompute_granularity", "the promise is that no bit changes; tests/model holds it"},
+    {m + "recompute_method", "as recompute_granularity"},
+    {m + "recompute_num_layers", "as recompute_granularity"},
+    {m + "recompute_modules", "as recompute_granularity"},
   static void plant(const std::string& prefix, std::int32_t step) {
     IndexedDatasetBuilder data(prefix, TokenType::uint16);
     std::int32_t token = 1;
