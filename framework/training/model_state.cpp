@@ -60,13 +60,20 @@ void ModelState::update(Threads& threads, std::span<const StepScalars> groups,
     part.decays = piece.decays;
     return part;
   };
+  const auto follow = [&](const Piece& piece) {
+    layout_.round(layout_.runs()[piece.run], block_.master, static_cast<std::int64_t>(piece.first),
+                  static_cast<std::int64_t>(piece.count));
+  };
   threads.parallel_for(pieces_.size(), 1, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i)
+    for (auto i = first; i < last; ++i) {
       optimizer_->update(optimizer_->prepared(scalars(pieces_[i])), block(pieces_[i]));
+      follow(pieces_[i]);
+    }
   });
   for (const auto& piece : wholes_) {
     const auto& shape = layout_.runs()[piece.run].parameter->global_shape;
     optimizer_->update_whole(threads, optimizer_->prepared(scalars(piece)), {block(piece), shape[0], shape[1]});
+    follow(piece);
   }
 }
 

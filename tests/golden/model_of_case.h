@@ -22,7 +22,8 @@ std::vector<double> doubles_of(std::span<const float> floats);
 /// A case's model, built as `tessera train` builds it from a recipe, with the case's weights and batches.
 class ModelOfCase {
  public:
-  /// `batches` is the case's batch.safetensors, `curve` one of its curve*.json with the hyper-parameters.
+  /// `curve` is one of the case's curve*.json with the hyper-parameters; with "bf16": true in it the model is trained
+  /// in bfloat16.
   ModelOfCase(const std::filesystem::path& folder, const Mappings& mappings, const nlohmann::json& curve);
 
   /// What the first batch gives with the weights as they are: logits, token_loss, loss, hidden.*, grad.<their name>,

@@ -79,7 +79,7 @@ class ModelCases {
     if (fs::exists(folder_ / "hf_bfloat16_sharded"))
       judge("hf_bfloat16_sharded", [this](Comparison& comparison) { return rounded_shards(comparison); });
     if (fs::exists(folder_ / "curve_bf16.json"))
-      add("curve_bf16", CaseResult::Verdict::not_supported, "arithmetic is float32 only");
+      judge("curve_bf16", [this](Comparison& comparison) { return bfloat16_curve(comparison); });
     return std::move(results_);
   }
 
@@ -121,6 +121,29 @@ class ModelCases {
     const auto computed = model.train();
     compare_curve(computed, steps, comparison);
     return text(computed.loss.size(), " steps of ", steps.at("micro_batch_size"), " sample a micro batch");
+  }
+
+  /// The same steps in bfloat16, near those of float64: within four times the worst step of the recorded programs.
+  std::string bfloat16_curve(Comparison& comparison) const {
+    auto steps = json_of(folder_ / "curve_bf16.json");
+    const auto exact = json_of(folder_ / "curve.json");
+    steps["bf16"] = true;
+    ModelOfCase model(folder_, mappings_, steps);
+    const auto computed = model.train();
+    const auto& noise = steps.at("max_abs_deviation_from_float64");
+    const auto compare = [&](const std::string& name, const std::vector<double>& values) {
+      const auto recorded = exact.at(name).get<std::vector<double>>();
+      const auto floors = noise.at(name).get<std::vector<double>>();
+      if (values.size() != recorded.size())
+        return comparison.wrong(text(values.size(), " steps; ", recorded.size(), " are recorded"));
+      const auto tolerance = 4 * *std::max_element(floors.begin(), floors.end());
+      for (std::size_t k = 0; k < recorded.size(); ++k)
+        comparison.compare(text(name, " of step ", k), values[k], recorded[k], tolerance);
+    };
+    compare("loss", computed.loss);
+    compare("grad_norm", computed.grad_norm);
+    if (computed.loss == exact.at("loss").get<std::vector<double>>()) comparison.wrong("nothing was rounded");
+    return text(computed.loss.size(), " steps in bfloat16");
   }
 
   /// model_config must not depend on the version that wrote config.json.

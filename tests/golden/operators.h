@@ -41,8 +41,9 @@ struct NotBuilt {
 
 /// Judges one operator: `json_file` (name, precision, attributes, compare, noise_floor) with NAME.safetensors beside it
 /// (in.*, cotangent.*, out.*, grad.*). Every recorded output and gradient must be computed and near: within 8 x the
-/// noise floor of float32 and never below 1e-6, relative to the largest value of the tensor, of each row or to each
-/// element, as `compare` says. What has no influence must have exactly no gradient.
+/// noise floor of float32 and never below 1e-6 (in 16 bits: 3 x, and never below a unit in the last place), relative to
+/// the largest value of the tensor, of each row or to each element, as `compare` says. What has no influence must have
+/// exactly no gradient.
 CaseResult run_operator_case(const std::filesystem::path& json_file);
 
 /// All such cases of a folder, by name.
