@@ -15,7 +15,7 @@ void describe(Schema<BatchOptions>& s) {
            "Samples of one step over all ranks; null: batch_size times micro_batch_num times ranks.")
       .above(0)
       .unit("samples");
-  s.option("train_samples", &O::train_samples, "Length of the run, instead of training_iters; 0: that says it.")
+  s.option("train_samples", &O::train_samples, "Length of the run, instead of training_iters; null or 0: that says it.")
       .at_least(0)
       .unit("samples");
 }

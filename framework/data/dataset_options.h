@@ -12,8 +12,9 @@ struct BatchOptions {
   std::int64_t batch_size = 1;                    ///< samples of one micro-batch
   std::optional<std::int64_t> micro_batch_num;    ///< micro-batches of one step
   std::optional<std::int64_t> global_batch_size;  ///< samples of one step, over all ranks
-  std::int64_t train_samples = 0;                 ///< length of the run; 0: said in steps
+  std::optional<std::int64_t> train_samples;      ///< length of the run; null or 0: said in steps
 
+  bool in_samples() const { return train_samples.value_or(0) > 0; }
   /// Micro-batches of one step on each of `ranks` data parallel ranks: what the recipe says, or follows from
   /// global_batch_size, or 1. What does not divide was refused when the recipe was read.
   std::int64_t micro_batches(std::int64_t ranks = 1) const;

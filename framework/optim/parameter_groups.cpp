@@ -53,9 +53,8 @@ bool fits(std::string_view pattern, std::string_view name) {
 
 ParameterGroup group_of(const ParameterGroupOptions& o, std::string_view name, std::size_t dims) {
   ParameterGroup group;
-  const bool spared = std::any_of(
-      o.no_weight_decay_params.begin(), o.no_weight_decay_params.end(),
-      [&](const auto& end) { return name.size() >= end.size() && name.substr(name.size() - end.size()) == end; });
+  const auto ends = o.no_weight_decay_params.value_or(std::vector<std::string>{});
+  const bool spared = std::any_of(ends.begin(), ends.end(), [&](const auto& end) { return name.ends_with(end); });
   if (spared || !decays(name, dims)) group.wd_mult = 0;
   for (const auto& rule : o.param_rules) {
     if (!fits(rule.params, name)) continue;

@@ -26,7 +26,7 @@ struct OptionType<ParameterRule> : OneValue<ParameterRule> {
 
 /// Which parameters learn and decay in their own way; in optimizer_config.
 struct ParameterGroupOptions {
-  std::vector<std::string> no_weight_decay_params;
+  std::optional<std::vector<std::string>> no_weight_decay_params;
   std::vector<ParameterRule> param_rules;
   std::optional<double> decoupled_lr;
   std::optional<double> decoupled_min_lr;

@@ -48,7 +48,7 @@ DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int6
   DataParts parts;
   parts.seq_length = recipe.size.seq_length;
   parts.asked = samples_asked(iterations, recipe.batch_sizes().global, run.eval_interval, run.eval_iters);
-  if (recipe.batch.train_samples > 0) parts.asked.train = recipe.batch.train_samples;
+  if (recipe.batch.in_samples()) parts.asked.train = *recipe.batch.train_samples;
   if (run.epochs) parts.asked.train = one_epoch;
   parts.seed = run.seed;
   parts.vocab_size = vocabulary(recipe, tokenizer);
@@ -117,6 +117,7 @@ Parts build(const Recipe& recipe) {
   parts.schedule_resume = recipe.schedule_resume;
   parts.loss_scaler = LossScaler(recipe.loss_scale, recipe.half.fp16);
   parts.model = build_model(recipe, tokenizer.get());
+  parts.precision = precision(recipe.half, recipe.precision);
   parts.optimizer = recipe.optimizer.make();
   add_data(recipe, tokenizer.get(), parts);
   auto length = recipe.length();

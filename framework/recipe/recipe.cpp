@@ -91,12 +91,12 @@ BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {
 
 RunLength Recipe::length(std::int64_t ranks) const {
   const auto step = batch_sizes(ranks).global;
-  return {batch.train_samples > 0 ? batch.train_samples : training.training_iters * step, step};
+  return {batch.in_samples() ? *batch.train_samples : training.training_iters * step, step};
 }
 
 std::int64_t Recipe::iterations(std::int64_t ranks) const {
-  if (batch.train_samples == 0) return training.training_iters;
-  return BatchPlan(ramp, batch_sizes(ranks)).steps_of(batch.train_samples);
+  if (!batch.in_samples()) return training.training_iters;
+  return BatchPlan(ramp, batch_sizes(ranks)).steps_of(*batch.train_samples);
 }
 
 std::string resolved_yaml(const Recipe& recipe) {

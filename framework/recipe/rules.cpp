@@ -19,26 +19,24 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
       {"the run has a length",
        {"training_config.training_iters", "dataset_config.train_samples", "training_config.epochs"},
-       [](const Recipe& r) { return r.training.training_iters > 0 || r.training.epochs || r.batch.train_samples > 0; },
+       [](const Recipe& r) { return r.training.training_iters > 0 || r.training.epochs || r.batch.in_samples(); },
        [](const Recipe&) { return std::string("training_config.training_iters is missing"); },
        "give it in steps, or dataset_config.train_samples, or epochs"},
       {"the run has one length",
        {"dataset_config.train_samples", "training_config.training_iters", "training_config.epochs"},
-       [](const Recipe& r) {
-         return r.batch.train_samples == 0 || (r.training.training_iters == 0 && !r.training.epochs);
-       },
+       [](const Recipe& r) { return !r.batch.in_samples() || (r.training.training_iters == 0 && !r.training.epochs); },
        [](const Recipe&) { return std::string("the length of the run is given in samples and in another way too"); },
        "keep one of train_samples, training_iters, epochs"},
       {"a growing batch counts in samples",
        {"dataset_config.rampup_batch_size", "dataset_config.train_samples"},
-       [](const Recipe& r) { return !r.ramp.rampup_batch_size || r.batch.train_samples > 0; },
+       [](const Recipe& r) { return !r.ramp.rampup_batch_size || r.batch.in_samples(); },
        [](const Recipe&) { return std::string("rampup_batch_size needs a run whose length is given in samples"); },
        "give dataset_config.train_samples instead of training_iters"},
       {"lengths are in samples",
        {"optimizer_config.lr_warmup_iters", "optimizer_config.lr_decay_iters", "dataset_config.train_samples"},
        [](const Recipe& r) {
          const auto& o = r.learning_rate;
-         return r.batch.train_samples == 0 || (o.lr_warmup_iters == 0 && !o.lr_decay_iters);
+         return !r.batch.in_samples() || (o.lr_warmup_iters == 0 && !o.lr_decay_iters);
        },
        [](const Recipe&) {
          return std::string("the run's length is given in samples, so lr_warmup_iters and lr_decay_iters mean nothing");
@@ -48,7 +46,7 @@ const std::vector<Rule>& rules() {
        {"optimizer_config.lr_warmup_samples", "optimizer_config.lr_decay_samples", "training_config.training_iters"},
        [](const Recipe& r) {
          const auto& o = r.learning_rate;
-         return r.batch.train_samples > 0 || (o.lr_warmup_samples == 0 && !o.lr_decay_samples);
+         return r.batch.in_samples() || (o.lr_warmup_samples == 0 && !o.lr_decay_samples);
        },
        [](const Recipe&) {
          return std::string("the run's length is given in steps, but lr_warmup_samples or lr_decay_samples in samples");

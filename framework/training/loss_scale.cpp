@@ -8,15 +8,17 @@ void describe(Schema<LossScaleOptions>& s) {
   using O = LossScaleOptions;
   s.option("loss_scale", &O::loss_scale, "Constant scale of the loss; null: with fp16 it adapts, else there is none.")
       .above(0);
-  s.option("loss_scale_value", &O::loss_scale_value, "First scale when it adapts.")
+  s.option("loss_scale_value", &O::loss_scale_value, "First scale when it adapts; null: 2^32.")
       .above(0)
       .alias("initial_loss_scale");
   s.option("min_loss_scale", &O::min_loss_scale, "An adapting scale does not fall below.").above(0);
-  s.option("loss_scale_window", &O::loss_scale_window, "Good steps in a row before an adapting scale grows.")
+  s.option("loss_scale_window", &O::loss_scale_window,
+           "Good steps in a row before an adapting scale grows; null: 1000.")
       .above(0)
       .unit("steps");
-  s.option("loss_scale_factor", &O::loss_scale_factor, "What an adapting scale is multiplied or divided by.").above(1);
-  s.option("hysteresis", &O::hysteresis, "Overflows after a growth before an adapting scale falls.").above(0);
+  s.option("loss_scale_factor", &O::loss_scale_factor, "What an adapting scale is multiplied or divided by; null: 2.")
+      .above(1);
+  s.option("hysteresis", &O::hysteresis, "Overflows after a growth before an adapting scale falls; null: 2.").above(0);
 }
 
 LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
@@ -25,19 +27,19 @@ LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
     state_.scale = static_cast<float>(*o.loss_scale);
     return;
   }
-  if (o.min_loss_scale > o.loss_scale_value || o.loss_scale_window <= 0 || o.hysteresis <= 0)
-    throw ConfigError(text("loss scale: it begins with ", o.loss_scale_value, ", shall not fall below ",
-                           o.min_loss_scale, ", has a window of ", o.loss_scale_window, " and a hysteresis of ",
-                           o.hysteresis,
+  const double first = o.loss_scale_value.value_or(4294967296), factor = o.loss_scale_factor.value_or(2);
+  window_ = o.loss_scale_window.value_or(1000);
+  hysteresis_ = o.hysteresis.value_or(2);
+  if (o.min_loss_scale > first || window_ <= 0 || hysteresis_ <= 0)
+    throw ConfigError(text("loss scale: it begins with ", first, ", shall not fall below ", o.min_loss_scale,
+                           ", has a window of ", window_, " and a hysteresis of ", hysteresis_,
                            "; min_loss_scale is at most loss_scale_value, window and hysteresis are above 0"));
   if (!fp16) return;
   kind_ = Kind::dynamic;
-  state_ = {static_cast<float>(o.loss_scale_value), 0, o.hysteresis};
+  state_ = {static_cast<float>(first), 0, hysteresis_};
   minimum_ = static_cast<float>(o.min_loss_scale);
-  growth_ = static_cast<float>(o.loss_scale_factor);
-  backoff_ = static_cast<float>(1 / o.loss_scale_factor);
-  window_ = o.loss_scale_window;
-  hysteresis_ = o.hysteresis;
+  growth_ = static_cast<float>(factor);
+  backoff_ = static_cast<float>(1 / factor);
 }
 
 void LossScaler::update(bool overflow) {

@@ -10,11 +10,11 @@ namespace tessera {
 /// training_config: how the loss is scaled so that small gradients survive 16 bits.
 struct LossScaleOptions {
   std::optional<double> loss_scale;
-  double loss_scale_value = 4294967296;
+  std::optional<double> loss_scale_value;
   double min_loss_scale = 1;
-  double loss_scale_window = 1000;
-  double loss_scale_factor = 2;
-  std::int64_t hysteresis = 2;
+  std::optional<double> loss_scale_window;
+  std::optional<double> loss_scale_factor;
+  std::optional<std::int64_t> hysteresis;
 };
 void describe(Schema<LossScaleOptions>& s);
 

@@ -39,7 +39,11 @@ const Lines yarn = {llama3[0], llama3[1], m + "kv_channels=16", m + "rope_scalin
                     m + "rope_scaling_original_max_position_embeddings=100"};
 const Lines sandwich = {m + "normalization=RMSNorm", m + "use_sandwich_norm=true"};
 const Lines wsd = {o + "lr_decay_style=WSD", o + "lr_wsd_decay_iters=4"};
-const Lines first_half = {t + "training_iters=3"};
+const Lines first_half = {t + "exit_interval=3"};
+const Lines in_samples = {t + "training_iters=0", d + "train_samples=12"};
+const Lines fp16 = {t + "fp16=true"}, overflowing = {t + "fp16=true", t + "hysteresis=1", t + "loss_scale_value=1e9"};
+const Lines muon = {o + "optimizer_type=muon"};
+const Lines other_rate = {t + "exit_interval=3", o + "learning_rate=5e-4"};
 const Lines decay_grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0",
                            o + "end_weight_decay=0.5"};
 const Lines own_splits = {d + "train_data_path=data/a", d + "valid_data_path=data/a", d + "test_data_path=data/a"};
@@ -54,6 +58,22 @@ Lines operator+(Lines a, const Lines& b) {
 const std::vector<Case> cases = {
     {t + "seed", "2", Seen::weights},
     {t + "training_iters", "4", Seen::metrics},
+    {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
+    {t + "calculate_per_token_loss", "true", Seen::metrics,
+     null_tokenizer + Lines{d + "eod_mask_loss=true", d + "micro_batch_num=2"}},
+    {t + "check_for_nan_in_grad", "false", Seen::outcome, {o + "learning_rate=1e38"}},
+    {t + "iterations_to_skip", "[2]", Seen::metrics},
+    {t + "log_num_zeros_in_grad", "true", Seen::metrics},
+    {t + "log_params_norm", "true", Seen::metrics},
+    {t + "loss_scale", "1024", Seen::metrics},
+    {t + "loss_scale_value", "1024", Seen::metrics, fp16},
+    {t + "min_loss_scale", "1e8", Seen::metrics, overflowing},
+    {t + "loss_scale_window", "2", Seen::metrics, fp16 + Lines{t + "loss_scale_value=1024"}},
+    {t + "loss_scale_factor", "16", Seen::metrics, overflowing},
+    {t + "hysteresis", "4", Seen::metrics, overflowing},
+    {t + "bf16", "true", Seen::metrics},
+    {t + "fp16", "true", Seen::metrics},
+    {t + "accumulate_allreduce_grads_in_fp32", "false", Seen::metrics, {t + "bf16=true"}},
     {t + "output_dir", "elsewhere", Seen::files},
     {t + "log_interval", "3", Seen::console},
     {t + "log_style", "core_ms", Seen::console},
@@ -64,6 +84,7 @@ const std::vector<Case> cases = {
     {t + "exit_interval", "4", Seen::metrics},
     {t + "resume_training", "false", Seen::console, {}, first_half},
     {t + "load_checkpoint", "first/checkpoints", Seen::metrics, {}, {t + "output_dir=first"}},
+    {t + "ckpt_format", "torch", Seen::files},
     {t + "prefix", "mine", Seen::files},
     {t + "crc_check", "false", Seen::console, {}, first_half, true},
     {t + "keep_checkpoint_max", "2", Seen::files, {t + "save_interval=1"}},
@@ -82,23 +103,12 @@ const std::vector<Case> cases = {
     {m + "rotary_base", "10", Seen::metrics, rope},
     {m + "rotary_percent", "0.5", Seen::metrics, rope},
     {m + "rotary_interleaved", "true", Seen::metrics, rope},
-    {m + "normalization", "RMSNorm", Seen::weights},
-    {m + "norm_epsilon", "0.1", Seen::metrics},
-    {m + "apply_layernorm_1p", "true", Seen::weights},
-    {m + "hidden_act", "swiglu", Seen::weights, {m + "ffn_hidden_size=16"}},
-    {m + "swiglu", "true", Seen::weights, {m + "ffn_hidden_size=16"}},
-    {m + "add_bias_linear", "false", Seen::weights},
-    {m + "qkv_has_bias", "false", Seen::weights},
-    {m + "out_proj_has_bias", "false", Seen::weights},
-    {m + "mlp_has_bias", "false", Seen::weights},
-    {m + "untie_embeddings_and_output_weights", "true", Seen::weights},
-    {m + "hidden_dropout_rate", "0.5", Seen::metrics},
-    {m + "attention_dropout_rate", "0.5", Seen::metrics},
-    {m + "init_method_std", "0.1", Seen::metrics},
-    {m + "seq_length", "4", Seen::metrics},
-    {m + "vocab_size", "96", Seen::weights},
-    {m + "make_vocab_size_divisible_by", "8", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
-
+    {m + "params_dtype", "bfloat16", Seen::metrics},
+    {m + "compute_dtype", "bfloat16", Seen::metrics},
+    {m + "embedding_init_dtype", "bfloat16", Seen::metrics},
+    {m + "residual_connection_dtype", "bfloat16", Seen::metrics},
+    {m + "fp32_residual_connection", "true", Seen::metrics, {t + "bf16=true"}},
+    {m + "fp16_lm_cross_entropy", "true", Seen::metrics, {t + "bf16=true"}},
     {m + "rotary_seq_len_interpolation_factor", "2", Seen::metrics, rope},
     {m + "rope_scaling_type", "llama3", Seen::metrics, llama3},
     {m + "rope_scaling_factor", "2", Seen::metrics, llama3_chosen},
@@ -115,9 +125,9 @@ const std::vector<Case> cases = {
     {m + "query_pre_attn_scalar", "9", Seen::metrics},
     {m + "attention_logit_softcap", "0.1", Seen::metrics, {m + "init_method_std=0.5"}},
     {m + "output_logit_softcap", "0.5", Seen::metrics},
-    {o + "optimizer_type", "sgd", Seen::weights},
-    {o + "betas", "[0.5, 0.9]", Seen::weights},
-    {o + "eps", "1e-2", Seen::weights},
+    {m + "normalization", "RMSNorm", Seen::weights},
+    {m + "norm_epsilon", "0.1", Seen::metrics},
+    {m + "apply_layernorm_1p", "true", Seen::weights},
     {m + "use_sandwich_norm", "true", Seen::weights},
     {m + "attn_post_norm_scale", "0.0447", Seen::weights, sandwich},
     {m + "ffn_post_norm_scale", "0.0825", Seen::weights, sandwich},
@@ -125,19 +135,42 @@ const std::vector<Case> cases = {
     {m + "apply_residual_connection_post_norm", "true", Seen::metrics},
     {m + "use_parallel_residual", "true", Seen::metrics},
     {m + "shared_parallel_norm", "true", Seen::weights, {m + "use_parallel_residual=true"}},
-    {o + "sgd_momentum", "0.1", Seen::weights, {o + "optimizer_type=sgd"}},
-    {o + "learning_rate", "1e-2", Seen::metrics},
+    {m + "hidden_act", "swiglu", Seen::weights, {m + "ffn_hidden_size=16"}},
+    {m + "swiglu", "true", Seen::weights, {m + "ffn_hidden_size=16"}},
     {m + "gated_linear_unit", "true", Seen::weights, {m + "ffn_hidden_size=16"}},
+    {m + "add_bias_linear", "false", Seen::weights},
+    {m + "qkv_has_bias", "false", Seen::weights},
+    {m + "out_proj_has_bias", "false", Seen::weights},
+    {m + "mlp_has_bias", "false", Seen::weights},
+    {m + "untie_embeddings_and_output_weights", "true", Seen::weights},
+    {m + "scale_embeddings", "true", Seen::metrics, rope},
+    {m + "hidden_dropout_rate", "0.5", Seen::metrics},
+    {m + "attention_dropout_rate", "0.5", Seen::metrics},
+    {m + "init_method_std", "0.1", Seen::metrics},
+    {m + "init_method", "xavier_uniform", Seen::weights},
+    {m + "seq_length", "4", Seen::metrics},
+    {m + "vocab_size", "96", Seen::weights},
+    {m + "make_vocab_size_divisible_by", "8", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
+
+    {o + "optimizer_type", "sgd", Seen::weights},
+    {o + "betas", "[0.5, 0.9]", Seen::weights},
+    {o + "eps", "1e-2", Seen::weights},
+    {o + "sgd_momentum", "0.1", Seen::weights, {o + "optimizer_type=sgd"}},
+    {o + "sgd_nesterov", "true", Seen::weights, {o + "optimizer_type=sgd"}},
+    {o + "lion_betas", "[0.5, 0.5]", Seen::weights, {o + "optimizer_type=lion"}},
+    {o + "muon_momentum", "0.5", Seen::weights, muon},
+    {o + "muon_nesterov", "false", Seen::weights, muon},
+    {o + "muon_num_ns_steps", "2", Seen::weights, muon},
+    {o + "muon_scale", "spectral", Seen::weights, muon},
+    {o + "learning_rate", "1e-2", Seen::metrics},
     {o + "min_lr", "5e-4", Seen::metrics},
     {o + "lr_warmup_init", "5e-4", Seen::metrics, {o + "lr_warmup_iters=3"}},
     {o + "lr_warmup_iters", "3", Seen::metrics},
-    {o + "lr_warmup_samples", "4", Seen::metrics},
+    {o + "lr_warmup_samples", "4", Seen::metrics, in_samples},
     {o + "lr_warmup_fraction", "0.5", Seen::metrics},
-    {m + "scale_embeddings", "true", Seen::metrics, rope},
     {o + "lr_decay_iters", "4", Seen::metrics},
-    {o + "lr_decay_samples", "9", Seen::metrics},
+    {o + "lr_decay_samples", "9", Seen::metrics, in_samples},
     {o + "lr_decay_style", "cosine", Seen::metrics},
-    {m + "init_method", "xavier_uniform", Seen::weights},
     {o + "lr_wsd_decay_style", "linear", Seen::metrics, wsd},
     {o + "lr_wsd_decay_iters", "2", Seen::metrics, wsd},
     {o + "lr_wsd_decay_samples", "9", Seen::metrics, {o + "lr_decay_style=WSD", o + "lr_wsd_decay_samples=6"}},
@@ -146,10 +179,19 @@ const std::vector<Case> cases = {
     {o + "start_weight_decay", "0.3", Seen::metrics, decay_grows},
     {o + "end_weight_decay", "0.9", Seen::metrics, decay_grows},
     {o + "clip_grad", "0.01", Seen::weights},
+    {o + "no_weight_decay_params", "[word_embeddings.weight]", Seen::weights},
+    {o + "param_rules", "[{params: \"*.mlp.*\", lr_mult: 0.5}]", Seen::weights},
+    {o + "decoupled_lr", "5e-3", Seen::weights},
+    {o + "decoupled_min_lr", "1e-3", Seen::weights, {o + "decoupled_lr=5e-3"}},
+    {o + "override_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
+    {o + "use_checkpoint_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
 
     {d + "batch_size", "4", Seen::metrics},
     {d + "micro_batch_num", "2", Seen::metrics},
     {d + "global_batch_size", "4", Seen::metrics},
+    {d + "train_samples", "8", Seen::metrics, in_samples},
+    {d + "rampup_batch_size", "[2, 2, 6]", Seen::metrics, in_samples + Lines{d + "global_batch_size=6"}},
+    {d + "decrease_batch_size_if_needed", "true", Seen::outcome, {d + "global_batch_size=3"}},
     {d + "dataset_type", "mock", Seen::metrics},
     {d + "data_path", "data/b", Seen::metrics},
     {d + "split", "\"50,25,25\"", Seen::metrics},
@@ -170,6 +212,10 @@ const std::map<std::string, std::string> exempt = {
     {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
     {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
     {m + "model_type", "there is one type so far"},
+    {m + "recompute_granularity", "the promise is that no bit changes; tests/model holds it"},
+    {m + "recompute_method", "as recompute_granularity"},
+    {m + "recompute_num_layers", "as recompute_granularity"},
+    {m + "recompute_modules", "as recompute_granularity"},
     {d + "data_sharding", "on one rank both orders are the same; tests/data compares them on several"},
     {d + "drop_last_partial_validation_sequence",
      "a run repeats its data rather than meet its end; tests/data reads a single pass"},
@@ -202,10 +248,6 @@ class EveryOption : public InOwnFolder {
   static std::string in_memory() { return fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir(); }
 
   /// Documents of some twenty tokens below 63, each ended by 63.
-    {m + "recompute_granularity", "the promise is that no bit changes; tests/model holds it"},
-    {m + "recompute_method", "as recompute_granularity"},
-    {m + "recompute_num_layers", "as recompute_granularity"},
-    {m + "recompute_modules", "as recompute_granularity"},
   static void plant(const std::string& prefix, std::int32_t step) {
     IndexedDatasetBuilder data(prefix, TokenType::uint16);
     std::int32_t token = 1;
@@ -231,7 +273,7 @@ class EveryOption : public InOwnFolder {
     try {
       const auto end = train(build(read_recipe("run.yaml", sets, shelves_)), stop);
       return testing::internal::GetCapturedStdout() + end.last_line;
-    } catch (const ConfigError& error) {
+    } catch (const Error& error) {
       return testing::internal::GetCapturedStdout() + "refused";
     }
   }

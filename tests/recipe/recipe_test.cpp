@@ -89,7 +89,9 @@ TEST_F(RecipeFile, WhatIsMissingIsAskedForWhereItsGroupStands) {
              "run.yaml:1: vocab_size is missing, and with tokenizer_type none nothing says how many tokens there are; "
              "give "
              "model_config.vocab_size, or choose a tokenizer",
-             "run.yaml:3: training_config.training_iters is missing; give int: Length of the run."}));
+             "run.yaml:3: training_config.training_iters is missing; give it in steps, or "
+             "dataset_config.train_samples, or "
+             "epochs"}));
 }
 
 TEST_F(RecipeFile, OtherSpellingsAreAcceptedAndNoted) {
@@ -107,8 +109,8 @@ TEST_F(RecipeFile, OtherSpellingsAreAcceptedAndNoted) {
 TEST_F(RecipeFile, WhatABaseSaysOfATypeNotChosenIsLeftOut) {
   write("common.yaml", "optimizer_config: {betas: [0.9, 0.95]}\n");
   EXPECT_EQ(problems("base: common.yaml\noptimizer_config: {optimizer_type: sgd}\n" + least + length), Lines{});
-  EXPECT_EQ(report.notes(),
-            Lines{"common.yaml:1: betas belongs to optimizer_type adamw, but sgd is chosen (run.yaml:2); left out"});
+  EXPECT_EQ(report.notes(), Lines{"common.yaml:1: betas belongs to optimizer_type adam_l2, adamw or muon, but sgd is "
+                                  "chosen (run.yaml:2); left out"});
 }
 
 TEST_F(RecipeFile, AKeyThatIsNotBuiltTakesItsNeutralValuesAlone) {
@@ -161,7 +163,8 @@ TEST_F(RecipeFile, WhatACommandLineHasWrongCarriesItsName) {
   EXPECT_EQ(problems(least + length, {"trainig_config.seed=1"}),
             Lines{"--set trainig_config.seed: no group 'trainig_config'; did you mean 'training_config'?"});
   EXPECT_EQ(problems(least, {"training_config.seed=1"}),
-            Lines{"run.yaml: training_config.training_iters is missing; give int: Length of the run."});
+            Lines{"run.yaml: training_config.training_iters is missing; give it in steps, or "
+                  "dataset_config.train_samples, or epochs"});
 }
 
 TEST_F(RecipeFile, TheNestedFormIsRecognised) {
@@ -190,6 +193,46 @@ TEST_F(RecipeFile, BatchSizesMustDivideAndAgree) {
   EXPECT_EQ(read(least + length, {"dataset_config={batch_size: 4, global_batch_size: 8}"}).batch.micro_batches(), 2);
   EXPECT_EQ(read(least + length, {"dataset_config={micro_batch_size: 4, micro_batch_num: 3}"}).batch.samples_per_step(),
             12);
+}
+
+TEST_F(RecipeFile, LengthsAreInStepsOrInSamples) {
+  const auto with = [&](const Lines& sets) {
+    std::string all;
+    for (const auto& line : problems(least, sets)) all += line + "\n";
+    return all;
+  };
+  const std::string steps = "training_config.training_iters=20", samples = "dataset_config.train_samples=40";
+  EXPECT_EQ(with({steps}), "");
+  EXPECT_EQ(with({samples, "optimizer_config.lr_warmup_samples=4"}), "");
+  EXPECT_EQ(with({"training_config.epochs=2"}), "");
+  EXPECT_NE(with({steps, samples}).find("in samples and in another way too; keep one"), std::string::npos);
+  EXPECT_NE(with({samples, "optimizer_config.lr_warmup_iters=4"}).find("give lr_warmup_samples"), std::string::npos);
+  EXPECT_NE(with({steps, "optimizer_config.lr_decay_samples=4"}).find("give lr_warmup_iters and"), std::string::npos);
+  EXPECT_NE(with({steps, "dataset_config.rampup_batch_size=[2, 2, 8]"}).find("give dataset_config.train_samples"),
+            std::string::npos);
+}
+
+TEST_F(RecipeFile, ABatchThatGrowsMustMeetItsFullSize) {
+  const auto with = [&](const std::string& ramp) {
+    return problems(least,
+                    {"dataset_config={train_samples: 40, global_batch_size: 8, rampup_batch_size: " + ramp + "}"});
+  };
+  EXPECT_EQ(with("[2, 2, 8]"), Lines{});
+  EXPECT_EQ(with("[2, 4, 8]"),
+            Lines{"--set dataset_config: rampup_batch_size: the way from 2 to 8 is not in strides of 4; "
+                  "choose an increment that divides it"});
+  EXPECT_EQ(with("[8, 4, 8]"),
+            Lines{"--set dataset_config: rampup_batch_size begins with the full size 8; leave it out"});
+  EXPECT_EQ(with("[2, 2]"),
+            Lines{"--set dataset_config: rampup_batch_size has 2 numbers; give three: [first size, increment, samples "
+                  "until the full size]"});
+}
+
+TEST_F(RecipeFile, BothWaysToResumeAScheduleAreRefused) {
+  EXPECT_EQ(problems(least + length, {"optimizer_config={override_opt_param_scheduler: true, "
+                                      "use_checkpoint_opt_param_scheduler: true}"}),
+            Lines{"--set optimizer_config: both override_opt_param_scheduler and use_checkpoint_opt_param_scheduler; "
+                  "keep one of the two"});
 }
 
 TEST_F(RecipeFile, RulesOfTheModelAreCheckedWithTheRecipe) {

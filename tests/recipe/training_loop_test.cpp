@@ -1,0 +1,206 @@
+// The training loop as recipes change it: loss scales and skipped steps, samples passed over, growing batches, passes.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/data/indexed_dataset.h"
+#include "framework/recipe/build.h"
+#include "framework/training/trainer.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.";
+
+Lines operator+(Lines a, const Lines& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class TrainingLoop : public InOwnFolder {
+ protected:
+  TrainingLoop() {
+    IndexedDatasetBuilder data("data", TokenType::uint16);
+    for (std::int32_t i = 0; i < 60; ++i) {
+      std::vector<std::int32_t> document;
+      for (std::int32_t k = 0; k < 9 + i % 17; ++k) document.push_back((k * k + i) % 63);
+      document.push_back(63);
+      data.add_sequence(document);
+      data.end_document();
+    }
+    data.finish();
+    write("run.yaml",
+          "training_config: {training_iters: 10, log_interval: 1, eval_interval: 100, num_threads: 1}\n"
+          "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
+          "optimizer_config: {learning_rate: 1e-2, lr_decay_style: cosine}\n"
+          "dataset_config: {data_path: data, split: \"90,5,5\", batch_size: 2}\n");
+  }
+
+  /// Train into `folder` and return what the console showed.
+  static std::string run(const std::string& folder, const Lines& sets, const LossScaler* scaler = nullptr) {
+    auto parts = build(read_recipe("run.yaml", sets + Lines{t + "output_dir=" + folder}, Shelves{}));
+    if (scaler) parts.loss_scaler = *scaler;
+    testing::internal::CaptureStdout();
+    train(std::move(parts), StopSignal{});
+    return testing::internal::GetCapturedStdout();
+  }
+
+  static std::vector<nlohmann::json> metrics(const std::string& folder) {
+    std::ifstream file(folder + "/metrics.jsonl");
+    std::vector<nlohmann::json> rows;
+    for (std::string line; std::getline(file, line);) rows.push_back(nlohmann::json::parse(line));
+    return rows;
+  }
+
+  static std::vector<double> column(const std::string& folder, const char* key) {
+    std::vector<double> out;
+    for (const auto& row : metrics(folder)) out.push_back(row.at(key).is_null() ? -1 : row.at(key).get<double>());
+    return out;
+  }
+
+  /// The tensors of the newest checkpoint.
+  static std::string weights(const std::string& folder) {
+    std::string all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(newest(folder)))
+      if (entry.path().extension() == ".safetensors") all += read_file(entry.path());
+    return all;
+  }
+
+  static std::filesystem::path newest(const std::string& folder) {
+    return list_checkpoints(folder + "/checkpoints", "network").front().folder;
+  }
+};
+
+TEST_F(TrainingLoop, AConstantScaleThatIsAPowerOfTwoChangesNoBit) {
+  run("plain", {});
+  const auto console = run("scaled", {t + "loss_scale=1024"});
+  EXPECT_TRUE(weights("plain") == weights("scaled"));
+  EXPECT_EQ(column("plain", "grad_norm"), column("scaled", "grad_norm"));
+  EXPECT_NE(console.find("| loss scale: 1024.0 |"), std::string::npos) << console;
+}
+
+const LossScaler& too_large() {  // overflows in fp32 until it has fallen twice
+  static const LossScaler scaler = [] {
+    LossScaleOptions options;
+    options.loss_scale_value = 2e38;
+    options.loss_scale_factor = 1048576;
+    options.loss_scale_window = 4;
+    options.hysteresis = 2;
+    return LossScaler(options, true);
+  }();
+  return scaler;
+}
+
+TEST_F(TrainingLoop, AnOverflowSkipsTheStepAndTheScheduleWaits) {
+  const auto console = run("run", {o + "lr_warmup_iters=2", m + "init_method_std=3"}, &too_large());
+  const auto rows = metrics("run");
+  ASSERT_EQ(rows.size(), 10U);
+  std::int64_t updates = 0;
+  auto plain = build(read_recipe("run.yaml", {o + "lr_warmup_iters=2"}, Shelves{}));
+  for (const auto& row : rows) {
+    EXPECT_EQ(row.at("learning_rate").get<double>(), plain.schedule->learning_rate()) << row.dump();
+    if (row.at("skipped")) continue;
+    plain.schedule->advance(2);
+    ++updates;
+  }
+  EXPECT_TRUE(rows[0].at("skipped") && rows[1].at("skipped")) << rows[0].dump();
+  EXPECT_FALSE(rows[2].at("skipped")) << rows[2].dump();
+  EXPECT_LT(updates, 9);
+  EXPECT_EQ(rows[9].at("consumed_samples"), 20);
+  EXPECT_NE(console.find("number of skipped iterations:   1 |"), std::string::npos) << console;
+  const auto progress = nlohmann::json::parse(read_file(newest("run") / "blobs/progress.json"));
+  EXPECT_EQ(progress.at("updates"), updates);
+  EXPECT_EQ(progress.at("schedule").at("num_steps"), 2 * updates);
+}
+
+TEST_F(TrainingLoop, ARunWithSkippedStepsGoesOnToTheBit) {
+  const Lines recipe = {o + "lr_warmup_iters=2", m + "init_method_std=3", o + "weight_decay_incr_style=linear",
+                        o + "start_weight_decay=0", o + "end_weight_decay=0.5"};
+  run("straight", recipe, &too_large());
+  for (const auto* stop : {"1", "2", "3", "5"}) {
+    const std::string folder = text("stopped_at_", stop);
+    run(folder, recipe + Lines{t + "exit_interval=" + stop}, &too_large());
+    EXPECT_EQ(metrics(folder).size(), std::stoul(stop));
+    run(folder, recipe, &too_large());
+    EXPECT_TRUE(weights(folder) == weights("straight")) << stop;
+    EXPECT_EQ(column(folder, "loss_scale"), column("straight", "loss_scale")) << stop;
+    EXPECT_EQ(column(folder, "learning_rate"), column("straight", "learning_rate")) << stop;
+  }
+}
+
+TEST_F(TrainingLoop, SamplesOfNamedStepsArePassedOver) {
+  const auto console = run("run", {t + "iterations_to_skip=[2, 3]"});
+  const auto rows = metrics("run");
+  ASSERT_EQ(rows.size(), 8U);
+  EXPECT_EQ(rows[2].at("iteration"), 5);
+  EXPECT_EQ(rows[2].at("consumed_samples"), 10);
+  EXPECT_NE(console.find("consumed samples:           10 | skipped samples:            4 | elapsed"), std::string::npos)
+      << console;
+  run("plain", {});
+  EXPECT_EQ(rows[2].at("learning_rate"), metrics("plain")[2].at("learning_rate"));  // the schedule waits
+}
+
+TEST_F(TrainingLoop, EveryTokenCountsTheSameWhenAsked) {
+  const Lines masked = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63", d + "eod_mask_loss=true",
+                        t + "training_iters=4"};
+  run("one", masked + Lines{d + "batch_size=4"});
+  run("two", masked + Lines{d + "micro_batch_num=2", t + "calculate_per_token_loss=true"});
+  run("weighted", masked + Lines{d + "micro_batch_num=2"});
+  const auto one = column("one", "grad_norm"), two = column("two", "grad_norm"),
+             weighted = column("weighted", "grad_norm");
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;  // sums in fp32
+  double farthest = 0;  // some steps have as many tokens in each micro-batch
+  for (std::size_t i = 0; i < one.size(); ++i) farthest = std::max(farthest, std::abs(weighted[i] / one[i] - 1));
+  EXPECT_GT(farthest, 1e-4);
+}
+
+TEST_F(TrainingLoop, ABatchGrowsAndTheRunGoesOnInTheMiddle) {
+  const Lines growing = {t + "training_iters=0", d + "train_samples=40", d + "global_batch_size=8",
+                         d + "rampup_batch_size=[2, 2, 18]"};
+  run("straight", growing);
+  EXPECT_EQ(column("straight", "consumed_samples"), (std::vector<double>{2, 4, 6, 10, 14, 20, 28, 36}));
+  run("stopped", growing + Lines{t + "exit_interval=5"});
+  run("stopped", growing);
+  EXPECT_TRUE(weights("stopped") == weights("straight"));
+}
+
+TEST_F(TrainingLoop, PassesOverTheDataAreCounted) {
+  const auto console =
+      run("run", {t + "training_iters=0", t + "epochs=2", d + "global_batch_size=30", t + "log_style=core_ms",
+                  o + "learning_rate=0", m + "hidden_dropout_rate=0", m + "attention_dropout_rate=0"});
+  const auto losses = column("run", "loss");
+  ASSERT_EQ(losses.size() % 2, 0U);
+  const auto pass = losses.size() / 2;
+  ASSERT_GT(pass, 1U);
+  for (std::size_t i = 0; i < pass; ++i) EXPECT_EQ(losses[i], losses[i + pass]) << i;  // nothing is learnt at rate 0
+  EXPECT_NE(losses[0], losses[1]);
+  EXPECT_NE(console.find("Epoch: 1, Step: 1,"), std::string::npos) << console;
+  EXPECT_EQ(console.find("Epoch: 2"), std::string::npos) << console;
+}
+
+TEST_F(TrainingLoop, AnotherScheduleThanTheCheckpointsIsRefusedUnlessOneCounts) {
+  run("run", {t + "exit_interval=5"});
+  try {
+    run("run", {o + "learning_rate=1e-3"});
+    FAIL() << "taken";
+  } catch (const ConfigError& error) {
+    testing::internal::GetCapturedStdout();
+    EXPECT_NE(std::string(error.what()).find("learning rate is 0.001 in the recipe and 0.01"), std::string::npos)
+        << error.what();
+  }
+  run("run", {o + "learning_rate=1e-3", o + "override_opt_param_scheduler=true"});
+  EXPECT_LT(column("run", "learning_rate")[5], 1e-3);
+}
+
+TEST_F(TrainingLoop, ARunMayGoOnLongerWhereNoScheduleDependsOnItsLength) {
+  run("run", {o + "lr_decay_style=constant", t + "training_iters=5"});
+  run("run", {o + "lr_decay_style=constant"});
+  run("straight", {o + "lr_decay_style=constant"});
+  EXPECT_TRUE(weights("run") == weights("straight"));
+}
+
+}  // namespace
+}  // namespace tessera
