@@ -6,6 +6,7 @@
 #include "framework/kernels/vector.h"
 #include "framework/recipe/build.h"
 #include "framework/training/step.h"
+#include "tests/golden/arguments.h"
 
 namespace tessera {
 
@@ -106,6 +107,16 @@ void set_training(RecipeTree& recipe, const Json& given) {
     recipe.take(text("optimizer_config.", key), given, key);
 }
 
+/// What arguments.json says of the model, unless config.json has said it in its own words.
+void set_where_absent(RecipeTree& recipe, const Value& model_config, const std::string& option, const Json& value) {
+  static const std::map<std::string, std::string> in_their_words = {
+      {"window_size", "sliding_window"}, {"use_rope_scaling", "rope_scaling_type"}, {"squared_relu", "hidden_act"}};
+  const auto other = in_their_words.find(option);
+  if (model_config.find(option) || (other != in_their_words.end() && model_config.find(other->second))) return;
+  if (!value.is_array()) return recipe.set("model_config." + option, value);
+  for (std::size_t i = 0; i < value.size(); ++i) recipe.set(text("model_config.", option, "[", i, "]"), value[i]);
+}
+
 /// The recipe of a case: its model as config.json says it, its training as the curve says it, and what config.json
 /// cannot know of the training (dropout, documents) as arguments.json says it.
 Value recipe_of(const fs::path& folder, const Value& model_config, const Json& curve) {
@@ -117,6 +128,10 @@ Value recipe_of(const fs::path& folder, const Value& model_config, const Json& c
   RecipeTree recipe(folder);
   for (const auto& [key, value] : model_config.fields) recipe.set("model_config." + key, value.scalar);
   recipe.set("model_config.seq_length", shape[2]);
+  read_arguments(arguments, [&](const std::string& option, const Json& value) {
+    set_where_absent(recipe, model_config, option, value);
+  });
+  recipe.take("training_config.calculate_per_token_loss", arguments, "calculate_per_token_loss");
   recipe.take("model_config.hidden_dropout_rate", arguments, "hidden_dropout");
   recipe.take("model_config.attention_dropout_rate", arguments, "attention_dropout");
   recipe.set("dataset_config.dataset_type", "golden");

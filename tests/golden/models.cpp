@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "tests/golden/arguments.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/model_of_case.h"
 
@@ -66,7 +67,9 @@ class ModelCases {
   std::vector<CaseResult> run() {
     try {
       read_hugging_face_config(folder_ / "hf/config.json", mappings_);
-    } catch (const ConfigError& error) {  // what config.json asks for is not built
+      if (fs::exists(folder_ / "arguments.json"))
+        read_arguments(json_of(folder_ / "arguments.json"), [](const std::string&, const Json&) {});
+    } catch (const ConfigError& error) {  // what the case asks for is not built
       add("", CaseResult::Verdict::not_supported, error.what());
       return std::move(results_);
     }
