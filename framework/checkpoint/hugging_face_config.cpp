@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/config_table.h"
 #include "framework/checkpoint/hugging_face.h"
 
 namespace tessera {
@@ -51,8 +52,9 @@ bool same_number(const std::string& a, const std::string& b) {
 /// Reads config.json by the rows of two tables, collecting what cannot be read.
 class ConfigReader {
  public:
-  ConfigReader(std::string file, const Value& family, const Value& common)
-      : file_(std::move(file)), family_(family.find("config")), common_(common.find("config")) {
+  /// `open`: keys without a row are left alone.
+  ConfigReader(std::string file, const Value& family, const Value& common, bool open = false)
+      : file_(std::move(file)), family_(family.find("config")), common_(common.find("config")), open_(open) {
     model_config_.kind = Value::Kind::group;
     if (const auto* defaults = family.find("defaults")) model_config_.lay(*defaults);
   }
@@ -60,6 +62,8 @@ class ConfigReader {
   Value read(const Json& json, const Value* needed) {
     root_ = &json;
     walk(json, "");
+    for (const auto& [key, option, words] : weak_)
+      if (set_by_.count(option) == 0) set(key, option, words);
     if (family_ != nullptr)
       for (const auto& [key, row] : family_->fields)
         if (const auto* absent = row.find("absent"); absent != nullptr && !seen(key)) take_absent(key, row, *absent);
@@ -80,7 +84,7 @@ class ConfigReader {
         apply(key, *row, value);
       else if (value.is_object())
         walk(value, key);
-      else if (!says_nothing(value))
+      else if (!open_ && !says_nothing(value))
         problem(key, words_of(value), "no row of the tables in mappings/models says what it means");
     }
   }
@@ -119,6 +123,11 @@ class ConfigReader {
       const auto* ours = translation->find(words);
       if (ours == nullptr) return problem(key, words, text("have ", *translation));
       words = ours->scalar;
+      if (words.empty()) return;  // a word that says nothing about the option
+    }
+    if (row.find("weak") != nullptr) {
+      weak_.push_back({key, to->scalar, words});
+      return;
     }
     if (to->kind == Value::Kind::scalar) set(key, to->scalar, words);
     for (const auto& item : to->items) set(key, item.scalar, words);
@@ -165,8 +174,13 @@ class ConfigReader {
   std::string file_;
   const Json* root_ = nullptr;
   const Value *family_, *common_;
+  bool open_;
   Value model_config_;
   std::vector<std::string> seen_;
+  struct Weak {
+    std::string key, option, words;
+  };
+  std::vector<Weak> weak_;  ///< rows that count where no other says the option
   std::map<std::string, std::pair<std::string, std::string>> set_by_;  ///< our option -> their key and what it says
   std::string problems_;
 };
@@ -215,6 +229,12 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
 
 HuggingFaceConfig read_hugging_face_config(const fs::path& file, const Mappings& mappings) {
   return parse_hugging_face_config(read_file(file), file.string(), mappings);
+}
+
+Value read_by_table(const std::string& json, const std::string& speaker, const Value& table) {
+  const auto given = parsed(json);
+  if (!given.is_object()) throw ConfigError(text(speaker, ": is no JSON object"));
+  return ConfigReader(speaker, table, Value{}, true).read(given, table.find("needed"));
 }
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/config_table.h"
 #include "framework/checkpoint/convert.h"
 
 namespace tessera {
@@ -30,6 +31,15 @@ void set(Json& json, const std::string& path, Json value) {
     json[path] = std::move(value);
   else
     set(json[path.substr(0, dot)], path.substr(dot + 1), std::move(value));
+}
+
+/// "hidden_size", "optimizer_config.betas[1]"; null when there is none.
+const Value* find(const Value& ours, const std::string& path) {
+  const auto bracket = path.find('[');
+  const auto* value = ours.at(path.substr(0, bracket));
+  if (bracket == std::string::npos || value == nullptr) return value;
+  const auto item = static_cast<std::size_t>(std::strtoul(path.c_str() + bracket + 1, nullptr, 10));
+  return item < value->items.size() ? &value->items[item] : nullptr;
 }
 
 bool said(const Value* value) { return value != nullptr && value->kind == Value::Kind::scalar; }
@@ -64,11 +74,11 @@ class ConfigWriter {
   void write_branch(const std::string& key, const Value& row, const Value& to) {
     const auto& by = row.find("by")->items.front().scalar;
     const auto* forced = row.find("forced");
-    if (forced != nullptr && said(ours_.find(to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
+    if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
     const auto* word = at(json_, by);
     const auto* option = word != nullptr && word->is_string() ? to.find(word->get<std::string>()) : nullptr;
     if (option == nullptr) return;
-    const auto* value = ours_.find(option->scalar);
+    const auto* value = find(ours_, option->scalar);
     if (said(value)) set(json_, key, json_of(value->scalar));
   }
   static const Json* at(const Json& json, const std::string& path) {
@@ -80,9 +90,9 @@ class ConfigWriter {
 
   void write_value(const std::string& key, const Value& row, const Value& to) {
     const auto first = to.kind == Value::Kind::scalar ? to.scalar : to.items.front().scalar;
-    const auto* value = ours_.find(first);
+    const auto* value = find(ours_, first);
     for (const auto& item : to.items) {
-      const auto* other = ours_.find(item.scalar);
+      const auto* other = find(ours_, item.scalar);
       if (said(value) != said(other) || (said(value) && value->scalar != other->scalar))
         return;  // no one word for both
     }
@@ -95,6 +105,7 @@ class ConfigWriter {
     if (words == nullptr) return set(json_, key, json_of(value->scalar));
     for (const auto& [theirs, ours] : words->fields)
       if (ours.scalar == value->scalar) return set(json_, key, json_of(theirs));
+    if (const auto* otherwise = row.find("otherwise")) return set(json_, key, json_of(otherwise->scalar));
     throw ConfigError(text("a ", family_, " has no ", key, " for ", first, " ", *value, "; it has ", *words));
   }
 
@@ -285,6 +296,12 @@ std::vector<std::string> write_hugging_face(const fs::path& folder, const Value&
     throw;
   }
   return exporter.notes();
+}
+
+std::string write_by_table(const Value& ours, const Value& table, const std::string& speaker) {
+  ConfigWriter writer(ours, speaker);
+  for (const auto& [key, row] : rows_of(table, Value{})) writer.write(key, row);
+  return writer.json().dump();
 }
 
 }  // namespace tessera

@@ -1,0 +1,168 @@
+#include "framework/checkpoint/torch_file.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = PickleNode::Kind;
+
+constexpr const char* pickle_name = "data.pkl";
+
+struct StorageType {
+  const char* name;
+  DType type;
+};
+constexpr StorageType storage_types[] = {{"FloatStorage", DType::float32}, {"DoubleStorage", DType::float64},
+                                         {"HalfStorage", DType::float16},  {"BFloat16Storage", DType::bfloat16},
+                                         {"LongStorage", DType::int64},    {"IntStorage", DType::int32},
+                                         {"ByteStorage", DType::uint8},    {"BoolStorage", DType::uint8}};
+
+/// "model_optim_rng/" of "model_optim_rng/data.pkl".
+std::string folder_in(const std::map<std::string, ZipEntry>& entries, const std::string& speaker) {
+  for (const auto& [name, entry] : entries) {
+    const auto slash = name.find('/');
+    if (slash != std::string::npos && name.substr(slash + 1) == pickle_name) return name.substr(0, slash + 1);
+  }
+  throw ConfigError(text(speaker, ": holds no ", pickle_name, ": not written by torch.save, or by one before 1.6"));
+}
+
+std::span<const std::byte> bytes_of(const MappedFile& file, const ZipEntry& entry) {
+  return file.bytes().subspan(entry.begin, entry.bytes);
+}
+
+std::string little_endian_or_throw(const MappedFile& file, const std::map<std::string, ZipEntry>& entries,
+                                   std::string folder, const std::string& speaker) {
+  const auto found = entries.find(folder + "byteorder");
+  if (found == entries.end()) return folder;
+  const auto bytes = bytes_of(file, found->second);
+  const std::string order(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (order != "little") throw ConfigError(text(speaker, ": byteorder is '", order, "'; little was expected"));
+  return folder;
+}
+
+/// A list of counts: a shape, strides.
+std::vector<std::int64_t> counts(const PickleNode& node, const std::string& speaker) {
+  std::vector<std::int64_t> out;
+  if (node.kind != Kind::tuple) throw ConfigError(text(speaker, ": its shape is no tuple"));
+  for (const auto* item : node.items) {
+    if (item->kind != Kind::integer || item->integer < 0)
+      throw ConfigError(text(speaker, ": its shape or strides are no counts"));
+    out.push_back(item->integer);
+  }
+  return out;
+}
+
+/// The call that makes the tensor: of a parameter that of its data.
+const PickleNode* rebuilt(const PickleNode& node) {
+  if (node.kind != Kind::call || node.items[1]->items.empty()) return nullptr;
+  const auto& callee = node.items[0]->text;
+  if (callee == "torch._utils _rebuild_tensor_v2" && node.items[1]->items.size() >= 4) return &node;
+  if (callee != "torch._utils _rebuild_parameter") return nullptr;
+  const auto& data = *node.items[1]->items[0];  // a tensor, never again a parameter
+  return data.kind == Kind::call && data.items[0]->text == "torch._utils _rebuild_tensor_v2" &&
+                 data.items[1]->items.size() >= 4
+             ? &data
+             : nullptr;
+}
+
+bool is_contiguous(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides) {
+  if (shape.size() != strides.size()) return false;
+  std::int64_t expected = 1;
+  for (std::size_t dim = shape.size(); dim-- > 0;) {
+    if (shape[dim] > 1 && strides[dim] != expected) return false;
+    if (__builtin_mul_overflow(expected, std::max<std::int64_t>(shape[dim], 1), &expected)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TorchFile::TorchFile(const fs::path& path)
+    : name_(path.string()),
+      file_(path),
+      entries_(read_zip_directory(file_.bytes(), name_)),
+      folder_(little_endian_or_throw(file_, entries_, folder_in(entries_, name_), name_)),
+      pickle_(bytes_of(file_, entries_.at(folder_ + pickle_name)), name_) {}
+
+bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != nullptr; }
+
+Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const {
+  const auto speaker = text(name_, ": ", what);
+  const auto refuse = [&](const auto&... story) { throw ConfigError(text(speaker, ": ", story...)); };
+  const auto* call = rebuilt(node);
+  if (call == nullptr) refuse("is no tensor");
+  const auto& arguments = call->items[1]->items;
+  const auto& storage = *arguments[0];
+  if (storage.kind != Kind::persistent || storage.items[0]->kind != Kind::tuple || storage.items[0]->items.size() < 5 ||
+      storage.items[0]->items[1]->kind != Kind::global || arguments[1]->kind != Kind::integer)
+    refuse("its storage is none of torch");
+  const auto& id = storage.items[0]->items;
+  const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
+                                  [&](const auto& one) { return id[1]->text == text("torch ", one.name); });
+  if (type == std::end(storage_types)) refuse("elements of '", id[1]->text, "' are not read");
+  const auto dims = counts(*arguments[2], speaker);
+  if (dims.size() > Shape::most_dims) refuse(dims.size(), " dims; at most ", Shape::most_dims, " are read");
+  if (!is_contiguous(dims, counts(*arguments[3], speaker))) refuse("its elements do not lie one after the other");
+  const auto found = entries_.find(folder_ + "data/" + id[2]->text);
+  if (found == entries_.end()) refuse("its storage '", id[2]->text, "' is missing");
+  const auto bytes = bytes_of(file_, found->second);
+  std::uint64_t begin = static_cast<std::uint64_t>(arguments[1]->integer), needed = size_of(type->type);
+  for (const auto dim : dims)
+    if (__builtin_mul_overflow(needed, static_cast<std::uint64_t>(dim), &needed)) refuse("its shape is impossible");
+  if (arguments[1]->integer < 0 || __builtin_mul_overflow(begin, size_of(type->type), &begin) || begin > bytes.size() ||
+      needed > bytes.size() - begin)
+    refuse("needs ", needed, " bytes from ", begin, " of a storage of ", bytes.size());
+  auto* data = const_cast<std::byte*>(bytes.data()) + begin;  // read-only memory, as a tensor of files is
+  return {std::span(data, static_cast<std::size_t>(needed)), type->type, Shape(dims)};
+}
+
+void TorchFileWriter::tensor(const Tensor& tensor) {
+  const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
+                                  [&](const auto& one) { return one.type == tensor.dtype(); });
+  must(type != std::end(storage_types), "every element type has a storage of torch");
+  auto& p = pickle;
+  p.global("torch._utils", "_rebuild_tensor_v2");
+  p.mark();
+  p.mark();  // the id of its storage
+  p.text("storage");
+  p.global("torch", type->name);
+  p.text(std::to_string(storages_.size()));
+  p.text("cpu");
+  p.integer(tensor.elements());
+  p.tuple();
+  p.persistent();
+  p.integer(0);
+  p.mark();
+  for (const auto dim : tensor.shape().dims()) p.integer(dim);
+  p.tuple();
+  p.mark();
+  const auto dims = tensor.shape().dims();
+  for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+    std::int64_t stride = 1;
+    for (std::size_t inner = dim + 1; inner < dims.size(); ++inner) stride *= dims[inner];
+    p.integer(stride);
+  }
+  p.tuple();
+  p.boolean(false);
+  p.global("collections", "OrderedDict");
+  p.empty_tuple();
+  p.call();
+  p.tuple();
+  p.call();
+  storages_.push_back(tensor);
+}
+
+void TorchFileWriter::write(const fs::path& path) {
+  const auto folder = path.stem().string() + "/";
+  ZipWriter zip(path);
+  zip.add(folder + pickle_name, pickle.finish());
+  zip.add(folder + "byteorder", "little");
+  for (std::size_t i = 0; i < storages_.size(); ++i)
+    zip.add(text(folder, "data/", i), std::as_bytes(storages_[i].raw()));
+  zip.add(folder + "version", "3\n");
+  zip.finish();
+}
+
+}  // namespace tessera
