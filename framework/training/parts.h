@@ -24,6 +24,7 @@ struct Parts {
   BatchPlan batch_plan;
   ClippingOptions clipping;
   std::unique_ptr<Model> model;
+  Precision precision;
   std::unique_ptr<Optimizer> optimizer;
   ParameterGroupOptions groups;
   std::unique_ptr<OptimizerSchedule> schedule;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "framework/base/clock.h"
+#include "framework/kernels/convert.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera {
@@ -65,6 +66,7 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
     const auto total = parts_.model->loss(recording_, batch, mode).total;
     recording_.backward();
     recording_.clear();
+    round_to(threads_, parts_.precision.gradients, state_.gradients());
     all.sum += total.sum;
     all.count += total.count;
   }
@@ -120,7 +122,7 @@ std::string TrainingStep::first_not_finite(std::int64_t consumed) {
   }
   std::string found;
   const Tap tap = [&](std::string_view name, const Tensor& value) {
-    const auto at = found.empty() ? tessera::first_not_finite(threads_, value.floats()) : -1;
+    const auto at = found.empty() ? tessera::first_not_finite(threads_, value) : -1;
     if (at >= 0) found = text("what ", name, " gives, ", value.shape(), ", is not finite at element ", at);
   };
   ForwardMode mode;
