@@ -12,7 +12,8 @@ namespace tessera {
 
 /// A small model from words of a recipe, "key:value key[0]:value ...", with weights of its own.
 struct Built {
-  explicit Built(const std::string& words, std::int64_t seq_length = 12, std::int64_t vocabulary = 29) {
+  explicit Built(const std::string& words, std::int64_t seq_length = 12, std::int64_t vocabulary = 29,
+                 const Precision& precision = {}) {
     Value tree;
     const auto set = [&](const std::string& key, const std::string& value) {
       tree.set("model_config." + key, Value::of(value, {"test", 1, "", 1}));
@@ -27,13 +28,14 @@ struct Built {
     }
     Report report;
     Group group(tree, "model_config", report);
-    model = models().read(group).make({seq_length, vocabulary});
+    model = models().read(group).make({seq_length, vocabulary, precision});
     group.finish();
     report.must_be_good();
     layout = std::make_unique<FlatParameters>(model->parameters());
     values.resize(static_cast<std::size_t>(layout->elements()));
     grads.resize(values.size());
-    layout->bind(values, grads);
+    if (layout->has_16_bit()) rounded.resize(2 * values.size());
+    layout->bind(values, grads, rounded);
     layout->initialise(threads, 7, values);
   }
   Threads threads{2};
@@ -41,6 +43,7 @@ struct Built {
   std::unique_ptr<Model> model;
   std::unique_ptr<FlatParameters> layout;
   std::vector<float> values, grads;
+  std::vector<std::byte> rounded;
 };
 
 /// Two samples of twelve tokens, the second made of two documents.

@@ -212,6 +212,24 @@ TEST(AnyModel, GradientsAreDifferencesOfTheLoss) {
   }
 }
 
+TEST(AnyModel, InBfloat16IsNearItselfAndRecomputingChangesNoBit) {
+  Recipes recipes(7);
+  const Tokens tokens;
+  const Precision halves = {DType::bfloat16, DType::bfloat16, DType::bfloat16, DType::bfloat16};
+  for (int i = 0; i < 60; ++i) {
+    const auto words = recipes.next({false, true, true});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built whole(words), again(words, 12, 29, halves),
+        half(words.substr(0, words.find(" recompute_granularity")), 12, 29, halves);
+    const auto exact = backward(whole, tokens.batch()), rounded = backward(half, tokens.batch());
+    // Some ten values of 8 bits stand between a token and its loss.
+    EXPECT_NEAR(rounded, exact, 0.05 * exact);
+    EXPECT_NE(rounded, exact);
+    EXPECT_EQ(backward(again, tokens.batch()), rounded);
+    ASSERT_EQ(again.grads, half.grads);
+  }
+}
+
 TEST(AnyModel, RecomputingChangesNoBit) {
   Recipes with(2);
   const Tokens tokens;

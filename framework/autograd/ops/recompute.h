@@ -18,6 +18,8 @@ class Recomputed final : public Node {
     {
       const auto in = again.input(x_.value(), x_.wants_grad());
       again.give_grad(f_(in), std::move(dy));
+      if (auto others = tape.take_grad(x_); !others.empty()) again.give_grad(in, std::move(others));  // to add to
+      again.computes_in(tape.type());
       again.backward();
       dx = again.take_grad(in);
     }

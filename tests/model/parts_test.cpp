@@ -1,0 +1,244 @@
+// Each part of a model against what its source says, by the smallest means that can tell it from its neighbours.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/model/built.h"
+
+namespace tessera {
+namespace {
+
+std::vector<float> logits_of(Built& b, const TokenBatch& batch) {
+  Tape tape(b.arena, b.threads, false);
+  const auto logits = b.model->logits(tape, batch, {});
+  return {logits.floats().begin(), logits.floats().end()};
+}
+
+/// sees[t][s]: whether the logits at token t of the first sample change with token s.
+std::vector<std::vector<bool>> sights(const std::string& words, std::span<const std::uint8_t> visible = {}) {
+  Built b("num_layers:1 position_embedding_type:none init_method_std:0.5 " + words);
+  Tokens tokens;
+  auto batch = tokens.part(0, 1, 12);
+  batch.visible = visible;
+  const auto usual = logits_of(b, batch);
+  std::vector<std::vector<bool>> sees(12, std::vector<bool>(12));
+  for (std::size_t s = 0; s < 12; ++s) {
+    Tokens other;
+    other.tokens[s] = (other.tokens[s] + 11) % 29;
+    auto changed = other.part(0, 1, 12);
+    changed.visible = visible;
+    const auto now = logits_of(b, changed);
+    for (std::size_t t = 0; t < 12; ++t)
+      sees[t][s] = !std::equal(now.begin() + static_cast<std::ptrdiff_t>(t * 29),
+                               now.begin() + static_cast<std::ptrdiff_t>((t + 1) * 29),
+                               usual.begin() + static_cast<std::ptrdiff_t>(t * 29));
+  }
+  return sees;
+}
+
+void expect_window(const std::string& words, std::int64_t left, std::int64_t right) {
+  const auto sees = sights(words);
+  for (std::int64_t t = 0; t < 12; ++t)
+    for (std::int64_t s = 0; s < 12; ++s)
+      EXPECT_EQ(sees[static_cast<std::size_t>(t)][static_cast<std::size_t>(s)], t - left <= s && s <= t + right)
+          << words << ": " << t << " and " << s;
+}
+
+TEST(Window, IsSeenToTheLeftAndToTheRight) {
+  expect_window("", 12, 0);
+  expect_window("window_size[0]:3 window_size[1]:0", 3, 0);
+  expect_window("window_size[0]:3 window_size[1]:2", 3, 2);
+  expect_window("window_size[0]:-1 window_size[1]:4", 12, 4);
+  expect_window("fa_config.pre_tokens:2 fa_config.next_tokens:1", 2, 1);
+  expect_window("sliding_window:4", 3, 0);  // counted with the token itself
+  expect_window("sliding_window:1", 0, 0);
+}
+
+TEST(Window, IsOfTheLayersThatLayerTypesNames) {
+  expect_window("sliding_window:4 layer_types[0]:full_attention", 12, 0);
+  expect_window("num_layers:2 sliding_window:4", 6, 0);  // what two layers see adds up
+  expect_window("num_layers:4 sliding_window:2 layer_types[0]:sliding_attention layer_types[1]:sliding_attention", 4,
+                0);
+  expect_window("num_layers:2 sliding_window:2 layer_types[0]:sliding_attention layer_types[1]:full_attention", 12, 0);
+}
+
+TEST(Mask, OfAnyFormIsWhatEachTokenSees) {
+  std::vector<std::uint8_t> visible(144);
+  for (std::size_t t = 0; t < 12; ++t)
+    for (std::size_t s = 0; s < 12; ++s) visible[t * 12 + s] = t == s || (t * 5 + s * 3) % 7 < 3;
+  const auto sees = sights("", visible);
+  for (std::size_t t = 0; t < 12; ++t)
+    for (std::size_t s = 0; s < 12; ++s) EXPECT_EQ(sees[t][s], visible[t * 12 + s] != 0) << t << " and " << s;
+}
+
+TEST(Window, ToTheRightIsRefusedByGeneration) {
+  Built b("window_size[0]:3 window_size[1]:2");
+  auto cache = b.model->make_cache(1, 12);
+  Tape tape(b.arena, b.threads, false);
+  const std::vector<std::int32_t> token = {1};
+  try {
+    b.model->next_logits(tape, token, 1, cache);
+    FAIL() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("window_size lets tokens see 2 to their right"), std::string::npos);
+  }
+}
+
+/// The parameter of that name; fails when there is none.
+Parameter* named(Built& b, const std::string& name) {
+  for (auto* p : b.model->parameters())
+    if (p->name == name) return p;
+  ADD_FAILURE() << "no parameter " << name;
+  return nullptr;
+}
+
+TEST(SandwichNorm, BeginsWithItsScalesAsTheGainIsStored) {
+  const std::string words =
+      "normalization:RMSNorm use_sandwich_norm:true attn_post_norm_scale:0.0447 ffn_post_norm_scale:0.0825";
+  Built b(words), less_one(words + " apply_layernorm_1p:true");
+  for (const auto v : named(b, "decoder.layers.1.post_self_attn_layernorm.weight")->leaf.value.floats())
+    EXPECT_EQ(v, 0.0447F);
+  for (const auto v : named(b, "decoder.layers.0.post_mlp_layernorm.weight")->leaf.value.floats())
+    EXPECT_EQ(v, 0.0825F);
+  for (const auto v : named(less_one, "decoder.layers.0.post_mlp_layernorm.weight")->leaf.value.floats())
+    EXPECT_EQ(v, static_cast<float>(0.0825 - 1));
+  const Tokens tokens;  // the same model, written in two ways
+  const auto a = logits_of(b, tokens.batch()), c = logits_of(less_one, tokens.batch());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], c[i], 1e-6);
+}
+
+TEST(HeadNorm, HasMegatronsNamesAndTheChannelsOfOneHead) {
+  Built b("qk_layernorm:true kv_channels:6 group_query_attention:true num_query_groups:2");
+  for (const auto* name : {"q_layernorm.weight", "q_layernorm.bias", "k_layernorm.weight", "k_layernorm.bias"})
+    EXPECT_EQ(named(b, text("decoder.layers.1.self_attention.", name))->global_shape, Shape({6}));
+  Built rms("qk_layernorm:true normalization:RMSNorm");
+  for (const auto* p : rms.model->parameters())
+    EXPECT_EQ(p->name.find("layernorm.bias"), std::string::npos) << p->name;
+}
+
+TEST(HeadNorm, MakesScoresIndifferentToTheSizeOfTheProjection) {
+  Built b("qk_layernorm:true init_method_std:0.3 norm_epsilon:1e-12 qkv_has_bias:false"),
+      larger("qk_layernorm:true init_method_std:0.3 norm_epsilon:1e-12 qkv_has_bias:false");
+  for (std::int64_t layer = 0; layer < 2; ++layer) {  // rows of queries and keys, not of values
+    auto rows = named(larger, text("decoder.layers.", layer, ".self_attention.linear_qkv.weight"))->leaf.value.floats();
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (i / 16 % 12 < 8) rows[i] *= 5;
+  }
+  const Tokens tokens;
+  const auto a = logits_of(b, tokens.batch()), c = logits_of(larger, tokens.batch());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], c[i], 1e-5);
+}
+
+TEST(RotaryScaling, OfLlama3StretchesLongWavesAndLeavesShortOnes) {
+  RotaryScaling s;
+  s.kind = RotaryScaling::Kind::llama3;
+  s.factor = 8;
+  const auto plain = rotary_frequencies(128, 500000, {}), bent = rotary_frequencies(128, 500000, s);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double length = 2 * M_PI / plain[i];
+    if (length < 8192.0 / 4)
+      EXPECT_EQ(bent[i], plain[i]);
+    else if (length > 8192)
+      EXPECT_EQ(bent[i], plain[i] / 8);
+    else
+      EXPECT_NEAR(bent[i], plain[i] * (1 / 8.0 + (1 - 1 / 8.0) * (8192 / length - 1) / 3), 1e-12 * plain[i]);
+  }
+  EXPECT_GT(plain.front(), 0.9);
+  EXPECT_EQ(bent.back(), plain.back() / 8);
+}
+
+TEST(RotaryScaling, OfYarnSlowsThePairsThatTurnSeldom) {
+  RotaryScaling s;
+  s.kind = RotaryScaling::Kind::yarn;
+  s.factor = 4;
+  s.original = 4096;
+  const auto plain = rotary_frequencies(64, 10000, {}), bent = rotary_frequencies(64, 10000, s);
+  // 64 ln(4096 / (32 * 2 pi)) / (2 ln 10000) = 10.47 and 64 ln(4096 / (2 pi)) / (2 ln 10000) = 22.51
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double slowed = i <= 10 ? 0 : i >= 23 ? 1 : (static_cast<double>(i) - 10) / 13;
+    EXPECT_NEAR(bent[i], plain[i] * (1 - slowed + slowed / 4), 1e-12) << i;
+  }
+  const RotaryEmbedding table(64, 10000, RotaryLayout::half, 2, s);
+  EXPECT_FLOAT_EQ(table.tables({}).cosine[0], static_cast<float>(0.1 * std::log(4.0) + 1));
+}
+
+TEST(RotaryScaling, InterpolationDividesPositions) {
+  RotaryScaling s;
+  s.positions_per_step = 4;
+  const RotaryEmbedding far(8, 100, RotaryLayout::half, 9, s), near(8, 100, RotaryLayout::half, 3);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_FLOAT_EQ(far.tables({}).sine[8 * 4 + i], near.tables({}).sine[2 * 4 + i]);
+    EXPECT_FLOAT_EQ(far.tables({}).cosine[8 * 4 + i], near.tables({}).cosine[2 * 4 + i]);
+  }
+}
+
+TEST(Initialisation, XavierIsUniformWithinItsBoundForEveryWeight) {
+  Built b("init_method:xavier_uniform hidden_size:64 num_layers:1", 12, 128);
+  for (auto* p : b.model->parameters()) {
+    if (p->global_shape.rank() != 2) continue;
+    const auto v = p->leaf.value.floats();
+    const double bound = std::sqrt(6.0 / static_cast<double>(p->global_shape[0] + p->global_shape[1]));
+    double most = 0, square = 0;
+    for (const double x : v) most = std::max(most, std::abs(x)), square += x * x / static_cast<double>(v.size());
+    EXPECT_LE(most, bound * (1 + 1e-6)) << p->name;
+    EXPECT_GT(most, 0.98 * bound) << p->name;
+    // The variance of 768 and more draws is known to a few percent.
+    EXPECT_NEAR(square, bound * bound / 3, 0.1 * bound * bound / 3) << p->name;
+  }
+}
+
+TEST(ParallelResidual, AddsBothBranchesToTheInput) {
+  const std::string words = "num_layers:1 init_method_std:0.3 use_final_norm:false position_embedding_type:none ";
+  Built both(words + "use_parallel_residual:true"), alone(words);
+  // With a feed-forward that gives zero, and with an attention that gives zero, the two forms are one.
+  const Tokens tokens;
+  for (const auto* part : {"self_attention.linear_proj.weight", "mlp.linear_fc2.weight"}) {
+    Built a(words + "use_parallel_residual:true"), b(words);
+    for (auto* built : {&a, &b}) {
+      auto zero = named(*built, text("decoder.layers.0.", part))->leaf.value.floats();
+      std::fill(zero.begin(), zero.end(), 0.0F);
+    }
+    EXPECT_EQ(logits_of(a, tokens.batch()), logits_of(b, tokens.batch())) << part;
+  }
+  EXPECT_NE(logits_of(both, tokens.batch()), logits_of(alone, tokens.batch()));
+}
+
+TEST(ScaledEmbedding, IsTheSameAsALargerTable) {
+  const std::string words = "position_embedding_type:rope untie_embeddings_and_output_weights:true ";
+  Built scaled(words + "scale_embeddings:true"), plain(words);
+  for (auto& v : named(plain, "embedding.word_embeddings.weight")->leaf.value.floats()) v *= 4;  // root of 16
+  const Tokens tokens;
+  EXPECT_EQ(logits_of(scaled, tokens.batch()), logits_of(plain, tokens.batch()));
+}
+
+TEST(Softcap, BoundsTheLogits) {
+  Built b("output_logit_softcap:0.5 init_method_std:1");
+  const Tokens tokens;
+  float most = 0;
+  for (const auto v : logits_of(b, tokens.batch())) most = std::max(most, std::abs(v));
+  EXPECT_LE(most, 0.5F);
+  EXPECT_GT(most, 0.45F);
+}
+
+TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
+  const auto said = [](auto change) {
+    GptOptions o;
+    o.num_layers = 2, o.hidden_size = 16, o.num_attention_heads = 4;
+    change(o);
+    const auto found = contradictions(o, 8);
+    return found.empty() ? std::string("nothing") : found[0].first;
+  };
+  EXPECT_EQ(said([](auto&) {}), "nothing");
+  EXPECT_EQ(said([](auto& o) { o.sliding_window = 4, o.window_size = {5, 0}; }), "sliding_window");
+  EXPECT_EQ(said([](auto& o) { o.window_size = {5, -1}; }), "window_size");
+  EXPECT_EQ(said([](auto& o) { o.layer_types = {LayerSight::window}; }), "layer_types");
+  EXPECT_EQ(said([](auto& o) { o.use_sandwich_norm = true, o.attn_post_norm_scale = 0.1; }), "attn_post_norm_scale");
+  EXPECT_EQ(said([](auto& o) { o.shared_parallel_norm = true; }), "shared_parallel_norm");
+  EXPECT_EQ(said([](auto& o) { o.scale_embeddings = true; }), "scale_embeddings");
+  EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::full; }), "recompute_method");
+  EXPECT_EQ(said([](auto& o) { o.recompute_num_layers = 1; }), "recompute_num_layers");
+  EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.hidden_act = FeedForwardKind::relu; }), "swiglu");
+}
+
+}  // namespace
+}  // namespace tessera
