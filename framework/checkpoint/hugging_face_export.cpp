@@ -76,7 +76,8 @@ class ConfigWriter {
     const auto* forced = row.find("forced");
     if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
     const auto* word = at(json_, by);
-    const auto* option = word != nullptr && word->is_string() ? to.find(word->get<std::string>()) : nullptr;
+    const auto* option =
+        word == nullptr ? nullptr : to.find(word->is_string() ? word->get<std::string>() : word->dump());
     if (option == nullptr) return;
     const auto* value = find(ours_, option->scalar);
     if (said(value)) set(json_, key, json_of(value->scalar));

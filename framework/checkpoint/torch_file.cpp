@@ -54,17 +54,19 @@ std::vector<std::int64_t> counts(const PickleNode& node, const std::string& spea
   return out;
 }
 
-/// The call that makes the tensor: of a parameter that of its data.
-const PickleNode* rebuilt(const PickleNode& node) {
-  if (node.kind != Kind::call || node.items[1]->items.empty()) return nullptr;
-  const auto& callee = node.items[0]->text;
-  if (callee == "torch._utils _rebuild_tensor_v2" && node.items[1]->items.size() >= 4) return &node;
-  if (callee != "torch._utils _rebuild_parameter") return nullptr;
-  const auto& data = *node.items[1]->items[0];  // a tensor, never again a parameter
-  return data.kind == Kind::call && data.items[0]->text == "torch._utils _rebuild_tensor_v2" &&
-                 data.items[1]->items.size() >= 4
-             ? &data
-             : nullptr;
+bool calls(const PickleNode& node, const char* callee, std::size_t arguments) {
+  return node.kind == Kind::call && node.items[0]->text == callee && node.items[1]->items.size() >= arguments;
+}
+
+/// What _rebuild_tensor_v2 is called with: by itself, for a parameter's data, or for a tensor with attributes.
+const std::vector<const PickleNode*>* rebuilt(const PickleNode& node) {
+  constexpr const char* plain = "torch._utils _rebuild_tensor_v2";
+  const auto* inner = calls(node, "torch._utils _rebuild_parameter", 1) ? node.items[1]->items[0] : &node;
+  if (calls(*inner, plain, 4)) return &inner->items[1]->items;
+  if (!calls(*inner, "torch._tensor _rebuild_from_type_v2", 3)) return nullptr;
+  const auto& given = inner->items[1]->items;
+  return given[0]->text == plain && given[2]->kind == Kind::tuple && given[2]->items.size() >= 4 ? &given[2]->items
+                                                                                                 : nullptr;
 }
 
 bool is_contiguous(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides) {
@@ -91,9 +93,9 @@ bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != null
 Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const {
   const auto speaker = text(name_, ": ", what);
   const auto refuse = [&](const auto&... story) { throw ConfigError(text(speaker, ": ", story...)); };
-  const auto* call = rebuilt(node);
-  if (call == nullptr) refuse("is no tensor");
-  const auto& arguments = call->items[1]->items;
+  const auto* given = rebuilt(node);
+  if (given == nullptr) refuse("is no tensor");
+  const auto& arguments = *given;
   const auto& storage = *arguments[0];
   if (storage.kind != Kind::persistent || storage.items[0]->kind != Kind::tuple || storage.items[0]->items.size() < 5 ||
       storage.items[0]->items[1]->kind != Kind::global || arguments[1]->kind != Kind::integer)

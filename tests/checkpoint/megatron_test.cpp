@@ -118,7 +118,9 @@ TEST_F(MegatronTest, WhatIsSavedReadsBackTheSame) {
       EXPECT_EQ(floats(again, range.name), std::vector<float>(expected.begin(), expected.end())) << range.name;
     }
     EXPECT_EQ(Json::parse(again.progress()), Json::parse(source.progress()));
-    if (type == DType::bfloat16) EXPECT_EQ(text(again.recipe()), text(source.recipe()));
+    if (type == DType::bfloat16) {
+      EXPECT_EQ(text(again.recipe()), text(source.recipe()));
+    }
   }
 }
 
