@@ -9,6 +9,9 @@
 #   --label NAME    only tests with this label: unit, architecture, end_to_end, golden, smoke, slow
 #   --preset NAME   what to build: release (default), debug, asan-ubsan, tsan, clang
 #   --no-install    do not look for missing Debian packages or Python clients
+#
+# TESSERA_PEER_PYTHON names a Python with torch and transformers (some gigabytes, never installed from here): tests that ask the real
+# programs whether they take what Tessera writes run with it, and are skipped without.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 

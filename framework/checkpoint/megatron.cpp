@@ -9,6 +9,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/config_table.h"
 #include "framework/checkpoint/convert.h"
+#include "framework/options/option_type.h"
 
 namespace tessera {
 namespace {
@@ -231,9 +232,10 @@ std::string MegatronCheckpoint::progress() const {
   const auto* optimizer = root.find("optimizer");
   const auto* scaler = optimizer != nullptr ? optimizer->find("grad_scaler") : nullptr;
   if (scaler != nullptr && scaler->find("scale") != nullptr)
-    json["loss_scale"] = {{"scale", text(number_of(scaler->find("scale"), *file_).value_or(1))},
-                          {"growth_tracker", count(scaler, "growth_tracker", 0)},
-                          {"hysteresis_tracker", count(scaler, "hysteresis_tracker", 0)}};
+    json["loss_scale"] = {
+        {"scale", OptionType<double>::write(number_of(scaler->find("scale"), *file_).value_or(1)).scalar},
+        {"growth_tracker", count(scaler, "growth_tracker", 0)},
+        {"hysteresis_tracker", count(scaler, "hysteresis_tracker", 0)}};
   return json.dump(1);
 }
 

@@ -7,6 +7,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/hugging_face_export.h"
+#include "framework/checkpoint/megatron.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/recipe/hugging_face_model.h"
 
@@ -164,9 +165,54 @@ void export_hugging_face(const Flags& flags, const CommandContext& context) {
   std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
 }
 
+/// From Megatron-LM: weights, optimizer state, progress, and the recipe that its arguments describe.
+void import_megatron(const Flags& flags, const CommandContext& context) {
+  refuse_what_is_there(flags.out);
+  const auto mappings = context.mappings();
+  const MegatronCheckpoint source(flags.in, mappings);
+  const auto recipe = imported_recipe(source.recipe(), flags.sets, context.shelves);
+  const auto model = build_model(recipe, nullptr);
+  auto all = room_for(*model, source, wanted_type(flags).value_or(DType::float32));
+  tell(load_all(source, all.ranges));
+  for (const auto& name : source.optimizer_names()) {
+    const auto shape = source.shape(name);
+    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    source.read(name, all.ranges.back().tensor);
+  }
+  const auto progress = source.progress();
+  const auto iteration = nlohmann::json::parse(progress)["iteration"].get<std::int64_t>();
+  save_checkpoint(flags.out, "", iteration, all.ranges,
+                  {{recipe_blob, resolved_yaml(recipe)}, {"progress.json", progress}});
+  std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": iteration " << iteration << ", "
+            << all.ranges.size() << " tensors\n";
+}
+
+void export_megatron(const Flags& flags, const CommandContext& context) {
+  refuse_what_is_there(flags.out);
+  const auto saved = open_saved(flags.in, context.shelves);
+  const auto& checkpoint = saved.checkpoint;
+  Weights all;
+  for (const auto& name : checkpoint.names()) {
+    const auto& shape = checkpoint.shape(name);
+    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    checkpoint.read(all.ranges.back(), {true, true});
+  }
+  const auto type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
+  const auto& blobs = checkpoint.blobs();
+  const auto progress = blobs.find("progress.json");
+  const auto folder =
+      save_megatron(flags.out, checkpoint.iteration(), all.ranges, progress == blobs.end() ? "" : progress->second,
+                    saved.recipe.resolved, type, context.mappings());
+  std::cout << folder.string() << ": " << name_of(type) << "; Megatron-LM takes it with --no-load-rng\n";
+}
+
 void convert(const Flags& flags, const CommandContext& context) {
   if (flags.from == "hf" && flags.to == "tessera") return import_hugging_face(flags, context);
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
+  if (flags.from == "megatron" && flags.to == "tessera") return import_megatron(flags, context);
+  if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
   throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
                          ": one of them is tessera, the other another program; go by way of tessera"));
 }
@@ -176,8 +222,10 @@ void convert(const Flags& flags, const CommandContext& context) {
 void add_convert_command(CLI::App& group, CommandContext& context) {
   auto* command = group.add_subcommand("convert", "Bring a model from another program, or take it there");
   const auto flags = std::make_shared<Flags>();
-  const auto programs = CLI::IsMember({"hf", "tessera"});
-  command->add_option("--from", flags->from, "What IN is: hf (a folder of Hugging Face Transformers) or tessera")
+  const auto programs = CLI::IsMember({"hf", "megatron", "tessera"});
+  command
+      ->add_option("--from", flags->from,
+                   "What IN is: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
       ->required()
       ->check(programs);
   command->add_option("--to", flags->to, "What OUT becomes")->required()->check(programs);

@@ -103,7 +103,10 @@ void evaluate(const Flags& flags, const CommandContext& context) {
 void add_eval_commands(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("eval", "Loss, perplexity and bits per byte of a trained model");
   const auto flags = std::make_shared<Flags>();
-  command->add_option("FOLDER", flags->folder, "A checkpoint, or a run folder: its newest checkpoint")->required();
+  command
+      ->add_option("FOLDER", flags->folder,
+                   "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers")
+      ->required();
   command->add_option("--text", flags->text, "A text file");
   command->add_option("--data", flags->data, "PREFIX of a preprocessed .bin and .idx");
   command

@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 struct Flags {
-  std::string folder, prompt;
+  std::string folder, model, prompt;
+  std::vector<std::int32_t> prompt_tokens;
   Sampling sampling;
   std::int64_t tokens = 200, samples = 1, threads = 0;
 };
@@ -23,15 +24,17 @@ std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   return ids;
 }
 
-void generate_text(const Flags& flags, const CommandContext& context) {
-  const auto trained = load_trained(flags.folder, context.shelves);
+std::string folder_of(const Flags& flags) {
+  if (flags.folder.empty() == flags.model.empty()) throw ConfigError("generate: give one of FOLDER and --model FOLDER");
+  return flags.folder.empty() ? flags.model : flags.folder;
+}
+
+/// Text in, text out.
+void generate_text(const Flags& flags, const TrainedModel& trained, Tape& tape) {
   if (!trained.tokenizer)
-    throw ConfigError(
-        text(trained.folder.string(), ": was trained without a tokenizer, so there is no text to generate"));
-  Threads threads(
-      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
-  Arena arena;
-  Tape tape(arena, threads, false);
+    throw ConfigError(text(trained.folder.string(),
+                           ": has no tokenizer that this program knows, so there is no text to "
+                           "generate; give --prompt-tokens, a list of token ids"));
   const auto prompt = prompt_ids(*trained.tokenizer, flags.prompt);
   const GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
@@ -43,13 +46,45 @@ void generate_text(const Flags& flags, const CommandContext& context) {
   }
 }
 
+/// Ids in, the ids of the continuation out, a line for each sample. Nothing but --tokens ends it: which id ends a text
+/// only a tokenizer knows.
+void generate_tokens(const Flags& flags, const TrainedModel& trained, Tape& tape) {
+  const GenerationLimits limits{flags.tokens, -1, trained.model->vocabulary()};
+  for (std::int64_t i = 0; i < flags.samples; ++i) {
+    const char* between = "";
+    generate(*trained.model, tape, flags.prompt_tokens, flags.sampling, limits, static_cast<std::uint64_t>(i),
+             [&](std::int32_t token) {
+               std::cout << between << token << std::flush;
+               between = " ";
+             });
+    std::cout << std::endl;
+  }
+}
+
+void generate(const Flags& flags, const CommandContext& context) {
+  const auto trained = load_trained(folder_of(flags), context.shelves);
+  Threads threads(
+      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  Arena arena;
+  Tape tape(arena, threads, false);
+  if (flags.prompt_tokens.empty())
+    generate_text(flags, trained, tape);
+  else
+    generate_tokens(flags, trained, tape);
+}
+
 }  // namespace
 
 void add_generate_commands(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "Text from a trained model");
   const auto flags = std::make_shared<Flags>();
-  command->add_option("FOLDER", flags->folder, "A checkpoint, or a run folder: its newest checkpoint")->required();
+  command->add_option("FOLDER", flags->folder,
+                      "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
+  command->add_option("--model", flags->model, "The same");
   command->add_option("--prompt", flags->prompt, "What the text begins with");
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "The same as ids, \"17 4 9\"; ids come out")
+      ->delimiter(' ')
+      ->excludes("--prompt");
   command->add_option("--tokens", flags->tokens, "Most tokens to generate")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -69,7 +104,7 @@ void add_generate_commands(CLI::App& app, CommandContext& context) {
   command->add_option("--threads", flags->threads, "0: all cores")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->callback([flags, &context] { generate_text(*flags, context); });
+  command->callback([flags, &context] { generate(*flags, context); });
 }
 
 }  // namespace tessera

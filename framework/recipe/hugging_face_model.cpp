@@ -83,27 +83,15 @@ Value group(std::vector<Value::Field> fields) {
   return value;
 }
 
+const Origin conversion{"conversion", 0, "", 1};
+
 Recipe read_imported(const Value& model_config, const std::vector<std::string>& sets, const Shelves& shelves) {
   constexpr std::int64_t longest = 2048;
-  const Origin origin{"conversion", 0, "", 1};
   auto model = model_config;
   const auto* positions = model.find("max_position_embeddings");
   const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
-  model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), origin));
-  Value tree = group({{"training_config", group({{"training_iters", Value::of("1", origin)}})},
-                      {"model_config", std::move(model)},
-                      {"dataset_config", group({})}});
-  Report report;
-  for (const auto& set : sets) {
-    const auto equals = set.find('=');
-    if (equals == std::string::npos) throw ConfigError(text("--set ", set, ": group.key=value was expected"));
-    auto value = parse_yaml(set.substr(equals + 1), "--set " + set.substr(0, equals));
-    value.origin = {"--set " + set.substr(0, equals), 0, "", 2};
-    tree.set(set.substr(0, equals), std::move(value));
-  }
-  auto recipe = read_recipe(tree, shelves, report);
-  report.must_be_good();
-  return recipe;
+  model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), conversion));
+  return imported_recipe(group({{"model_config", std::move(model)}}), sets, shelves);
 }
 
 std::vector<std::string> tokenizer_sets(const fs::path& vocab, const fs::path& merges) {
@@ -166,6 +154,22 @@ std::vector<std::string> misfits(const Value& whole, const std::string& family, 
 
 }  // namespace
 
+Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const Shelves& shelves) {
+  if (tree.at("training_config.training_iters") == nullptr)
+    tree.set("training_config.training_iters", Value::of("1", conversion));
+  Report report;
+  for (const auto& set : sets) {
+    const auto equals = set.find('=');
+    if (equals == std::string::npos) throw ConfigError(text("--set ", set, ": group.key=value was expected"));
+    auto value = parse_yaml(set.substr(equals + 1), "--set " + set.substr(0, equals));
+    value.origin = {"--set " + set.substr(0, equals), 0, "", 2};
+    tree.set(set.substr(0, equals), std::move(value));
+  }
+  auto recipe = read_recipe(tree, shelves, report);
+  report.must_be_good();
+  return recipe;
+}
+
 Blobs carried_files(const fs::path& folder) {
   Blobs files;
   for (const auto* name : carried)
@@ -206,6 +210,7 @@ TrainedModel load_hugging_face(const fs::path& folder, const Shelves& shelves, c
   out.model = build_model(out.recipe, out.tokenizer.get());
   out.weights = std::make_unique<ModelState>(*out.model, nullptr);
   load_all(model, out.weights->weight_ranges());
+  out.weights->weights_changed();
   return out;
 }
 

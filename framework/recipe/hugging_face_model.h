@@ -21,6 +21,10 @@ struct BpeFiles {
 };
 std::optional<BpeFiles> gpt2_tokenizer_files(const std::filesystem::path& hugging_face_folder);
 
+/// The recipe of a model that another program describes: `tree`, with `sets` ("group.key=value") laid over it. Throws
+/// ConfigError with all mistakes.
+Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const Shelves& shelves);
+
 /// A recipe with which an imported model can be evaluated, generated from and trained on: its configuration as
 /// model_config, `sets` ("group.key=value") laid over it. seq_length is max_position_embeddings, 2048 at most. Throws
 /// ConfigError with all mistakes.

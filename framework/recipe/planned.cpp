@@ -91,7 +91,6 @@ void describe(Schema<PlannedTraining>& s) {
   s.planned("use_distributed_optimizer", false, "Data parallel ranks share the optimizer's state.");
   s.planned("enable_mem_align", false, "Parameters begin at multiples of 512 bytes; always 256 here.").also(true);
 
-  s.planned("ckpt_format", Text{}, "Format of checkpoints; null: our own.").also("safetensors");
   s.planned("new_dataset", false, "Go on from a checkpoint with data from the beginning.");
   s.planned("enable_compile_cache", false, "Keep compiled graphs; there are none here.").also(true);
   s.planned("compile_cache_path", Text{}, "Where compiled graphs are kept.");

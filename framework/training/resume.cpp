@@ -2,6 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "framework/checkpoint/hugging_face.h"
+#include "framework/checkpoint/megatron.h"
+#include "framework/options/yaml.h"
+
 namespace tessera {
 namespace {
 
@@ -67,10 +71,10 @@ void restore_rates(const Json& json, Parts& parts) {
   }
 }
 
-Progress read_progress(const Checkpoint& checkpoint, Parts& parts) {
-  const auto file = (checkpoint.folder() / progress_blob).string();
+Progress read_progress(const std::string& words, const std::filesystem::path& folder, Parts& parts) {
+  const auto file = (folder / progress_blob).string();
   try {
-    const auto json = Json::parse(checkpoint.blob(progress_blob));
+    const auto json = Json::parse(words);
     Progress out;
     out.iteration = json.at("iteration");
     out.consumed_samples = json.at("consumed_samples");
@@ -84,7 +88,7 @@ Progress read_progress(const Checkpoint& checkpoint, Parts& parts) {
   } catch (const Json::exception& error) {
     throw DamageError(text(file, ": ", error.what()));
   } catch (ConfigError& error) {
-    error.during("going on from " + checkpoint.folder().string());
+    error.during("going on from " + folder.string());
     throw;
   }
 }
@@ -100,23 +104,52 @@ Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelSt
   const auto& o = parts.options;
   load_weights(checkpoint, state, o.crc_check);
   if (!o.no_load_optim) read_all(checkpoint, state.optimizer_ranges(), o.crc_check);
-  auto progress = read_progress(checkpoint, parts);
+  auto progress = read_progress(checkpoint.blob(progress_blob), checkpoint.folder(), parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", checkpoint.folder().string(), " after iteration ", progress.iteration));
   return progress;
 }
 
-/// load_checkpoint may name one checkpoint or a folder of them.
+/// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix.
 Checkpoint open_given(const TrainingOptions& o) {
   const std::filesystem::path given = *o.load_checkpoint;
   if (std::filesystem::exists(given / "manifest.json")) return Checkpoint::open(given);
-  for (const auto& folder : {given, given / "checkpoints"}) {
-    const auto found = list_checkpoints(folder, o.prefix);
-    if (!found.empty()) return Checkpoint::open(found.front().folder);
-  }
+  for (const auto& prefix : {o.prefix, std::string()})
+    for (const auto& folder : {given, given / "checkpoints"}) {
+      const auto found = list_checkpoints(folder, prefix);
+      if (!found.empty()) return Checkpoint::open(found.front().folder);
+    }
   throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ", checkpoint_name(o.prefix, 0),
                          " or later under ", given.string(),
                          "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
+}
+
+/// The weights of a model that another program saved, or of a conversion; all else begins anew.
+void begin_with(const WeightSource& source, const ModelState& state, std::vector<std::string>& notes) {
+  const auto changes = load_all(source, state.weight_ranges());
+  state.weights_changed();
+  notes.insert(notes.end(), changes.begin(), changes.end());
+  notes.push_back(text("beginning with the weights of ", source.folder().string()));
+}
+
+/// All that a run of Megatron-LM saved, as far as the options ask.
+Progress continue_from(const MegatronCheckpoint& given, Parts& parts, const ModelState& state,
+                       std::vector<std::string>& notes) {
+  const auto& o = parts.options;
+  const auto changes = load_all(given, state.weight_ranges());
+  notes.insert(notes.end(), changes.begin(), changes.end());
+  state.weights_changed();
+  if (!o.no_load_optim)
+    for (const auto& range : state.optimizer_ranges()) {
+      if (!given.has(range.name) || given.shape(range.name) != range.global_shape)
+        throw ConfigError(text(given.folder().string(), ": has no '", range.name, "' of ", range.global_shape,
+                               "; give training_config.no_load_optim: true to begin with the weights alone"));
+      given.read(range.name, range.tensor);
+    }
+  auto progress = read_progress(given.progress(), given.folder(), parts);
+  if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
+  notes.push_back(text("going on from ", given.folder().string(), " after iteration ", progress.iteration));
+  return progress;
 }
 
 }  // namespace
@@ -141,6 +174,10 @@ Restored restore(Parts& parts, const ModelState& state, Threads& threads) {
       out.notes.push_back(
           text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
     };
+    if (o.ckpt_format == CheckpointFormat::torch && is_megatron_folder(o.output_dir)) {
+      out.progress = continue_from(MegatronCheckpoint(o.output_dir, Mappings()), parts, state, out.notes);
+      return out;
+    }
     const auto found = newest_good(checkpoint_folder(o), o.prefix, o.crc_check, told);
     if (found) out.progress = continue_from(*found, parts, state, out.notes);
     if (lost_at >= 0)
@@ -153,13 +190,23 @@ Restored restore(Parts& parts, const ModelState& state, Threads& threads) {
   }
   state.initialise(threads, static_cast<std::uint64_t>(o.seed));
   if (!o.load_checkpoint) return out;
-  const auto given = open_given(o);
-  if (o.resume_training != Resume::never) {
-    out.progress = continue_from(given, parts, state, out.notes);
-  } else {
-    load_weights(given, state, o.crc_check);
-    out.notes.push_back(text("beginning with the weights of ", given.folder().string()));
+  if (is_hugging_face_folder(*o.load_checkpoint)) {
+    begin_with(HuggingFaceModel(*o.load_checkpoint, Mappings()), state, out.notes);
+    return out;
   }
+  if (is_megatron_folder(*o.load_checkpoint)) {
+    const MegatronCheckpoint given(*o.load_checkpoint, Mappings());
+    if (o.resume_training != Resume::never)
+      out.progress = continue_from(given, parts, state, out.notes);
+    else
+      begin_with(given, state, out.notes);
+    return out;
+  }
+  const auto given = open_given(o);
+  if (o.resume_training != Resume::never && given.blobs().count(progress_blob) != 0)
+    out.progress = continue_from(given, parts, state, out.notes);
+  else
+    begin_with(CheckpointWeights(given), state, out.notes);
   return out;
 }
 
@@ -167,6 +214,11 @@ void save(const Parts& parts, const ModelState& state, const Progress& progress)
   auto tensors = state.weight_ranges();
   const auto slots = state.optimizer_ranges();
   tensors.insert(tensors.end(), slots.begin(), slots.end());
+  if (parts.options.ckpt_format == CheckpointFormat::torch) {
+    save_megatron(parts.options.output_dir, progress.iteration, tensors, write(progress, parts),
+                  parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings());
+    return;
+  }
   auto blobs = parts.files;
   blobs[progress_blob] = write(progress, parts);
   const auto root = checkpoint_folder(parts.options);

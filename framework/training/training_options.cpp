@@ -47,8 +47,12 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("resume_training", &O::resume_training,
            "auto: go on from the newest good checkpoint if there is one; true: there must be one; false: begin anew.");
   s.option("load_checkpoint", &O::load_checkpoint,
-           "Folder of the checkpoints to begin from; null: those of output_dir.")
+           "Folder to begin from: checkpoints of ours or of Megatron-LM, or a model of Hugging Face Transformers; "
+           "null: what "
+           "output_dir holds.")
       .alias("load");
+  s.option("ckpt_format", &O::ckpt_format,
+           "Format of checkpoints: our own, or that of Megatron-LM's --ckpt-format torch. Either is loaded.");
   s.option("prefix", &O::prefix, "First part of the names of checkpoint files.").alias("ckpt_prefix");
   s.option("crc_check", &O::crc_check, "Compare each checksum when a checkpoint is read.").alias("resume_crc_check");
   s.option("keep_checkpoint_max", &O::keep_checkpoint_max, "How many checkpoints are kept; the oldest goes first.")

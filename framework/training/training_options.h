@@ -23,6 +23,15 @@ inline Words<Resume> words(Resume) {
 enum class LogStyle { megatron, core_ms };
 inline Words<LogStyle> words(LogStyle) { return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}}; }
 
+/// What checkpoints look like.
+enum class CheckpointFormat {
+  safetensors,  ///< docs/checkpoints.md
+  torch         ///< Megatron-LM's --ckpt-format torch, in output_dir itself
+};
+inline Words<CheckpointFormat> words(CheckpointFormat) {
+  return {{"safetensors", CheckpointFormat::safetensors}, {"torch", CheckpointFormat::torch}};
+}
+
 /// training_config: how long, from which seed, what is written when, and where.
 struct TrainingOptions {
   std::int64_t seed = 1234;
@@ -49,6 +58,7 @@ struct TrainingOptions {
 
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
+  CheckpointFormat ckpt_format = CheckpointFormat::safetensors;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;

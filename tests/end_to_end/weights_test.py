@@ -1,0 +1,131 @@
+"""Weights in and out: Hugging Face Transformers and Megatron-LM, by the program alone and, where they are there, judged by the real ones.
+
+The real ones need torch and transformers: name a Python that has them in TESSERA_PEER_PYTHON; tests that ask them are skipped without it.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import unittest
+
+import harness
+from harness import sets
+
+SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
+FAMILIES = SOURCE / "tests/data/families"
+NAMES = sorted(path.name for path in FAMILIES.iterdir())
+MEGATRON = SOURCE / "tests/data/megatron"
+PEER = os.environ.get("TESSERA_PEER_PYTHON")
+
+
+def tensors_of(path):
+    """Name -> (type, shape, bytes) of a safetensors file."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    return {name: (facts["dtype"], facts["shape"], data[8 + size + facts["data_offsets"][0]:8 + size + facts["data_offsets"][1]])
+            for name, facts in header.items() if name != "__metadata__"}
+
+
+def ids_of(family, name):
+    kind, shape, data = tensors_of(FAMILIES / family / "case.safetensors")[name]
+    ids = struct.unpack(f"<{len(data) // 8}q", data)
+    return [ids[row * shape[1]:(row + 1) * shape[1]] for row in range(shape[0])]
+
+
+def words(ids):
+    return " ".join(map(str, ids))
+
+
+class Weights(harness.InOwnFolder):
+    def convert(self, source, target, *more, into="tessera", out_of="hf", code=0):
+        return self.tessera("checkpoint", "convert", "--from", out_of, "--to", into, source, target, *more, code=code)
+
+    def test_every_family_comes_in_and_goes_out_byte_for_byte(self):
+        for family in NAMES:
+            self.convert(FAMILIES / family, f"{family}.ours")
+            self.convert(f"{family}.ours", f"{family}.theirs", "--shard-size", "20kB", out_of="tessera", into="hf")
+            theirs = {}
+            for path in (self.folder / f"{family}.theirs").glob("*.safetensors"):
+                theirs.update(tensors_of(path))
+            self.assertEqual(theirs, tensors_of(FAMILIES / family / "model.safetensors"), family)
+            config = json.loads((self.folder / f"{family}.theirs/config.json").read_text())
+            self.assertEqual(config["model_type"], family)
+
+    def test_greedy_tokens_of_a_folder_and_of_what_was_converted_are_those_of_transformers(self):
+        for family in ("qwen3", "gemma"):
+            self.convert(FAMILIES / family, f"{family}.ours")
+            for folder in (FAMILIES / family, f"{family}.ours"):
+                for prompt, greedy in zip(ids_of(family, "prompt"), ids_of(family, "greedy")):
+                    said = self.tessera("generate", "--model", folder, "--prompt-tokens", words(prompt), "--tokens", "18", "--temperature", "0")
+                    self.assertEqual(said.strip(), words(greedy), family)
+
+    def test_training_begins_with_the_weights_of_a_folder_and_its_checkpoints_carry_what_came_along(self):
+        shutil.copytree(FAMILIES / "qwen2", self.folder / "hf")
+        self.write("hf/generation_config.json", '{"eos_token_id": 1}')
+        recipe = self.recipe("train.yaml", training_iters=2, learning_rate=0, vocab_size=100, max_position_embeddings=64, model_config__normalization="RMSNorm",
+                             model_config__position_embedding_type="rope", model_config__hidden_act="swiglu", model_config__ffn_hidden_size=48,
+                             model_config__group_query_attention="true", model_config__num_query_groups=2, model_config__add_bias_linear="false",
+                             model_config__qkv_has_bias="true", model_config__norm_epsilon=1e-6, training_config__load_checkpoint="hf")
+        told = self.tessera("train", recipe)
+        self.assertIn("embedding.word_embeddings.weight: 96 rows kept, 4 rows of padding filled with their mean", told)
+        self.assertIn("beginning with the weights of hf", told)
+        told = self.convert("run", "out", "--dtype", "bfloat16", out_of="tessera", into="hf")
+        self.assertIn("rows 96 to 99 are padding and left out", told)
+        self.assertEqual(tensors_of(self.folder / "out/model.safetensors"), tensors_of(FAMILIES / "qwen2/model.safetensors"))
+        self.assertEqual((self.folder / "out/generation_config.json").read_text(), '{"eos_token_id": 1}')
+        told = self.tessera("train", recipe, *sets(output_dir="other", vocab_size=90), code=2)
+        self.assertIn("its vocabulary has 96 rows and the model here 90; refused", told)
+
+    def test_a_run_goes_on_bit_for_bit_from_the_format_of_megatron(self):
+        length = dict(training_iters=10)
+        self.tessera("train", "tiny.yaml", *sets(output_dir="straight", **length))
+        torch = ["--set", "training_config.ckpt_format=torch"]
+        for _ in range(2):
+            self.tessera("train", "tiny.yaml", *sets(output_dir="halves", exit_interval=5, **length), *torch)
+        self.assertEqual(self.metrics("straight"), self.metrics("halves"))
+        self.assertEqual((self.folder / "halves/latest_checkpointed_iteration.txt").read_text(), "10")
+        self.tessera("train", "tiny.yaml", *sets(output_dir="second", **length), "--set", "training_config.load_checkpoint=halves/iter_0000005")
+        self.assertEqual(self.losses("straight")[5:], self.losses("second"))
+        # There and back through the converter: the file is the same to the byte.
+        self.convert("halves", "ours", out_of="megatron")
+        self.convert("ours", "theirs", out_of="tessera", into="megatron")
+        self.convert("theirs", "again", out_of="megatron")
+        model = "iter_0000010/model_00000.safetensors"
+        self.assertEqual((self.folder / "ours" / model).read_bytes(), (self.folder / "again" / model).read_bytes())
+        optimizer = "iter_0000010/optimizer_00000.safetensors"
+        self.assertEqual((self.folder / "ours" / optimizer).read_bytes(), (self.folder / "again" / optimizer).read_bytes())
+
+    def test_what_cannot_be_converted_is_one_clear_line(self):
+        told = self.convert(MEGATRON, "out", out_of="megatron", into="hf", code=2)
+        self.assertIn("go by way of tessera", told)
+        self.write("odd/config.json", '{"model_type": "mamba"}')
+        self.assertIn("model_type mamba is not built", self.convert("odd", "out", code=2))
+        self.assertIn("generate: give one of", self.tessera("generate", code=2))
+        self.assertFalse((self.folder / "out").exists())
+
+    @unittest.skipUnless(PEER, "no Python with torch and transformers; name one in TESSERA_PEER_PYTHON")
+    def test_transformers_computes_the_same_logits_from_what_was_exported(self):
+        pairs = []
+        for family in NAMES:
+            self.convert(FAMILIES / family, f"{family}.ours")
+            self.convert(f"{family}.ours", f"{family}.theirs", "--shard-size", "20kB", out_of="tessera", into="hf")
+            pairs += [str(FAMILIES / family), str(self.folder / f"{family}.theirs")]
+        self.peer("compare_models.py", *pairs)
+
+    @unittest.skipUnless(PEER, "no Python with torch and transformers; name one in TESSERA_PEER_PYTHON")
+    def test_torch_loads_what_was_saved_in_the_format_of_megatron(self):
+        self.convert(MEGATRON, "ours", out_of="megatron")
+        self.convert("ours", "theirs", out_of="tessera", into="megatron")
+        self.peer("compare_megatron.py", MEGATRON, self.folder / "theirs")
+
+    def peer(self, script, *arguments):
+        done = subprocess.run([PEER, str(SOURCE / "tests/peers" / script), *map(str, arguments)], capture_output=True, text=True, timeout=280)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()

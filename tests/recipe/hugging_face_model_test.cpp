@@ -1,0 +1,137 @@
+#include "framework/recipe/hugging_face_model.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/hugging_face_export.h"
+#include "framework/model/generate.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const fs::path families = TESTS_DATA "/families";  // made by tests/peers/record_families.py
+
+template <class Failing>
+std::string story_of(Failing failing) {
+  try {
+    failing();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::int32_t> ids_of(const Tensor& tensor) {
+  std::vector<std::int32_t> ids;
+  for (const auto id : tensor.as<std::int64_t>()) ids.push_back(static_cast<std::int32_t>(id));
+  return ids;
+}
+
+/// A recorded model in our hands.
+class Family {
+ public:
+  explicit Family(const std::string& name)
+      : recorded_(families / name / "case.safetensors"),
+        facts_(Json::parse(read_file(families / name / "case.json"))),
+        trained_(load_hugging_face(families / name, {}, Mappings(MAPPINGS_DIR))) {}
+
+  void expect_its_logits() {
+    const auto tokens = ids_of(recorded_.tensor("tokens"));
+    const auto expected = recorded_.tensor("logits");
+    const auto T = expected.shape()[1];
+    std::vector<float> mask(tokens.size(), 1.F);
+    std::vector<std::int32_t> places(tokens.size()), starts(tokens.size(), 0);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      places[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(T));
+    const std::vector<std::int64_t> samples = {0, 1};
+    const auto logits = trained_.model->logits(tape_, {2, T, tokens, tokens, places, starts, mask, samples, {}}, {});
+    // Five times what float32 arithmetic costs Transformers itself: sums run in another order here.
+    const auto tolerance = 5 * facts_["float32_deviation"].get<double>();
+    double worst = 0;
+    for (std::size_t i = 0; i < tokens.size() * 96; ++i)
+      worst = std::max(worst,
+                       std::abs(static_cast<double>(logits.floats()[i]) - static_cast<double>(expected.floats()[i])));
+    EXPECT_LT(worst, tolerance);
+  }
+
+  void expect_its_greedy_tokens() {
+    const auto prompt = ids_of(recorded_.tensor("prompt")), expected = ids_of(recorded_.tensor("greedy"));
+    Sampling greedy;
+    greedy.temperature = 0;
+    for (std::size_t row = 0; row < 2; ++row) {
+      std::vector<std::int32_t> said;
+      generate(*trained_.model, tape_, std::span(prompt).subspan(row * 6, 6), greedy, {18, -1, 96}, 0,
+               [&](std::int32_t token) { said.push_back(token); });
+      EXPECT_EQ(said, std::vector<std::int32_t>(expected.begin() + static_cast<std::ptrdiff_t>(row * 18),
+                                                expected.begin() + static_cast<std::ptrdiff_t>(row * 18 + 18)));
+    }
+  }
+
+ private:
+  SafetensorsReader recorded_;
+  Json facts_;
+  TrainedModel trained_;
+  Threads threads_{1};
+  Arena arena_;
+  Tape tape_{arena_, threads_, false};
+};
+
+class EveryFamily : public testing::TestWithParam<const char*> {};
+
+TEST_P(EveryFamily, ComputesWhatTransformersComputes) { Family(GetParam()).expect_its_logits(); }
+
+TEST_P(EveryFamily, SaysWhatTransformersSays) { Family(GetParam()).expect_its_greedy_tokens(); }
+
+TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
+  const Mappings mappings(MAPPINGS_DIR);
+  const HuggingFaceModel model(families / GetParam(), mappings);
+  const auto recipe = recipe_of(model, {}, {});
+  EXPECT_EQ(family_that_fits(recipe, 96, {GetParam()}, {}, mappings), GetParam());
+  const auto all = hugging_face_families(mappings);
+  const auto found = family_that_fits(recipe, 96, all, {}, mappings);
+  const auto config = write_hugging_face_config(whole_model_config(recipe, 96), found, DType::float32, "", mappings);
+  EXPECT_NO_THROW(parse_hugging_face_config(config, "config.json", mappings)) << config;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryFamily,
+                         testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "phi3", "gemma"),
+                         [](const auto& family) { return std::string(family.param); });
+
+TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
+  const Mappings mappings(MAPPINGS_DIR);
+  const HuggingFaceModel model(families / "llama", mappings);
+  const auto recipe = recipe_of(model, {"model_config.attention_logit_softcap=30"}, {});
+  const auto story = story_of([&] { family_that_fits(recipe, 96, hugging_face_families(mappings), {}, mappings); });
+  EXPECT_NE(story.find("nearest is llama"), std::string::npos) << story;
+  EXPECT_NE(story.find("attention_logit_softcap is 30"), std::string::npos) << story;
+  const auto forced = story_of([&] { family_that_fits(recipe_of(model, {}, {}), 96, {"gpt2"}, {}, mappings); });
+  EXPECT_NE(forced.find("nearest is gpt2"), std::string::npos) << forced;
+}
+
+class TokenizerOfAModel : public InOwnFolder {};
+
+TEST_F(TokenizerOfAModel, IsTakenFromTokenizerJsonWhenItCutsAsGpt2Does) {
+  Json json = {{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}},
+               {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+               {"normalizer", nullptr},
+               {"added_tokens", {{{"content", "<|endoftext|>"}, {"id", 3}}}}};
+  write("tokenizer.json", json.dump());
+  const auto files = gpt2_tokenizer_files(".");
+  ASSERT_TRUE(files.has_value());
+  EXPECT_EQ(Json::parse(files->vocab)["<|endoftext|>"], 3);
+  EXPECT_EQ(files->merges, "#version: 0.2\na b\n");
+  json["model"]["merges"] = {{"a", "b"}};  // as newer files write them
+  write("tokenizer.json", json.dump());
+  EXPECT_EQ(gpt2_tokenizer_files(".")->merges, "#version: 0.2\na b\n");
+  json["normalizer"] = {{"type", "NFC"}};
+  write("tokenizer.json", json.dump());
+  EXPECT_FALSE(gpt2_tokenizer_files(".").has_value());
+}
+
+}  // namespace
+}  // namespace tessera
