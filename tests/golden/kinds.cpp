@@ -7,6 +7,7 @@
 #include "tests/golden/data.h"
 #include "tests/golden/models.h"
 #include "tests/golden/operators.h"
+#include "tests/golden/runs.h"
 #include "tests/golden/schedules.h"
 
 namespace tessera::golden {
@@ -98,8 +99,8 @@ class Walk {
 
 std::vector<CaseKind> case_kinds() {
   return {
-    {"models", is_model, run_model_cases},
-    {"schedules", is_schedules, run_schedule_cases},
+    {"models", is_model, run_model_cases}, {"training run", is_training_run, run_training_case},
+        {"training runs", is_training_folder, run_training_cases}, {"schedules", is_schedules, run_schedule_cases},
 #if __has_include("tests/golden/operators.h")
         {"operators", is_operators, run_operator_cases},
 #endif

@@ -18,17 +18,6 @@ std::vector<std::string> words_of(const std::string& flags) {
   return words;
 }
 
-/// Throws NotSupported for the first flag without a row, or with one that refuses it.
-void must_know(const std::vector<std::string>& argv, const FlagMap& map) {
-  for (const auto& word : argv) {
-    if (word.rfind("--", 0) != 0) continue;
-    const auto row =
-        std::find_if(map.rows().begin(), map.rows().end(), [&](const FlagRow& one) { return one.flag == word; });
-    if (row == map.rows().end()) throw NotSupported{word + " is not a flag we know"};
-    if (row->kind == FlagRow::Kind::refused) throw NotSupported{text(word, " is not built: ", row->why)};
-  }
-}
-
 Recipe recipe_of(const std::string& flags) {
   const auto argv = words_of(flags);
   const auto map = FlagMap::from(Mappings().table("megatron.yaml"));
@@ -59,6 +48,16 @@ Json samples_of(const Recipe& recipe, const char* steps, const char* samples) {
 }
 
 }  // namespace
+
+void must_know(const std::vector<std::string>& argv, const FlagMap& map) {
+  for (const auto& word : argv) {
+    if (word.rfind("--", 0) != 0) continue;
+    const auto row =
+        std::find_if(map.rows().begin(), map.rows().end(), [&](const FlagRow& one) { return one.flag == word; });
+    if (row == map.rows().end()) throw NotSupported{word + " is not a flag we know"};
+    if (row->kind == FlagRow::Kind::refused) throw NotSupported{text(word, " is not built: ", row->why)};
+  }
+}
 
 FlaggedRun::FlaggedRun(const std::string& flags, std::int64_t ranks)
     : recipe(recipe_of(flags)),

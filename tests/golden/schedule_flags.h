@@ -3,11 +3,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "framework/options/flag_map.h"
 #include "framework/recipe/recipe.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/data_cases.h"
 
 namespace tessera::golden {
+
+/// Throws NotSupported for the first flag of `argv` without a row, or with one that refuses it.
+void must_know(const std::vector<std::string>& argv, const FlagMap& map);
 
 /// A run of Megatron-LM by its flags, as far as schedules and batch sizes go.
 struct FlaggedRun {

@@ -1,0 +1,205 @@
+#include "tests/golden/run_flags.h"
+
+#include <algorithm>
+
+#include "framework/base/files.h"
+#include "framework/options/flag_map.h"
+#include "framework/options/mappings.h"
+#include "tests/golden/data_cases.h"
+#include "tests/golden/schedule_flags.h"
+
+namespace tessera {
+
+/// A tokenizer of which a training run needs to know no more: how many tokens there are and which ends a document.
+struct RecordedTokensOptions {
+  std::int64_t recorded_tokens = 0;
+  std::optional<std::int64_t> recorded_eod;
+};
+
+void describe(Schema<RecordedTokensOptions>& s) {
+  s.option("recorded_tokens", &RecordedTokensOptions::recorded_tokens, "Size of the recorded tokenizer.").above(0);
+  s.option("recorded_eod", &RecordedTokensOptions::recorded_eod, "Its end of a document; null: not known.");
+}
+
+namespace {
+
+class RecordedTokens final : public Tokenizer {
+ public:
+  explicit RecordedTokens(const RecordedTokensOptions& o) : o_(o) {}
+  std::unique_ptr<Encoder> encoder() const override { throw ConfigError("a recorded tokenizer reads no text"); }
+  std::int64_t vocab_size() const override { return o_.recorded_tokens; }
+  std::int32_t eod() const override { return static_cast<std::int32_t>(o_.recorded_eod.value_or(-1)); }
+  std::string piece(std::int32_t) const override { return ""; }
+
+ private:
+  RecordedTokensOptions o_;
+};
+
+std::unique_ptr<Tokenizer> make(const RecordedTokensOptions& o) { return std::make_unique<RecordedTokens>(o); }
+
+}  // namespace
+
+namespace golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> data_paths = {"--data-path", "--train-data-path", "--valid-data-path",
+                                             "--test-data-path"};
+const std::vector<std::string> tokenizer_flags = {"--tokenizer-type", "--tokenizer-model", "--vocab-file",
+                                                  "--merge-file", "--vocab-size"};
+/// Where files lie and in which format: RunPlaces says it here.
+const std::vector<std::string> place_flags = {"--save", "--load", "--tensorboard-dir", "--log-interval"};
+/// The format of a checkpoint is of no account in the numbers of a run; one that is not built is our own.
+std::vector<std::string> format_flags(const RunFlags& flags) {
+  if (flags.value("--ckpt-format") == "torch") return {};
+  return {"--ckpt-format"};
+}
+
+class Tree {
+ public:
+  explicit Tree(Value tree) : tree_(std::move(tree)) {}
+  void set(const std::string& path, const std::string& value) { tree_.set(path, Value::of(value, origin_)); }
+  void set(const std::string& path, Value value) { tree_.set(path, std::move(value)); }
+  const Value& tree() const { return tree_; }
+
+ private:
+  Origin origin_{"the recorded run", 0, "", 4};
+  Value tree_;
+};
+
+bool is_number(const std::string& word) {
+  std::size_t used = 0;
+  try {
+    std::stod(word, &used);
+  } catch (const std::exception&) {
+    return false;
+  }
+  return used == word.size();
+}
+
+void set_data(const RunFlags& flags, const fs::path& data, Tree& tree) {
+  tree.set("dataset_config.dataset_type", "gpt");
+  for (const auto& flag : data_paths) {
+    std::string all;
+    for (const auto& word : flags.values(flag))
+      all += (all.empty() ? "" : " ") + (is_number(word) ? word : (data / word).string());
+    auto option = flag.substr(2);
+    std::replace(option.begin(), option.end(), '-', '_');
+    if (!all.empty()) tree.set("dataset_config." + option, all);
+  }
+}
+
+/// Size and end of document of the tokenizer that the flags name, as recorded in tokenizers.json.
+RecordedTokensOptions tokens_of(const RunFlags& flags, const RunPlaces& places) {
+  if (flags.value("--tokenizer-type") == "NullTokenizer") {
+    const auto size = std::stoll(flags.value("--vocab-size"));
+    return {size + 1, size};
+  }
+  const auto file = places.data / "tokenizers.json";
+  for (const auto& one : fs::exists(file) ? Json::parse(read_file(file)) : Json::array()) {
+    const RunFlags theirs(one.at("flags").get<std::vector<std::string>>());
+    if (one.contains("vocab_size") && flags.agrees(theirs, {"--tokenizer-type", "--tokenizer-model"}))
+      return {one.at("vocab_size"), one.contains("eod") && one["eod"].is_number_integer()
+                                        ? std::optional<std::int64_t>(one["eod"])
+                                        : std::nullopt};
+  }
+  if (places.tokens) return {*places.tokens, std::nullopt};
+  throw NotSupported{text("--tokenizer-type ", flags.value("--tokenizer-type"), " ", flags.value("--tokenizer-model"),
+                          ": nothing says how many tokens it has")};
+}
+
+void set_tokenizer(const RunFlags& flags, const RunPlaces& places, Tree& tree) {
+  const auto tokens = tokens_of(flags, places);
+  tree.set("dataset_config.tokenizer_type", "recorded");
+  tree.set("dataset_config.recorded_tokens", std::to_string(tokens.recorded_tokens));
+  if (tokens.recorded_eod) tree.set("dataset_config.recorded_eod", std::to_string(*tokens.recorded_eod));
+  for (const auto* flag : {"--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"})
+    if (flags.has(flag) && !tokens.recorded_eod)
+      throw NotSupported{text(flag, ": nothing says which token ends a document")};
+}
+
+void set_places(const RunPlaces& places, Tree& tree) {
+  tree.set("training_config.output_dir", places.output.string());
+  if (!places.load.empty()) tree.set("training_config.load_checkpoint", places.load.string());
+  if (places.weights_alone) tree.set("training_config.resume_training", "false");
+  tree.set("training_config.log_interval", "1");
+  tree.set("training_config.log_num_zeros_in_grad", "true");
+  tree.set("training_config.tensorboard", "false");
+  tree.set("training_config.num_threads", "2");
+}
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+void must_be_built(const Report& report) {
+  if (!report.good()) throw NotSupported{report.problems().front()};
+}
+
+}  // namespace
+
+RunFlags::RunFlags(const std::vector<std::string>& argv) {
+  for (const auto& word : argv)
+    if (word.rfind("--", 0) == 0)
+      given_.push_back({word, {}});
+    else if (!given_.empty())
+      given_.back().values.push_back(word);
+}
+
+RunFlags RunFlags::of(const fs::path& folder) {
+  return RunFlags(Json::parse(read_file(folder / "arguments.json")).at("flags").get<std::vector<std::string>>());
+}
+
+const RunFlags::Given* RunFlags::find(const std::string& flag) const {
+  const auto at = std::find_if(given_.rbegin(), given_.rend(), [&](const auto& one) { return one.flag == flag; });
+  return at == given_.rend() ? nullptr : &*at;
+}
+
+std::vector<std::string> RunFlags::values(const std::string& flag) const {
+  const auto* given = find(flag);
+  return given ? given->values : std::vector<std::string>{};
+}
+
+std::string RunFlags::value(const std::string& flag) const {
+  const auto all = values(flag);
+  return all.empty() ? "" : all.front();
+}
+
+std::vector<std::string> RunFlags::without(const std::vector<std::string>& flags) const {
+  std::vector<std::string> argv;
+  for (const auto& [flag, values] : given_) {
+    if (std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
+    argv.push_back(flag);
+    argv.insert(argv.end(), values.begin(), values.end());
+  }
+  return argv;
+}
+
+bool RunFlags::agrees(const RunFlags& other, const std::vector<std::string>& flags) const {
+  return std::all_of(flags.begin(), flags.end(), [&](const auto& flag) {
+    return has(flag) == other.has(flag) && values(flag) == other.values(flag);
+  });
+}
+
+Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
+  const auto elsewhere = joined(joined(data_paths, tokenizer_flags), joined(place_flags, format_flags(flags)));
+  const auto argv = flags.without(elsewhere);
+  const auto map = FlagMap::from(Mappings().table("megatron.yaml"));
+  must_know(argv, map);
+  Shelves shelves;
+  shelves.tokenizers.add("recorded", make, "Size and end of document of a recorded tokenizer.");
+  Report report;
+  Tree tree(map.convert(argv, all_facts(shelves), report));
+  must_be_built(report);
+  set_data(flags, places.data, tree);
+  set_tokenizer(flags, places, tree);
+  set_places(places, tree);
+  auto recipe = read_recipe(tree.tree(), shelves, report);
+  must_be_built(report);
+  return recipe;
+}
+
+}  // namespace golden
+}  // namespace tessera

@@ -1,0 +1,101 @@
+#include "tests/golden/run_weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/megatron.h"
+#include "tests/golden/data_cases.h"
+
+namespace tessera::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+double largest(const std::vector<double>& x) {
+  double most = 0;
+  for (const auto value : x) most = std::max(most, std::abs(value));
+  return most;
+}
+
+std::vector<double> read(const MegatronCheckpoint& checkpoint, const std::string& name) {
+  std::vector<double> x(static_cast<std::size_t>(checkpoint.shape(name).elements()));
+  checkpoint.read(name, Tensor(std::span(x), checkpoint.shape(name)));
+  return x;
+}
+
+/// What the steps up to an iteration could do at most.
+struct Steps {
+  double rates = 0;    ///< sum of the learning rates
+  double updates = 0;  ///< steps that changed weights
+};
+
+Steps steps_until(const Json& trace, std::int64_t iteration) {
+  Steps steps;
+  for (const auto& one : trace) {
+    if (one.at("iteration") > iteration || one.at("skipped") != 0) continue;
+    const auto rates = one.at("lr").get<std::vector<double>>();
+    steps.rates += *std::max_element(rates.begin(), rates.end());
+    steps.updates += 1;
+  }
+  return steps;
+}
+
+/// The share of Adam's step that is not determined: it divides the gradient by its own size, so an element whose
+/// gradients (the root of exp_avg_sq) are as small as their allowed deviation, such as a bias of keys, goes anywhere.
+std::vector<double> undetermined(const std::vector<double>& squares, double updates, double beta,
+                                 const WeightTolerance& tolerance) {
+  std::vector<double> sizes(squares.size());
+  for (std::size_t i = 0; i < squares.size(); ++i) sizes[i] = std::sqrt(squares[i] / (1 - std::pow(beta, updates)));
+  const auto deviation = std::max(tolerance.gradients * largest(sizes), tolerance.gradients_absolute);
+  for (auto& size : sizes) size = size > deviation ? deviation / size : 2;  // there and back again
+  return sizes;
+}
+
+void compare_checkpoint(const MegatronCheckpoint& recorded, const Values& ours, const Steps& steps, double beta,
+                        const WeightTolerance& tolerance, Comparison& comparison) {
+  for (const auto& name : recorded.names()) {
+    const auto found = ours.find(name);
+    if (found == ours.end()) {
+      comparison.wrong(name + " is in the recorded checkpoint, but not in ours");
+      continue;
+    }
+    const auto expected = read(recorded, name);
+    // In parts of the tolerance of each element.
+    std::vector<double> x(expected.size()), y = x;
+    std::vector<double> loose(expected.size(), 0.0);
+    if (const auto slot = "optimizer.exp_avg_sq." + name; recorded.has(slot))
+      loose = undetermined(read(recorded, slot), steps.updates, beta, tolerance);
+    for (std::size_t i = 0; i < x.size() && found->second.size() == x.size(); ++i) {
+      const auto allowed = tolerance.weights * largest(expected) + steps.rates * loose[i];
+      x[i] = found->second[i] / allowed;
+      y[i] = expected[i] / allowed;
+    }
+    comparison.compare("weight " + name, x, y, 1);
+  }
+}
+
+}  // namespace
+
+int compare_weights(const fs::path& folder, const RecordedRun& ours, const Json& trace,
+                    const WeightTolerance& tolerance, Comparison& comparison) {
+  int checkpoints = 0;
+  if (!fs::is_directory(folder / "checkpoint")) return 0;
+  const auto beta = ours.flags().has("--adam-beta2") ? std::stod(ours.flags().value("--adam-beta2")) : 0.999;
+  for (const auto& kept : list_folder(folder / "checkpoint")) {
+    const auto name = kept.filename().string();
+    if (name.rfind("iter_", 0) != 0 || !fs::exists(kept / "mp_rank_00" / "model_optim_rng.pt")) continue;
+    const auto iteration = std::stoll(name.substr(5));
+    const Mappings mappings;
+    const MegatronCheckpoint recorded(kept, mappings);
+    const auto saved = ours.saved_weights(iteration);
+    if (saved.empty())
+      comparison.wrong(text("no checkpoint of iteration ", iteration, " was saved"));
+    else
+      compare_checkpoint(recorded, saved, steps_until(trace, iteration), beta, tolerance, comparison);
+    ++checkpoints;
+  }
+  return checkpoints;
+}
+
+}  // namespace tessera::golden

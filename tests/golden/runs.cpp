@@ -1,0 +1,291 @@
+#include "tests/golden/runs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/safetensors.h"
+#include "framework/recipe/build.h"
+#include "tests/golden/comparison.h"
+#include "tests/golden/data_cases.h"
+#include "tests/golden/initialisation.h"
+#include "tests/golden/recorded_run.h"
+#include "tests/golden/run_weights.h"
+
+namespace tessera {
+namespace golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// How near numbers of a run must be, as golden/megatron/README.md says it. `tensor` and `step` are relative: to the
+/// largest element of a tensor, to the number of a step.
+struct Tolerance {
+  double tensor, tensor_absolute, step;
+};
+
+Tolerance tolerance_of(const RunFlags& flags) {
+  if (flags.has("--bf16") || flags.has("--fp16")) return {2e-2, 1e-6, 2e-2};  // gradients of 16-bit values
+  return {1e-5, 1e-6, 1e-4};  // fp32 sums in another order; over the iterations they grow tenfold
+}
+
+/// Gradients that cancel to exactly 0 are a matter of rounding, and more of them do where sums are rounded to 16 bits:
+/// the recorded runs have up to 4 in a step in fp32, up to 10 in 16 bits. What is zero for a reason (tokens that do not
+/// occur, without a tied head) comes in rows.
+double chance_zeros(const RunFlags& flags) { return flags.has("--bf16") || flags.has("--fp16") ? 24 : 8; }
+
+double largest(const std::vector<double>& x) {
+  double most = 0;
+  for (const auto value : x) most = std::max(most, std::abs(value));
+  return most;
+}
+
+/// One run while it is judged.
+class RunJudge {
+ public:
+  RunJudge(const fs::path& folder, const fs::path& scratch)
+      : folder_(folder), run_(folder, scratch), tolerance_(tolerance_of(run_.flags())) {
+    if (fs::exists(folder / "trace.json")) trace_ = Json::parse(read_file(folder / "trace.json"));
+    if (fs::exists(folder / "log.rank0.txt")) log_ = read_file(folder / "log.rank0.txt");
+  }
+
+  std::string judge() {
+    if (trace_.empty()) comparison_.wrong("the recorded run did not train; this one would");
+    compare_initialisation(folder_, run_.initial_weights(), comparison_);
+    compare_batches();
+    compare_rates();
+    if (run_.knows_weights()) {
+      compare_first_iteration();
+      compare_training();
+    }
+    if (!comparison_.good()) return comparison_.story();
+    story_ =
+        text(trace_.size(), " iterations, ", comparison_.compared(), " comparisons",
+             run_.knows_weights() ? "" : " (no weights are recorded: batches and rates alone)",
+             run_.knows_weights() && run_.weights_from() != folder_.filename() ? ", from " + run_.weights_from() : "",
+             "; ", comparison_.story());
+    return "";
+  }
+  const std::string& story() const { return story_; }
+
+ private:
+  void compare_tensors(const Values& ours, const fs::path& file, const std::string& dropped_prefix, bool number_at_end,
+                       double relative, double absolute);
+  void compare_first_iteration();
+  void compare_batches();
+  void compare_rates();
+  void compare_training();
+  void compare_near(const std::string& name, const Json& ours, const Json& recorded, double relative,
+                    double absolute = 0);
+  void compare_zeros(const std::string& at, const Json& ours, const Json& recorded);
+  void compare_step(const Json& recorded, const Json& ours, double scale_before);
+  void compare_log(const std::map<std::int64_t, Json>& ours);
+  fs::path folder_with_batches() const;
+  const RecordedRun::FirstIteration& first() {
+    if (!first_) first_ = run_.first_iteration();
+    return *first_;
+  }
+
+  fs::path folder_;
+  RecordedRun run_;
+  Tolerance tolerance_;
+  Json trace_ = Json::array();
+  std::string log_, story_;
+  Comparison comparison_;
+  std::optional<RecordedRun::FirstIteration> first_;
+};
+
+/// Every recorded tensor that we name too is near ours; one that nobody names is wrong.
+void RunJudge::compare_tensors(const Values& ours, const fs::path& file, const std::string& dropped_prefix,
+                               bool number_at_end, double relative, double absolute) {
+  if (!fs::exists(file)) return;
+  const SafetensorsReader recorded(file);
+  for (const auto& name : recorded.names()) {
+    auto own = name.substr(name.rfind(dropped_prefix, 0) == 0 ? dropped_prefix.size() : 0);
+    if (number_at_end && own.rfind("per_token_loss", 0) != 0) own = own.substr(0, own.rfind('.'));
+    const auto found = ours.find(own);
+    if (found == ours.end()) {
+      comparison_.wrong(text(file.filename().string(), ": ", name, " is recorded, but was not computed"));
+      continue;
+    }
+    const auto tensor = recorded.tensor(name);
+    std::vector<double> expected;
+    if (tensor.dtype() == DType::int64)
+      for (const auto value : tensor.as<std::int64_t>()) expected.push_back(static_cast<double>(value));
+    else
+      expected = doubles_of(tensor);
+    comparison_.compare(name, found->second, expected, std::max(relative * largest(expected), absolute));
+  }
+}
+
+/// The folder whose recorded batch is that of this run: its own, or one beside it with the same data.
+fs::path RunJudge::folder_with_batches() const {
+  const char* file = "batch.rank0.safetensors";
+  if (fs::exists(folder_ / file) || run_.flags().has("--load")) return folder_;
+  for (const auto& beside : list_folder(folder_.parent_path()))
+    if (fs::exists(beside / file) && fs::exists(beside / "arguments.json") &&
+        run_.flags().agrees(RunFlags::of(beside),
+                            {"--data-path", "--split", "--seed", "--seq-length", "--micro-batch-size",
+                             "--global-batch-size", "--train-iters", "--train-samples", "--rampup-batch-size",
+                             "--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss", "--dataloader-type",
+                             "--tokenizer-type", "--tokenizer-model"}))
+      return beside;
+  return folder_;
+}
+
+void RunJudge::compare_batches() {
+  compare_tensors(first().batch, folder_with_batches() / "batch.rank0.safetensors", "chunk0.", false, 0, 0);
+}
+
+void RunJudge::compare_first_iteration() {
+  compare_tensors(first().activations, folder_ / "activations.rank0.safetensors", "", true, tolerance_.tensor,
+                  tolerance_.tensor_absolute);
+  compare_tensors(first().gradients, folder_ / "gradients.rank0.safetensors", "", false, tolerance_.tensor,
+                  tolerance_.tensor_absolute);
+}
+
+/// The recorded rates of the groups, each pair once.
+Rates recorded_rates(const Json& step) {
+  Rates rates;
+  for (std::size_t k = 0; k < step.at("lr").size(); ++k) rates.emplace(step["lr"][k], step.at("weight_decay")[k]);
+  return rates;
+}
+
+/// Rates of every group in every step: functions of the samples before it, so nothing is rounded but the last digits.
+void RunJudge::compare_rates() {
+  const auto all = run_.rates(trace_);
+  for (const auto& step : trace_) {
+    const std::int64_t iteration = step.at("iteration");
+    const auto ours = all.at(iteration), theirs = recorded_rates(step);
+    if (ours.size() != theirs.size()) {
+      comparison_.wrong(
+          text("iteration ", iteration, ": ", ours.size(), " kinds of parameters; ", theirs.size(), " are recorded"));
+      continue;
+    }
+    for (auto a = ours.begin(), b = theirs.begin(); a != ours.end(); ++a, ++b) {
+      comparison_.compare(text("learning rate of iteration ", iteration), a->first, b->first,
+                          1e-12 * std::max(b->first, 1e-6));
+      comparison_.compare(text("weight decay of iteration ", iteration), a->second, b->second,
+                          1e-12 * std::max(b->second, 1e-6));
+    }
+  }
+}
+
+void RunJudge::compare_near(const std::string& name, const Json& ours, const Json& recorded, double relative,
+                            double absolute) {
+  if (ours.is_null() != recorded.is_null())
+    return comparison_.wrong(text(name, " is ", ours.dump(), " instead of ", recorded.dump()));
+  if (recorded.is_null()) return;
+  const double expected = recorded;
+  comparison_.compare(name, ours.get<double>(), expected, std::max(relative * std::abs(expected), absolute));
+}
+
+void RunJudge::compare_zeros(const std::string& at, const Json& ours, const Json& recorded) {
+  if (ours.is_null() != recorded.is_null() ||
+      (!ours.is_null() && std::abs(ours.get<double>() - recorded.get<double>()) > chance_zeros(run_.flags())))
+    comparison_.wrong(text("num_zeros", at, " is ", ours.dump(), " instead of ", recorded.dump()));
+}
+
+void RunJudge::compare_step(const Json& recorded, const Json& ours, double scale_before) {
+  const auto at = text(" of iteration ", recorded.at("iteration").dump());
+  const bool skipped = recorded.at("skipped").get<int>() != 0;
+  if (ours.at("skipped") != skipped) comparison_.wrong(text("skipped", at, " is ", ours.at("skipped").dump()));
+  compare_near("loss" + at, ours.at("loss"), recorded.at("losses").at("lm loss"), tolerance_.step);
+  compare_near("grad_norm" + at, ours.at("grad_norm"), recorded.at("grad_norm"), tolerance_.step);
+  compare_zeros(at, ours.value("num_zeros", Json()), recorded.at("num_zeros"));
+  compare_near("loss scale before" + at, scale_before, recorded.at("loss_scale_before"), 0);
+  compare_near("loss scale after" + at, ours.at("loss_scale"), recorded.at("loss_scale_after"), 0);
+  const auto rates = recorded.at("lr").get<std::vector<double>>();
+  if (std::none_of(rates.begin(), rates.end(), [&](double rate) {
+        return std::abs(rate - ours.at("learning_rate").get<double>()) <= 1e-12 * rate;
+      }))
+    comparison_.wrong(text("learning_rate", at, " is ", ours.at("learning_rate").dump(), ", which no group has"));
+}
+
+/// The lines that the run printed: samples, norms of the weights, validation losses; as many digits as there are.
+void RunJudge::compare_log(const std::map<std::int64_t, Json>& ours) {
+  const std::regex step(" iteration +(\\d+)/[^\n]*consumed samples: +(\\d+)"), norm("params norm: ([0-9.]+)"),
+      valid("validation loss at iteration (\\d+)( on (validation|test) set)? \\| lm loss value: (\\S+)");
+  std::istringstream lines(log_);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch found, more;
+    const auto of = [&](const char* key) {
+      const auto known = ours.find(std::stoll(found[1]));
+      return known == ours.end() ? Json() : known->second.value(key, Json());
+    };
+    if (std::regex_search(line, found, step)) {
+      const auto at = text(" of iteration ", found[1].str());
+      compare_near("consumed samples" + at, of("consumed_samples"), std::stod(found[2]), 0);
+      if (std::regex_search(line, more, norm) && run_.recipe().training.log_params_norm)
+        compare_near("params norm" + at, of("params_norm"), std::stod(more[1]), tolerance_.step, 5e-4);
+    } else if (std::regex_search(line, found, valid)) {
+      const auto set = found[3].str();
+      const auto* key = set.empty() ? "validation_loss" : set == "test" ? "test_loss" : "final_validation_loss";
+      compare_near(text(key, " of iteration ", found[1].str()), of(key), std::stod(found[4]), tolerance_.step);
+    }
+  }
+}
+
+void RunJudge::compare_training() {
+  const auto ours = run_.train();
+  double scale = 0;
+  for (const auto& recorded : trace_) {
+    const auto found = ours.find(recorded.at("iteration"));
+    if (found == ours.end() || !found->second.contains("loss")) {
+      comparison_.wrong(text("iteration ", recorded.at("iteration").dump(), " was not trained"));
+      continue;
+    }
+    if (scale == 0) scale = recorded.at("loss_scale_before");
+    compare_step(recorded, found->second, scale);
+    scale = found->second.at("loss_scale");
+  }
+  if (!trace_.empty() && !ours.empty() && ours.rbegin()->first != trace_.back().at("iteration"))
+    comparison_.wrong(text("training ended after iteration ", ours.rbegin()->first));
+  compare_log(ours);
+  // Weights move by sums of steps: as near as the losses that follow from them.
+  compare_weights(folder_, run_, trace_, {tolerance_.step, tolerance_.tensor, tolerance_.tensor_absolute}, comparison_);
+}
+
+std::string judge_run(const fs::path& folder, const fs::path& scratch, std::string& story) {
+  RunJudge judge(folder, scratch);
+  auto wrong = judge.judge();
+  story = judge.story();
+  return wrong;
+}
+
+}  // namespace
+}  // namespace golden
+
+bool is_training_run(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  return fs::exists(folder / "arguments.json") && !fs::exists(folder / "case.json") &&
+         (fs::exists(folder / "trace.json") || fs::exists(folder / "log.rank0.txt"));
+}
+
+std::vector<CaseResult> run_training_case(const std::filesystem::path& folder) {
+  golden::DataFolder data(folder);
+  std::string story;
+  data.run("", [&] { return golden::judge_run(folder, data.scratch(), story); });
+  auto& result = data.results.front();
+  if (result.verdict == CaseResult::Verdict::passed) result.story = story;
+  std::replace(result.story.begin(), result.story.end(), '\n', ' ');
+  return std::move(data.results);
+}
+
+bool is_training_folder(const std::filesystem::path& folder) { return std::filesystem::exists(folder / "runs.json"); }
+
+std::vector<CaseResult> run_training_cases(const std::filesystem::path& folder) {
+  std::vector<CaseResult> all;
+  for (const auto& one : list_folder(folder)) {
+    if (!is_training_run(one)) continue;
+    for (auto& result : run_training_case(one)) {
+      result.name = one.filename().string();
+      all.push_back(std::move(result));
+    }
+  }
+  return all;
+}
+
+}  // namespace tessera
