@@ -163,7 +163,8 @@ void HuggingFaceModel::refuse_another_size() const {
 }
 
 void HuggingFaceModel::refuse_copies_that_differ() const {
-  for (const auto& [copy, of] : table_.copies()) {
+  for (const auto& pair : table_.copies()) {
+    const auto &copy = pair.first, &of = pair.second;  // Clang 14 lets no lambda see a structured binding
     const auto there = found(copy), original = found(of);
     if (there.empty() || original.empty()) continue;
     const bool taken = std::any_of(table_.rows().begin(), table_.rows().end(), [&](const auto& row) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
@@ -99,6 +100,13 @@ std::vector<std::string> tokenizer_sets(const fs::path& vocab, const fs::path& m
           text("dataset_config.merge_file=", merges.string())};
 }
 
+/// Change the layer of every value below.
+void set_layers(Value& value, const std::function<int(int)>& change) {
+  value.origin.layer = change(value.origin.layer);
+  for (auto& item : value.items) set_layers(item, change);
+  for (auto& [name, field] : value.fields) set_layers(field, change);
+}
+
 // --- The way back: which family is this model?
 
 /// "fa_config.pre_tokens" -> its text, for every option.
@@ -135,9 +143,16 @@ std::vector<std::string> differences(const std::map<std::string, std::string>& o
   return found;
 }
 
-/// What a family would make of it otherwise; empty when it fits.
-std::vector<std::string> misfits(const Value& whole, const std::string& family, std::int64_t vocabulary,
-                                 const Shelves& shelves, const Mappings& mappings) {
+/// What a family would make of it otherwise; nothing when it fits.
+struct Misfit {
+  std::vector<std::string> stories;
+  bool no_words = false;  ///< the family cannot even say it
+  bool operator<(const Misfit& other) const {
+    return std::pair(no_words, stories.size()) < std::pair(other.no_words, other.stories.size());
+  }
+};
+Misfit misfits(const Value& whole, const std::string& family, std::int64_t vocabulary, const Shelves& shelves,
+               const Mappings& mappings) {
   const auto common = mappings.table("models/common.yaml");
   const auto* not_compared = common.find("not_compared");
   must(not_compared != nullptr, "models/common.yaml says what is not compared");
@@ -145,10 +160,10 @@ std::vector<std::string> misfits(const Value& whole, const std::string& family, 
     const auto words = write_hugging_face_config(whole, family, DType::float32, "", mappings);
     const auto back = parse_hugging_face_config(words, text("config.json of a ", family), mappings);
     const auto recipe = read_imported(back.model_config, {}, shelves);
-    return differences(options_of(whole, *not_compared),
-                       options_of(whole_model_config(recipe, vocabulary), *not_compared));
+    return {differences(options_of(whole, *not_compared),
+                        options_of(whole_model_config(recipe, vocabulary), *not_compared))};
   } catch (const ConfigError& error) {
-    return {error.what()};
+    return {{error.what()}, true};
   }
 }
 
@@ -168,6 +183,24 @@ Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const S
   auto recipe = read_recipe(tree, shelves, report);
   report.must_be_good();
   return recipe;
+}
+
+void lay_on_given_model(Value& tree, const Mappings& mappings, Report& report) {
+  const auto* given = tree.at("training_config.load_checkpoint");
+  if (given == nullptr || given->kind != Value::Kind::scalar || !is_hugging_face_folder(given->scalar)) return;
+  try {
+    const auto file = fs::path(given->scalar) / "config.json";
+    auto model = read_hugging_face_config(file, mappings).model_config;
+    set_layers(model, [](int) { return 1; });
+    set_layers(tree, [](int layer) { return layer + 1; });
+    report.note(given->origin, text("model_config is that of ", file.string(), " where the recipe says nothing"));
+    if (const auto* own = tree.find("model_config")) model.lay(*own);
+    for (auto& [name, field] : tree.fields)
+      if (name == "model_config") field = model;
+    if (tree.find("model_config") == nullptr) tree.fields.push_back({"model_config", std::move(model)});
+  } catch (const Error& error) {
+    report.problem(given->origin, "training_config.load_checkpoint", error.what());
+  }
 }
 
 Blobs carried_files(const fs::path& folder) {
@@ -254,17 +287,17 @@ std::string family_that_fits(const Recipe& recipe, std::int64_t vocabulary, cons
                              const Shelves& shelves, const Mappings& mappings) {
   const auto whole = whole_model_config(recipe, vocabulary);
   std::string nearest;
-  std::vector<std::string> least;
+  Misfit least;
   for (const auto& family : candidates) {
     auto found = misfits(whole, family, vocabulary, shelves, mappings);
-    if (found.empty()) return family;
-    if (nearest.empty() || found.size() < least.size()) {
+    if (found.stories.empty()) return family;
+    if (nearest.empty() || found < least) {
       nearest = family;
       least = std::move(found);
     }
   }
   std::string story;
-  for (const auto& one : least) story += "\n  " + one;
+  for (const auto& one : least.stories) story += "\n  " + one;
   throw ConfigError(text("no family of Transformers computes what this model does; nearest is ", nearest, ":", story));
 }
 

@@ -30,6 +30,10 @@ Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const S
 /// ConfigError with all mistakes.
 Recipe recipe_of(const HuggingFaceModel& model, const std::vector<std::string>& sets, const Shelves& shelves);
 
+/// A run that begins from a model of Transformers (training_config.load_checkpoint) has that model's configuration
+/// where the recipe says nothing: lay the recipe's model_config on it. What is wrong with it goes to `report`.
+void lay_on_given_model(Value& tree, const Mappings& mappings, Report& report);
+
 /// A folder as save_pretrained writes it, ready to be evaluated and generated from. `tokenizer` is null when it has
 /// none that this program knows.
 TrainedModel load_hugging_face(const std::filesystem::path& folder, const Shelves& shelves, const Mappings& mappings);

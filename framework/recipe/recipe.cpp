@@ -1,6 +1,7 @@
 #include "framework/recipe/recipe.h"
 
 #include "framework/options/yaml.h"
+#include "framework/recipe/hugging_face_model.h"
 #include "framework/recipe/parallel_options.h"
 #include "framework/recipe/planned.h"
 
@@ -75,7 +76,9 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
 
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves,
                    Report& report) {
-  return read_recipe(read_yaml(file, sets, report), shelves, report);
+  auto tree = read_yaml(file, sets, report);
+  lay_on_given_model(tree, Mappings(), report);
+  return read_recipe(tree, shelves, report);
 }
 
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves) {

@@ -298,6 +298,24 @@ TEST_F(HuggingFaceExportTest, ConfigIsWrittenInBothSpellingsAndReadsBackToTheSam
   EXPECT_EQ(json["rope_theta"], json["rope_parameters"]["rope_theta"]);
 }
 
+TEST_F(HuggingFaceExportTest, BentRotaryFrequenciesGoOutInBothSpellings) {
+  const Json llama3 = {{"rope_type", "llama3"},  {"rope_theta", 10000.0},   {"factor", 4.0},
+                       {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
+  const Json linear = {{"rope_type", "linear"}, {"rope_theta", 10000.0}, {"factor", 2.0}};
+  const Json yarn = {{"rope_type", "yarn"}, {"rope_theta", 10000.0}, {"factor", 2.0}, {"beta_fast", 16}};
+  for (const auto& bent : {llama3, linear, yarn}) {
+    auto config = Json::parse(read_file(models / "llama/hf/config.json"));
+    config["rope_parameters"] = bent;
+    const auto ours = parse_hugging_face_config(config.dump(), "in", mappings).model_config;
+    const auto out = Json::parse(write_hugging_face_config(ours, "llama", DType::float32, "", mappings));
+    EXPECT_EQ(out["rope_parameters"], bent);
+    auto four = bent;
+    four.erase("rope_theta");
+    EXPECT_EQ(out["rope_scaling"], four);
+    EXPECT_EQ(out["rope_theta"], 10000.0);
+  }
+}
+
 TEST_F(HuggingFaceExportTest, AFolderThatHoldsSomethingIsLeftAlone) {
   fs::create_directory("out");
   write("out/precious.txt", "1");

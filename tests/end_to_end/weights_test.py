@@ -66,10 +66,11 @@ class Weights(harness.InOwnFolder):
     def test_training_begins_with_the_weights_of_a_folder_and_its_checkpoints_carry_what_came_along(self):
         shutil.copytree(FAMILIES / "qwen2", self.folder / "hf")
         self.write("hf/generation_config.json", '{"eos_token_id": 1}')
-        recipe = self.recipe("train.yaml", training_iters=2, learning_rate=0, vocab_size=100, max_position_embeddings=64, model_config__normalization="RMSNorm",
-                             model_config__position_embedding_type="rope", model_config__hidden_act="swiglu", model_config__ffn_hidden_size=48,
-                             model_config__group_query_attention="true", model_config__num_query_groups=2, model_config__add_bias_linear="false",
-                             model_config__qkv_has_bias="true", model_config__norm_epsilon=1e-6, training_config__load_checkpoint="hf")
+        # Sizes, norms, biases come from the folder; the recipe says what is its own.
+        recipe = self.write("train.yaml", harness.to_yaml({
+            "training_config": {"training_iters": 2, "output_dir": "run", "load_checkpoint": "hf", "tensorboard": "false"},
+            "model_config": {"seq_length": 16, "vocab_size": 100}, "optimizer_config": {"learning_rate": 0},
+            "dataset_config": {"dataset_type": "mock", "batch_size": 2}}))
         told = self.tessera("train", recipe)
         self.assertIn("embedding.word_embeddings.weight: 96 rows kept, 4 rows of padding filled with their mean", told)
         self.assertIn("beginning with the weights of hf", told)

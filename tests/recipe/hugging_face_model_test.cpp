@@ -125,7 +125,7 @@ TEST_F(TokenizerOfAModel, IsTakenFromTokenizerJsonWhenItCutsAsGpt2Does) {
   ASSERT_TRUE(files.has_value());
   EXPECT_EQ(Json::parse(files->vocab)["<|endoftext|>"], 3);
   EXPECT_EQ(files->merges, "#version: 0.2\na b\n");
-  json["model"]["merges"] = {{"a", "b"}};  // as newer files write them
+  json["model"]["merges"] = Json::array({Json::array({"a", "b"})});  // as newer files write them
   write("tokenizer.json", json.dump());
   EXPECT_EQ(gpt2_tokenizer_files(".")->merges, "#version: 0.2\na b\n");
   json["normalizer"] = {{"type", "NFC"}};
