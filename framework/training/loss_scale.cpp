@@ -1,6 +1,8 @@
 #include "framework/training/loss_scale.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace tessera {
 
@@ -53,6 +55,14 @@ void LossScaler::update(bool overflow) {
   state_.growth_tracker = 0;
   state_.hysteresis_tracker = hysteresis_;
   state_.scale *= growth_;
+}
+
+double LossScaler::inverse() const {
+  const double exact = 1 / static_cast<double>(state_.scale);
+  if (exact >= static_cast<double>(std::numeric_limits<float>::min()))
+    return static_cast<double>(static_cast<float>(exact));
+  constexpr double smallest = 0x1p-149;  // of fp32, whose denormal numbers are multiples of it
+  return std::nearbyint(exact / smallest) * smallest;
 }
 
 void LossScaler::restore(const LossScaleState& state) {

@@ -42,8 +42,9 @@ class LossScaler {
   bool skips() const { return kind_ != Kind::none; }
   bool dynamic() const { return kind_ == Kind::dynamic; }
   float scale() const { return state_.scale; }
-  /// What unscales gradients: 1 / scale, rounded once.
-  float inverse() const { return static_cast<float>(1 / static_cast<double>(state_.scale)); }
+  /// What unscales gradients: 1 / scale, rounded once to fp32. A double, because the threads that compute count fp32's
+  /// denormal numbers as zero, and the inverse of the largest scales is one.
+  double inverse() const;
   /// A step is through: whether its gradients had an infinity or NaN.
   void update(bool overflow);
 

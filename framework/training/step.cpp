@@ -71,7 +71,7 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
     all.count += total.count;
   }
   outcome.loss = all.count > 0 ? all.sum / all.count : 0;
-  outcome.gradient_factor = static_cast<double>(parts_.loss_scaler.inverse());
+  outcome.gradient_factor = parts_.loss_scaler.inverse();
   if (per_token && all.count > 0) outcome.gradient_factor /= all.count;
   outcome.grad_norm = std::sqrt(sum_of_squares(threads_, state_.gradients())) * outcome.gradient_factor;
   return outcome;

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
@@ -36,6 +38,42 @@ TEST_F(RunnerTest, AModelCasePassesUnderAnyName) {
   EXPECT_EQ(whole.verdict, Verdict::passed) << whole.story;
   EXPECT_NE(whole.story.find("20 steps"), std::string::npos) << whole.story;
   EXPECT_EQ(result_of(results, "deep/whatever/config.transformers4").verdict, Verdict::passed);
+}
+
+/// Change the first number of the last row of every line's table by a part in 1e8 (or an integer by one).
+void disturb(const fs::path& file) {
+  std::istringstream lines(read_file(file));
+  std::ofstream out(file);
+  for (std::string line; std::getline(lines, line);) {
+    auto json = nlohmann::json::parse(line);
+    if (json.contains("rows")) {
+      auto* at = &json["rows"].back();
+      while (at->is_array()) at = &at->back();
+      *at = at->is_number_float() ? nlohmann::json(at->get<double>() * (1 + 1e-8) + 1e-13) : nlohmann::json(12345);
+    } else {
+      json.erase("error");
+      json["rows"] = nlohmann::json::array();
+    }
+    out << json << "\n";
+  }
+}
+
+TEST_F(RunnerTest, ARecordedScheduleThatDiffersFails) {
+  fs::copy(TESTS_DATA "/schedule_tables", "tables");
+  const auto good = run_cases(".", case_kinds());
+  EXPECT_GT(good.size(), 25U);
+  for (const auto& result : good) EXPECT_EQ(result.verdict, Verdict::passed) << line_of(result);
+  for (const auto& entry : fs::directory_iterator("tables")) disturb(entry.path());
+  for (const auto& result : run_cases(".", case_kinds())) EXPECT_EQ(result.verdict, Verdict::failed) << result.name;
+}
+
+TEST_F(RunnerTest, AScheduleWithAnUnknownFlagIsNotSupportedByName) {
+  write("scheduler.jsonl",
+        R"({"name": "new", "flags": "--train-iters 5 --lr 1 --lr-zigzag 3", "world_size": 1, "error": "x"})");
+  const auto results = run_cases(".", case_kinds());
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].verdict, Verdict::not_supported);
+  EXPECT_EQ(results[0].story, "--lr-zigzag is not a flag we know");
 }
 
 TEST_F(RunnerTest, AModelThatComputesSomethingElseFails) {

@@ -141,7 +141,7 @@ LossScaler scaler_of(const Json& row) {
 void compare_scaler(const std::string& at, const LossScaler& scaler, const Json& row, Comparison& comparison) {
   const auto state = scaler.state();
   compare_scale("scale" + at, static_cast<double>(scaler.scale()), row[1], comparison);
-  compare_scale("inverse scale" + at, static_cast<double>(scaler.inverse()), row[2], comparison);
+  compare_scale("inverse scale" + at, scaler.inverse(), row[2], comparison);
   compare_scale("growth tracker" + at, static_cast<double>(state.growth_tracker), row[3], comparison);
   compare_scale("hysteresis tracker" + at, static_cast<double>(state.hysteresis_tracker), row[4], comparison);
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "framework/base/files.h"
 #include "framework/data/indexed_dataset.h"
@@ -128,6 +129,20 @@ TEST_F(TrainingLoop, ARunWithSkippedStepsGoesOnToTheBit) {
     EXPECT_TRUE(weights(folder) == weights("straight")) << stop;
     EXPECT_EQ(column(folder, "loss_scale"), column("straight", "loss_scale")) << stop;
     EXPECT_EQ(column(folder, "learning_rate"), column("straight", "learning_rate")) << stop;
+  }
+}
+
+TEST_F(TrainingLoop, EveryOptimizerGoesOnToTheBitOnAnyNumberOfThreads) {
+  std::set<std::string> all;
+  for (const auto* type : {"adam_l2", "adamw", "lion", "muon", "sgd"}) {
+    const Lines recipe = {text(o, "optimizer_type=", type), o + "decoupled_lr=3e-3",
+                          o + "param_rules=[{params: \"*.mlp.*\", lr_mult: 0.5}]"};
+    const std::string folder = text("stopped_", type), straight = text("straight_", type);
+    run(straight, recipe + Lines{t + "num_threads=2"});
+    run(folder, recipe + Lines{t + "exit_interval=4"});
+    run(folder, recipe);
+    EXPECT_TRUE(weights(folder) == weights(straight)) << type;
+    EXPECT_TRUE(all.insert(weights(straight)).second) << type << " learns as another does";
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "framework/kernels/threads.h"
+
 namespace tessera {
 namespace {
 
@@ -56,7 +58,14 @@ TEST(LossScaler, DoesNotFallBelowItsMinimum) {
   LossScaler scaler(o, true);
   for (int i = 0; i < 5; ++i) scaler.update(true);
   EXPECT_EQ(scaler.scale(), 3);
-  EXPECT_EQ(scaler.inverse(), 1.0F / 3.0F);
+  EXPECT_EQ(scaler.inverse(), static_cast<double>(1.0F / 3.0F));
+}
+
+TEST(LossScaler, TheLargestScaleHasAnInverseWhereDenormalNumbersAreZero) {
+  const LossScaler scaler(options(3.4e38, 1000, 1), true);
+  const Threads flushing(1);
+  EXPECT_EQ(scaler.inverse(), std::nearbyint(1 / static_cast<double>(3.4e38F) * 0x1p149) * 0x1p-149);
+  EXPECT_GT(scaler.inverse(), 2.9e-39);
 }
 
 TEST(LossScaler, NumbersThatMakeNoScaleAreRefused) {
