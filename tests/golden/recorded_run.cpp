@@ -149,8 +149,8 @@ std::vector<double> doubles_of(const Tensor& tensor) {
   return out;
 }
 
-RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch)
-    : folder_(fs::absolute(folder)), scratch_(scratch), flags_(RunFlags::of(folder)) {
+RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const std::vector<std::string>& left_out)
+    : folder_(fs::absolute(folder)), scratch_(scratch), flags_(RunFlags::of(folder).without(left_out)) {
   const auto ranks = ranks_of(folder_);
   if (ranks != 1) throw NotSupported{text("world size ", ranks)};
   places_.data = folder_.parent_path().parent_path() / "data";

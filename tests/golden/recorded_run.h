@@ -20,8 +20,10 @@ class RecordedRun {
  public:
   /// `folder` is the run's, with arguments.json; outputs go to `scratch`. What --load names is trained first, from the
   /// folder beside this one whose --save says that path. Initial weights are those of the folder, or of one beside it
-  /// that began with the same. Throws NotSupported, naming what is not built.
-  RecordedRun(const std::filesystem::path& folder, const std::filesystem::path& scratch);
+  /// that began with the same. Flags in `left_out` are taken as not given. Throws NotSupported, naming what is not
+  /// built.
+  RecordedRun(const std::filesystem::path& folder, const std::filesystem::path& scratch,
+              const std::vector<std::string>& left_out = {});
 
   const RunFlags& flags() const { return flags_; }
   const Recipe& recipe() const { return *recipe_; }

@@ -1,0 +1,72 @@
+#include "tests/golden/run_tensors.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/checkpoint/safetensors.h"
+#include "tests/golden/data_cases.h"
+
+namespace tessera::golden {
+namespace {
+
+double largest(const std::vector<double>& x) {
+  double most = 0;
+  for (const auto value : x) most = std::max(most, std::abs(value));
+  return most;
+}
+
+double norm(const std::vector<double>& x) {
+  double sum = 0;
+  for (const auto value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+std::vector<double> elements_of(const Tensor& tensor) {
+  if (tensor.dtype() != DType::int64) return doubles_of(tensor);
+  const auto integers = tensor.as<std::int64_t>();
+  return {integers.begin(), integers.end()};
+}
+
+void compare_tensor(const std::string& name, const std::vector<double>& x, const std::vector<double>& expected,
+                    const TensorTolerance& tolerance, Comparison& comparison) {
+  const auto near = [&](double share) { return std::max(share * largest(expected), tolerance.absolute); };
+  if (!tolerance.sixteen_bits) return comparison.compare(name, x, expected, near(tolerance.relative));
+  comparison.compare(name, x, expected, near(3 * tolerance.relative));
+  std::vector<double> deviation = expected;
+  for (std::size_t i = 0; i < x.size() && i < deviation.size(); ++i) deviation[i] -= x[i];
+  const auto allowed = std::max(tolerance.relative * norm(expected),
+                                tolerance.absolute * std::sqrt(static_cast<double>(expected.size())));
+  comparison.compare("norm of the deviation of " + name, norm(deviation), 0, allowed);
+}
+
+}  // namespace
+
+void compare_tensors(const Values& ours, const std::filesystem::path& file,
+                     const std::function<std::string(const std::string&)>& name, const TensorTolerance& tolerance,
+                     double factor, Comparison& comparison) {
+  if (!std::filesystem::exists(file)) return;
+  const SafetensorsReader recorded(file);
+  for (const auto& theirs : recorded.names()) {
+    const auto found = ours.find(name(theirs));
+    if (found == ours.end()) {
+      comparison.wrong(text(file.filename().string(), ": ", theirs, " is recorded, but was not computed"));
+      continue;
+    }
+    auto expected = elements_of(recorded.tensor(theirs));
+    for (auto& value : expected) value /= factor;
+    compare_tensor(theirs, found->second, expected, tolerance, comparison);
+  }
+}
+
+double gradient_factor(const std::filesystem::path& file, const Json& first_step) {
+  if (!std::filesystem::exists(file)) return 1;
+  const double scale = first_step.at("loss_scale_before");
+  if (first_step.at("grad_norm").is_null()) return 0;
+  if (scale == 1) return 1;
+  const SafetensorsReader recorded(file);
+  double squares = 0;
+  for (const auto& name : recorded.names()) squares += std::pow(norm(doubles_of(recorded.tensor(name))), 2);
+  return std::sqrt(squares) > std::sqrt(scale) * first_step.at("grad_norm").get<double>() ? scale : 1;
+}
+
+}  // namespace tessera::golden

@@ -1,0 +1,84 @@
+#include "tests/golden/runs.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Verdict = CaseResult::Verdict;
+
+/// The small recorded runs, copied so that they can be altered.
+class RecordedRuns : public InOwnFolder {
+ protected:
+  RecordedRuns() {
+    fs::copy(TESTS_DATA "/megatron", ".", fs::copy_options::recursive);
+    for (const auto& entry : fs::recursive_directory_iterator("."))
+      fs::permissions(entry, fs::perms::owner_write, fs::perm_options::add);
+  }
+  template <class Change>
+  static void change(const std::string& file, Change change_it) {
+    auto json = Json::parse(read_file(file));
+    change_it(json);
+    std::ofstream(file) << json;
+  }
+  static CaseResult judged(const std::string& run) { return run_training_case("training/" + run).at(0); }
+};
+
+TEST_F(RecordedRuns, ALossThatIsAnotherFails) {
+  change("training/gpt_sgd/trace.json", [](Json& trace) { trace[4]["losses"]["lm loss"] = 6.3; });
+  const auto result = judged("gpt_sgd");
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_NE(result.story.find("loss of iteration 5"), std::string::npos) << result.story;
+}
+
+TEST_F(RecordedRuns, ARateThatIsAnotherInTheNinthDigitFails) {
+  change("training/gpt_sgd/trace.json", [](Json& trace) { trace[2]["lr"] = {0.005000000001, 0.005}; });
+  EXPECT_EQ(judged("gpt_sgd").verdict, Verdict::failed);
+}
+
+TEST_F(RecordedRuns, OtherBatchesFail) {
+  change("training/gpt/arguments.json", [](Json& arguments) {
+    for (auto& word : arguments["flags"])
+      if (word == "1234") word = "1235";
+  });
+  const auto result = judged("gpt");
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_NE(result.story.find("chunk0."), std::string::npos) << result.story;
+}
+
+TEST_F(RecordedRuns, AnOverflowThatWasNotThereFails) {
+  change("training/gpt_fp16/trace.json", [](Json& trace) {
+    trace[9]["skipped"] = 1;
+    trace[9]["grad_norm"] = nullptr;
+  });
+  const auto result = judged("gpt_fp16");
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_NE(result.story.find("skipped of iteration 10"), std::string::npos) << result.story;
+}
+
+TEST_F(RecordedRuns, WhatIsNotBuiltIsNotSupportedByName) {
+  change("training/gpt/arguments.json", [](Json& arguments) { arguments["flags"].push_back("--heads-on-fire"); });
+  auto result = judged("gpt");
+  EXPECT_EQ(result.verdict, Verdict::not_supported);
+  EXPECT_NE(result.story.find("--heads-on-fire"), std::string::npos) << result.story;
+  change("training/gpt_sgd/arguments.json", [](Json& arguments) { arguments["world_size"] = 2; });
+  result = judged("gpt_sgd");
+  EXPECT_EQ(result.verdict, Verdict::not_supported);
+  EXPECT_EQ(result.story, "world size 2");
+}
+
+TEST_F(RecordedRuns, WithoutWeightsBatchesAndRatesAreCompared) {
+  fs::remove("training/gpt/initial.rank0.safetensors");
+  const auto result = judged("gpt_sgd");
+  EXPECT_EQ(result.verdict, Verdict::passed);
+  EXPECT_NE(result.story.find("no weights are recorded"), std::string::npos) << result.story;
+}
+
+}  // namespace
+}  // namespace tessera
