@@ -1,6 +1,7 @@
 #include "framework/checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -29,7 +30,12 @@ SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint6
   std::string type_name;
   try {
     type_name = json.at("dtype").get<std::string>();
-    dims = json.at("shape").get<std::vector<std::int64_t>>();
+    for (const auto& dim : json.at("shape")) {
+      constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+      if (!dim.is_number_unsigned() || dim.get<std::uint64_t>() > most)
+        refuse("shape is ", json.at("shape").dump(), "; a list of counts was expected");
+      dims.push_back(dim.get<std::int64_t>());
+    }
     for (const auto& offset : json.at("data_offsets")) {
       if (!offset.is_number_unsigned())
         refuse("data_offsets are ", json.at("data_offsets").dump(), "; two counts were expected");

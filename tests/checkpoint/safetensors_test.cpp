@@ -71,7 +71,11 @@ TEST_F(SafetensorsTest, EveryKindOfBrokenHeaderIsNamed) {
   EXPECT_NE(
       tensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})").find("8 bytes, but shape [3] of F32 needs 12"),
       std::string::npos);
-  EXPECT_NE(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})").find("impossible"), std::string::npos);
+  for (const char* shape : {"[-2]", "[2.0]", "[46116860184273879440]", "[\"2\"]"})
+    EXPECT_NE(tensor(text(R"({"dtype":"F32","shape":)", shape, R"(,"data_offsets":[0,8]})"))
+                  .find(text("shape is ", shape == std::string("[46116860184273879440]") ? "[4.61" : shape)),
+              std::string::npos)
+        << shape;
   EXPECT_NE(tensor(R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]})").find("impossible"),
             std::string::npos);
   EXPECT_NE(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})").find("a later end"), std::string::npos);
