@@ -52,7 +52,9 @@ void describe(Schema<TrainingOptions>& s) {
            "output_dir holds.")
       .alias("load");
   s.option("ckpt_format", &O::ckpt_format,
-           "Format of checkpoints: our own, or that of Megatron-LM's --ckpt-format torch. Either is loaded.");
+           "Format of checkpoints: safetensors (or null) is our own, torch that of Megatron-LM's --ckpt-format torch. "
+           "Either "
+           "is loaded.");
   s.option("prefix", &O::prefix, "First part of the names of checkpoint files.").alias("ckpt_prefix");
   s.option("crc_check", &O::crc_check, "Compare each checksum when a checkpoint is read.").alias("resume_crc_check");
   s.option("keep_checkpoint_max", &O::keep_checkpoint_max, "How many checkpoints are kept; the oldest goes first.")

@@ -58,7 +58,7 @@ struct TrainingOptions {
 
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
-  CheckpointFormat ckpt_format = CheckpointFormat::safetensors;
+  std::optional<CheckpointFormat> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;
