@@ -57,7 +57,10 @@ class SteadyState : public InOwnFolder {
 
 TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
   for (const auto* model :
-       {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm, position_embedding_type: rope"}) {
+       {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm, position_embedding_type: rope",
+        "qk_layernorm: true, window_size: [5, 2], use_sandwich_norm: true, output_logit_softcap: 5",
+        "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1",
+        "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true"}) {
     auto all = parts(model);
     Threads threads(2);
     ModelState state(*all.model, all.optimizer.get());
