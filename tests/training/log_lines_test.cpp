@@ -51,6 +51,25 @@ TEST(MegatronLine, IsTheOneThatMegatronPrints) {
       "0 | number of nan iterations:   0 |\n");
 }
 
+TEST(MegatronLine, HasTheFieldsOfPassedOverSamplesAndOfADecoupledRateWhereMegatronHasThem) {
+  auto step = recorded(5, 6.600683212280273, 1.3576838970184326, 0.004828728948150396);
+  step.num_zeros = 1;
+  step.skipped_samples = 16;
+  step.step_seconds = 0.0685;
+  Interval interval;
+  interval.add(step);
+  EXPECT_EQ(
+      line_of(step, interval, at_a_known_time()),
+      " [2026-11-21 11:04:57] iteration        5/      10 | consumed samples:           40 | skipped samples:        "
+      "   16 | elapsed time per iteration (ms): 68.5 | learning rate: 4.828729E-03 | global batch size:     8 | lm "
+      "loss: 6.600683E+00 | loss scale: 1.0 | grad norm: 1.358 | num zeros: 1.0 | number of skipped iterations:   0 "
+      "| number of nan iterations:   0 |\n");
+  step.decoupled_learning_rate = 0.0009623203;
+  EXPECT_NE(line_of(step, interval, at_a_known_time())
+                .find(" learning rate: 4.828729E-03 | decoupled learning rate: 9.623203E-04 | global batch size:"),
+            std::string::npos);
+}
+
 TEST(MegatronLine, AveragesLossAndTimeOverTheInterval) {
   Interval interval;
   auto first = recorded(1, 2.0, 1, 0.1), last = recorded(2, 4.0, 3, 0.2);
