@@ -49,7 +49,7 @@ SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint6
   if (dims.size() > Shape::most_dims) refuse(dims.size(), " dims; at most ", Shape::most_dims, " can be read");
   DType type{};
   try {
-    type = dtype_named(type_name);
+    type = dtype_named(type_name == "BOOL" ? "U8" : type_name);  // masks of old models: a byte each
   } catch (const ConfigError& error) {
     refuse(error.what());
   }

@@ -51,6 +51,12 @@ TEST_F(SafetensorsTest, WhatIsWrittenIsReadBack) {
   EXPECT_NE(story_of([&] { reader.tensor("d"); }).find("has no tensor 'd'"), std::string::npos);
 }
 
+TEST_F(SafetensorsTest, MasksOfTruthValuesAreBytes) {
+  const auto content = file_with(R"({"mask":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", 2);
+  const auto header = read_safetensors_header(content, content.size(), "x");
+  EXPECT_EQ(header.entries.at("mask").dtype, DType::uint8);
+}
+
 TEST_F(SafetensorsTest, EveryKindOfBrokenHeaderIsNamed) {
   const std::string one = R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   EXPECT_EQ(refusal_of(file_with(one, 8)), "no error");
