@@ -107,7 +107,8 @@ class Task {
     }
     if (p_.act == Activation::none || k + steps < p_.K) return;
     for (std::int64_t r = row; r < row + count; ++r)
-      activation_range(p_.act, p_.c + r * p_.N + col_, p_.y + r * p_.N + col_, static_cast<std::size_t>(col_end_ - col_));
+      activation_range(p_.act, p_.c + r * p_.N + col_, p_.y + r * p_.N + col_,
+                       static_cast<std::size_t>(col_end_ - col_));
   }
 
   const TileKernels& t_;
@@ -188,7 +189,8 @@ void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
               c, p.N, std::min(at_once, p.M - row), count});
     }
     if (p.act == Activation::none) return;
-    for (std::int64_t r = 0; r < p.M; ++r) activation_range(p.act, p.c + r * p.N + col, p.y + r * p.N + col, last - first);
+    for (std::int64_t r = 0; r < p.M; ++r)
+      activation_range(p.act, p.c + r * p.N + col, p.y + r * p.N + col, last - first);
   });
 }
 

@@ -112,8 +112,7 @@ TEST(HeadNorm, HasMegatronsNamesAndTheChannelsOfOneHead) {
   for (const auto* name : {"q_layernorm.weight", "q_layernorm.bias", "k_layernorm.weight", "k_layernorm.bias"})
     EXPECT_EQ(named(b, text("decoder.layers.1.self_attention.", name))->global_shape, Shape({6}));
   Built rms("qk_layernorm:true normalization:RMSNorm");
-  for (const auto* p : rms.model->parameters())
-    EXPECT_EQ(p->name.find("layernorm.bias"), std::string::npos) << p->name;
+  for (const auto* p : rms.model->parameters()) EXPECT_EQ(p->name.find("layernorm.bias"), std::string::npos) << p->name;
 }
 
 TEST(HeadNorm, MakesScoresIndifferentToTheSizeOfTheProjection) {
