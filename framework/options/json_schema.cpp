@@ -84,11 +84,16 @@ Json schema_of(const OptionFacts& option) {
   return whole;
 }
 
-/// Put `schema` at the path `name` ("fa_config.pre_tokens") below `properties`.
+/// Put `schema` at the path `name` ("fa_config.pre_tokens") below `properties`. An option that several choices have is
+/// there once, without a default where theirs differ.
 void put(Json& properties, const std::string& name, const Json& schema) {
   const auto dot = name.find('.');
   if (dot == std::string::npos) {
-    properties[name] = schema;
+    auto& known = properties[name];
+    if (known.is_null())
+      known = schema;
+    else if (known.value("default", Json()) != schema.value("default", Json()))
+      known.erase("default");
     return;
   }
   auto& map = properties[name.substr(0, dot)];
