@@ -272,8 +272,7 @@ Value whole_model_config(const Recipe& recipe, std::int64_t vocabulary) {
   set("sliding_window", left < 0 ? std::optional<std::int64_t>() : left + 1);
   set("window_size", std::array<std::int64_t, 2>{-1, right});
   if (left < 0) set("layer_types", std::vector<LayerSight>());
-  if (gpt->query_pre_attn_scalar == static_cast<double>(gpt->channels()))
-    set("query_pre_attn_scalar", std::optional<double>());
+  if (gpt->query_pre_attn_scalar == static_cast<double>(gpt->channels())) whole.set("query_pre_attn_scalar", Value{});
   if (gpt->rope_scaling_type == RotaryScaling::Kind::llama3)
     set("rope_scaling_original_max_position_embeddings",
         gpt->rope_scaling_original_max_position_embeddings.value_or(8192));
