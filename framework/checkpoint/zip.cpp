@@ -108,7 +108,7 @@ std::array<std::array<std::uint32_t, 256>, 8> make_tables() {
 }
 
 void append(std::string& out, std::uint64_t value, std::size_t size) {
-  for (std::size_t i = 0; i < size; ++i) out += static_cast<char>(value >> (8 * i) & 255);
+  for (std::size_t i = 0; i < size; ++i, value >>= 8) out += static_cast<char>(value & 255);
 }
 
 }  // namespace
