@@ -26,7 +26,7 @@ args = parser.parse_args()
 
 QUICKSTART = here.parent / "configs" / "quickstart.yaml"
 # What configs/quickstart.yaml trains, in the peer's words.
-QUICKSTART_PEER = ["--llama", "--layers", "4", "--hidden", "192", "--heads", "4", "--ffn", "512", "--vocab", "4096", "--batch", "16", "--seq", "256"]
+QUICKSTART_PEER = ["--llama", "--layers", "4", "--hidden", "192", "--heads", "4", "--ffn", "512", "--vocab", "4096", "--batch", "8", "--seq", "256"]
 
 
 def json_of(command):
