@@ -2,10 +2,8 @@
 // Source: Kingma & Ba, arXiv:1412.6980, algorithm 1, with the L2 term of torch.optim.Adam.
 
 #include <algorithm>
-#include <cmath>
 
-#include "framework/kernels/vector.h"
-#include "framework/optim/optimizer.h"
+#include "framework/optim/adam.h"
 
 namespace tessera {
 namespace {
@@ -16,37 +14,22 @@ struct AdamL2Options {
 };
 
 void describe(Schema<AdamL2Options>& s) {
-  s.option("betas", &AdamL2Options::betas, "Decay of the running means of gradients and of their squares.")
-      .at_least(0)
-      .below(1)
-      .alias("adam_beta1", 0)
-      .alias("adam_beta2", 1)
-      .alias("beta1", 0)
-      .alias("beta2", 1);
-  s.option("eps", &AdamL2Options::eps, "Added to the root of the second moment.").above(0).alias("adam_eps");
+  describe_adam(s, "Decay of the running means of gradients and of their squares.",
+                "Added to the root of the second moment.");
 }
 
 class AdamL2 final : public Optimizer {
  public:
   explicit AdamL2(const AdamL2Options& options) : o_(options) {}
 
-  std::vector<std::string> slots() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> slots() const override { return adam_slots(); }
 
-  StepScalars prepared(StepScalars s) const override {
-    for (std::size_t k = 0; k < 2; ++k) s.bias_correction[k] = 1 - std::pow(o_.betas[k], static_cast<double>(s.step));
-    return s;
-  }
+  StepScalars prepared(StepScalars s) const override { return bias_corrected(o_.betas, s); }
 
   void update(const StepScalars& s, Block block) const override {
     if (s.skip) return;
-    const AdamWFactors factors{.lr = s.lr,
-                               .beta1 = o_.betas[0],
-                               .beta2 = o_.betas[1],
-                               .eps = o_.eps,
-                               .decay = 0,
-                               .clip = 1,
-                               .fix1 = s.bias_correction[0],
-                               .fix2 = s.bias_correction[1]};
+    auto factors = adamw_factors(o_, s, false);
+    factors.clip = 1;  // clipped below, before the decay joins
     const auto clip = static_cast<float>(s.clip), decay = static_cast<float>(block.decays ? s.weight_decay : 0);
     constexpr std::size_t at_once = 16 * block_elements;
     alignas(64) std::array<float, at_once> decayed;

@@ -6,8 +6,7 @@
 #include <cmath>
 
 #include "framework/kernels/linear.h"
-#include "framework/kernels/vector.h"
-#include "framework/optim/optimizer.h"
+#include "framework/optim/adam.h"
 
 namespace tessera {
 namespace {
@@ -36,14 +35,8 @@ void describe(Schema<MuonOptions>& s) {
       .above(0);
   s.option("muon_scale", &O::muon_scale,
            "Length of an update: rms as AdamW's, so both share a learning rate; spectral as Muon was first given.");
-  s.option("betas", &O::betas, "AdamW's decay of running means, for embeddings, output layer, norms and biases.")
-      .at_least(0)
-      .below(1)
-      .alias("adam_beta1", 0)
-      .alias("adam_beta2", 1)
-      .alias("beta1", 0)
-      .alias("beta2", 1);
-  s.option("eps", &O::eps, "AdamW's addition to the root of the second moment.").above(0).alias("adam_eps");
+  describe_adam(s, "AdamW's decay of running means, for embeddings, output layer, norms and biases.",
+                "AdamW's addition to the root of the second moment.");
 }
 
 constexpr std::size_t tile = 4096;  // elements that one thread takes at a time
@@ -92,7 +85,7 @@ class Muon final : public Optimizer {
   explicit Muon(const MuonOptions& options) : o_(options) {}
 
   /// A matrix keeps its momentum in the first; its second is not used.
-  std::vector<std::string> slots() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> slots() const override { return adam_slots(); }
 
   bool wants_whole(std::string_view name, std::int64_t, std::int64_t) const override {
     for (const auto* outer : {"embedding", "output_layer", "lm_head"})
@@ -100,22 +93,11 @@ class Muon final : public Optimizer {
     return true;
   }
 
-  StepScalars prepared(StepScalars s) const override {
-    for (std::size_t k = 0; k < 2; ++k) s.bias_correction[k] = 1 - std::pow(o_.betas[k], static_cast<double>(s.step));
-    return s;
-  }
+  StepScalars prepared(StepScalars s) const override { return bias_corrected(o_.betas, s); }
 
   void update(const StepScalars& s, Block block) const override {
     if (s.skip) return;
-    const AdamWFactors factors{.lr = s.lr,
-                               .beta1 = o_.betas[0],
-                               .beta2 = o_.betas[1],
-                               .eps = o_.eps,
-                               .decay = block.decays ? s.weight_decay : 0,
-                               .clip = s.clip,
-                               .fix1 = s.bias_correction[0],
-                               .fix2 = s.bias_correction[1]};
-    adamw_update(factors, block.master, block.grad, block.slots[0], block.slots[1]);
+    adamw_update(adamw_factors(o_, s, block.decays), block.master, block.grad, block.slots[0], block.slots[1]);
   }
 
   void update_whole(Threads& threads, const StepScalars& s, MatrixBlock matrix) const override {

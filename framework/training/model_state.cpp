@@ -49,9 +49,9 @@ void ModelState::cut_into_pieces() {
   }
 }
 
-void ModelState::update(Threads& threads, std::span<const StepScalars> groups,
-                        std::span<const std::size_t> group_of) const {
+void ModelState::update(Threads& threads, std::span<StepScalars> groups, std::span<const std::size_t> group_of) const {
   must(optimizer_ != nullptr, "a state without optimizer is not updated");
+  for (auto& group : groups) group = optimizer_->prepared(group);
   const auto scalars = [&](const Piece& piece) -> const StepScalars& {
     return groups[group_of.empty() ? 0 : group_of[piece.run]];
   };
@@ -66,13 +66,13 @@ void ModelState::update(Threads& threads, std::span<const StepScalars> groups,
   };
   threads.parallel_for(pieces_.size(), 1, [&](std::size_t first, std::size_t last) {
     for (auto i = first; i < last; ++i) {
-      optimizer_->update(optimizer_->prepared(scalars(pieces_[i])), block(pieces_[i]));
+      optimizer_->update(scalars(pieces_[i]), block(pieces_[i]));
       follow(pieces_[i]);
     }
   });
   for (const auto& piece : wholes_) {
     const auto& shape = layout_.runs()[piece.run].parameter->global_shape;
-    optimizer_->update_whole(threads, optimizer_->prepared(scalars(piece)), {block(piece), shape[0], shape[1]});
+    optimizer_->update_whole(threads, scalars(piece), {block(piece), shape[0], shape[1]});
     follow(piece);
   }
 }

@@ -35,10 +35,10 @@ class ModelState {
   }
 
   /// One step of the optimizer on every weight.
-  void update(Threads& threads, const StepScalars& scalars) const { update(threads, {&scalars, 1}, {}); }
-  /// The same with scalars of their own for groups of parameters: `group_of[i]` is the group of parameter i in
-  /// layout().runs(); empty: all are in the first.
-  void update(Threads& threads, std::span<const StepScalars> groups, std::span<const std::size_t> group_of) const;
+  void update(Threads& threads, StepScalars scalars) const { update(threads, {&scalars, 1}, {}); }
+  /// The same with scalars of their own for groups of parameters, which the optimizer prepares in place: `group_of[i]`
+  /// is the group of parameter i in layout().runs(); empty: all are in the first.
+  void update(Threads& threads, std::span<StepScalars> groups, std::span<const std::size_t> group_of) const;
 
   /// The weights under their global names.
   std::vector<TensorRange> weight_ranges() const;

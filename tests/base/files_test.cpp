@@ -6,22 +6,13 @@
 #include <csignal>
 
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 using FilesTest = InOwnFolder;
-
-template <class Failing>
-std::string story_of(Failing failing) {
-  try {
-    failing();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST_F(FilesTest, AFileWrittenAtOnceReplacesTheOldAndLeavesNothingBeside) {
   write_file_atomic("note.txt", "old");

@@ -12,21 +12,12 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/writer.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <class Failing>
-std::string story_of(Failing failing) {
-  try {
-    failing();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 /// Elements with memory of their own.
 template <class T>

@@ -7,6 +7,7 @@
 
 #include "framework/base/files.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -15,18 +16,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const fs::path models = TESTS_DATA "/models";
-
-template <class Failing>
-std::string story_of(Failing failing) {
-  try {
-    failing();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool says(const std::string& story, const std::string& words) { return story.find(words) != std::string::npos; }
 
 class HuggingFaceExportTest : public InOwnFolder {
  protected:

@@ -6,6 +6,7 @@
 
 #include "framework/base/files.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -14,16 +15,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const fs::path models = TESTS_DATA "/models";
-
-template <class Failing>
-std::string story_of(Failing failing) {
-  try {
-    failing();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class HuggingFaceTest : public InOwnFolder {
  protected:

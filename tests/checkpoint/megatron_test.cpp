@@ -6,6 +6,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/convert.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -15,17 +16,6 @@ using Json = nlohmann::json;
 using namespace std::string_literals;  // bytes with zeros among them
 
 const fs::path recorded = TESTS_DATA "/megatron";  // made by tests/peers/record_megatron.py
-
-template <class Failing>
-std::string story_of(Failing failing) {
-  try {
-    failing();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-bool says(const std::string& story, const std::string& words) { return story.find(words) != std::string::npos; }
 
 std::vector<float> floats(const WeightSource& source, const std::string& name) {
   std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));

@@ -6,21 +6,12 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/convert.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
 
 using SafetensorsTest = InOwnFolder;
-
-template <class Failing>
-std::string story_of(Failing failing) {
-  try {
-    failing();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string file_with(const std::string& header, std::size_t data_bytes) {
   std::string length(8, '\0');

@@ -7,6 +7,7 @@
 #include "framework/checkpoint/hugging_face_export.h"
 #include "framework/model/generate.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -15,16 +16,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const fs::path families = TESTS_DATA "/families";  // made by tests/peers/record_families.py
-
-template <class Failing>
-std::string story_of(Failing failing) {
-  try {
-    failing();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<std::int32_t> ids_of(const Tensor& tensor) {
   std::vector<std::int32_t> ids;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+
+#include "framework/kernels/vector.h"
+#include "framework/optim/optimizer.h"
+
+namespace tessera {
+
+/// What the rules of Adam's family share. Internal to this room. `Options` is a plain struct with the members `betas`
+/// and `eps`, so that each rule keeps its own defaults.
+
+template <class Options>
+void describe_adam(Schema<Options>& s, std::string betas_doc, std::string eps_doc) {
+  s.option("betas", &Options::betas, std::move(betas_doc))
+      .at_least(0)
+      .below(1)
+      .alias("adam_beta1", 0)
+      .alias("adam_beta2", 1)
+      .alias("beta1", 0)
+      .alias("beta2", 1);
+  s.option("eps", &Options::eps, std::move(eps_doc)).above(0).alias("adam_eps");
+}
+
+/// The running means of gradients and of their squares.
+std::vector<std::string> adam_slots();
+
+/// `s` with 1 - beta^step for both running means, which begin at zero.
+StepScalars bias_corrected(const std::array<double, 2>& betas, StepScalars s);
+
+/// The factors of one AdamW update of a block with these scalars.
+template <class Options>
+AdamWFactors adamw_factors(const Options& o, const StepScalars& s, bool decays) {
+  return {.lr = s.lr,
+          .beta1 = o.betas[0],
+          .beta2 = o.betas[1],
+          .eps = o.eps,
+          .decay = decays ? s.weight_decay : 0,
+          .clip = s.clip,
+          .fix1 = s.bias_correction[0],
+          .fix2 = s.bias_correction[1]};
+}
+
+}  // namespace tessera
