@@ -10,9 +10,10 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libopenblas-dev libhwy-dev
+  libopenmpi-dev openmpi-bin libhwloc-dev
 )
 run_packages=(bible-kjv bzip2 xz-utils)
-test_packages=(libgtest-dev python3-venv clang clang-format clang-tidy)
+test_packages=(libgtest-dev python3-venv clang clang-format clang-tidy iproute2)
 
 list_only=false
 groups=()
