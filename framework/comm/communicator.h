@@ -8,15 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/error.h"
 #include "framework/tensor/dtype.h"
 
 namespace tessera {
-
-/// Something went wrong between processes: a peer that did not come in time, a message of another size than promised.
-/// The message names the group, the operation, who asked for it and which ranks are missing.
-class CommError : public Error {
-  using Error::Error;
-};
 
 /// A message on its way. Destroyed before wait(): waits.
 class Transfer {
@@ -40,8 +35,9 @@ class Transfer {
 /// no MPI. Copies are handles of one group.
 ///
 /// `who` names the reason ("gradients", "linear_fc2 of layer 3"): it stands in the record that the launcher reads and
-/// in messages. Every operation throws CommError when a member has not entered it within the time-out of its World,
-/// and names the missing ones. Counts may exceed 2^31.
+/// in messages. Every operation throws CommError when a member has not entered it within the time-out of its World: the
+/// message names the group, the operation and who asked for it, which ranks are missing and where those are instead.
+/// Counts may exceed 2^31.
 ///
 /// Sums add the ranks' contributions in the order of ranks, in fp32 (fp64 for doubles), rounded once to the element
 /// type: all members receive the same bits, whatever way the bytes travelled.
@@ -77,7 +73,8 @@ class Communicator {
   /// The text of `root`, on all.
   std::string broadcast(const std::string& mine, int root, std::string_view who) const;
 
-  /// Messages between two members, matched by `tag` and in order. The memory stays as it is until the transfer is done.
+  /// Messages between two members, matched by `tag` (0 .. 2^27 - 1) and in order. The memory stays as it is until the
+  /// transfer is done.
   Transfer send(std::span<const std::byte> values, int to, int tag, std::string_view who) const;
   Transfer receive(std::span<std::byte> values, int from, int tag, std::string_view who) const;
 

@@ -14,11 +14,18 @@ namespace tessera {
 /// MPI and is alone.
 bool is_launched();
 
+/// How bytes travel between processes of one host: through memory that they share, or as messages, as between hosts.
+enum class Transport { fastest, messages };
+
+class Run;
+
 /// All processes of a run. Initialises MPI when this process was launched, and ends it when destroyed. Made once, by
 /// the program; outlives all groups.
 class World {
  public:
-  World();
+  explicit World(Transport transport = Transport::fastest);
+  /// Waits for the others and ends MPI. When an exception is under way, or the others do not come within the time-out,
+  /// it leaves MPI as it is, so that this process can go.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -33,13 +40,17 @@ class World {
   /// How long an operation waits for the slowest member; forever when zero. 10 minutes at first, as in PyTorch.
   void set_time_out(std::chrono::milliseconds time) const;
 
+  /// End this process at once with `exit_code`, whatever the others do: for a failure that they may not know of and
+  /// that would let them wait. Under a plain mpirun or srun all processes of the run end with it; under tsrun this one
+  /// goes, and the launcher stops the others. What was printed is flushed; destructors do not run.
+  [[noreturn]] void leave(int exit_code) const noexcept;
+
   /// The group of these ranks of the world, in this order; called by its members, who give the same list. A list of
   /// this rank alone needs no other process.
   Communicator group(const std::string& name, std::span<const int> world_ranks) const;
 
  private:
-  struct Process;
-  std::unique_ptr<Process> process_;
+  std::shared_ptr<Run> run_;
   Communicator all_;
 };
 

@@ -1,0 +1,145 @@
+#include "framework/comm/world.h"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "framework/comm/group.h"
+
+namespace tessera {
+namespace {
+
+constexpr int arrival_tag = 1, departure_tag = 2;
+
+/// A number that members of different groups hardly share.
+std::uint64_t fingerprint(const std::string& name, std::span<const int> ranks) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  for (const char letter : name) mix(static_cast<unsigned char>(letter));
+  for (const int rank : ranks) mix(static_cast<std::uint64_t>(rank) + 256);
+  return hash;
+}
+
+std::shared_ptr<Run> start(Transport transport) {
+  if (!is_launched()) return std::make_shared<Run>();
+  int provided = 0, running = 0;
+  MPI_Initialized(&running);
+  must(running == 0, "a process has one World");
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  return std::make_shared<Run>(transport);
+}
+
+/// All members stand at the door before any goes in, so that nobody waits inside without a time-out.
+void meet_at_the_door(const Communicator::State& group, const Operation& operation) {
+  const std::uint64_t mark = fingerprint(group.name, group.world_ranks);
+  // The world's own communicator carries the meeting of groups; a tag for each keeps them apart.
+  const auto tag = [mark](int turn) { return first_door_tag + static_cast<int>(mark % (1 << 24)) * 4 + turn; };
+  Messages messages(MPI_COMM_WORLD, *group.run);
+  const int leader = group.world_ranks.front();
+  std::vector<std::uint64_t> marks(group.world_ranks.size(), mark);
+  if (group.rank == 0) {
+    for (std::size_t r = 1; r < marks.size(); ++r)
+      messages.receive(std::as_writable_bytes(std::span(&marks[r], 1)), group.world_ranks[r], tag(arrival_tag));
+    operation.wait(
+        [&] { return messages.done(); },
+        [&] {
+          Missing members;
+          for (const int world_rank : messages.missing())
+            members.push_back(static_cast<int>(
+                std::find(group.world_ranks.begin(), group.world_ranks.end(), world_rank) - group.world_ranks.begin()));
+          return members;
+        });
+    for (std::size_t r = 1; r < marks.size(); ++r)
+      messages.send(std::as_bytes(std::span(&mark, 1)), group.world_ranks[r], tag(departure_tag));
+  } else {
+    messages.send(std::as_bytes(std::span(&mark, 1)), leader, tag(arrival_tag));
+    messages.receive(std::as_writable_bytes(std::span(&marks[0], 1)), leader, tag(departure_tag));
+  }
+  operation.wait([&] { return messages.done(); }, [] { return Missing{0}; });
+  for (const std::uint64_t other : marks)
+    if (other != mark) throw CommError(text(operation.describe(), ": the members name different ranks"));
+}
+
+void open_group(Communicator::State& group) {
+  const Operation operation(group, "group", 0, 0, group.name);
+  if (group.comm == MPI_COMM_NULL) {
+    meet_at_the_door(group, operation);
+    MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+    check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+    check_mpi(MPI_Group_incl(world, group.size(), group.world_ranks.data(), &members), "MPI_Group_incl");
+    const int tag = static_cast<int>(fingerprint(group.name, group.world_ranks) % (1 << 20));
+    check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &group.comm), "MPI_Comm_create_group");
+    MPI_Comm_set_errhandler(group.comm, MPI_ERRORS_RETURN);
+    MPI_Group_free(&members);
+    MPI_Group_free(&world);
+  }
+  group.exchange = exchange_by_messages(group);
+}
+
+}  // namespace
+
+bool is_launched() {
+  // What Open MPI's mpirun, PMIx and PMI-1/2 (srun) give to the processes they start.
+  constexpr std::array<const char*, 3> given = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+  return std::any_of(given.begin(), given.end(), [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+World::World(Transport transport) : run_(start(transport)) {
+  auto state = std::make_shared<Communicator::State>();
+  state->name = "world";
+  state->rank = run_->rank;
+  state->run = run_;
+  state->world_ranks.resize(static_cast<std::size_t>(run_->size));
+  for (int r = 0; r < run_->size; ++r) state->world_ranks[static_cast<std::size_t>(r)] = r;
+  if (run_->size > 1) {
+    state->comm = MPI_COMM_WORLD;
+    open_group(*state);
+  }
+  all_ = Communicator(std::move(state));
+}
+
+World::~World() {
+  if (!run_->mpi) return;
+  bool together = std::uncaught_exceptions() == 0;
+  if (together) {
+    try {
+      all_.barrier("end of the run");
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      together = false;
+    }
+  }
+  if (together) MPI_Finalize();
+  run_->mpi = false;
+}
+
+int World::local_rank() const { return run_->local_rank; }
+int World::local_size() const { return run_->local_size; }
+const std::string& World::host() const { return run_->peers[static_cast<std::size_t>(run_->rank)].host; }
+void World::set_time_out(std::chrono::milliseconds time) const { run_->time_out = time; }
+
+void World::leave(int exit_code) const noexcept {
+  std::fflush(nullptr);
+  if (run_->mpi && run_->size > 1) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+Communicator World::group(const std::string& name, std::span<const int> world_ranks) const {
+  auto state = std::make_shared<Communicator::State>();
+  state->name = name;
+  state->run = run_;
+  state->world_ranks.assign(world_ranks.begin(), world_ranks.end());
+  const auto own = std::find(world_ranks.begin(), world_ranks.end(), rank());
+  must(own != world_ranks.end(), "a group is made by its members");
+  for (const int other : world_ranks) must(other >= 0 && other < size(), "members of a group are ranks of the world");
+  state->rank = static_cast<int>(own - world_ranks.begin());
+  if (state->size() > 1) open_group(*state);
+  return Communicator(std::move(state));
+}
+
+}  // namespace tessera

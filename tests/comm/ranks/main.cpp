@@ -1,0 +1,42 @@
+// Runs the tests on every rank at once: mpirun -n 4 comm_ranks_test --ranks 4 [--messages]. On too few ranks it fails.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "tests/comm/ranks/ranks.h"
+
+namespace tessera {
+namespace {
+const World* the_world = nullptr;
+Transport the_transport = Transport::fastest;
+}  // namespace
+const World& world() { return *the_world; }
+Transport transport() { return the_transport; }
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  int promised = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--ranks" && i + 1 < argc) promised = std::atoi(argv[i + 1]);
+    if (word == "--messages") tessera::the_transport = tessera::Transport::messages;
+  }
+  const tessera::World world(tessera::the_transport);
+  if (world.size() != promised || promised < 2) {
+    std::fprintf(stderr, "started on %d ranks; --ranks promises %d, two at least\n", world.size(), promised);
+    return 2;
+  }
+  world.set_time_out(std::chrono::seconds(30));
+  tessera::the_world = &world;
+  if (world.rank() != 0)
+    delete testing::UnitTest::GetInstance()->listeners().Release(
+        testing::UnitTest::GetInstance()->listeners().default_result_printer());
+  const int result = RUN_ALL_TESTS();
+  if (result != 0) std::fprintf(stderr, "rank %d: tests failed\n", world.rank());
+  float failures = result != 0 ? 1.F : 0.F;
+  world.all().all_reduce({&failures, 1}, "failures");
+  return failures == 0 ? 0 : 1;
+}
