@@ -107,6 +107,7 @@ std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const Ru
 }
 
 Parts build(const Recipe& recipe) {
+  check_ranks(recipe, 1);
   const auto tokenizer = recipe.tokenizer.make();
   Parts parts;
   parts.options = recipe.training;

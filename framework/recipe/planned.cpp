@@ -83,14 +83,6 @@ void describe(Schema<PlannedTraining>& s) {
   s.planned("grad_clip_kwargs", Text{}, "Another way to clip gradients.");
   s.planned("loss_reduction", std::string("mean"), "Gradients of ranks are averaged or summed.");
 
-  s.planned("wrap_with_ddp", false, "Data parallel ranks sum gradients in buckets; with one rank there are none.")
-      .also(true);
-  s.planned("bucket_size", Number{}, "Elements of one bucket of gradients.");
-  s.planned("overlap_grad_reduce", false, "Send gradients while the backward pass runs.");
-  s.planned("delay_grad_reduce", false, "Send gradients of later stages when all are there.");
-  s.planned("use_distributed_optimizer", false, "Data parallel ranks share the optimizer's state.");
-  s.planned("enable_mem_align", false, "Parameters begin at multiples of 512 bytes; always 256 here.").also(true);
-
   s.planned("new_dataset", false, "Go on from a checkpoint with data from the beginning.");
   s.planned("enable_compile_cache", false, "Keep compiled graphs; there are none here.").also(true);
   s.planned("compile_cache_path", Text{}, "Where compiled graphs are kept.");
@@ -117,7 +109,6 @@ void describe(Schema<PlannedModel>& s) {
 }
 
 void describe(Schema<PlannedOptimizer>& s) {
-  s.planned("overlap_param_gather", false, "Fetch weights while the forward pass runs.");
   s.planned("learning_rate_scheduler_kwargs", Text{}, "Another way to give a schedule.");
   s.planned("weight_decay_kwargs", Text{}, "Another way to give weight decay.");
   s.planned("zero_config", Text{}, "How data parallel ranks share the optimizer's state.");

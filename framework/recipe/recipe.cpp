@@ -1,8 +1,8 @@
 #include "framework/recipe/recipe.h"
 
+#include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/hugging_face_model.h"
-#include "framework/recipe/parallel_options.h"
 #include "framework/recipe/planned.h"
 
 namespace tessera {
@@ -40,6 +40,7 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
     recipe.training = read_own<TrainingOptions>(group);
     recipe.half = read_own<HalfPrecisionOptions>(group);
     recipe.loss_scale = read_own<LossScaleOptions>(group);
+    recipe.data_parallel = read_own<DataParallelOptions>(group);
     read_own<PlannedTraining>(group);
   });
   read("model_config", [&](Group& group) {
@@ -48,7 +49,9 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
     recipe.precision = read_own<PrecisionOptions>(group);
     read_own<PlannedModel>(group);
   });
-  read("parallel_config", [&](Group& group) { read_own<ParallelOptions>(group); });
+  read("parallel_config", [&](Group& group) { recipe.parallel = read_own<ParallelOptions>(group); });
+  auto& overlap = recipe.data_parallel.overlap_grad_reduce;
+  overlap = recipe.parallel.overlap_grad_reduce.value_or(overlap);
   read("optimizer_config", [&](Group& group) {
     recipe.optimizer = shelves.optimizers.read(group);
     recipe.learning_rate = read_own<LearningRateOptions>(group);
@@ -57,6 +60,7 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
     recipe.schedule_resume = read_own<ScheduleResumeOptions>(group);
     recipe.groups = read_own<ParameterGroupOptions>(group);
     recipe.clipping = read_own<ClippingOptions>(group);
+    recipe.parameter_gather = read_own<ParameterGatherOptions>(group);
     read_own<PlannedOptimizer>(group);
   });
   read("dataset_config", [&](Group& group) {
@@ -86,6 +90,17 @@ Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets
   auto recipe = read_recipe(file, sets, shelves, report);
   report.must_be_good();
   return recipe;
+}
+
+LayerPlan Recipe::layer_plan() const {
+  const auto* gpt = model.options<GptOptions>();
+  return gpt ? LayerPlan(parallel, gpt->num_layers) : LayerPlan();
+}
+
+PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {
+  const auto plan = layer_plan();
+  return {plan.stages(), plan.chunks(), BatchPlan(ramp, batch_sizes(ranks)).full().micro_batches,
+          parallel.microbatch_group_size_per_vp_stage.value_or(0)};
 }
 
 BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {

@@ -6,6 +6,9 @@
 #include "framework/data/dataset_options.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/parameter_groups.h"
+#include "framework/parallel/data_parallel_options.h"
+#include "framework/parallel/layer_plan.h"
+#include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/shelves.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
@@ -24,6 +27,10 @@ struct Recipe {
   PrecisionOptions precision;
   ModelRegistry::Choice model;
 
+  ParallelOptions parallel;
+  DataParallelOptions data_parallel;
+  ParameterGatherOptions parameter_gather;
+
   LearningRateOptions learning_rate;
   WeightDecayOptions weight_decay;
   ScheduleResumeOptions schedule_resume;
@@ -40,6 +47,13 @@ struct Recipe {
 
   Value resolved;  ///< every option, its final value and its origin; reads back to this same recipe
   Facts facts;     ///< every option there is, also of what was not chosen: for docs and flag tables
+
+  /// Which stage holds which layers. Throws ConfigError when parallel_config does not fit the model.
+  LayerPlan layer_plan() const;
+  /// What a step of the whole batch has to do on each of so many data parallel ranks.
+  PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
+  /// Whether data parallel ranks share the optimizer's state.
+  bool shares_optimizer() const { return data_parallel.use_distributed_optimizer || parallel.zero_level.has_value(); }
 
   /// How many samples a step has on so many data parallel ranks.
   BatchSizes batch_sizes(std::int64_t ranks = 1) const;
@@ -62,6 +76,11 @@ Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets
 /// The rules that no option alone can break; recipe/rules.cpp. A rule that looks at an option which `report` already
 /// complains of is not asked.
 void check_rules(const Recipe& recipe, Report& report);
+
+/// The rules that need the number of processes, `world`. `recipe` has no other mistakes.
+void check_ranks(const Recipe& recipe, std::int64_t world, Report& report);
+/// The same; throws ConfigError with all mistakes, a line each.
+void check_ranks(const Recipe& recipe, std::int64_t world);
 
 /// The text of resolved.yaml: every option with its value and where that came from. Training with this file repeats
 /// the run.

@@ -1,9 +1,35 @@
+#include "framework/recipe/rules.h"
+
 #include <algorithm>
 
 #include "framework/model/gpt_options.h"
-#include "framework/recipe/recipe.h"
 
 namespace tessera {
+namespace {
+
+/// Where `option` was written; a default stands for its group or the recipe.
+Origin place(const Recipe& recipe, const std::string& option) {
+  const auto* value = recipe.resolved.at(option);
+  return value ? value->origin : Origin{};
+}
+
+/// Whether one of `options` is reported already: a rule about them has nothing to add, and may not even be asked.
+bool known_wrong(const Report& report, const std::vector<std::string>& options) {
+  return std::any_of(options.begin(), options.end(), [&](const auto& option) { return report.concerns(option); });
+}
+
+}  // namespace
+
+void tell(const Recipe& recipe, Report& report, const std::vector<std::string>& options, const std::string& message,
+          const std::string& advice) {
+  if (known_wrong(report, options)) return;
+  auto at = place(recipe, options[0]);
+  for (const auto& option : options)
+    if (at.layer == 0) at = place(recipe, option);
+  if (at.layer == 0) at = place(recipe, options[0].substr(0, options[0].find('.')));
+  report.problem(at, options[0], message, advice);
+}
+
 namespace {
 
 /// What must hold between options, and what to say when it does not.
@@ -57,7 +83,7 @@ const std::vector<Rule>& rules() {
        [](const Recipe& r) {
          const auto& b = r.batch;
          return !b.global_batch_size || !b.micro_batch_num || *b.global_batch_size % b.batch_size != 0 ||
-                *b.global_batch_size == *b.micro_batch_num * b.batch_size;
+                *b.global_batch_size % (*b.micro_batch_num * b.batch_size) == 0;  // the rest is data parallel
        },
        [](const Recipe& r) {
          return text("micro_batch_num is ", *r.batch.micro_batch_num, ", but global_batch_size ",
@@ -77,35 +103,13 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
-/// Where `option` was written; a default stands for its group or the recipe.
-Origin place(const Recipe& recipe, const std::string& option) {
-  const auto* value = recipe.resolved.at(option);
-  return value ? value->origin : Origin{};
-}
-
-/// Whether one of `options` is reported already: a rule about them has nothing to add, and may not even be asked.
-bool known_wrong(const Report& report, const std::vector<std::string>& options) {
-  return std::any_of(options.begin(), options.end(), [&](const auto& option) { return report.concerns(option); });
-}
-
-/// Report `message`, pointing at `option` or, when that has its default, at what else the rule looks at.
-void tell(const Recipe& recipe, Report& report, std::vector<std::string> options, const std::string& message,
-          const std::string& advice) {
-  if (known_wrong(report, options)) return;
-  auto at = place(recipe, options[0]);
-  for (const auto& option : options)
-    if (at.layer == 0) at = place(recipe, option);
-  if (at.layer == 0) at = place(recipe, options[0].substr(0, options[0].find('.')));
-  report.problem(at, options[0], message, advice);
-}
-
 void check_schedules(const Recipe& recipe, Report& report) {
   const std::string group = "optimizer_config.";
   const std::string data = "dataset_config.";
   for (const auto* length : {"training_config.training_iters", "dataset_config.batch_size",
                              "dataset_config.train_samples", "optimizer_config.lr_warmup_samples"})
     if (report.concerns(length)) return;
-  for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes()))
+  for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes(recipe.parallel.data_parallel_size.value_or(1))))
     tell(recipe, report, {data + rule.key, data + "batch_size"}, rule.message, rule.suggestion);
   for (const auto& rule : broken_rules(recipe.schedule_resume))
     tell(recipe, report, {group + rule.key, group + "use_checkpoint_opt_param_scheduler"}, rule.message,
@@ -151,6 +155,7 @@ void check_rules(const Recipe& recipe, Report& report) {
   check_schedules(recipe, report);
   check_precision(recipe, report);
   check_model(recipe, report);
+  check_parallel(recipe, report);
 }
 
 }  // namespace tessera

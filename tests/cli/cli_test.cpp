@@ -115,7 +115,7 @@ TEST_F(Program, OptionsAreFoundByPartsOfNamesAliasesAndFlags) {
   EXPECT_EQ(nothing.code, 2);
   EXPECT_TRUE(has(nothing.err, "did you mean 'betas'?")) << nothing.err;
   const auto planned = tessera({"options", "--planned"}).out;
-  EXPECT_TRUE(has(planned, "parallel_config.tensor_model_parallel_size"));
+  EXPECT_TRUE(has(planned, "parallel_config.context_parallel_size"));
   EXPECT_FALSE(has(planned, "optimizer_config.betas"));
 }
 

@@ -29,7 +29,8 @@ struct Case {
   bool damaged = false;  ///< its checkpoint is damaged before the next
 };
 
-const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.";
+const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.",
+                  p = "parallel_config.";
 const Lines null_tokenizer = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63"};
 const Lines rope = {m + "position_embedding_type=rope"};
 const Lines llama3 = {m + "position_embedding_type=rope", m + "rotary_base=10",
@@ -186,6 +187,23 @@ const std::vector<Case> cases = {
     {o + "override_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
     {o + "use_checkpoint_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
 
+    {p + "tensor_model_parallel_size", "2", Seen::outcome},  // one process is too few
+    {p + "pipeline_model_parallel_size", "2", Seen::outcome, {m + "num_layers=2"}},
+    {p + "data_parallel_size", "2", Seen::outcome},
+    {p + "virtual_pipeline_model_parallel_size", "2", Seen::outcome, {m + "num_layers=2"}},
+    {p + "num_virtual_stages_per_pipeline_rank", "2", Seen::outcome, {m + "num_layers=2"}},
+    {p + "num_layers_per_virtual_pipeline_stage", "1", Seen::outcome, {m + "num_layers=2"}},
+    {p + "num_layer_list", "[2]", Seen::outcome},
+    {p + "decoder_first_pipeline_num_layers", "2", Seen::outcome},
+    {p + "decoder_last_pipeline_num_layers", "2", Seen::outcome},
+    {p + "pipeline_model_parallel_layout", "EttL", Seen::outcome},
+    {p + "standalone_embedding_stage", "true", Seen::outcome},
+    {p + "noop_layers", "[0]", Seen::outcome, {m + "num_layers=2"}},
+    {p + "recompute", "[1]", Seen::outcome},
+    {p + "select_recompute", "[1]", Seen::outcome},
+    {p + "select_comm_recompute", "[1]", Seen::outcome},
+    {o + "overlap_param_gather", "true", Seen::outcome},
+
     {d + "batch_size", "4", Seen::metrics},
     {d + "micro_batch_num", "2", Seen::metrics},
     {d + "global_batch_size", "4", Seen::metrics},
@@ -216,6 +234,17 @@ const std::map<std::string, std::string> exempt = {
     {m + "recompute_method", "as recompute_granularity"},
     {m + "recompute_num_layers", "as recompute_granularity"},
     {m + "recompute_modules", "as recompute_granularity"},
+    {t + "bucket_size", "one process sums nothing; tests/parallel reads it"},
+    {t + "overlap_grad_reduce", "as bucket_size"},
+    {t + "delay_grad_reduce", "as bucket_size"},
+    {t + "use_distributed_optimizer", "as bucket_size"},
+    {p + "zero_level", "as bucket_size"},
+    {p + "overlap_grad_reduce", "as bucket_size"},
+    {p + "sequence_parallel", "means nothing on one process"},
+    {p + "use_tp_pp_dp_mapping", "an order of one process; tests/parallel has more"},
+    {p + "microbatch_group_size_per_vp_stage", "a pipeline of one stage has no groups; tests/parallel has more"},
+    {p + "account_for_embedding_in_pipeline_split", "one stage has all layers; tests/parallel shares them out"},
+    {p + "account_for_loss_in_pipeline_split", "as account_for_embedding_in_pipeline_split"},
     {d + "data_sharding", "on one rank both orders are the same; tests/data compares them on several"},
     {d + "drop_last_partial_validation_sequence",
      "a run repeats its data rather than meet its end; tests/data reads a single pass"},

@@ -1,0 +1,174 @@
+#include "framework/parallel/layer_plan.h"
+
+#include <algorithm>
+
+#include "framework/parallel/layer_shares.h"
+
+namespace tessera {
+namespace {
+
+using Counts = std::vector<std::vector<std::int64_t>>;
+const std::string group = "parallel_config.";
+
+void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<Mistake>& mistakes) {
+  auto ids = o.noop_layers.ids;
+  std::sort(ids.begin(), ids.end());
+  if (!ids.empty() && ids.back() >= layers)
+    mistakes.push_back({group + "noop_layers",
+                        text("noop_layers names layer ", ids.back(), "; the layers are 0 to ", layers - 1),
+                        "count from 0, and num_layers with the layers that do nothing"});
+  if (std::adjacent_find(ids.begin(), ids.end()) != ids.end())
+    mistakes.push_back({group + "noop_layers",
+                        text("noop_layers names layer ", *std::adjacent_find(ids.begin(), ids.end()), " twice"),
+                        "name each once"});
+  if (static_cast<std::int64_t>(ids.size()) >= layers && layers > 0)
+    mistakes.push_back({group + "noop_layers", "noop_layers leaves no layer that does anything", "name fewer"});
+}
+
+/// The numbers of a recompute list for every stage; zeros where it is not given. Stages without layers may be left out.
+Counts filled(const ChunkNumbers& numbers, const Counts& like) {
+  Counts all(like.size(), std::vector<std::int64_t>(like[0].size(), 0));
+  const auto skipped = like.size() - std::min(like.size(), numbers.stages.size());
+  if (!numbers.empty())
+    std::copy(numbers.stages.begin(), numbers.stages.end(), all.begin() + static_cast<long>(skipped));
+  return all;
+}
+
+bool fits(const ChunkNumbers& numbers, const Counts& counts, bool first_left_out) {
+  const auto size = numbers.stages.size();
+  if (size != counts.size() && !(first_left_out && size + 1 == counts.size())) return false;
+  return std::all_of(numbers.stages.begin(), numbers.stages.end(),
+                     [&](const auto& stage) { return stage.size() == counts[0].size(); });
+}
+
+void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector<Mistake>& mistakes) {
+  const std::vector<std::pair<const char*, const ChunkNumbers*>> lists = {
+      {"recompute", &o.recompute},
+      {"select_recompute", &o.select_recompute},
+      {"select_comm_recompute", &o.select_comm_recompute}};
+  bool all_fit = true;
+  for (const auto& [name, numbers] : lists) {
+    if (numbers->empty() || fits(*numbers, counts, o.standalone_embedding_stage)) continue;
+    all_fit = false;
+    mistakes.push_back({group + name,
+                        text(name, " ", OptionType<ChunkNumbers>::write(*numbers), " is no list of ", counts.size(),
+                             " stages of ", counts[0].size(), counts[0].size() == 1 ? " chunk" : " chunks"),
+                        "give it the form of the cut of layers, [stage][chunk]"});
+  }
+  if (!all_fit) return;
+  const auto whole = filled(o.recompute, counts);
+  for (std::size_t which = 0; which < lists.size(); ++which) {
+    const auto more = which == 0 ? Counts{} : filled(*lists[which].second, counts);
+    for (std::size_t p = 0; p < counts.size(); ++p)
+      for (std::size_t c = 0; c < counts[p].size(); ++c) {
+        const auto asked = whole[p][c] + (which == 0 ? 0 : more[p][c]);
+        const bool told_before = which > 0 && whole[p][c] > counts[p][c];
+        if (asked > counts[p][c] && !told_before)
+          mistakes.push_back(
+              {group + lists[which].first,
+               text("stage ", p, " chunk ", c, " has ", counts[p][c], " layers, but ",
+                    which == 0 ? "recompute" : text("recompute and ", lists[which].first), " ask for ", asked),
+               "give at most as many as there are"});
+      }
+  }
+}
+
+/// All that is wrong; `counts` is the cut when nothing is.
+std::vector<Mistake> check(const ParallelOptions& o, std::int64_t layers, Counts& counts) {
+  std::vector<Mistake> mistakes;
+  counts = layer_shares(o, layers, mistakes);
+  if (mistakes.empty()) check_recompute(o, counts, mistakes);
+  check_noops(o, layers, mistakes);
+  return mistakes;
+}
+
+}  // namespace
+
+LayerPlan::LayerPlan(std::int64_t layers) : chunks_{{Chunk{true, 0, layers, true}}}, layers_(layers) {}
+
+LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(layers), noops_(o.noop_layers.ids) {
+  Counts counts;
+  const auto wrong = check(o, layers, counts);
+  std::string all;
+  for (const auto& mistake : wrong)
+    all += text(all.empty() ? "" : "\n", mistake.option, ": ", mistake.message, "; ", mistake.suggestion);
+  if (!wrong.empty()) throw ConfigError(all);
+
+  std::sort(noops_.begin(), noops_.end());
+  chunks_.assign(counts.size(), std::vector<Chunk>(counts[0].size()));
+  std::int64_t next = 0;
+  for (std::size_t c = 0; c < counts[0].size(); ++c)
+    for (std::size_t p = 0; p < counts.size(); ++p) {
+      chunks_[p][c] = {false, next, counts[p][c], false, {}};
+      next += counts[p][c];
+    }
+  chunks_.front().front().embedding = true;
+  chunks_.back().back().loss = true;
+  if (o.recompute.empty() && o.select_recompute.empty() && o.select_comm_recompute.empty()) return;
+  const auto whole = filled(o.recompute, counts), attention = filled(o.select_recompute, counts),
+             gather = filled(o.select_comm_recompute, counts);
+  for (std::size_t p = 0; p < counts.size(); ++p)
+    for (std::size_t c = 0; c < counts[p].size(); ++c)
+      chunks_[p][c].recompute = ChunkRecompute{whole[p][c], attention[p][c], gather[p][c]};
+}
+
+std::vector<Mistake> LayerPlan::mistakes(const ParallelOptions& options, std::int64_t layers) {
+  Counts counts;
+  return check(options, layers, counts);
+}
+
+const Chunk& LayerPlan::at(std::int64_t stage, std::int64_t chunk) const {
+  must(stage >= 0 && stage < stages() && chunk >= 0 && chunk < chunks(), "a chunk that is asked for is in the plan");
+  return chunks_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(chunk)];
+}
+
+const std::vector<Chunk>& LayerPlan::stage(std::int64_t stage) const {
+  must(stage >= 0 && stage < stages(), "a stage that is asked for is in the plan");
+  return chunks_[static_cast<std::size_t>(stage)];
+}
+
+std::int64_t LayerPlan::layers_of_stage(std::int64_t p) const {
+  std::int64_t sum = 0;
+  for (const auto& chunk : stage(p)) sum += chunk.layers;
+  return sum;
+}
+
+LayerPlan::Place LayerPlan::of_layer(std::int64_t layer) const {
+  for (std::int64_t p = 0; p < stages(); ++p)
+    for (std::int64_t c = 0; c < chunks(); ++c)
+      if (layer >= at(p, c).first_layer && layer < at(p, c).end_layer()) return {p, c};
+  throw BugError(text("layer ", layer, " is in no chunk"));
+}
+
+bool LayerPlan::noop(std::int64_t layer) const { return std::binary_search(noops_.begin(), noops_.end(), layer); }
+
+std::optional<LayerPlan::Place> LayerPlan::after(Place place) const {
+  if (place.stage + 1 < stages()) return Place{place.stage + 1, place.chunk};
+  if (place.chunk + 1 < chunks()) return Place{0, place.chunk + 1};
+  return {};
+}
+
+std::optional<LayerPlan::Place> LayerPlan::before(Place place) const {
+  if (place.stage > 0) return Place{place.stage - 1, place.chunk};
+  if (place.chunk > 0) return Place{stages() - 1, place.chunk - 1};
+  return {};
+}
+
+std::string LayerPlan::drawing() const {
+  std::string all;
+  for (std::int64_t p = 0; p < stages(); ++p) {
+    all += text("stage ", p);
+    for (const auto& chunk : stage(p)) {
+      all += " |";
+      if (chunk.embedding) all += text(" embedding", chunk.layers > 0 || chunk.loss ? "," : "");
+      if (chunk.layers == 1) all += text(" layer ", chunk.first_layer);
+      if (chunk.layers > 1) all += text(" layers ", chunk.first_layer, "-", chunk.end_layer() - 1);
+      if (chunk.loss) all += chunk.layers > 0 ? ", loss" : " loss";
+      if (chunk.layers == 0 && !chunk.embedding && !chunk.loss) all += " nothing";
+    }
+    all += "\n";
+  }
+  return all;
+}
+
+}  // namespace tessera

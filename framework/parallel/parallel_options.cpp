@@ -1,0 +1,251 @@
+#include "framework/parallel/parallel_options.h"
+
+#include <cctype>
+
+namespace tessera {
+namespace {
+
+/// "[[4,4],[4,2]]", "4,4,2" and "4" as the lists they stand for; a Value without kind where the text is no such list.
+class ListReader {
+ public:
+  explicit ListReader(const std::string& words) : words_(words) {}
+
+  Value read() {
+    Value all = items();
+    if (all.items.size() == 1 && all.items[0].kind == Value::Kind::list) all = Value(all.items[0]);
+    return good_ && at_ == words_.size() ? all : Value{};
+  }
+
+ private:
+  Value items() {
+    Value list;
+    list.kind = Value::Kind::list;
+    skip();
+    while (good_ && at_ < words_.size() && words_[at_] != ']') {
+      list.items.push_back(item());
+      skip();
+      if (at_ < words_.size() && words_[at_] == ',') {
+        ++at_, skip();
+        good_ = good_ && at_ < words_.size() && words_[at_] != ']';
+      } else {
+        break;
+      }
+    }
+    return list;
+  }
+
+  Value item() {
+    if (words_[at_] == '[') {
+      ++at_;
+      auto list = items();
+      good_ = good_ && at_ < words_.size() && words_[at_] == ']';
+      if (good_) ++at_;
+      return list;
+    }
+    std::string number;
+    while (at_ < words_.size() && (std::isdigit(static_cast<unsigned char>(words_[at_])) || words_[at_] == '-'))
+      number += words_[at_++];
+    good_ = good_ && !number.empty();
+    return Value::of(number, {});
+  }
+
+  void skip() {
+    while (at_ < words_.size() && words_[at_] == ' ') ++at_;
+  }
+
+  const std::string& words_;
+  std::size_t at_ = 0;
+  bool good_ = true;
+};
+
+bool says_nothing(const Value& value) {
+  return value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty());
+}
+
+/// The list that `value` is, or that its text holds.
+Value as_list(const Value& value) {
+  return value.kind == Value::Kind::scalar ? ListReader(value.scalar).read() : value;
+}
+
+using Numbers = std::vector<std::int64_t>;
+
+void describe_pipeline(Schema<ParallelOptions>& s) {
+  using O = ParallelOptions;
+  s.option("virtual_pipeline_model_parallel_size", &O::virtual_pipeline_model_parallel_size,
+           "Chunks of layers on each stage; more than one: the interleaved schedule.")
+      .alias("virtual_pipeline_model_parallel_size_ms")
+      .at_least(1);
+  s.option("num_virtual_stages_per_pipeline_rank", &O::num_virtual_stages_per_pipeline_rank,
+           "Another name of the same, Megatron-LM's.")
+      .at_least(1);
+  s.option("num_layers_per_virtual_pipeline_stage", &O::num_layers_per_virtual_pipeline_stage,
+           "Layers of one chunk: another way to say how many chunks there are. Means nothing beside num_layer_list.")
+      .at_least(1);
+  s.option(
+       "microbatch_group_size_per_vp_stage", &O::microbatch_group_size_per_vp_stage,
+       "Micro batches that pass through a chunk before the next chunk's turn; pipeline_model_parallel_size where it "
+       "is not given.")
+      .at_least(1);
+  s.option("num_layer_list", &O::num_layer_list,
+           "Layers of each chunk, [stage][chunk]: the outer list has pipeline_model_parallel_size items. Layers are "
+           "numbered through chunk 0 of all stages, then chunk 1, ...")
+      .at_least(0);
+  s.option("decoder_first_pipeline_num_layers", &O::decoder_first_pipeline_num_layers,
+           "Layers of the first stage; the others share the rest evenly.")
+      .at_least(1);
+  s.option("decoder_last_pipeline_num_layers", &O::decoder_last_pipeline_num_layers,
+           "Layers of the last stage; the others share the rest evenly.")
+      .at_least(1);
+  s.option(
+      "pipeline_model_parallel_layout", &O::pipeline_model_parallel_layout,
+      "All chunks in the order of the forward pass with vertical bars between them: E embedding, t a layer, L loss. "
+      "t*3 repeats, also what stands in parentheses; commas mean nothing. docs/parallelism.md has examples.");
+  s.option("account_for_embedding_in_pipeline_split", &O::account_for_embedding_in_pipeline_split,
+           "The embedding counts as a layer when layers are shared out.");
+  s.option("account_for_loss_in_pipeline_split", &O::account_for_loss_in_pipeline_split,
+           "The loss counts as a layer when layers are shared out.");
+  s.option("standalone_embedding_stage", &O::standalone_embedding_stage,
+           "The first stage has the embedding alone; lists of layers speak of the other stages.");
+  s.option("noop_layers", &O::noop_layers,
+           "Layers, counted from 0 among num_layers, that do nothing and have no weights: a depth that stages do not "
+           "divide.")
+      .at_least(0);
+}
+
+void describe_recompute(Schema<ParallelOptions>& s) {
+  using O = ParallelOptions;
+  s.option(
+       "recompute", &O::recompute,
+       "Layers of each chunk that are computed again in the backward pass, its first ones, [stage][chunk]. The three "
+       "lists stand in for model_config.recompute_granularity.")
+      .alias("recompute_config.recompute")
+      .at_least(0);
+  s.option("select_recompute", &O::select_recompute,
+           "How many of the following layers compute attention again, [stage][chunk].")
+      .alias("recompute_config.select_recompute")
+      .at_least(0);
+  s.option("select_comm_recompute", &O::select_comm_recompute,
+           "How many of the same layers gather again what sequence_parallel parts, [stage][chunk].")
+      .alias("recompute_config.select_comm_recompute")
+      .at_least(0);
+}
+
+void describe_planned(Schema<ParallelOptions>& s) {
+  using Number = std::optional<std::int64_t>;
+  const std::int64_t one = 1;
+  s.planned("context_parallel_size", one, "Ranks that share each sequence.");
+  s.planned("expert_model_parallel_size", one, "Ranks that share the experts of a layer.");
+  s.planned("context_parallel_algo", std::string("ulysses_cp_algo"), "How ranks share a sequence.")
+      .also("megatron_cp_algo")
+      .also("hybrid_cp_algo");
+  s.planned("ulysses_degree_in_cp", Number{}, "Ulysses' share of a hybrid context_parallel_size.").also(1);
+  s.planned("recv_dtype", std::string("float32"),
+            "Type of what stages send to each other; always that of the activations here.")
+      .also("bfloat16")
+      .also("float16");
+  s.planned("gradient_accumulation_fusion", false, "Add weight gradients inside the product; always done here.")
+      .also(true);
+  s.planned("overlap_p2p_comm", true, "Stages compute while they send; always done here.").also(false);
+  s.planned("use_cpu_initialization", false, "Draw whole weights, then cut them; draws never depend on the cut here.")
+      .also(true);
+  s.planned("deterministic_mode", false, "The same bits in every run; always so here.").also(true);
+  s.planned("variable_seq_lengths", false, "Stages agree on shapes from batch to batch.");
+}
+
+std::int64_t tensor_times_pipeline(const ParallelOptions& o) {
+  return o.tensor_model_parallel_size * o.pipeline_model_parallel_size;
+}
+
+}  // namespace
+
+bool OptionType<ChunkNumbers>::read(const Value& value, ChunkNumbers& out) {
+  if (says_nothing(value)) return out = {}, true;
+  const auto list = as_list(value);
+  ChunkNumbers all;
+  Numbers flat;
+  if (OptionType<Numbers>::read(list, flat)) {
+    for (const auto number : flat) all.stages.push_back({number});
+  } else if (!OptionType<std::vector<Numbers>>::read(list, all.stages)) {
+    return false;
+  }
+  return out = std::move(all), true;
+}
+
+Value OptionType<ChunkNumbers>::write(const ChunkNumbers& numbers) {
+  return numbers.empty() ? Value{} : OptionType<std::vector<Numbers>>::write(numbers.stages);
+}
+
+bool OptionType<LayerIds>::read(const Value& value, LayerIds& out) {
+  if (says_nothing(value)) return out = {}, true;
+  return OptionType<Numbers>::read(as_list(value), out.ids);
+}
+
+Value OptionType<LayerIds>::write(const LayerIds& layers) {
+  return layers.ids.empty() ? Value{} : OptionType<Numbers>::write(layers.ids);
+}
+
+void describe(Schema<ParallelOptions>& s) {
+  using O = ParallelOptions;
+  s.option("tensor_model_parallel_size", &O::tensor_model_parallel_size, "Ranks that share each layer.").at_least(1);
+  s.option("pipeline_model_parallel_size", &O::pipeline_model_parallel_size, "Stages that the layers are cut into.")
+      .at_least(1);
+  s.option("data_parallel_size", &O::data_parallel_size,
+           "Ranks that read different samples. It follows from the number of processes; a number given here is held to "
+           "that.")
+      .at_least(1);
+  s.option("sequence_parallel", &O::sequence_parallel,
+           "Ranks that share a layer also share its norms, token by token. Means nothing without them.");
+  s.option("use_tp_pp_dp_mapping", &O::use_tp_pp_dp_mapping,
+           "Stages of one replica are neighbours in the order of ranks; else the replicas of one stage are.");
+  describe_pipeline(s);
+  describe_recompute(s);
+  s.option("zero_level", &O::zero_level,
+           "z1: data parallel ranks share the optimizer's state, as with training_config.use_distributed_optimizer.");
+  s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "The same as training_config.overlap_grad_reduce.");
+  describe_planned(s);
+}
+
+std::int64_t data_parallel_ranks(const ParallelOptions& o, std::int64_t world) {
+  return std::max<std::int64_t>(1, world / tensor_times_pipeline(o));
+}
+
+std::vector<Mistake> mistakes_of_ranks(const ParallelOptions& o, std::int64_t world) {
+  std::vector<Mistake> all;
+  const std::string group = "parallel_config.";
+  const auto model = tensor_times_pipeline(o);
+  if (world % model != 0 || world < model)
+    all.push_back(
+        {group + (o.tensor_model_parallel_size > 1 ? "tensor_model_parallel_size" : "pipeline_model_parallel_size"),
+         text("a copy of the model takes ", model, " processes (tensor_model_parallel_size ",
+              o.tensor_model_parallel_size, " x pipeline_model_parallel_size ", o.pipeline_model_parallel_size,
+              "), but the run has ", world),
+         text("start ", model, " processes or a multiple of that")});
+  else if (o.data_parallel_size && *o.data_parallel_size != world / model)
+    all.push_back({group + "data_parallel_size",
+                   text("data_parallel_size is ", *o.data_parallel_size, ", but ", world, " processes of which ", model,
+                        " hold one copy of the model make ", world / model),
+                   text("start ", model * *o.data_parallel_size, " processes, or leave data_parallel_size out")});
+  return all;
+}
+
+std::vector<Mistake> mistakes_of_extents(const ParallelOptions& o, const CutExtents& e) {
+  std::vector<Mistake> all;
+  const auto ranks = o.tensor_model_parallel_size;
+  const auto must_divide = [&](const std::string& option, std::int64_t extent, const std::string& of) {
+    if (extent % ranks != 0)
+      all.push_back({option, text("tensor_model_parallel_size ", ranks, " does not divide ", of, " ", extent),
+                     text("make it a multiple of ", ranks, ", or change parallel_config.tensor_model_parallel_size")});
+  };
+  must_divide("model_config.num_attention_heads", e.heads, "num_attention_heads");
+  if (e.groups > 0 && e.groups % ranks != 0 && ranks % e.groups != 0)
+    all.push_back({"model_config.num_query_groups",
+                   text("num_query_groups ", e.groups, " and tensor_model_parallel_size ", ranks,
+                        " do not fit: neither divides the other"),
+                   "give as many groups as each rank has the same number of, or as divide the ranks"});
+  must_divide("model_config.ffn_hidden_size", e.inner, "ffn_hidden_size");
+  must_divide("model_config.vocab_size", e.vocabulary, "the vocabulary's");
+  if (o.sequence_parallel) must_divide("model_config.seq_length", e.seq_length, "with sequence_parallel seq_length");
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+#include "framework/model/gpt_options.h"
+#include "framework/recipe/rules.h"
+
+namespace tessera {
+namespace {
+
+const std::string cut = "parallel_config.";
+
+void tell_all(const Recipe& recipe, Report& report, const std::vector<Mistake>& mistakes,
+              const std::vector<std::string>& about) {
+  for (const auto& mistake : mistakes) {
+    std::vector<std::string> options = {mistake.option};
+    options.insert(options.end(), about.begin(), about.end());
+    tell(recipe, report, options, mistake.message, mistake.suggestion);
+  }
+}
+
+void check_optimizer(const Recipe& r, Report& report) {
+  const std::string sharing =
+      r.data_parallel.use_distributed_optimizer ? "training_config.use_distributed_optimizer" : cut + "zero_level";
+  if (r.optimizer.type == "muon" && r.parallel.tensor_model_parallel_size > 1)
+    tell(r, report, {"optimizer_config.optimizer_type", cut + "tensor_model_parallel_size"},
+         "muon needs whole matrices, and tensor_model_parallel_size cuts them",
+         "choose another optimizer_type, or tensor_model_parallel_size 1");
+  if (r.optimizer.type == "muon" && r.shares_optimizer())
+    tell(r, report, {"optimizer_config.optimizer_type", sharing},
+         "muon needs whole matrices, and ranks that share the optimizer's state have parts of them",
+         text("choose another optimizer_type, or leave ", sharing, " out"));
+  const auto& d = r.data_parallel;
+  if (r.parameter_gather.overlap_param_gather && !(r.shares_optimizer() && d.overlap_grad_reduce))
+    tell(r, report, {"optimizer_config.overlap_param_gather", sharing, "training_config.overlap_grad_reduce"},
+         "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce",
+         "give training_config.use_distributed_optimizer and training_config.overlap_grad_reduce too");
+}
+
+/// What the parts of a run do not serve yet.
+void check_built(const Recipe& r, Report& report) {
+  const auto missing = [&](bool given, const std::string& option) {
+    if (given) tell(r, report, {cut + option}, text(option, " is not built yet"), "leave it out");
+  };
+  missing(!r.parallel.noop_layers.ids.empty(), "noop_layers");
+  missing(!r.parallel.recompute.empty(), "recompute");
+  missing(!r.parallel.select_recompute.empty(), "select_recompute");
+  missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
+}
+
+void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {
+  auto shape = r.pipeline_shape(ranks);
+  const std::vector<std::string> about = {"dataset_config.micro_batch_num", "dataset_config.global_batch_size",
+                                          cut + "virtual_pipeline_model_parallel_size", cut + "num_layer_list"};
+  const BatchPlan plan(r.ramp, r.batch_sizes(ranks));
+  for (const auto micro_batches : {plan.full().micro_batches, plan.planned(0).micro_batches}) {
+    shape.micro_batches = micro_batches;
+    tell_all(r, report, mistakes_of_schedule(shape), about);
+  }
+}
+
+}  // namespace
+
+void check_parallel(const Recipe& r, Report& report) {
+  const auto* gpt = r.model.options<GptOptions>();
+  for (const auto* needed : {"num_layers", "hidden_size", "num_attention_heads", "seq_length"})
+    if (!gpt || report.concerns(std::string("model_config.") + needed)) return;
+  const auto wrong = LayerPlan::mistakes(r.parallel, gpt->num_layers);
+  tell_all(r, report, wrong, {cut + "pipeline_model_parallel_size", "model_config.num_layers"});
+  const CutExtents extents{gpt->num_attention_heads, gpt->groups(), gpt->inner(), r.size.vocab_size.value_or(0),
+                           r.size.seq_length};
+  tell_all(r, report, mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
+  check_optimizer(r, report);
+  if (report.good()) check_built(r, report);
+  if (report.good() && r.batch.micro_batch_num)
+    check_micro_batches(r, r.parallel.data_parallel_size.value_or(1), report);
+}
+
+void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
+  const auto misfits = mistakes_of_ranks(r.parallel, world);
+  tell_all(r, report, misfits, {cut + "pipeline_model_parallel_size"});
+  if (!misfits.empty()) return;
+  const auto ranks = data_parallel_ranks(r.parallel, world);
+  const auto sizes = r.batch_sizes(ranks);
+  const auto& b = r.batch;
+  if (b.global_batch_size && b.micro_batch_num && sizes.global != *b.micro_batch_num * b.batch_size * ranks)
+    tell(r, report, {"dataset_config.micro_batch_num", "dataset_config.global_batch_size"},
+         text("micro_batch_num is ", *b.micro_batch_num, ", but global_batch_size ", sizes.global,
+              " in micro-batches of ", b.batch_size, ranks > 1 ? text(" on ", ranks, " data parallel ranks") : "",
+              " makes ", sizes.global / b.batch_size / ranks),
+         "give one of micro_batch_num and global_batch_size");
+  for (const auto& rule : broken_rules(r.ramp, sizes))
+    tell(r, report, {text("dataset_config.", rule.key), "dataset_config.batch_size"}, rule.message, rule.suggestion);
+  if (report.good()) check_micro_batches(r, ranks, report);
+}
+
+void check_ranks(const Recipe& recipe, std::int64_t world) {
+  Report report;
+  check_ranks(recipe, world, report);
+  report.must_be_good();
+}
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+#include "framework/parallel/parallel_options.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/options/yaml.h"
+#include "framework/parallel/data_parallel_options.h"
+
+namespace tessera {
+namespace {
+
+std::string read_numbers(const std::string& words) {
+  ChunkNumbers numbers;
+  return OptionType<ChunkNumbers>::read(Value::of(words, {}), numbers) ? text(OptionType<ChunkNumbers>::write(numbers))
+                                                                       : "refused";
+}
+
+Value list(const std::vector<std::int64_t>& numbers) { return OptionType<std::vector<std::int64_t>>::write(numbers); }
+
+TEST(ChunkNumbers, AreReadFromListsAndFromText) {
+  EXPECT_EQ(read_numbers("[[4,4],[4, 2]]"), "[[4, 4], [4, 2]]");
+  EXPECT_EQ(read_numbers(" [ [4] , [2] ] "), "[[4], [2]]");
+  EXPECT_EQ(read_numbers("[4,4,2]"), "[[4], [4], [2]]");
+  EXPECT_EQ(read_numbers("4,4,2"), "[[4], [4], [2]]");
+  EXPECT_EQ(read_numbers("4"), "[[4]]");
+  EXPECT_EQ(read_numbers(""), text(Value{}));
+  for (const auto* wrong : {"4,,2", "[4", "4]", "[[4],2]", "four", "[4,]", "4;2", "[[4],[2]]x", "[[[4]]]"})
+    EXPECT_EQ(read_numbers(wrong), "refused") << wrong;
+  ChunkNumbers numbers;
+  EXPECT_TRUE(OptionType<ChunkNumbers>::read(list({3, 3}), numbers));
+  EXPECT_EQ(numbers.stages, (std::vector<std::vector<std::int64_t>>{{3}, {3}}));
+  EXPECT_TRUE(OptionType<ChunkNumbers>::read({}, numbers));
+  EXPECT_TRUE(numbers.empty());
+}
+
+TEST(LayerIds, AreReadFromListsAndFromText) {
+  const auto read = [](const Value& value) {
+    LayerIds layers;
+    return OptionType<LayerIds>::read(value, layers) ? text(OptionType<LayerIds>::write(layers)) : "refused";
+  };
+  EXPECT_EQ(read(Value::of("60,61", {})), "[60, 61]");
+  EXPECT_EQ(read(Value::of("0", {})), "[0]");
+  EXPECT_EQ(read(list({3, 1})), "[3, 1]");
+  EXPECT_EQ(read(Value::of("", {})), text(Value{}));
+  EXPECT_EQ(read(Value::of("[[1]]", {})), "refused");
+  EXPECT_EQ(read(Value::of("1-2", {})), "refused");
+}
+
+std::vector<std::string> problems(const std::string& group) {
+  Report report;
+  const auto tree = parse_yaml("parallel_config: " + group + "\n", "run.yaml");
+  Group values(tree, "parallel_config", report);
+  read_own<ParallelOptions>(values);
+  values.finish();
+  return report.problems();
+}
+
+TEST(ParallelOptions, TakeWhatTheirSourcesTake) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(problems("{tensor_model_parallel_size: 8, pipeline_model_parallel_size: 4, sequence_parallel: true, "
+                     "virtual_pipeline_model_parallel_size_ms: 4, num_layers_per_virtual_pipeline_stage: 4, "
+                     "num_layer_list: '[[4,4],[4,2]]', noop_layers: '', recompute: [[1, 0], [0, 1]], "
+                     "recompute_config: {select_recompute: '1,2'}, recv_dtype: bfloat16, zero_level: z1, "
+                     "overlap_p2p_comm: true, context_parallel_size: 1}"),
+            Lines{});
+  EXPECT_EQ(problems("{tensor_model_parallel_size: 0}"),
+            Lines{"run.yaml:1: tensor_model_parallel_size must be >= 1, is 0; give a value >= 1"});
+  EXPECT_EQ(problems("{num_layer_list: [[2, -1]]}").size(), 1u);
+  EXPECT_EQ(problems("{num_layer_list: four}").size(), 1u);
+  EXPECT_EQ(problems("{noop_layers: [-1]}").size(), 1u);
+  EXPECT_EQ(problems("{context_parallel_size: 2}").size(), 1u);
+}
+
+TEST(ParallelOptions, AWorldThatDoesNotFitIsRefusedWithItsNumbers) {
+  ParallelOptions o;
+  o.tensor_model_parallel_size = 2;
+  o.pipeline_model_parallel_size = 3;
+  EXPECT_TRUE(mistakes_of_ranks(o, 12).empty());
+  EXPECT_EQ(data_parallel_ranks(o, 12), 2);
+  for (const auto world : {1, 3, 8, 0}) {
+    const auto wrong = mistakes_of_ranks(o, world);
+    ASSERT_EQ(wrong.size(), 1u) << world;
+    EXPECT_EQ(wrong[0].message, text("a copy of the model takes 6 processes (tensor_model_parallel_size 2 x "
+                                     "pipeline_model_parallel_size 3), but the run has ",
+                                     world));
+  }
+  o.data_parallel_size = 3;
+  EXPECT_TRUE(mistakes_of_ranks(o, 18).empty());
+  ASSERT_EQ(mistakes_of_ranks(o, 12).size(), 1u);
+  EXPECT_EQ(mistakes_of_ranks(o, 12)[0].suggestion, "start 18 processes, or leave data_parallel_size out");
+}
+
+TEST(ParallelOptions, WhatTensorRanksCutMustDivide) {
+  ParallelOptions o;
+  const CutExtents fits{8, 4, 32, 128, 20};
+  const auto options = [&](const CutExtents& extents) {
+    std::vector<std::string> all;
+    for (const auto& mistake : mistakes_of_extents(o, extents)) all.push_back(mistake.option);
+    return all;
+  };
+  using Lines = std::vector<std::string>;
+  o.tensor_model_parallel_size = 4;
+  EXPECT_EQ(options(fits), Lines{});
+  EXPECT_EQ(options({6, 4, 32, 128, 20}), Lines{"model_config.num_attention_heads"});
+  EXPECT_EQ(options({8, 2, 32, 128, 20}), Lines{});  // each group on two ranks
+  EXPECT_EQ(options({12, 3, 32, 128, 20}), Lines{"model_config.num_query_groups"});
+  EXPECT_EQ(options({8, 4, 30, 129, 20}), (Lines{"model_config.ffn_hidden_size", "model_config.vocab_size"}));
+  EXPECT_EQ(options({8, 4, 32, 0, 21}), Lines{});
+  o.sequence_parallel = true;
+  EXPECT_EQ(options({8, 4, 32, 0, 21}), Lines{"model_config.seq_length"});
+}
+
+TEST(DataParallelOptions, TheUsualBucketIsMegatrons) {
+  DataParallelOptions o;
+  EXPECT_EQ(o.bucket_elements(8), 40000000);
+  EXPECT_EQ(o.bucket_elements(64), 64000000);
+  o.bucket_size = 7;
+  EXPECT_EQ(o.bucket_elements(64), 7);
+}
+
+}  // namespace
+}  // namespace tessera
