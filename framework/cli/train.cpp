@@ -1,5 +1,6 @@
 #include "framework/cli/train.h"
 
+#include <filesystem>
 #include <iostream>
 
 #include "framework/cli/recipe_arguments.h"
@@ -16,6 +17,12 @@ void train_recipe(const RecipeArguments& arguments, CommandContext& context) {
   context.exit_code = end.exit_code;
 }
 
+/// Where the run would write; the launcher asks so that logs go there. Nothing is started.
+void print_output_dir(const RecipeArguments& arguments, const CommandContext& context) {
+  const auto recipe = read_recipe(arguments, context, std::cerr);
+  std::cout << std::filesystem::absolute(recipe.training.output_dir).lexically_normal().string() << std::endl;
+}
+
 }  // namespace
 
 void add_train_commands(CLI::App& app, CommandContext& context) {
@@ -23,7 +30,15 @@ void add_train_commands(CLI::App& app, CommandContext& context) {
       app.add_subcommand("train", "Train from a recipe; the same command goes on where the last one stopped");
   const auto arguments = std::make_shared<RecipeArguments>();
   add_recipe_arguments(*command, *arguments);
-  command->callback([arguments, &context] { train_recipe(*arguments, context); });
+  const auto only_where = std::make_shared<bool>(false);
+  command->add_flag("--print-output-dir", *only_where, "Read the recipe, print the run folder and end: for launchers");
+  command->callback([arguments, only_where, &context] {
+    if (*only_where) {
+      print_output_dir(*arguments, context);
+    } else {
+      train_recipe(*arguments, context);
+    }
+  });
 }
 
 }  // namespace tessera

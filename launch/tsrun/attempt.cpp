@@ -1,0 +1,349 @@
+#include "launch/tsrun/attempt.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "launch/tsrun/run_folder.h"
+
+namespace tessera {
+namespace {
+
+constexpr double beat_seconds = 1;
+constexpr double host_silence_seconds = 8;  // a cut cable, a stopped machine
+constexpr double settle_seconds = .15;      // after a worker's own failure: was another one first?
+constexpr double lost_peer_seconds = .5;    // after a worker that only lost a peer: the peer's end comes soon
+constexpr double stop_seconds = 1.2;        // until workers that were told to stop have
+constexpr double stragglers_seconds = 30;   // a polite stop: from the first end to the last
+
+std::string command_line(const std::vector<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
+  return all;
+}
+
+}  // namespace
+
+Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, HeadSockets& sockets, Voice& voice,
+                 LogFollower& logs)
+    : job_(job),
+      folders_(folders),
+      restart_(restart),
+      sockets_(sockets),
+      voice_(voice),
+      logs_(logs),
+      lines_(static_cast<std::size_t>(job.workers)) {}
+
+Attempt::~Attempt() {
+  if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
+  end_descendants();
+}
+
+Outcome Attempt::run() {
+  began_ = now();
+  start_mpirun();
+  const auto all = static_cast<std::size_t>(job_.workers);
+  while (ends_.size() < all && !(failing_ && now() > settled_)) turn();
+  if (!failing_ && good_ == all) {
+    tell_all({{"is", "leave"}});
+    finish_mpirun(3);
+  } else {
+    stop_all();
+    finish_mpirun(0);
+  }
+  logs_.show(true);
+  return verdict();
+}
+
+void Attempt::start_mpirun() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error("pipe2 failed");
+  mpirun_output_ = Descriptor(ends[0]);
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  const Descriptor writing(ends[1]);
+  Spawn mpirun;
+  mpirun.words = mpirun_words(job_, folders_);
+  mpirun.environment = mpirun_environment(job_, folders_, restart_);
+  mpirun.output = writing.number();
+  mpirun.session = true;
+  voice_.note(command_line(mpirun.words));
+  mpirun_ = spawn(mpirun);
+}
+
+void Attempt::turn() {
+  std::vector<pollfd> watched = {{sockets_.listener.number(), POLLIN, 0},
+                                 {sockets_.signals.number(), POLLIN, 0},
+                                 {mpirun_output_.number(), POLLIN, 0}};
+  const auto watch = [&](const Connection& c) {
+    if (c.open()) watched.push_back({c.number(), static_cast<short>(POLLIN | (c.wants_to_write() ? POLLOUT : 0)), 0});
+  };
+  for (const auto& guest : guests_) watch(guest);
+  for (const auto& agent : agents_) watch(agent.connection);
+  for (const auto& line : lines_) watch(line.connection);
+  for (const auto& host : sockets_.hosts) watch(host);
+  poll(watched.data(), watched.size(), failing_ ? 20 : 100);
+  if (watched[0].revents != 0) accept_one();
+  hear_mpirun();
+  hear_guests();
+  hear_workers();
+  hear_hosts();
+  obey_signals();
+  start_programs();
+  look_at_clock();
+  beat();
+  logs_.show();
+}
+
+void Attempt::accept_one() {
+  for (int fd = accept4(sockets_.listener.number(), nullptr, nullptr, SOCK_CLOEXEC); fd >= 0;
+       fd = accept4(sockets_.listener.number(), nullptr, nullptr, SOCK_CLOEXEC))
+    guests_.emplace_back(Descriptor(fd));
+}
+
+void Attempt::hear_guests() {
+  for (auto guest = guests_.begin(); guest != guests_.end();) {
+    const auto messages = guest->receive();
+    const bool settled = !messages.empty() && (admit(*guest, messages[0]) || true);
+    guest = settled || !guest->open() ? guests_.erase(guest) : std::next(guest);
+  }
+}
+
+/// Give a newcomer its place by its first message; strangers, and workers of an earlier start, are sent away.
+bool Attempt::admit(Connection& guest, const Message& first) {
+  const std::string what = first.at("is");
+  if (what == "host") {
+    guest.send({{"is", "refused"}, {"words", "the job has all its hosts already and is running"}});
+    guest.flush(1);
+    return false;
+  }
+  if (first.value("key", "") != job_.key) return false;
+  if (what == "agent") {
+    for (std::size_t h = 0; h < job_.hosts.size(); h++)
+      if (job_.hosts[h].address == first.value("host", "") && sockets_.hosts[h].open()) {
+        sockets_.hosts[h].send({{"is", "run"}, {"words", first.at("words")}});
+        agents_.push_back({std::move(guest), h});
+        return true;
+      }
+    return false;
+  }
+  const int rank = first.value("rank", -1);
+  if (what != "worker" || rank < 0 || rank >= job_.workers || first.value("attempt", "") != std::to_string(restart_))
+    return false;
+  auto& line = lines_[static_cast<std::size_t>(rank)];
+  line.connection = std::move(guest);
+  line.rank = rank;
+  return true;
+}
+
+void Attempt::hear_workers() {
+  for (auto& line : lines_) {
+    if (!line.connection.open()) continue;
+    line.connection.write_more();
+    for (const auto& message : line.connection.receive()) hear(line, message);
+    if (!line.connection.open() && !ended(line.rank)) {
+      WorkerEnd lost;
+      lost.rank = line.rank;
+      lost.host = job_.hosts[job_.host_of(line.rank)].host;
+      lost.place = line.place;
+      lost.signal = SIGKILL;
+      lost.reason = "(the process that watches it was killed, and the worker with it)";
+      judge_end(lost);
+    }
+  }
+}
+
+void Attempt::hear(Line& line, const Message& message) {
+  const std::string what = message.at("is");
+  if (what == "beat") line.place = message.value("place", "");
+  if (what == "joining") line.joining = true;
+  if (what == "joined") line.joining = line.joined = true;
+  if (what == "ended") judge_end(message.get<WorkerEnd>());
+}
+
+bool Attempt::ended(int rank) const {
+  return std::any_of(ends_.begin(), ends_.end(), [=](const WorkerEnd& end) { return end.rank == rank; });
+}
+
+void Attempt::judge_end(const WorkerEnd& end) {
+  ends_.push_back(end);
+  good_ += end.good() ? 1 : 0;
+  if (asked_to_stop_ != 0 && first_end_after_stop_ == 0) first_end_after_stop_ = now();
+  if (end.good() || end.alive) return;
+  const bool as_asked = asked_to_stop_ != 0 && (end.signal == asked_to_stop_ || end.code == 128 + asked_to_stop_);
+  if (!as_asked) fail("", {}, end.lost_peer || end.code == 2 ? lost_peer_seconds : settle_seconds);
+}
+
+/// The job cannot go on; what comes within `settle` seconds may still tell the root cause.
+void Attempt::fail(const std::string& trouble, std::vector<int> suspects, double settle) {
+  if (failing_) {
+    settled_ = std::min(settled_, now() + settle);
+    return;
+  }
+  failing_ = true;
+  settled_ = now() + settle;
+  trouble_ = trouble;
+  suspects_ = std::move(suspects);
+}
+
+void Attempt::hear_hosts() {
+  for (std::size_t h = 0; h < sockets_.hosts.size(); h++) {
+    auto& host = sockets_.hosts[h];
+    if (!host.open()) continue;
+    host.write_more();
+    for (const auto& message : host.receive()) {
+      if (message.at("is") == "signal") kill(getpid(), message.at("signal").get<int>());
+      if (message.at("is") == "ran") voice_.note("on " + job_.words_of(h) + ": " + message.value("words", ""));
+    }
+    if (!host.open()) fail(text("the tsrun on ", job_.words_of(h), " has ended"), {}, settle_seconds);
+  }
+}
+
+void Attempt::hear_mpirun() {
+  char bytes[4096];
+  for (auto count = read(mpirun_output_.number(), bytes, sizeof bytes); count > 0;
+       count = read(mpirun_output_.number(), bytes, sizeof bytes))
+    mpirun_rest_.append(bytes, static_cast<std::size_t>(count));
+  for (auto end = mpirun_rest_.find('\n'); end != std::string::npos; end = mpirun_rest_.find('\n')) {
+    if (end > 0) mpirun_lines_.push_back(mpirun_rest_.substr(0, end));
+    if (end > 0) voice_.note("mpirun: " + mpirun_lines_.back());
+    mpirun_rest_.erase(0, end + 1);
+  }
+}
+
+void Attempt::obey_signals() {
+  for (const int s : caught(sockets_.signals)) {
+    if (s == SIGCHLD) continue;
+    if (asked_to_stop_ != 0) {
+      voice_.say("second signal: all workers are killed");
+      fail("", {}, 0);
+      continue;
+    }
+    asked_to_stop_ = s;
+    voice_.say(text(signal_words(s), ": the workers are asked to end; once more kills them"));
+    // What asks politely is one signal for all programs, whatever came.
+    tell_all({{"is", "signal"}, {"signal", s == SIGINT ? SIGINT : SIGTERM}});
+    if (s != SIGINT) asked_to_stop_ = SIGTERM;
+  }
+  int status = 0;
+  for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
+    if (pid == mpirun_) {
+      mpirun_ = 0;
+      mpirun_ended_ = now();
+    }
+}
+
+Message Attempt::start_message(int rank) const {
+  const auto& host = job_.hosts[job_.host_of(rank)];
+  return {{"is", "start"},
+          {"place", job_.place_of(rank, restart_)},
+          {"host", host.host},
+          {"program", host.program},
+          {"folder", host.folder},
+          {"environment", host.environment},
+          {"bind_core", host.bind_core},
+          {"log", log_of(host, rank)},
+          {"launch_folder", folders_.memory()},
+          {"header", text("rank ", rank, " of ", job_.workers, " on ", host.host, ", start ", restart_, ": ",
+                          command_line(host.program))}};
+}
+
+/// Programs begin when all workers have come, so that a worker that does not come is nobody's hang.
+void Attempt::start_programs() {
+  const bool all = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.rank >= 0; });
+  if (!all || failing_ || lines_[0].started) return;
+  voice_.note(text("all workers have come after ", now() - began_, " s"));
+  for (auto& line : lines_) {
+    line.started = true;
+    line.connection.send(start_message(line.rank));
+  }
+  if (asked_to_stop_ != 0) tell_all({{"is", "signal"}, {"signal", asked_to_stop_}});
+}
+
+void Attempt::look_at_clock() {
+  if (failing_) return;
+  const double passed = now() - began_;
+  const int limit = job_.options.cluster_time_out;
+  const auto ranks_where = [&](auto holds) {
+    std::vector<int> ranks;
+    for (std::size_t r = 0; r < lines_.size(); r++)
+      if (holds(lines_[r])) ranks.push_back(static_cast<int>(r));
+    return ranks;
+  };
+  const bool meeting = std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joining; });
+  if (limit >= 0 && passed > limit) {
+    const auto absent = ranks_where([](const Line& line) { return line.rank < 0; });
+    if (!absent.empty()) return fail(text(ranks_words(absent), " could not be started within ", limit, " s"), {}, 0);
+    const auto late = ranks_where([](const Line& line) { return !line.joining; });
+    if (meeting && !late.empty())
+      return fail(text(ranks_words(late), " did not come to the others within ", limit, " s"), late, 0);
+    const auto waiting = ranks_where([](const Line& line) { return !line.joined; });
+    if (meeting && !waiting.empty())
+      return fail(
+          text("the workers did not find each other within ", limit, " s; still waiting: ", ranks_words(waiting)),
+          waiting, 0);
+  }
+  const auto silent = ranks_where(
+      [](const Line& line) { return line.connection.open() && line.connection.silence() > host_silence_seconds; });
+  if (!silent.empty()) {
+    const auto host = job_.host_of(silent[0]);
+    const bool whole = sockets_.hosts[host].open() && sockets_.hosts[host].silence() > host_silence_seconds / 2;
+    fail(whole ? text("host ", job_.words_of(host), " with ", ranks_words(silent), " has not been heard for ",
+                      host_silence_seconds, " s: cable, switch or power?")
+               : text(ranks_words(silent), " on ", job_.words_of(host), " has not been heard for ",
+                      host_silence_seconds, " s"),
+         {}, 0);
+  }
+  if (mpirun_ended_ != 0 && now() - mpirun_ended_ > 1) fail("mpirun ended before the workers", {}, 0);
+  if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > stragglers_seconds)
+    fail(text("some workers did not end within ", stragglers_seconds, " s of the others"), {}, 0);
+}
+
+void Attempt::beat() {
+  if (now() - last_beat_ < beat_seconds) return;
+  last_beat_ = now();
+  tell_all({{"is", "beat"}});
+  for (auto& host : sockets_.hosts)
+    if (host.open()) host.send({{"is", "beat"}});
+}
+
+void Attempt::tell_all(const Message& message) {
+  for (auto& line : lines_) line.connection.send(message);
+}
+
+void Attempt::stop_all() {
+  tell_all({{"is", "stop"}});
+  for (auto& host : sockets_.hosts) host.send({{"is", "stop"}});
+  const auto waits = [&] {
+    return std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.connection.open(); });
+  };
+  for (const double until = now() + stop_seconds; waits() && now() < until;) {
+    std::vector<pollfd> watched;
+    for (const auto& line : lines_)
+      if (line.connection.open()) watched.push_back({line.connection.number(), POLLIN, 0});
+    poll(watched.data(), watched.size(), 50);
+    for (auto& line : lines_)
+      for (const auto& message : line.connection.receive()) hear(line, message);
+  }
+}
+
+void Attempt::finish_mpirun(double patience) {
+  for (const double until = now() + patience; mpirun_ > 0 && now() < until;) {
+    pollfd watched[2] = {{sockets_.signals.number(), POLLIN, 0}, {mpirun_output_.number(), POLLIN, 0}};
+    poll(watched, 2, 50);
+    hear_mpirun();
+    caught(sockets_.signals);
+    if (waitpid(mpirun_, nullptr, WNOHANG) == mpirun_) mpirun_ = 0;
+  }
+  hear_mpirun();
+  if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
+  mpirun_ = 0;
+  end_descendants();
+}
+
+}  // namespace tessera

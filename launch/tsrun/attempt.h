@@ -1,0 +1,104 @@
+#pragma once
+
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/tsrun/job.h"
+#include "launch/tsrun/log_file.h"
+#include "launch/tsrun/report.h"
+
+namespace tessera {
+
+/// How a start of all workers ended.
+struct Outcome {
+  enum class Kind { done, stopped, failed } kind = Kind::done;
+  int code = 0;
+  std::string words;     ///< the root cause, for the screen
+  bool refused = false;  ///< the program refused what it was given: trying again is no use
+};
+
+/// What the head listens to while the job runs; lives longer than its attempts.
+struct HeadSockets {
+  Descriptor listener;
+  Descriptor signals;
+  std::vector<Connection> hosts;  ///< to the tsrun of each host; that of this host is not open
+};
+
+/// One start of all workers, watched to its end: starts mpirun, gives every worker its program, and judges by what the
+/// workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
+class Attempt {
+ public:
+  Attempt(const Job& job, const JobFolders& folders, int restart, HeadSockets& sockets, Voice& voice,
+          LogFollower& logs);
+  ~Attempt();
+  Outcome run();
+
+ private:
+  struct Line {
+    Connection connection;
+    int rank = -1;
+    std::string place;
+    bool joining = false, joined = false, started = false;
+  };
+  struct Agent {
+    Connection connection;
+    std::size_t host;
+  };
+
+  void start_mpirun();
+  void turn();
+  void accept_one();
+  void hear_guests();
+  bool admit(Connection& guest, const Message& first);
+  void hear_workers();
+  void hear(Line& line, const Message& message);
+  void hear_hosts();
+  void hear_mpirun();
+  void obey_signals();
+  void start_programs();
+  void look_at_clock();
+  void beat();
+  Message start_message(int rank) const;
+
+  void fail(const std::string& trouble, std::vector<int> suspects, double settle);
+  bool ended(int rank) const;
+  void judge_end(const WorkerEnd& end);
+  void stop_all();
+  void tell_all(const Message& message);
+  Outcome verdict();
+  Outcome stopped_verdict() const;
+  std::string trouble_words() const;
+  std::string ranks_words(const std::vector<int>& ranks) const;
+  void finish_mpirun(double patience);
+
+  const Job& job_;
+  const JobFolders& folders_;
+  int restart_;
+  HeadSockets& sockets_;
+  Voice& voice_;
+  LogFollower& logs_;
+
+  double began_ = 0, last_beat_ = 0;
+  pid_t mpirun_ = 0;
+  double mpirun_ended_ = 0;
+  Descriptor mpirun_output_;
+  std::string mpirun_rest_;
+  std::vector<std::string> mpirun_lines_;
+
+  std::list<Connection> guests_;  ///< that have not said yet who they are
+  std::list<Agent> agents_;
+  std::vector<Line> lines_;      ///< by rank
+  std::vector<WorkerEnd> ends_;  ///< in the order of time
+  std::size_t good_ = 0;
+
+  bool failing_ = false;
+  double settled_ = 0;  ///< when enough has been heard after the first failure
+  std::string trouble_;
+  std::vector<int> suspects_;
+  int asked_to_stop_ = 0;  ///< the signal that asked, 0: none
+  double first_end_after_stop_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,190 @@
+#include "launch/tsrun/connection.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t longest_line = 16 << 20;
+
+sockaddr_in system_address(const Endpoint& where) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(where.port));
+  inet_pton(AF_INET, where.address.c_str(), &address.sin_addr);
+  return address;
+}
+
+Endpoint endpoint(const sockaddr_in& address) {
+  char words[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &address.sin_addr, words, sizeof words);
+  return {words, ntohs(address.sin_port)};
+}
+
+void set_options(int socket, bool waits) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  fcntl(socket, F_SETFL, waits ? 0 : O_NONBLOCK);
+}
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  if (this != &other) {
+    close();
+    number_ = std::exchange(other.number_, -1);
+  }
+  return *this;
+}
+
+void Descriptor::close() {
+  if (number_ >= 0) ::close(std::exchange(number_, -1));
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string resolve(const std::string& host) {
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  const int problem = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (problem != 0 || found == nullptr)
+    throw ConfigError(text("no host '", host, "' is known here (", gai_strerror(problem), ")"));
+  sockaddr_in address = {};
+  std::memcpy(&address, found->ai_addr, sizeof address);
+  freeaddrinfo(found);
+  return endpoint(address).address;
+}
+
+Descriptor listen_at(const Endpoint& where) {
+  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(listener.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const auto address = system_address(where);
+  if (bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      listen(listener.number(), 1024) != 0) {
+    const auto place = text(where.address, ":", where.port);
+    if (errno == EADDRINUSE)
+      throw ConfigError(text("port ", where.port, " of ", where.address,
+                             " is in use by another program; choose another --master_port"));
+    if (errno == EADDRNOTAVAIL) throw ConfigError(text(where.address, " is none of this host's addresses"));
+    throw ConfigError(text("cannot listen at ", place, ": ", std::strerror(errno)));
+  }
+  set_options(listener.number(), false);
+  return listener;
+}
+
+Endpoint local_endpoint(const Descriptor& socket) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  getsockname(socket.number(), reinterpret_cast<sockaddr*>(&address), &size);
+  return endpoint(address);
+}
+
+Endpoint peer_endpoint(const Descriptor& socket) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &size);
+  return endpoint(address);
+}
+
+Descriptor connect_to(const Endpoint& where, double seconds, std::string& why) {
+  Descriptor end(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto address = system_address(where);
+  if (connect(end.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    int problem = errno;
+    if (problem == EINPROGRESS) {
+      pollfd waiting = {end.number(), POLLOUT, 0};
+      socklen_t size = sizeof problem;
+      if (poll(&waiting, 1, static_cast<int>(seconds * 1000)) == 1)
+        getsockopt(end.number(), SOL_SOCKET, SO_ERROR, &problem, &size);
+      else
+        problem = ETIMEDOUT;
+    }
+    if (problem != 0) {
+      why = std::strerror(problem);
+      return Descriptor();
+    }
+  }
+  set_options(end.number(), false);
+  return end;
+}
+
+Connection::Connection(Descriptor socket) : socket_(std::move(socket)), last_(now()) {
+  if (socket_) set_options(socket_.number(), false);
+}
+
+double Connection::silence() const { return now() - last_; }
+
+void Connection::send(const Message& message) {
+  if (!open()) return;
+  out_ += message.dump(-1, ' ', false, Message::error_handler_t::replace) + "\n";
+  write_more();
+}
+
+void Connection::write_more() {
+  while (open() && !out_.empty()) {
+    const auto sent = ::send(socket_.number(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) {
+      // What the other side said before it went is still to be read; receive() sees the end.
+      if (errno != EAGAIN) out_.clear();
+      return;
+    }
+    out_.erase(0, static_cast<std::size_t>(sent));
+  }
+}
+
+void Connection::flush(double seconds) {
+  const double until = now() + seconds;
+  for (write_more(); open() && !out_.empty() && now() < until; write_more()) {
+    pollfd waiting = {socket_.number(), POLLOUT, 0};
+    poll(&waiting, 1, 50);
+  }
+}
+
+std::vector<Message> Connection::receive() {
+  std::vector<Message> messages;
+  char bytes[16384];
+  while (open()) {
+    const auto count = recv(socket_.number(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    if (count <= 0) {
+      close();
+      break;
+    }
+    last_ = now();
+    in_.append(bytes, static_cast<std::size_t>(count));
+    take_lines(messages);
+  }
+  return messages;
+}
+
+void Connection::take_lines(std::vector<Message>& into) {
+  std::size_t begin = 0;
+  for (auto end = in_.find('\n'); end != std::string::npos; end = in_.find('\n', begin)) {
+    auto message = Message::parse(in_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  in_.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    begin = end + 1;
+    if (!message.is_object() || !message.contains("is") || !message["is"].is_string()) {
+      close();
+      return;
+    }
+    into.push_back(std::move(message));
+  }
+  in_.erase(0, begin);
+  if (in_.size() > longest_line) close();
+}
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+#include "launch/tsrun/host.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "framework/base/crc32c.h"
+#include "framework/base/files.h"
+#include "launch/tsrun/cores.h"
+#include "launch/tsrun/run_folder.h"
+#include "launch/tsrun/worker_environment.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t largest_compared = 256 << 20;
+
+std::string words_of(in_addr address) {
+  char words[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &address, words, sizeof words);
+  return words;
+}
+
+std::vector<Interface> interfaces() {
+  std::vector<Interface> all;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return all;
+  for (const auto* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET || one->ifa_netmask == nullptr) continue;
+    const auto address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
+    const auto mask = reinterpret_cast<const sockaddr_in*>(one->ifa_netmask)->sin_addr;
+    const in_addr network = {address.s_addr & mask.s_addr};
+    all.push_back({one->ifa_name, words_of(address), text(words_of(network), "/", __builtin_popcount(mask.s_addr))});
+  }
+  freeifaddrs(list);
+  return all;
+}
+
+/// Two shells on one machine agree; two containers, network namespaces or Slurm nodes do not.
+std::string machine_identity() {
+  std::string all;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> all;
+  for (const char* space : {"net", "mnt", "pid", "uts", "ipc"}) {
+    struct stat found = {};
+    if (stat(text("/proc/self/ns/", space).c_str(), &found) == 0) all += text(" ", found.st_ino);
+  }
+  return all;
+}
+
+std::string fingerprint(const std::string& path) {
+  const auto size = fs::file_size(path);
+  if (size > largest_compared) return text(size, " bytes");
+  return text(size, " bytes, sum ", crc_text(crc32c(read_file(path))));
+}
+
+/// The program and every argument that is a file, with what they hold; and the words themselves.
+std::vector<std::string> what_must_agree(const LaunchOptions& options, const std::vector<std::string>& program) {
+  const auto sizes = sizes_of(options);
+  std::vector<std::string> all = {text("number of workers: ", sizes.total),
+                                  text("max_restarts: ", options.max_restarts)};
+  std::string line = "program line:";
+  for (const auto& word : options.program) line += " " + word;
+  all.push_back(line);
+  for (std::size_t i = 0; i < program.size(); i++) {
+    std::error_code no;
+    if (fs::is_regular_file(program[i], no))
+      all.push_back(
+          text(i == 0 ? "program " : "file ", fs::path(program[i]).filename().string(), ": ", fingerprint(program[i])));
+  }
+  return all;
+}
+
+/// The program with its full path; a Python file by python3.
+std::vector<std::string> full_program(const LaunchOptions& options, const Environment& environment) {
+  auto words = options.program;
+  if (fs::path(words[0]).extension() == ".py") {
+    if (!fs::exists(words[0])) throw ConfigError(words[0] + ": there is no such file");
+    words.insert(words.begin(), "python3");
+  }
+  words[0] = find_program(words[0], environment);
+  return words;
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+Interface interface_with(const std::string& address) {
+  std::string known;
+  for (const auto& one : interfaces()) {
+    if (one.address == address) return one;
+    known += text(known.empty() ? "" : ", ", one.name, " ", one.address);
+  }
+  if (address.rfind("127.", 0) == 0) return {"lo", address, "127.0.0.0/8"};
+  throw ConfigError(text(address, " is none of this host's addresses (", known, ")"));
+}
+
+bool is_own_address(const std::string& address) {
+  if (address.rfind("127.", 0) == 0) return true;
+  for (const auto& one : interfaces())
+    if (one.address == address) return true;
+  return false;
+}
+
+HostInfo describe_this_host(const LaunchOptions& options, const std::string& address) {
+  HostInfo info;
+  info.host = host_name();
+  try {
+    const auto sizes = sizes_of(options);
+    info.node_rank = sizes.one_host ? 0 : options.node_rank;
+    info.workers = sizes.local;
+    const auto way = interface_with(address);
+    info.address = address;
+    info.interface = way.name;
+    info.network = way.network;
+    info.machine = machine_identity();
+    info.tsrun = own_path();
+    info.folder = fs::current_path();
+    info.environment = without_other_jobs(this_environment());
+    info.program = full_program(options, info.environment);
+    info.given = what_must_agree(options, info.program);
+    info.bind_core = options.bind_core;
+    const auto cores = usable_cores();
+    info.cores = static_cast<int>(cores.size());
+    for (int local = 0; local < info.workers; local++)
+      static_cast<void>(bound_cores(options.bind_core, local, info.workers, cores));
+    info.log_dir = fs::absolute(options.log_dir.empty() ? default_log_folder(info.program) : fs::path(options.log_dir));
+    make_folder(info.log_dir);
+    info.worker_log_name = options.worker_log_name;
+  } catch (const std::exception& error) {
+    info.problem = error.what();
+  }
+  return info;
+}
+
+std::string log_of(const HostInfo& host, int rank) {
+  auto name = host.worker_log_name.empty() ? "worker" : host.worker_log_name;
+  for (const auto& [mark, value] :
+       {std::pair<std::string, std::string>{"{ip}", host.address}, {"{hostname}", host.host}})
+    for (auto at = name.find(mark); at != std::string::npos; at = name.find(mark, at + value.size()))
+      name.replace(at, mark.size(), value);
+  return fs::path(host.log_dir) / text(name, "_", rank, ".log");
+}
+
+}  // namespace tessera

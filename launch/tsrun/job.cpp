@@ -1,0 +1,158 @@
+#include "launch/tsrun/job.h"
+
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <iostream>
+#include <set>
+
+namespace tessera {
+namespace {
+
+std::string clock_words() {
+  char words[32];
+  const std::time_t seconds = std::time(nullptr);
+  std::tm parts = {};
+  std::strftime(words, sizeof words, "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &parts));
+  return words;
+}
+
+void make_private_folder(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    throw ConfigError(text(path, " cannot be made: ", std::strerror(errno)));
+}
+
+/// Networks over which ranks and daemons may talk: those by which the hosts reach the head.
+std::string networks_of(const Job& job) {
+  std::set<std::string> all;
+  for (const auto& host : job.hosts) all.insert(host.network);
+  std::string list;
+  for (const auto& network : all) list += (list.empty() ? "" : ",") + network;
+  return list;
+}
+
+/// "10.77.0.1:2,10.77.0.2:2"; one host needs no name.
+std::string host_list(const Job& job) {
+  if (job.hosts.size() == 1) return text("localhost:", job.workers);
+  std::string list;
+  for (const auto& host : job.hosts) list += text(list.empty() ? "" : ",", host.address, ":", host.workers);
+  return list;
+}
+
+}  // namespace
+
+void Voice::keep_in(const std::filesystem::path& file) { file_.open(file, std::ios::app); }
+
+void Voice::note(const std::string& words) {
+  if (file_.is_open()) file_ << clock_words() << " " << words << std::endl;
+}
+
+void Voice::say(const std::string& words) {
+  std::cout.flush();
+  std::cerr << "tsrun: " << words << std::endl;
+  note(words);
+}
+
+JobFolders::JobFolders(const std::string& id) {
+  const char* temporary = std::getenv("TMPDIR");
+  files_ = text(temporary != nullptr && *temporary == '/' ? temporary : "/tmp", "/tsrun.", id);
+  memory_ = text(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", "/tsrun.", id, ".shm");
+  make_private_folder(files_);
+  make_private_folder(memory_);
+}
+
+JobFolders::~JobFolders() {
+  std::error_code ignored;
+  std::filesystem::remove_all(files_, ignored);
+  std::filesystem::remove_all(memory_, ignored);
+}
+
+int Job::first_rank(std::size_t host) const {
+  int first = 0;
+  for (std::size_t h = 0; h < host; h++) first += hosts[h].workers;
+  return first;
+}
+
+std::size_t Job::host_of(int rank) const {
+  std::size_t host = 0;
+  while (host + 1 < hosts.size() && rank >= first_rank(host + 1)) host++;
+  return host;
+}
+
+WorkerPlace Job::place_of(int rank, int restart) const {
+  WorkerPlace place;
+  const auto host = host_of(rank);
+  place.rank = rank;
+  place.workers = workers;
+  place.local_rank = rank - first_rank(host);
+  place.local_workers = hosts[host].workers;
+  place.node = static_cast<int>(host);
+  place.nodes = static_cast<int>(hosts.size());
+  place.master_addr = hosts[0].address;
+  place.master_port = master_port;
+  place.cluster_time_out = options.cluster_time_out;
+  place.restart = restart;
+  place.max_restarts = options.max_restarts;
+  place.run_id = options.run_id;
+  place.role = options.role;
+  place.rank_table_file = options.rank_table_file;
+  place.torchrun = options.dialect == Dialect::torchrun;
+  return place;
+}
+
+std::string Job::words_of(std::size_t host) const { return text(hosts[host].host, " (", hosts[host].address, ")"); }
+
+std::string random_key() {
+  unsigned char bytes[12];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw Error("the system has no random numbers");
+  std::string words;
+  for (const auto byte : bytes) words += "0123456789abcdef"[byte >> 4], words += "0123456789abcdef"[byte & 15];
+  return words;
+}
+
+std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders) {
+  std::vector<std::string> words = {find_program("mpirun", this_environment())};
+  const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
+  const auto set = [&](const std::string& name, const std::string& value) { add({"--mca", name, value}); };
+  const bool crowded =
+      std::any_of(job.hosts.begin(), job.hosts.end(), [](const HostInfo& host) { return host.workers > host.cores; });
+  if (geteuid() == 0) add({"--allow-run-as-root"});
+  add({"--enable-recovery"});  // a worker that dies is ours to report, and its peers ours to stop
+  add({"--leave-session-attached", "--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"});
+  set("odls_base_sigkill_timeout", "20");
+  set("orte_base_help_aggregate", "0");
+  set("mpi_yield_when_idle", crowded ? "1" : "0");
+  set("pml", "ob1");
+  set("btl", "self,vader,tcp");
+  for (const char* traffic : {"btl_tcp_if_include", "oob_tcp_if_include"})
+    set(traffic, job.hosts.size() == 1 ? "lo" : networks_of(job));
+  for (const char* segments : {"btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"})
+    set(segments, folders.memory());
+  set("orte_tmpdir_base", folders.files());
+  set("ras", "^slurm,tm,gridengine,lsf,alps");  // the hosts are those we say
+  set("plm", "rsh");
+  set("plm_rsh_agent", own_path() + " --as-agent");
+  set("plm_rsh_no_tree_spawn", "1");
+  for (const char* name : {"TSRUN_HEAD", "TSRUN_KEY", "TSRUN_ATTEMPT", "TSRUN_FOLDERS"}) add({"-x", name});
+  add({"--host", host_list(job), "-np", std::to_string(job.workers), own_path(), "--as-worker"});
+  return words;
+}
+
+Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart) {
+  auto all = without_other_jobs(this_environment());
+  for (auto variable = all.begin(); variable != all.end();)
+    variable = variable->first.rfind("SLURM_", 0) == 0 ? all.erase(variable) : std::next(variable);
+  all["TSRUN_HEAD"] = text(job.head.address, ":", job.head.port);
+  all["TSRUN_KEY"] = job.key;
+  all["TSRUN_ATTEMPT"] = std::to_string(restart);
+  all["TSRUN_FOLDERS"] = folders.files() + ":" + folders.memory();
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "launch/tsrun/host.h"
+#include "launch/tsrun/worker_environment.h"
+
+namespace tessera {
+
+/// What tsrun says: to the screen, and with the time to scheduler.log.
+class Voice {
+ public:
+  /// Everything also goes to this file from now on; it grows over restarts.
+  void keep_in(const std::filesystem::path& file);
+  void say(const std::string& words);
+  /// Only to the file.
+  void note(const std::string& words);
+
+ private:
+  std::ofstream file_;
+};
+
+/// Two folders of one name on every host of the job, one for small files, one in memory; deleted with the object, and
+/// by the last worker when tsrun itself was killed.
+class JobFolders {
+ public:
+  explicit JobFolders(const std::string& id);
+  ~JobFolders();
+  JobFolders(const JobFolders&) = delete;
+  JobFolders& operator=(const JobFolders&) = delete;
+  const std::string& files() const { return files_; }
+  const std::string& memory() const { return memory_; }
+
+ private:
+  std::string files_, memory_;
+};
+
+/// All hosts together, in the order of their ranks.
+struct Job {
+  LaunchOptions options;
+  std::vector<HostInfo> hosts;
+  Endpoint head;    ///< where workers and other hosts find us
+  std::string key;  ///< what they have to know; also names the folders
+  int workers = 0;
+  int master_port = 0;  ///< told to the workers
+
+  int first_rank(std::size_t host) const;
+  std::size_t host_of(int rank) const;
+  WorkerPlace place_of(int rank, int restart) const;
+  /// "host b (10.77.0.2)".
+  std::string words_of(std::size_t host) const;
+};
+
+/// Letters that nobody guesses.
+std::string random_key();
+
+/// The line that starts `tsrun --as-worker` once for each worker: all that we know about Open MPI's launcher.
+std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders);
+/// What it must not know of Slurm or of another MPI job that we are in, and what the workers need to find us.
+Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart);
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "launch/tsrun/head.h"
+#include "launch/tsrun/process.h"
+#include "launch/tsrun/worker.h"
+
+namespace tessera {
+namespace {
+
+int launch(const std::vector<std::string>& words) {
+  if (!words.empty() && words[0] == "--as-worker") return run_worker();
+  const auto options = read_options(words, this_environment());
+  if (options.help) {
+    print_help(std::cout);
+    return 0;
+  }
+  if (options.version) {
+    std::cout << "tsrun " TESSERA_VERSION << std::endl;
+    return 0;
+  }
+  return lead(options);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::launch({argv + 1, argv + argc});
+  } catch (const tessera::ConfigError& error) {
+    const std::string words = error.what();
+    std::cerr << (words.rfind("tsrun: ", 0) == 0 ? "" : "tsrun: ") << words << std::endl;
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << "tsrun: " << error.what() << std::endl;
+    return 1;
+  }
+}

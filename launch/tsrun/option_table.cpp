@@ -1,0 +1,224 @@
+#include "launch/tsrun/option_table.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
+#include <climits>
+
+namespace tessera {
+namespace {
+
+using Put = std::function<void(LaunchOptions&, const std::string&)>;
+
+int whole_number(const std::string& word, long least, long most) {
+  std::size_t end = 0;
+  long number = 0;
+  try {
+    number = std::stol(word, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  if (end == 0 || end != word.size()) throw ConfigError(text("'", word, "' is no whole number"));
+  if (number < least || number > most)
+    throw ConfigError(
+        text(number, " is out of range; ", least, most < INT_MAX ? text(" to ", most) : " and above", " is"));
+  return static_cast<int>(number);
+}
+
+bool truth(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word != "true" && word != "false") throw ConfigError(text("'", word, "' is neither True nor False"));
+  return word == "true";
+}
+
+template <class Number>
+Put number(Number LaunchOptions::*member, long least, long most = INT_MAX) {
+  return [=](LaunchOptions& o, const std::string& word) { o.*member = whole_number(word, least, most); };
+}
+Put words(std::string LaunchOptions::*member) {
+  return [=](LaunchOptions& o, const std::string& word) { o.*member = word; };
+}
+Put ignored(const std::string& name, const std::string& why) {
+  return [=](LaunchOptions& o, const std::string&) { o.notes.push_back(text(name, " changes nothing here: ", why)); };
+}
+Put refused(const std::string& why) {
+  return [=](LaunchOptions&, const std::string&) { throw ConfigError(why); };
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+void put_nodes(LaunchOptions& o, const std::string& word) {
+  const auto colon = word.find(':');
+  const int least = whole_number(word.substr(0, colon), 1, INT_MAX);
+  const int most = colon == std::string::npos ? least : whole_number(word.substr(colon + 1), 1, INT_MAX);
+  if (least != most)
+    throw ConfigError(text("the number of hosts is fixed during a run: give N or N:N instead of ", word));
+  o.nnodes = least;
+}
+
+void put_processes(LaunchOptions& o, const std::string& word) {
+  if (word == "gpu" || word == "xpu")
+    throw ConfigError(text("this backend has no ", word, "; give a number, auto or cpu"));
+  o.nproc_per_node = word == "auto" || word == "cpu" ? usable_cores() : whole_number(word, 1, INT_MAX);
+}
+
+void put_simulation(LaunchOptions&, const std::string& word) {
+  if (whole_number(word, -1, 3) >= 0)
+    throw ConfigError("nothing is simulated here; `tessera check RECIPE --ranks N` shows layout and memory of N ranks");
+}
+
+void put_rendezvous(LaunchOptions&, const std::string& word) {
+  if (word != "static" && word != "c10d")
+    throw ConfigError(
+        text("'", word, "' is no rendezvous of ours; static and c10d are, both meaning the first host's tsrun"));
+}
+
+void put_endpoint(LaunchOptions& o, const std::string& word) {
+  if (word.empty()) return;
+  const auto colon = word.rfind(':');
+  o.master_addr = word.substr(0, colon);
+  o.master_port = colon == std::string::npos ? 29400 : whole_number(word.substr(colon + 1), 0, 65535);
+  if (*o.master_port == 0) o.master_port.reset();
+}
+
+void put_rendezvous_settings(LaunchOptions& o, const std::string& word) {
+  for (std::size_t begin = 0; begin < word.size();) {
+    const auto end = std::min(word.find(',', begin), word.size());
+    const auto setting = word.substr(begin, end - begin);
+    const auto equal = std::min(setting.find('='), setting.size());
+    const auto key = setting.substr(0, equal);
+    if (key == "join_timeout" || key == "timeout")
+      o.cluster_time_out = whole_number(setting.substr(std::min(equal + 1, setting.size())), 1, INT_MAX);
+    else
+      o.notes.push_back(text("--rdzv_conf ", setting, " changes nothing here"));
+    begin = end + 1;
+  }
+}
+
+void put_bind(LaunchOptions& o, const std::string& word) {
+  if (word.empty() || word[0] != '{') truth(word);
+  o.bind_core = word;
+}
+
+void put_tail(LaunchOptions& o, const std::string& word) {
+  for (std::size_t begin = 0; begin <= word.size() && !word.empty();) {
+    const auto end = std::min(word.find(',', begin), word.size());
+    whole_number(word.substr(begin, end - begin), -1, INT_MAX);
+    begin = end + 1;
+  }
+  o.tail = word.empty() ? "-1" : word;
+}
+
+/// 0 none, 1 stdout, 2 stderr, 3 both, or a list such as 0:3,1:1.
+bool any_stream(const std::string& word) { return word.find_first_not_of("0:,") != std::string::npos; }
+
+void put_redirects(LaunchOptions& o, const std::string& word) {
+  if (any_stream(word)) o.tail = "";  // to files only
+}
+void put_tee(LaunchOptions& o, const std::string& word) {
+  if (any_stream(word)) o.tail = "-1";
+}
+
+std::vector<OptionRow> neutral_rows() {
+  const auto d = Dialect::either;
+  return {
+      {"--node_rank", "", d, "K", "Which host this is, from 0. -1: decided by the order of arrival.",
+       number(&LaunchOptions::node_rank, -1)},
+      {"--master_addr", "", d, "HOST", "The host that leads (default: 127.0.0.1).", words(&LaunchOptions::master_addr)},
+      {"--master_port", "", d, "PORT",
+       "Where it listens. One host: any free port; several: 8118 as in msrun, 29500 as in torchrun.",
+       number(&LaunchOptions::master_port, 1, 65535)},
+      {"--log_dir", "", d, "DIR", "Where worker_<rank>.log and scheduler.log go (default: see below).",
+       words(&LaunchOptions::log_dir)},
+      {"--max_restarts", "", d, "N", "Start all workers again after a failure, at most N times (default: 0).",
+       number(&LaunchOptions::max_restarts, 0)},
+      {"--hosts", "", d, "A:8,B:8", "Start on these hosts from here, so many workers on each.",
+       words(&LaunchOptions::hosts)},
+      {"--hostfile", "", d, "FILE", "The same from a file: a line 'A slots=8' or 'A:8' for each host.",
+       words(&LaunchOptions::host_file)},
+      {"--agent", "", d, "COMMAND", "How --hosts starts a command: COMMAND HOST WORDS (default: ssh).",
+       words(&LaunchOptions::agent)},
+      {"--help", "-h", d, "", "Print this and end.", [](LaunchOptions& o, const std::string&) { o.help = true; }},
+      {"--version", "", d, "", "Print the version and end.",
+       [](LaunchOptions& o, const std::string&) { o.version = true; }},
+  };
+}
+
+std::vector<OptionRow> msrun_rows() {
+  const auto d = Dialect::msrun;
+  return {
+      {"--worker_num", "", d, "N", "Workers of the whole job (default: 8).", number(&LaunchOptions::worker_num, 1)},
+      {"--local_worker_num", "", d, "N", "Workers started on this host (default: 8, at most worker_num).",
+       number(&LaunchOptions::local_worker_num, 1)},
+      {"--join", "", d, "True|False",
+       "False: return at once, the workers go on. Default True, other than msrun: wait and watch.",
+       [](LaunchOptions& o, const std::string& word) { o.join = truth(word); }},
+      {"--cluster_time_out", "", d, "SECONDS",
+       "How long workers may take to come together (default: 600); negative: no limit.",
+       number(&LaunchOptions::cluster_time_out, INT_MIN)},
+      {"--bind_core", "", d, "True|JSON",
+       "True: each worker gets an equal share of the cores. {\"device0\": [\"0-3\"], ...}: these cores.", put_bind},
+      {"--worker_log_name", "", d, "NAME",
+       "Logs are NAME_<rank>.log (default: worker); {ip} and {hostname} are replaced.",
+       words(&LaunchOptions::worker_log_name)},
+      {"--tail_worker_log", "", d, "IDS",
+       "Which local workers' logs are echoed here: 0,3 or -1 for all (default), ids that do not exist for none.",
+       put_tail},
+      {"--sim_level", "", d, "N", "Only -1 (off): nothing is simulated.", put_simulation},
+      {"--sim_rank_id", "", d, "N", "Read and ignored.", ignored("--sim_rank_id", "nothing is simulated")},
+      {"--rank_table_file", "", d, "FILE", "Handed to the workers as RANK_TABLE_FILE; MPI needs none.",
+       words(&LaunchOptions::rank_table_file)},
+  };
+}
+
+std::vector<OptionRow> torchrun_rows() {
+  const auto d = Dialect::torchrun;
+  const auto only_programs = "python modules and paths are not run here; name a program, or a .py file";
+  return {
+      {"--nproc_per_node", "", d, "N|auto|cpu", "Workers on each host (default: 1); auto and cpu: one for each core.",
+       put_processes},
+      {"--nnodes", "", d, "N", "Hosts (default: 1). N:N is read too, MIN:MAX is refused.", put_nodes},
+      {"--standalone", "", d, "", "One host, any free port.",
+       [](LaunchOptions& o, const std::string&) {
+         o.nnodes = 1;
+         o.master_port.reset();
+       }},
+      {"--rdzv_backend", "", d, "static|c10d", "Both mean that the first host leads; etcd is refused.", put_rendezvous},
+      {"--rdzv_endpoint", "", d, "HOST:PORT", "The same as --master_addr and --master_port (29400 when missing).",
+       put_endpoint},
+      {"--rdzv_id", "", d, "ID", "Given to the workers as TORCHELASTIC_RUN_ID.", words(&LaunchOptions::run_id)},
+      {"--rdzv_conf", "", d, "K=V,...", "join_timeout is --cluster_time_out; others are ignored.",
+       put_rendezvous_settings},
+      {"--redirects", "-r", d, "N", "Other than 0: logs are not echoed here. They are always written.", put_redirects},
+      {"--tee", "-t", d, "N", "Other than 0: logs are echoed here also with --redirects.", put_tee},
+      {"--local_ranks_filter", "", d, "IDS", "Which local workers' logs are echoed here.", put_tail},
+      {"--role", "", d, "NAME", "Given to the workers as ROLE_NAME.", words(&LaunchOptions::role)},
+      {"--no_python", "", d, "", "As always here: PROGRAM is run as it is (a .py file by python3).",
+       [](LaunchOptions&, const std::string&) {}},
+      {"--module", "-m", d, "", "Refused.", refused(only_programs)},
+      {"--run_path", "", d, "", "Refused.", refused(only_programs)},
+      {"--monitor_interval", "", d, "SECONDS", "Ignored.",
+       ignored("--monitor_interval", "the end of a worker is seen at once")},
+      {"--start_method", "", d, "NAME", "Ignored.", ignored("--start_method", "every worker is a program of its own")},
+      {"--local_addr", "", d, "ADDRESS", "Ignored.", ignored("--local_addr", "it is that of the route to the head")},
+      {"--signals_to_handle", "", d, "NAMES", "Ignored.",
+       ignored("--signals_to_handle", "INT, TERM, HUP and QUIT are passed on to the workers")},
+      {"--numa_binding", "", d, "KIND", "Ignored.", ignored("--numa_binding", "use --bind_core True")},
+      {"--logs_specs", "", d, "NAME", "Ignored.", ignored("--logs_specs", "there is one kind of logs")},
+      {"--event_log_handler", "", d, "NAME", "Ignored.", ignored("--event_log_handler", "there are no such events")},
+  };
+}
+
+}  // namespace
+
+std::vector<OptionRow> option_table() {
+  auto all = msrun_rows();
+  for (auto rows : {torchrun_rows(), neutral_rows()}) std::move(rows.begin(), rows.end(), std::back_inserter(all));
+  return all;
+}
+
+}  // namespace tessera

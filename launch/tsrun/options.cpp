@@ -1,0 +1,189 @@
+#include "launch/tsrun/options.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iostream>
+#include <set>
+
+#include "framework/options/report.h"
+#include "launch/tsrun/option_table.h"
+
+namespace tessera {
+namespace {
+
+/// "--Nproc-per-node" does not exist, "--nproc-per-node" does: '-' and '_' are one letter inside a name.
+std::string plain(std::string name) {
+  if (name.rfind("--", 0) == 0) std::replace(name.begin() + 2, name.end(), '-', '_');
+  return name;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::map<std::string, std::string>& environment) : environment_(environment) {}
+
+  LaunchOptions read(const std::vector<std::string>& words) {
+    std::size_t next = 0;
+    while (next < words.size() && words[next].size() > 1 && words[next][0] == '-' && words[next] != "--")
+      next = read_one(words, next);
+    if (next < words.size() && words[next] == "--") next++;
+    options_.program.assign(words.begin() + static_cast<std::ptrdiff_t>(next), words.end());
+    if (options_.help || options_.version) return options_;
+    settle_dialect();
+    read_environment();
+    if (options_.program.empty()) complain("PROGRAM is missing: what is to be started?");
+    if (wrong_.empty()) check_sizes();
+    if (!wrong_.empty()) throw ConfigError(joined());
+    return options_;
+  }
+
+ private:
+  void complain(const std::string& what) { wrong_.push_back("tsrun: " + what); }
+
+  std::string joined() const {
+    std::string all;
+    for (const auto& line : wrong_) all += line + "\n";
+    return all + "`tsrun --help` lists the options.";
+  }
+
+  const OptionRow* find(const std::string& word) const {
+    const auto name = plain(word);
+    const auto row = std::find_if(table_.begin(), table_.end(), [&](const OptionRow& r) {
+      return r.name == name || (word == r.brief && !word.empty());
+    });
+    return row == table_.end() ? nullptr : &*row;
+  }
+
+  void put(const OptionRow& row, const std::string& value, const std::string& origin) {
+    try {
+      row.put(options_, value);
+    } catch (const ConfigError& error) {
+      complain(origin + ": " + error.what());
+    }
+  }
+
+  /// Reads words[at] and its value; returns where the next option begins.
+  std::size_t read_one(const std::vector<std::string>& words, std::size_t at) {
+    const auto& word = words[at];
+    auto equal = word.find('=');
+    auto name = word.substr(0, equal);
+    const bool glued = word[1] != '-' && equal == std::string::npos && word.size() > 2;  // -r3
+    if (glued) name = word.substr(0, 2), equal = 1;
+    const auto* row = find(name);
+    if (row == nullptr) {
+      std::vector<std::string> known;
+      for (const auto& each : table_) known.push_back(each.name);
+      const auto hint = did_you_mean(plain(name), known);
+      complain(text("there is no option '", name, "'", hint.empty() ? "" : "; ", hint));
+      const bool value_follows = equal == std::string::npos && at + 2 < words.size() && words[at + 1][0] != '-';
+      return at + (value_follows && !hint.empty() ? 2 : 1);
+    }
+    given_.insert(row->name);
+    const bool here = equal != std::string::npos;
+    if (row->value.empty()) {
+      if (here) complain(text(name, " takes no value"));
+      put(*row, "", name);
+      return at + 1;
+    }
+    if (!here && at + 1 >= words.size()) {
+      complain(text(name, " needs a value: ", row->value));
+      return at + 1;
+    }
+    put(*row, here ? word.substr(equal + 1) : words[at + 1], name);
+    return at + (here ? 1 : 2);
+  }
+
+  /// Exclusive options of one dialect decide; those of two contradict each other.
+  void settle_dialect() {
+    std::map<Dialect, std::vector<std::string>> exclusive;
+    for (const auto& row : table_)
+      if (row.dialect != Dialect::either && given_.count(row.name) != 0) exclusive[row.dialect].push_back(row.name);
+    if (exclusive.size() > 1)
+      complain(text(exclusive[Dialect::msrun][0], " is msrun's and ", exclusive[Dialect::torchrun][0],
+                    " is torchrun's; use the options of one of them"));
+    if (!exclusive.empty()) options_.dialect = exclusive.begin()->first;
+  }
+
+  void read_environment() {
+    if (options_.dialect == Dialect::msrun) return;
+    for (const auto& row : table_) {
+      if (row.dialect == Dialect::msrun || row.name == "--help" || row.name == "--version") continue;
+      auto name = "PET_" + row.name.substr(2);
+      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+      const auto variable = environment_.find(name);
+      if (variable == environment_.end() || given_.count(row.name) != 0) continue;
+      if (row.value.empty() && (variable->second == "0" || variable->second.empty())) continue;
+      if (row.dialect == Dialect::torchrun) options_.dialect = Dialect::torchrun;
+      put(row, variable->second, name);
+    }
+  }
+
+  void check_sizes() {
+    if (!options_.hosts.empty() && !options_.host_file.empty())
+      complain("--hosts and --hostfile say the same thing twice");
+    try {
+      static_cast<void>(sizes_of(options_));
+    } catch (const ConfigError& error) {
+      complain(error.what());
+    }
+  }
+
+  const std::map<std::string, std::string>& environment_;
+  const std::vector<OptionRow> table_ = option_table();
+  LaunchOptions options_;
+  std::set<std::string> given_;
+  std::vector<std::string> wrong_;
+};
+
+void print_rows(std::ostream& out, Dialect dialect) {
+  for (const auto& row : option_table()) {
+    if (row.dialect != dialect) continue;
+    auto head =
+        "  " + (row.brief.empty() ? "" : row.brief + ", ") + row.name + (row.value.empty() ? "" : " " + row.value);
+    head.resize(std::max<std::size_t>(head.size() + 2, 32), ' ');
+    out << head << row.meaning << "\n";
+  }
+}
+
+}  // namespace
+
+LaunchOptions read_options(const std::vector<std::string>& words,
+                           const std::map<std::string, std::string>& environment) {
+  return Reader(environment).read(words);
+}
+
+Sizes sizes_of(const LaunchOptions& o) {
+  const bool listed = !o.hosts.empty() || !o.host_file.empty();
+  if (o.dialect == Dialect::torchrun) {
+    const int local = o.nproc_per_node.value_or(1), nodes = o.nnodes.value_or(1);
+    return {local * nodes, local, nodes == 1 && !listed};
+  }
+  if (!o.worker_num && !o.local_worker_num) {
+    if (listed) return {0, 0, false};
+    throw ConfigError("how many workers? Say --worker_num N (msrun) or --nproc_per_node N (torchrun)");
+  }
+  const int total = o.worker_num.value_or(std::max(8, o.local_worker_num.value_or(8)));
+  const int local = o.local_worker_num.value_or(std::min(8, total));
+  if (local > total) throw ConfigError(text("--local_worker_num ", local, " is more than --worker_num ", total));
+  return {total, local, local == total && !listed};
+}
+
+void print_help(std::ostream& out) {
+  out << "tsrun [OPTIONS] PROGRAM ARGUMENTS: starts PROGRAM once for each worker, as one MPI job, and watches it.\n\n"
+         "  tsrun --worker_num 8 --local_worker_num 8 tessera train recipe.yaml      (msrun's options)\n"
+         "  tsrun --nnodes 2 --nproc_per_node 4 --node_rank 0 --master_addr a ...    (torchrun's options)\n\n"
+         "Write --name value or --name=value, with - or _ inside names. Options of msrun and of torchrun do not mix.\n"
+         "\nFor both:\n";
+  print_rows(out, Dialect::either);
+  out << "\nmsrun's:\n";
+  print_rows(out, Dialect::msrun);
+  out << "\ntorchrun's (each may also come from PET_<NAME>):\n";
+  print_rows(out, Dialect::torchrun);
+  out << "\nTwo departures from msrun: --join is True unless you say False, and logs go to the run folder's log/ when\n"
+         "PROGRAM is `tessera train` (else to ./log). Logs grow over restarts; nothing is overwritten.\n"
+         "Several hosts: the same line on each, differing only in --node_rank; or --hosts from one of them.\n"
+         "Exit codes: 0 all workers are done; 2 what was given is wrong, nothing was started; else the code of the "
+         "worker\n"
+         "that failed first (128 + its signal).\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <iosfwd>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/base/error.h"
+
+namespace tessera {
+
+/// Whose words a command line uses. Options of both may stand beside either.
+enum class Dialect { either, msrun, torchrun };
+
+/// What `tsrun` was told, in the words of the command line. Defaults are those of the dialect.
+struct LaunchOptions {
+  Dialect dialect = Dialect::either;
+
+  std::optional<int> worker_num, local_worker_num;  ///< msrun: of the whole job, of this host
+  std::optional<int> nnodes, nproc_per_node;        ///< torchrun
+  std::string master_addr;                          ///< empty: 127.0.0.1
+  std::optional<int> master_port;                   ///< one host: any free port when absent
+  int node_rank = -1;                               ///< -1: the head decides
+  std::string hosts, host_file, agent = "ssh";
+
+  std::string log_dir;                     ///< empty: the run folder's log/, or ./log
+  std::string worker_log_name = "worker";  ///< {ip} and {hostname} are replaced
+  std::string tail = "-1";                 ///< which local workers' logs are echoed; -1: all
+  bool join = true;
+  int cluster_time_out = 600;  ///< seconds; negative: no limit
+  std::string bind_core = "False";
+  int max_restarts = 0;
+  std::string rank_table_file, run_id = "none", role = "default";
+
+  std::vector<std::string> program;  ///< with its arguments
+  std::vector<std::string> notes;    ///< what was read but changes nothing, a line each
+  bool help = false, version = false;
+};
+
+/// Read `words` (argv without the program) and the PET_* variables, which give torchrun's options a value that the
+/// command line does not. Throws ConfigError with all mistakes, a line each.
+LaunchOptions read_options(const std::vector<std::string>& words,
+                           const std::map<std::string, std::string>& environment);
+
+/// What --help prints: every option with its dialect and meaning, from the table that reading uses.
+void print_help(std::ostream& out);
+
+/// How many workers there are; 0: as many as --hosts says.
+struct Sizes {
+  int total = 0, local = 0;
+  bool one_host = true;
+};
+/// Throws ConfigError when the numbers do not fit together.
+Sizes sizes_of(const LaunchOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#include "launch/tsrun/report.h"
+
+#include <algorithm>
+
+#include "launch/tsrun/process.h"
+
+namespace tessera {
+
+int WorkerEnd::exit_code() const {
+  if (signal != 0) return 128 + signal;
+  return code != 0 ? code : 1;
+}
+
+const WorkerEnd* root_cause(const std::vector<WorkerEnd>& ends) {
+  const auto first = [&](auto holds) {
+    const auto found = std::find_if(ends.begin(), ends.end(), holds);
+    return found == ends.end() ? nullptr : &*found;
+  };
+  const auto* own = first([](const WorkerEnd& e) { return !e.good() && !e.alive && !e.lost_peer; });
+  if (own != nullptr) return own;
+  return first([](const WorkerEnd& e) { return !e.good() && !e.alive; });
+}
+
+std::string how_it_ended(const WorkerEnd& end) {
+  if (end.alive) return "had not ended by itself and was stopped";
+  if (end.for_memory)
+    return text("was killed for memory (", signal_words(end.signal),
+                "): this host or its cgroup has too little for what was asked");
+  if (end.signal != 0) return text("was ended by ", signal_words(end.signal));
+  if (end.code == 0 && end.unfinished) return "ended with exit code 0 before its work was done";
+  return text("ended with exit code ", end.code);
+}
+
+std::string story(const WorkerEnd& end, int workers) {
+  std::string all = text("rank ", end.rank, " of ", workers, " on ", end.host);
+  if (!end.place.empty()) all += text(" (", end.place, ")");
+  all += text(" ", how_it_ended(end));
+  if (!end.operation.empty()) all += text("\n  it was in: ", end.operation);
+  if (!end.reason.empty()) all += text("\n  it said: ", end.reason);
+  if (end.last_lines.empty()) return all + "\n  its log is empty";
+  all += text("\n  its last ", end.last_lines.size(), " lines:");
+  for (const auto& line : end.last_lines) all += text("\n  | ", line);
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+// How an Attempt is judged when it is over.
+#include <algorithm>
+
+#include "launch/tsrun/attempt.h"
+#include "launch/tsrun/run_folder.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t most_suspects = 3;
+
+std::string lines_below(const std::vector<std::string>& lines, std::size_t most) {
+  std::string all;
+  for (std::size_t i = lines.size() > most ? lines.size() - most : 0; i < lines.size(); i++)
+    all += text("\n  | ", lines[i]);
+  return all;
+}
+
+/// Input that was refused is told once, by the lowest rank that has something to say.
+const WorkerEnd* refusal(const std::vector<WorkerEnd>& ends) {
+  const WorkerEnd* chosen = nullptr;
+  for (const auto& end : ends)
+    if (!end.alive && end.code == 2 && !end.last_lines.empty() && (chosen == nullptr || end.rank < chosen->rank))
+      chosen = &end;
+  return chosen;
+}
+
+}  // namespace
+
+std::string Attempt::ranks_words(const std::vector<int>& ranks) const {
+  std::string all = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); i++) {
+    const auto host = job_.host_of(ranks[i]);
+    const bool last_there = i + 1 == ranks.size() || job_.host_of(ranks[i + 1]) != host;
+    all += std::to_string(ranks[i]);
+    if (job_.hosts.size() > 1 && last_there) all += text(" on ", job_.hosts[host].host);
+    if (i + 1 < ranks.size()) all += ", ";
+  }
+  return all;
+}
+
+/// Something other than a worker's end: what it was, and what those ranks were doing that it is about.
+std::string Attempt::trouble_words() const {
+  std::string all = trouble_;
+  std::size_t told = 0;
+  for (const auto& end : ends_)
+    if (std::find(suspects_.begin(), suspects_.end(), end.rank) != suspects_.end() && told++ < most_suspects)
+      all += text("\n", story(end, job_.workers));
+  if (suspects_.empty() && !mpirun_lines_.empty()) all += "; it said:" + lines_below(mpirun_lines_, 20);
+  return all;
+}
+
+Outcome Attempt::stopped_verdict() const {
+  Outcome outcome;
+  outcome.kind = Outcome::Kind::stopped;
+  outcome.code = good_ == lines_.size() ? 0 : 128 + asked_to_stop_;
+  outcome.words = text("stopped by ", signal_words(asked_to_stop_),
+                       trains(job_.hosts[0].program) ? "; the same command goes on from the newest checkpoint" : "");
+  return outcome;
+}
+
+Outcome Attempt::verdict() {
+  if (!failing_ && good_ == lines_.size() && asked_to_stop_ == 0) return {};
+  const auto* cause = root_cause(ends_);
+  if (asked_to_stop_ != 0 && (!failing_ || cause == nullptr || cause->signal == asked_to_stop_))
+    return stopped_verdict();
+  Outcome outcome;
+  outcome.kind = Outcome::Kind::failed;
+  if (cause != nullptr && cause->code == 2 && refusal(ends_) != nullptr) {
+    outcome.refused = true;
+    outcome.code = 2;
+    outcome.words = text("the program refused what it was given:", lines_below(refusal(ends_)->last_lines, 20));
+    return outcome;
+  }
+  if (!trouble_.empty() || cause == nullptr) {
+    outcome.code = 1;
+    outcome.words = trouble_words();
+    return outcome;
+  }
+  outcome.code = cause->exit_code();
+  outcome.words = story(*cause, job_.workers);
+  if (cause->lost_peer)
+    for (std::size_t i = 0, told = 0; i < ends_.size() && told < most_suspects; i++)
+      if (ends_[i].alive) outcome.words += text("\n", story(ends_[i], job_.workers)), told++;
+  return outcome;
+}
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+
+#include "launch/tsrun/process.h"
+
+namespace tessera {
+
+/// What one worker is within the job.
+struct WorkerPlace {
+  int rank = 0, workers = 1;
+  int local_rank = 0, local_workers = 1;
+  int node = 0, nodes = 1;
+  std::string master_addr;
+  int master_port = 0;
+  int cluster_time_out = 600;
+  int restart = 0, max_restarts = 0;
+  std::string run_id = "none", role = "default", rank_table_file;
+  bool torchrun = false;  ///< torchrun's rule for OMP_NUM_THREADS
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerPlace, rank, workers, local_rank, local_workers, node, nodes, master_addr,
+                                   master_port, cluster_time_out, restart, max_restarts, run_id, role, rank_table_file,
+                                   torchrun)
+
+/// The variables that msrun and torchrun give their workers, both.
+Environment dialect_variables(const WorkerPlace& place);
+
+/// `from` without what binds a process to another job of MPI or Slurm.
+Environment without_other_jobs(const Environment& from);
+
+/// What a worker's program gets: the variables of the tsrun on its host (`host`), those by which MPI knows the process
+/// (`mpi`, everything that the MPI launcher gave), and the dialects'. OMP_NUM_THREADS is set when it is not:
+/// torchrun's 1, else an equal share of `cores`.
+Environment worker_environment(const WorkerPlace& place, const Environment& host, const Environment& mpi, int cores);
+
+}  // namespace tessera
