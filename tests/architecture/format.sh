@@ -7,4 +7,4 @@ if [[ -z $formatter ]] || ! "$formatter" --version | grep -q 'version 14\.'; the
   echo "no clang-format 14 here; launch/install_dependencies.sh test installs it"
   exit 77
 fi
-find framework tests benchmarks \( -name '*.cpp' -o -name '*.h' \) -print0 | xargs -0 -n 20 -P 2 "$formatter" --dry-run --Werror
+find framework launch tests benchmarks \( -name '*.cpp' -o -name '*.h' \) -print0 | xargs -0 -n 20 -P 2 "$formatter" --dry-run --Werror
