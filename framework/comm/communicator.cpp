@@ -10,24 +10,22 @@ namespace tessera {
 
 class Transfer::State {
  public:
-  State(std::shared_ptr<Communicator::State> group, std::string name, int tag, std::size_t bytes, std::string_view who)
+  State(std::shared_ptr<Communicator::State> group, const std::string& name, int tag, std::size_t bytes, std::string_view who)
       : group_(std::move(group)),
-        name_(std::move(name)),
+        name_(text(name, ", tag ", tag)),
         who_(who),
-        tag_(tag),
         bytes_(bytes),
         messages(group_->messages()) {}
 
   void wait() {
     if (messages.done()) return;
-    const Operation operation(*group_, text(name_, ", tag ", tag_), 0, bytes_, who_);
+    const Operation operation(*group_, name_, 0, bytes_, who_);
     messages.wait(operation);
   }
 
  private:
   std::shared_ptr<Communicator::State> group_;
   std::string name_, who_;
-  int tag_;
   std::size_t bytes_;
 
  public:

@@ -3,19 +3,22 @@
 #include <vector>
 
 #include "framework/comm/group.h"
+#include "framework/comm/message_pieces.h"
 #include "framework/comm/ordered_sum.h"
 
 namespace tessera {
 namespace {
 
+constexpr std::size_t at_once = 32 << 10;  // up to here everybody adds everything
+
 void combine(Combine how, std::span<const std::byte* const> sources, std::byte* out, std::size_t count, DType type) {
-  if (how == Combine::greatest) return greatest(sources, out, count);
+  if (how == Combine::greatest) return greatest(sources, std::span(&out, 1), count);
   ordered_sum(sources, std::span(&out, 1), count, type);
 }
 
 class ByMessages final : public Exchange {
  public:
-  explicit ByMessages(const Communicator::State& group) : group_(group) {}
+  explicit ByMessages(const Communicator::State& group) : group_(group), pieces_(group, pieces_tag) {}
 
   void barrier(const Operation& operation) override {
     Messages messages = group_.messages();
@@ -26,11 +29,9 @@ class ByMessages final : public Exchange {
   }
 
   void all_reduce(std::span<std::byte> values, DType type, Combine how, const Operation& operation) override {
-    const std::size_t width = size_of(type), piece = 4 << 20;
-    if (values.size() <= small_) return reduce_at_once(values, type, how, operation);
-    for (std::size_t first = 0; first < values.size(); first += piece * count())
-      reduce_piece(values.subspan(first, std::min(piece * count(), values.size() - first)), width, type, how,
-                   operation);
+    if (values.size() <= at_once) return reduce_at_once(values, type, how, operation);
+    pieces_.add({.values = values, .type = type, .how = how, .sum = true, .everywhere = true, .grain = 64});
+    operation.wait([this] { return pieces_.advance(); }, [this] { return pieces_.missing(); });
   }
 
   void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine, DType type,
@@ -84,34 +85,8 @@ class ByMessages final : public Exchange {
     combine(how, sources, values.data(), values.size() / size_of(type), type);
   }
 
-  /// Everybody sums a share and sends it to all.
-  void reduce_piece(std::span<std::byte> values, std::size_t width, DType type, Combine how,
-                    const Operation& operation) {
-    const auto share = [&](int rank) {
-      const Cut here = cut(values.size() / width, rank, group_.size(), 64);
-      return values.subspan(here.first * width, here.size() * width);
-    };
-    const auto own = share(group_.rank);
-    std::vector<std::byte> arrived((count() - 1) * own.size());
-    std::vector<const std::byte*> sources(count());
-    Messages messages = group_.messages();
-    std::size_t place = 0;
-    for (const int other : group_.others()) {
-      const auto here = std::span(arrived).subspan(place++ * own.size(), own.size());
-      sources[static_cast<std::size_t>(other)] = here.data();
-      messages.receive(here, other, exchange_tag);
-    }
-    sources[static_cast<std::size_t>(group_.rank)] = own.data();
-    for (const int other : group_.others()) messages.send(share(other), other, exchange_tag);
-    messages.wait(operation);
-    combine(how, sources, own.data(), own.size() / width, type);
-    for (const int other : group_.others()) messages.receive(share(other), other, exchange_tag);
-    for (const int other : group_.others()) messages.send(own, other, exchange_tag);
-    messages.wait(operation);
-  }
-
   const Communicator::State& group_;
-  std::size_t small_ = 32768;
+  MessagePieces pieces_;
 };
 
 }  // namespace

@@ -30,6 +30,8 @@ class Exchange {
 /// also those with which groups are made.
 enum GroupTag {
   exchange_tag,
+  pieces_tag,
+  sums_tag,
   first_buffer_tag,
   first_user_tag = 1 << 20,
   user_tags = 1 << 27,
@@ -55,8 +57,9 @@ class Communicator::State {
   MPI_Comm comm = MPI_COMM_NULL;  ///< of its own, when there are several members
   bool shares_memory = false;     ///< all members map each other's memory
   std::unique_ptr<Exchange> exchange;
-  std::uint64_t sequence = 0;  ///< of the last operation of all members
-  int buffers = 0;             ///< GroupBuffers made so far
+  std::uint64_t sequence = 0;         ///< of the last operation of all members
+  std::size_t piece_bytes = 1 << 20;  ///< of long messages
+  int buffers = 0;                    ///< GroupBuffers made so far
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };

@@ -1,40 +1,56 @@
 #include "framework/comm/group_buffer.h"
 
-#include <cstring>
-#include <deque>
-#include <vector>
-
-#include "framework/comm/group.h"
+#include "framework/comm/buffer_exchange.h"
 #include "framework/comm/shared_memory.h"
 
 namespace tessera {
 
 class GroupBuffer::State {
  public:
-  struct Begun {
-    ByteRange range;
-    bool sum, everywhere;
-    std::string who;
-  };
+  State(std::shared_ptr<Communicator::State> members, std::size_t bytes) : group(std::move(members)), size(bytes) {
+    if (group->size() == 1) {
+      memory = SharedMemory::create(bytes + grain);
+      memory.close_descriptor();
+      return;
+    }
+    const std::uint64_t own = bytes;
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(group->size()));
+    Communicator(group).all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)),
+                                   "sizes of a buffer");
+    for (const std::uint64_t other : all)
+      if (other != own)
+        throw CommError(text("buffer of group ", group->name, ": rank ", group->run->rank, " asks for ", own,
+                             " bytes, another member for ", other));
+    if (group->shares_memory) exchange = buffer_in_shared_memory(*group, bytes);
+    if (!exchange) exchange = buffer_by_messages(*group, bytes);
+  }
 
-  State(Communicator group_, std::size_t bytes_)
-      : group(std::move(group_)), bytes(bytes_), memory(SharedMemory::create(std::max<std::size_t>(bytes_, 1))) {}
+  void begin(ByteRange range, bool sum, bool everywhere, std::string_view who) const {
+    if (range.first % grain != 0 || range.count % sizeof(float) != 0 || range.first > size ||
+        range.count > size - range.first)
+      throw ShapeError(text("buffer of group ", group->name, ": range of ", range.count, " bytes from byte ",
+                            range.first, " of ", size, ", asked by '", who, "'; ranges begin at multiples of ", grain,
+                            " and hold whole floats"));
+    if (exchange) exchange->begin({range, sum, everywhere, ++group->sequence, std::string(who)});
+  }
 
-  Communicator group;
-  std::size_t bytes;
-  SharedMemory memory;
-  std::deque<Begun> begun;
+  std::shared_ptr<Communicator::State> group;
+  std::size_t size;
+  SharedMemory memory;  // of a member by itself
+  std::unique_ptr<BufferExchange> exchange;
 };
 
 GroupBuffer::GroupBuffer(const Communicator& group, std::size_t bytes)
-    : state_(std::make_unique<State>(group, bytes)) {}
+    : state_(std::make_unique<State>(group.state_, bytes)) {}
 GroupBuffer::~GroupBuffer() = default;
 GroupBuffer::GroupBuffer(GroupBuffer&&) noexcept = default;
 GroupBuffer& GroupBuffer::operator=(GroupBuffer&&) noexcept = default;
 
-std::span<std::byte> GroupBuffer::bytes() const { return {state_->memory.data(), state_->bytes}; }
+std::span<std::byte> GroupBuffer::bytes() const {
+  return state_->exchange ? state_->exchange->bytes() : std::span(state_->memory.data(), state_->size);
+}
 std::span<float> GroupBuffer::floats() const {
-  return {reinterpret_cast<float*>(state_->memory.data()), state_->bytes / sizeof(float)};
+  return {reinterpret_cast<float*>(bytes().data()), state_->size / sizeof(float)};
 }
 
 ByteRange GroupBuffer::share(ByteRange range, int rank, int size) {
@@ -43,36 +59,14 @@ ByteRange GroupBuffer::share(ByteRange range, int rank, int size) {
 }
 
 void GroupBuffer::begin_sum(ByteRange range, bool everywhere, std::string_view who) {
-  state_->begun.push_back({range, true, everywhere, std::string(who)});
+  state_->begin(range, true, everywhere, who);
 }
-void GroupBuffer::begin_gather(ByteRange range, std::string_view who) {
-  state_->begun.push_back({range, false, true, std::string(who)});
+void GroupBuffer::begin_gather(ByteRange range, std::string_view who) { state_->begin(range, false, true, who); }
+void GroupBuffer::progress() {
+  if (state_->exchange) state_->exchange->progress();
 }
-void GroupBuffer::progress() {}
-
 void GroupBuffer::finish() {
-  const Communicator& group = state_->group;
-  for (; !state_->begun.empty(); state_->begun.pop_front()) {
-    if (group.size() == 1) continue;
-    const auto& one = state_->begun.front();
-    const auto values = bytes().subspan(one.range.first, one.range.count);
-    if (one.sum) {
-      group.all_reduce(values, DType::float32, one.who);
-      continue;
-    }
-    std::size_t longest = 0;
-    for (int r = 0; r < group.size(); ++r) longest = std::max(longest, share(one.range, r, group.size()).count);
-    const auto members = static_cast<std::size_t>(group.size());
-    std::vector<std::byte> mine(longest), all(longest * members);
-    const ByteRange own = share(one.range, group.rank(), group.size());
-    if (own.count > 0) std::memcpy(mine.data(), bytes().data() + own.first, own.count);
-    group.all_gather(mine, all, one.who);
-    for (int r = 0; r < group.size(); ++r) {
-      const ByteRange theirs = share(one.range, r, group.size());
-      if (theirs.count > 0)
-        std::memcpy(bytes().data() + theirs.first, all.data() + static_cast<std::size_t>(r) * longest, theirs.count);
-    }
-  }
+  if (state_->exchange) state_->exchange->finish();
 }
 
 }  // namespace tessera

@@ -17,11 +17,12 @@ struct ByteRange {
 ///
 /// Each member owns one share of every range, cut at multiples of `grain` bytes as evenly as they go, in the order of
 /// ranks. The same begin_... calls come in the same order on all members. Nobody changes a range between begin_... and
-/// finish().
+/// finish(), and a range is summed or gathered once between them.
 class GroupBuffer {
  public:
   static constexpr std::size_t grain = 256;  ///< 64 floats; ranges begin at multiples of it
 
+  /// Collective over the group, with the same `bytes`. Throws CommError when they differ.
   GroupBuffer(const Communicator& group, std::size_t bytes);
   ~GroupBuffer();
   GroupBuffer(GroupBuffer&&) noexcept;

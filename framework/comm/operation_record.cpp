@@ -84,6 +84,10 @@ void* new_page(int descriptor, const std::string& name) {
 }
 }  // namespace
 
+std::filesystem::path operations_file(const std::filesystem::path& folder, int rank) {
+  return folder / text("operations.", rank);
+}
+
 OperationRecord OperationRecord::create(const std::filesystem::path& file, int rank) {
   static_assert(sizeof(Page) <= page_bytes);
   ::unlink(file.c_str());

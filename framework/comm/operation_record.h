@@ -30,6 +30,9 @@ struct OperationPlace {
 /// "in all_reduce 17 of group tensor, 4096 bytes, asked by 'linear_fc2 of layer 3', for 12.5 s", or where it was last.
 std::string describe(const OperationPlace& place, double now);
 
+/// Where the record of a rank lies when a launcher gave its workers a folder (LaunchLink::folder).
+std::filesystem::path operations_file(const std::filesystem::path& folder, int rank);
+
 /// What one process does with the others, in memory that other processes of the host may read at any time, also when
 /// the writer hangs or is dead. Only one process writes. Long names are cut.
 class OperationRecord {

@@ -53,7 +53,7 @@ void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte*
   throw ShapeError(text("sum over processes: no sums of ", name_of(type)));
 }
 
-void greatest(std::span<const std::byte* const> sources, std::byte* out, std::size_t count) {
+void greatest(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count) {
   std::array<float, block> most;
   for (std::size_t first = 0; first < count; first += block) {
     const std::size_t here = std::min(block, count - first);
@@ -62,7 +62,7 @@ void greatest(std::span<const std::byte* const> sources, std::byte* out, std::si
       const auto* x = reinterpret_cast<const float*>(source) + first;
       for (std::size_t i = 0; i < here; ++i) most[i] = x[i] > most[i] || x[i] != x[i] ? x[i] : most[i];
     }
-    std::memcpy(out + first * sizeof(float), most.data(), here * sizeof(float));
+    for (std::byte* const out : outs) std::memcpy(out + first * sizeof(float), most.data(), here * sizeof(float));
   }
 }
 

@@ -15,7 +15,7 @@ namespace tessera {
 void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count,
                  DType type);
 
-/// The greatest of the sources' elements, floats; NaN where one of them is NaN. `out` may be one of the sources.
-void greatest(std::span<const std::byte* const> sources, std::byte* out, std::size_t count);
+/// The greatest of the sources' elements, floats; NaN where one of them is NaN. `outs` as above.
+void greatest(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count);
 
 }  // namespace tessera

@@ -35,14 +35,14 @@ void set(std::array<char, 256>& field, const std::string& words) {
   std::memcpy(field.data(), words.data(), std::min(words.size(), field.size() - 1));
 }
 
-Introduction introduce(const OperationRecord& record) {
+Introduction introduce(const std::filesystem::path& record) {
   Introduction mine;
   ::gethostname(mine.host.data(), mine.host.size() - 1);
   std::ifstream boot_id("/proc/sys/kernel/random/boot_id");
   std::string machine;
   std::getline(boot_id, machine);
   set(mine.machine, text(machine, " ", link_target("/proc/self/ns/pid"), " ", ::getuid()));
-  set(mine.record, record.descriptor_path().string());
+  set(mine.record, record.string());
   mine.pid = ::getpid();
   return mine;
 }
@@ -69,9 +69,9 @@ Run::Run(Transport how) : transport(how), mpi(true) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  record = OperationRecord::create(rank);
-
-  const Introduction mine = introduce(*record);
+  const auto& folder = launcher.folder();
+  record = folder.empty() ? OperationRecord::create(rank) : OperationRecord::create(operations_file(folder, rank), rank);
+  const Introduction mine = introduce(folder.empty() ? record->descriptor_path() : operations_file(folder, rank));
   std::vector<Introduction> all(static_cast<std::size_t>(size));
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, MPI_COMM_WORLD, &request),
@@ -155,6 +155,19 @@ std::string Operation::describe() const {
     story += text(" ", group_.world_ranks[r]);
   if (group_.world_ranks.size() > shown) story += text(" ... ", group_.world_ranks.back());
   return story + text("), ", bytes_, " bytes, asked by '", who_, "'");
+}
+
+std::uint64_t Operation::ticket() const {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  for (const char letter : name_) mix(static_cast<unsigned char>(letter));
+  mix(bytes_);
+  return hash;
+}
+
+void Operation::disagree(int member) const {
+  throw CommError(text(describe(), ": another member came with something else:\n  ",
+                       run_.where_is(group_.world_ranks[static_cast<std::size_t>(member)])));
 }
 
 void Operation::late(const Missing& missing) const {

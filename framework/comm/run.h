@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "framework/comm/communicator.h"
+#include "framework/comm/launch_link.h"
 #include "framework/comm/operation_record.h"
 #include "framework/comm/world.h"
 
@@ -49,6 +50,7 @@ class Run {
   std::chrono::nanoseconds time_out = std::chrono::minutes(10);
   std::optional<OperationRecord> record;
   int open_transfers = 0;  ///< messages that go on only while this process calls MPI
+  LaunchLink launcher;
   bool mpi = false;        ///< initialised by this run and not yet ended
 };
 
@@ -72,7 +74,7 @@ using Missing = std::vector<int>;
 /// An operation of a group while it lasts: stands in the record until it ends.
 class Operation {
  public:
-  /// `sequence` 0: a message between two.
+  /// `sequence` 0: a message between two. The words live as long as the operation.
   Operation(const Communicator::State& group, std::string_view name, std::uint64_t sequence, std::size_t bytes,
             std::string_view who);
   ~Operation();
@@ -89,6 +91,10 @@ class Operation {
   /// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, asked by 'x'".
   std::string describe() const;
 
+  /// A number that members hardly share when they do different things.
+  std::uint64_t ticket() const;
+  /// Throws CommError: that member came to another operation, or to one of another size.
+  [[noreturn]] void disagree(int member) const;
   const Run& run() const { return run_; }
 
  private:

@@ -27,11 +27,15 @@ std::uint64_t fingerprint(const std::string& name, std::span<const int> ranks) {
 
 std::shared_ptr<Run> start(Transport transport) {
   if (!is_launched()) return std::make_shared<Run>();
+  const LaunchLink launcher;
   int provided = 0, running = 0;
   MPI_Initialized(&running);
   must(running == 0, "a process has one World");
+  launcher.joining();
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  return std::make_shared<Run>(transport);
+  auto run = std::make_shared<Run>(transport);
+  launcher.joined();
+  return run;
 }
 
 /// All members stand at the door before any goes in, so that nobody waits inside without a time-out.
@@ -79,6 +83,11 @@ void open_group(Communicator::State& group) {
     MPI_Group_free(&world);
   }
   group.exchange = exchange_by_messages(group);
+  const auto here = [&](int rank) { return group.run->peers[static_cast<std::size_t>(rank)].here; };
+  if (group.run->transport == Transport::messages || !std::ranges::all_of(group.world_ranks, here)) return;
+  auto faster = exchange_in_shared_memory(group, *group.exchange, operation);
+  group.shares_memory = faster != nullptr;
+  if (faster) group.exchange = std::move(faster);
 }
 
 }  // namespace
@@ -125,7 +134,7 @@ void World::set_time_out(std::chrono::milliseconds time) const { run_->time_out 
 
 void World::leave(int exit_code) const noexcept {
   std::fflush(nullptr);
-  if (run_->mpi && run_->size > 1) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (run_->mpi && run_->size > 1 && !run_->launcher.present()) MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
 
