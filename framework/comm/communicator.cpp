@@ -10,7 +10,8 @@ namespace tessera {
 
 class Transfer::State {
  public:
-  State(std::shared_ptr<Communicator::State> group, const std::string& name, int tag, std::size_t bytes, std::string_view who)
+  State(std::shared_ptr<Communicator::State> group, const std::string& name, int tag, std::size_t bytes,
+        std::string_view who)
       : group_(std::move(group)),
         name_(text(name, ", tag ", tag)),
         who_(who),

@@ -70,7 +70,8 @@ Run::Run(Transport how) : transport(how), mpi(true) {
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   const auto& folder = launcher.folder();
-  record = folder.empty() ? OperationRecord::create(rank) : OperationRecord::create(operations_file(folder, rank), rank);
+  record =
+      folder.empty() ? OperationRecord::create(rank) : OperationRecord::create(operations_file(folder, rank), rank);
   const Introduction mine = introduce(folder.empty() ? record->descriptor_path() : operations_file(folder, rank));
   std::vector<Introduction> all(static_cast<std::size_t>(size));
   MPI_Request request = MPI_REQUEST_NULL;

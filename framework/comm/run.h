@@ -51,7 +51,7 @@ class Run {
   std::optional<OperationRecord> record;
   int open_transfers = 0;  ///< messages that go on only while this process calls MPI
   LaunchLink launcher;
-  bool mpi = false;        ///< initialised by this run and not yet ended
+  bool mpi = false;  ///< initialised by this run and not yet ended
 };
 
 /// One wait: spins a moment, then lets others have the core, then sleeps for short times.
