@@ -12,6 +12,7 @@
 #include "framework/cli/generate.h"
 #include "framework/cli/options.h"
 #include "framework/cli/train.h"
+#include "framework/comm/launch_link.h"
 #include "framework/options/report.h"
 
 namespace tessera {
@@ -92,8 +93,13 @@ int run(int argc, char** argv, Shelves shelves) {
   } catch (const ConfigError& error) {
     std::cerr << error.what() << "\n";
     return wrong_input;
+  } catch (const CommError& error) {
+    std::cerr << "tessera: " << error.what() << "\n";
+    LaunchLink().failed(error.what(), true);
+    return failed;
   } catch (const std::exception& error) {
     std::cerr << "tessera: " << error.what() << "\n";
+    LaunchLink().failed(error.what(), false);
     return failed;
   }
 }

@@ -123,7 +123,10 @@ World::~World() {
       together = false;
     }
   }
-  if (together) MPI_Finalize();
+  if (together) {
+    MPI_Finalize();
+    run_->launcher.done();
+  }
   run_->mpi = false;
 }
 
@@ -134,6 +137,7 @@ void World::set_time_out(std::chrono::milliseconds time) const { run_->time_out 
 
 void World::leave(int exit_code) const noexcept {
   std::fflush(nullptr);
+  if (exit_code == 0) run_->launcher.done();
   if (run_->mpi && run_->size > 1 && !run_->launcher.present()) MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }

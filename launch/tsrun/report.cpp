@@ -22,7 +22,7 @@ const WorkerEnd* root_cause(const std::vector<WorkerEnd>& ends) {
 }
 
 std::string how_it_ended(const WorkerEnd& end) {
-  if (end.alive) return "had not ended by itself and was stopped";
+  if (end.alive) return "hung: it did not do its part and had to be stopped";
   if (end.for_memory)
     return text("was killed for memory (", signal_words(end.signal),
                 "): this host or its cgroup has too little for what was asked");
@@ -35,8 +35,8 @@ std::string story(const WorkerEnd& end, int workers) {
   std::string all = text("rank ", end.rank, " of ", workers, " on ", end.host);
   if (!end.place.empty()) all += text(" (", end.place, ")");
   all += text(" ", how_it_ended(end));
-  if (!end.operation.empty()) all += text("\n  it was in: ", end.operation);
-  if (!end.reason.empty()) all += text("\n  it said: ", end.reason);
+  if (!end.operation.empty()) all += text("\n  it was ", end.operation);
+  if (!end.reason.empty()) all += text(end.reason[0] == '(' ? "\n  " : "\n  it said: ", end.reason);
   if (end.last_lines.empty()) return all + "\n  its log is empty";
   all += text("\n  its last ", end.last_lines.size(), " lines:");
   for (const auto& line : end.last_lines) all += text("\n  | ", line);

@@ -25,6 +25,19 @@ const WorkerEnd* refusal(const std::vector<WorkerEnd>& ends) {
   return chosen;
 }
 
+/// Those that had to be stopped and that `waiting` says it waited for; all that had to be stopped when it names none.
+std::vector<const WorkerEnd*> waited_for(const WorkerEnd& waiting, const std::vector<WorkerEnd>& ends) {
+  std::vector<const WorkerEnd*> alive, named;
+  for (const auto& end : ends) {
+    if (!end.alive) continue;
+    alive.push_back(&end);
+    if (waiting.reason.find(text("rank ", end.rank, " (process")) != std::string::npos) named.push_back(&end);
+  }
+  if (named.empty()) named = alive;
+  named.resize(std::min(named.size(), most_suspects));
+  return named;
+}
+
 }  // namespace
 
 std::string Attempt::ranks_words(const std::vector<int>& ranks) const {
@@ -78,10 +91,10 @@ Outcome Attempt::verdict() {
     return outcome;
   }
   outcome.code = cause->exit_code();
-  outcome.words = story(*cause, job_.workers);
-  if (cause->lost_peer)
-    for (std::size_t i = 0, told = 0; i < ends_.size() && told < most_suspects; i++)
-      if (ends_[i].alive) outcome.words += text("\n", story(ends_[i], job_.workers)), told++;
+  const auto hanging = cause->lost_peer ? waited_for(*cause, ends_) : std::vector<const WorkerEnd*>();
+  for (const auto* end : hanging) outcome.words += text(story(*end, job_.workers), "\n");
+  outcome.words +=
+      hanging.empty() ? story(*cause, job_.workers) : text("told by rank ", cause->rank, ": ", cause->reason);
   return outcome;
 }
 

@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "framework/comm/launch_link.h"
+#include "framework/comm/operation_record.h"
 #include "launch/tsrun/cores.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/log_file.h"
@@ -41,6 +43,14 @@ LinkEnds make_link() {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(text("socketpair: ", std::strerror(errno)));
   return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+/// Why a living process does nothing, where the system can tell.
+std::string state_of(pid_t pid) {
+  std::ifstream status(text("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("State:", 0) == 0 && line.find('T') != std::string::npos) return "(it is stopped by SIGSTOP)";
+  return "";
 }
 
 class Worker {
@@ -135,7 +145,8 @@ class Worker {
     link_ = make_link();
     program.kept = link_.theirs.number();
     program.environment["TESSERA_LAUNCH_LINK"] = link_.variable();
-    program.environment["TESSERA_LAUNCH_FOLDER"] = message.at("launch_folder");
+    folder_ = message.at("launch_folder");
+    program.environment["TESSERA_LAUNCH_FOLDER"] = folder_;
     log_ = message.at("log").get<std::string>();
     const Descriptor log(open_log(log_, message.at("header")));
     std::error_code absent;
@@ -191,7 +202,15 @@ class Worker {
     }
   }
 
+  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera.
+  void read_operation(const std::string& folder) {
+    const auto record = OperationRecord::open(operations_file(folder, end_.rank));
+    const auto places = record ? record->read() : std::vector<OperationPlace>();
+    if (!places.empty()) end_.operation = describe(places.front(), OperationRecord::now());
+  }
+
   void tell_end() {
+    read_operation(folder_);
     if (!log_.empty()) end_.last_lines = last_lines(log_, log_begin_, lines_to_tell);
     Message message = end_;
     message["is"] = "ended";
@@ -204,6 +223,7 @@ class Worker {
     if (program_ > 0) {
       hear_program();
       end_.alive = true;
+      end_.reason = state_of(program_);
       kill(-program_, SIGKILL);
       end_descendants();
       program_ = 0;
@@ -230,6 +250,7 @@ class Worker {
   LinkEnds link_;
   pid_t program_ = 0;
   std::filesystem::path log_;
+  std::string folder_;
   std::uint64_t log_begin_ = 0, memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
   double last_beat_ = 0;

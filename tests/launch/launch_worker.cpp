@@ -1,0 +1,60 @@
+// A worker for the tests of tsrun: meets the others, sums numbers with them for some steps, and misbehaves on demand.
+//
+//   launch_worker STEPS [MISCHIEF RANK]
+//
+// MISCHIEF is what rank RANK does: "late" never comes to the others, "absent" stays away from step 3, "exit" ends with
+// code 7 in step 3, "refuse" ends with code 2 at once, "early" ends with code 0 in step 3. A step takes 10 ms; the
+// time-out of operations is 2 s.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "framework/comm/launch_link.h"
+#include "framework/comm/world.h"
+
+namespace tessera {
+namespace {
+
+int work(int steps, const std::string& mischief, int culprit) {
+  const LaunchLink launcher;
+  const char* given = std::getenv("RANK_ID");
+  const bool guilty = given != nullptr && std::atoi(given) == culprit;
+  if (guilty && mischief == "refuse") {
+    std::cout << "recipe.yaml:3: this is wrong" << std::endl;
+    return 2;
+  }
+  if (guilty && mischief == "late") std::this_thread::sleep_for(std::chrono::hours(1));
+  const World world;
+  world.set_time_out(std::chrono::seconds(2));
+  double sum = 0;
+  for (int step = 1; step <= steps; step++) {
+    launcher.report(text("dp ", world.rank(), ", iteration ", step));
+    if (guilty && step == 3 && mischief == "absent") std::this_thread::sleep_for(std::chrono::hours(1));
+    if (guilty && step == 3 && mischief == "exit") std::_Exit(7);
+    if (guilty && step == 3 && mischief == "early") std::_Exit(0);
+    double value = world.rank() + step;
+    world.all().all_reduce(std::span(&value, 1), "test");
+    sum += value;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  std::cout << "rank " << world.rank() << " of " << world.size() << ": sum " << sum << std::endl;
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::work(std::atoi(argv[1]), argc > 3 ? argv[2] : "", argc > 3 ? std::atoi(argv[3]) : -1);
+  } catch (const tessera::CommError& error) {
+    std::cout << error.what() << std::endl;
+    tessera::LaunchLink().failed(error.what(), true);
+    std::_Exit(1);
+  }
+}
