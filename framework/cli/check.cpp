@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/recipe/figures.h"
 
@@ -13,27 +14,10 @@ namespace {
 
 struct Arguments {
   RecipeArguments recipe;
+  std::int64_t ranks = 0;           ///< 0: not given
+  std::int64_t ranks_per_host = 0;  ///< 0: not given
   bool json = false;
 };
-
-/// 1234567 as "1 234 567".
-std::string grouped(std::int64_t number) {
-  auto digits = std::to_string(number);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<std::size_t>(at), " ");
-  return digits;
-}
-
-std::string bytes(std::int64_t count) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  double size = static_cast<double>(count);
-  std::size_t unit = 0;
-  for (; size >= 1024 && unit + 1 < std::size(units); ++unit) size /= 1024;
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(unit == 0 ? 0 : 2) << size << " " << units[unit];
-  if (unit > 0) out << " (" << grouped(count) << " bytes)";
-  return out.str();
-}
 
 void print_mistakes(const std::vector<Finding>& findings) {
   auto all = nlohmann::ordered_json::array();
@@ -44,10 +28,6 @@ void print_mistakes(const std::vector<Finding>& findings) {
                    {"message", f.message},
                    {"suggestion", f.suggestion}});
   std::cout << all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
-}
-
-void print_line(const std::string& name, const std::string& value) {
-  std::cout << "  " << std::left << std::setw(34) << name << std::right << value << "\n";
 }
 
 void print_model(const Recipe& recipe, const Figures& f) {
@@ -86,16 +66,28 @@ void print_run(const Recipe& recipe, const Figures& f) {
   split("test", f.test_samples);
 }
 
+/// As many as were given, else as few as the recipe's sizes make.
+std::int64_t ranks_of(const Recipe& recipe, const Arguments& arguments) {
+  const auto& o = recipe.parallel;
+  if (arguments.ranks > 0) return arguments.ranks;
+  return o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
+}
+
 void check(const Arguments& arguments, CommandContext& context) {
   Report report;
   const auto recipe = read_recipe(arguments.recipe.file, arguments.recipe.sets, context.shelves, report);
   if (!arguments.json)
     for (const auto& note : report.notes()) std::cerr << "note: " << note << "\n";
   if (!arguments.json) report.must_be_good();
+  const auto ranks = ranks_of(recipe, arguments);
+  if (report.good() && arguments.ranks > 0) check_ranks(recipe, ranks, report);
+  if (!arguments.json) report.must_be_good();
   if (report.good()) {
     try {
-      const auto f = figures(recipe);
+      const auto f = figures(recipe, data_parallel_ranks(recipe.parallel, ranks));
       if (!arguments.json) print_model(recipe, f), print_run(recipe, f);
+      if (!arguments.json && ranks > 1)
+        std::cout << layout_report(layout_figures(recipe, ranks), arguments.ranks_per_host);
     } catch (const ConfigError& error) {
       if (!arguments.json) throw;
       report.problem({arguments.recipe.file, 0, "", 0}, "", error.what());
@@ -111,6 +103,10 @@ void add_check_commands(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("check", "Read a recipe, report every mistake, tell what follows from it");
   const auto arguments = std::make_shared<Arguments>();
   add_recipe_arguments(*command, arguments->recipe);
+  command->add_option("--ranks", arguments->ranks, "Check the cut over so many processes and draw it")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--ranks-per-host", arguments->ranks_per_host, "Say which host each of them is on")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "Print the mistakes as JSON: [{file, line, key, message, suggestion}]");
   command->callback([arguments, &context] { check(*arguments, context); });
 }

@@ -14,8 +14,8 @@ void describe(Schema<ModelSizeOptions>& s) {
       .at_least(1);
 }
 
-std::int64_t ModelSizeOptions::padded_vocabulary(std::int64_t tokenizer_size) const {
-  const auto multiple = make_vocab_size_divisible_by;
+std::int64_t ModelSizeOptions::padded_vocabulary(std::int64_t tokenizer_size, std::int64_t tensor_ranks) const {
+  const auto multiple = make_vocab_size_divisible_by * tensor_ranks;
   return vocab_size.value_or((tokenizer_size + multiple - 1) / multiple * multiple);
 }
 

@@ -17,8 +17,9 @@ struct ModelSizeOptions {
   std::optional<std::int64_t> vocab_size;
   std::int64_t make_vocab_size_divisible_by = 128;
 
-  /// Rows of the embedding: vocab_size where it is given, else the tokenizer's size rounded up.
-  std::int64_t padded_vocabulary(std::int64_t tokenizer_size) const;
+  /// Rows of the embedding: vocab_size where it is given, else the tokenizer's size rounded up to what `tensor_ranks`
+  /// share evenly, as Megatron-LM does.
+  std::int64_t padded_vocabulary(std::int64_t tokenizer_size, std::int64_t tensor_ranks = 1) const;
 };
 void describe(Schema<ModelSizeOptions>& s);
 

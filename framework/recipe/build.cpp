@@ -38,7 +38,8 @@ void check_vocabulary(std::int64_t rows, const Tokenizer* tokenizer) {
 }  // namespace
 
 std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer) {
-  const auto rows = recipe.size.padded_vocabulary(tokenizer ? tokenizer->vocab_size() : 0);
+  const auto rows = recipe.size.padded_vocabulary(tokenizer ? tokenizer->vocab_size() : 0,
+                                                  recipe.parallel.tensor_model_parallel_size);
   check_vocabulary(rows, tokenizer);
   return rows;
 }

@@ -79,7 +79,7 @@ std::int64_t samples(const std::unique_ptr<Dataset>& split) { return split ? spl
 
 }  // namespace
 
-Figures figures(const Recipe& recipe) {
+Figures figures(const Recipe& recipe, std::int64_t ranks) {
   const auto tokenizer = recipe.tokenizer.make();
   const auto model = build_model(recipe, tokenizer.get());
   const auto optimizer = recipe.optimizer.make();
@@ -88,11 +88,11 @@ Figures figures(const Recipe& recipe) {
   out.vocabulary = vocabulary(recipe, tokenizer.get());
   out.weight_bytes = out.parameters * static_cast<std::int64_t>(sizeof(float));
   out.state_bytes = ModelState::bytes_for(*model, *optimizer);
-  const auto step = BatchPlan(recipe.ramp, recipe.batch_sizes()).full();
+  const auto step = BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
   out.micro_batches = step.micro_batches;
   out.samples_per_step = step.samples;
   out.tokens_per_step = out.samples_per_step * recipe.size.seq_length;
-  out.steps = recipe.iterations();
+  out.steps = recipe.iterations(ranks);
   out.tokens = out.steps * out.tokens_per_step;
   out.flops_per_step = model->flops(out.samples_per_step, recipe.size.seq_length);
   out.data = data_files(recipe);

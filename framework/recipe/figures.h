@@ -32,7 +32,8 @@ struct Figures {
 };
 
 /// Makes the model without memory for weights; reads tokenizer files and the headers of data. Samples are counted only
-/// where that takes no time to speak of. Throws ConfigError for what is missing or damaged there.
-Figures figures(const Recipe& recipe);
+/// where that takes no time to speak of. A step is that of `ranks` data parallel ranks together; the rest is of one
+/// process that holds the whole model. Throws ConfigError for what is missing or damaged there.
+Figures figures(const Recipe& recipe, std::int64_t ranks = 1);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 """The first things that a user meets: help, versions, wrong words, a first run."""
 
 import json
+import re
 import time
 
 import harness
@@ -33,6 +34,16 @@ class Smoke(harness.InOwnFolder):
         told = self.tessera("check", "tiny.yaml")
         self.assertLess(time.monotonic() - began, 0.2)
         self.assertIn("param", told)
+
+    def test_check_draws_the_layout(self):
+        cut = ["--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "dataset_config.micro_batch_num=4"]
+        told = self.tessera("check", "tiny.yaml", *cut, "--ranks", 4, "--ranks-per-host", 2)
+        rows = [line.split() for line in told.splitlines() if re.match(r" +[0-3] ", line)]
+        self.assertEqual([row[:5] for row in rows], [["0", "0", "0", "0", "0"], ["1", "0", "0", "0", "1"],
+                                                     ["2", "1", "0", "1", "0"], ["3", "1", "0", "1", "1"]], told)
+        self.assertIn("stage 1 | .  f0", told)
+        self.assertIn("25.0 % = (p-1)/m", told)
+        self.assertIn("the run has 3", self.tessera("check", "tiny.yaml", *cut, "--ranks", 3, code=2))
 
 
 class FrontDoor(harness.InOwnFolder):

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
+#include <sstream>
 
 namespace tessera {
 namespace {
@@ -38,6 +40,16 @@ TEST(PipelineSchedule, IsDrawnOverTime) {
             "stage 2 | .  .  f0 B0--- f1 B1--- f2 B2--- f3 B3--- .  .  .  .\n");
   const auto cut = drawing(PipelineSchedule::training({2, 2, 2, 0}), 20);
   EXPECT_EQ(cut, "stage 0 | f0a f1a f0b f1b .   ...\nstage 1 | .   f0a f1a f0b B0b-...\n");
+}
+
+TEST(PipelineSchedule, TheDrawingsOfThePageAreTheProgramsOwn) {
+  std::ifstream file(DOCS_DIR "/parallelism.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  for (const auto& shape : {PipelineShape{4, 1, 8, 0}, PipelineShape{2, 2, 4, 0}}) {
+    std::istringstream lines(drawing(PipelineSchedule::training(shape)));
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_NE(page.find(text("    ", line, "\n")), std::string::npos) << line;
+  }
 }
 
 struct Counted {

@@ -1,0 +1,135 @@
+#include "framework/recipe/layout_figures.h"
+
+#include <algorithm>
+
+#include "framework/model/gpt_options.h"
+#include "framework/nn/flat_parameters.h"
+#include "framework/recipe/build.h"
+
+namespace tessera {
+namespace {
+
+bool ends_with(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+bool has(const std::string& name, const std::string& word) { return name.find(word) != std::string::npos; }
+
+/// The layer in "decoder.layers.7.mlp..."; -1: in none.
+std::int64_t layer_of(const std::string& name) {
+  const std::string start = "decoder.layers.";
+  return name.rfind(start, 0) == 0 ? std::stoll(name.substr(start.size())) : -1;
+}
+
+bool is_table(const std::string& name) { return ends_with(name, "word_embeddings.weight"); }
+
+/// Counts what each (tensor, pipeline) place holds.
+class Counter {
+ public:
+  Counter(const Recipe& recipe, std::int64_t world)
+      : recipe_(recipe),
+        gpt_(recipe.model.options<GptOptions>()),
+        tensor_(recipe.parallel.tensor_model_parallel_size),
+        sharers_(recipe.shares_optimizer() ? data_parallel_ranks(recipe.parallel, world) : 1) {}
+
+  void count(Model& model, const Optimizer& optimizer, LayoutFigures& out) const {
+    const auto& plan = out.plan;
+    std::vector<RankFigures> stages(static_cast<std::size_t>(plan.stages()));
+    out.costs.assign(stages.size(), std::vector<double>(static_cast<std::size_t>(plan.chunks()), 0));
+    const auto slots = static_cast<std::int64_t>(optimizer.slots().size());
+    std::vector<std::int64_t> rounded(stages.size(), 0), padded(stages.size(), 0);
+    for (const auto* parameter : model.parameters()) {
+      const auto own = elements(*parameter);
+      const auto run =
+          (own + FlatParameters::run_elements - 1) / FlatParameters::run_elements * FlatParameters::run_elements;
+      for (const auto& place : places(parameter->name, plan)) {
+        const auto stage = static_cast<std::size_t>(place.stage);
+        stages[stage].parameters += own;
+        padded[stage] += run;
+        if (parameter->type != DType::float32) rounded[stage] += run;
+        if (multiplies(parameter->name, place, plan))
+          out.costs[stage][static_cast<std::size_t>(place.chunk)] += static_cast<double>(own);
+      }
+    }
+    for (std::size_t p = 0; p < stages.size(); ++p) {
+      const auto masters = rounded[p], weights = padded[p] - rounded[p];  // fp32 weights are their own masters
+      const auto shared = masters + slots * padded[p];
+      stages[p].state_bytes = 2 * rounded[p] + 4 * (weights + padded[p] + (shared + sharers_ - 1) / sharers_);
+    }
+    for (auto& rank : out.ranks) {
+      const auto& stage = stages[static_cast<std::size_t>(rank.place.pipeline)];
+      rank.parameters = stage.parameters;
+      rank.state_bytes = stage.state_bytes;
+    }
+  }
+
+ private:
+  /// Chunks that hold a parameter: two for a table that the head of another stage reads too.
+  std::vector<LayerPlan::Place> places(const std::string& name, const LayerPlan& plan) const {
+    const LayerPlan::Place first{0, 0}, last{plan.stages() - 1, plan.chunks() - 1};
+    if (const auto layer = layer_of(name); layer >= 0) return {plan.of_layer(layer)};
+    if (name.rfind("embedding.", 0) != 0) return {last};
+    if (is_table(name) && tied() && plan.stages() > 1) return {first, last};
+    return {first};
+  }
+
+  bool tied() const { return gpt_ && !gpt_->untie_embeddings_and_output_weights; }
+
+  /// Whether tokens of that chunk are multiplied with the parameter.
+  bool multiplies(const std::string& name, const LayerPlan::Place& place, const LayerPlan& plan) const {
+    if (is_table(name)) return tied() && plan.at(place.stage, place.chunk).loss;
+    return has(name, "linear_") ? ends_with(name, ".weight") : name == "output_layer.weight";
+  }
+
+  /// Elements that one tensor parallel rank has.
+  std::int64_t elements(const Parameter& parameter) const {
+    const auto& name = parameter.name;
+    const auto all = parameter.elements();
+    if (tensor_ == 1 || !gpt_) return all;
+    if (has(name, "linear_qkv.")) {  // a group that several ranks share is on each of them
+      const auto rows = gpt_->num_attention_heads + 2 * gpt_->groups();
+      const auto own = gpt_->num_attention_heads / tensor_ + 2 * std::max<std::int64_t>(gpt_->groups() / tensor_, 1);
+      return all / rows * own;
+    }
+    const bool cut = is_table(name) || name.rfind("output_layer.", 0) == 0 || has(name, "linear_fc1.") ||
+                     ends_with(name, "linear_proj.weight") || ends_with(name, "linear_fc2.weight");
+    return cut ? all / tensor_ : all;
+  }
+
+  const Recipe& recipe_;
+  const GptOptions* gpt_;
+  std::int64_t tensor_, sharers_;
+};
+
+}  // namespace
+
+double LayoutFigures::bubble() const { return simulate(PipelineSchedule::training(shape), costs).bubble(); }
+
+LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
+  const auto& o = recipe.parallel;
+  MeshSizes sizes;
+  sizes.tensor = static_cast<int>(o.tensor_model_parallel_size);
+  sizes.pipeline = static_cast<int>(o.pipeline_model_parallel_size);
+  sizes.data = static_cast<int>(data_parallel_ranks(o, world));
+  sizes.pipeline_before_data = o.use_tp_pp_dp_mapping;
+  LayoutFigures out{Mesh(sizes), recipe.layer_plan(), {}, recipe.pipeline_shape(sizes.data), {}};
+  for (int rank = 0; rank < world; ++rank) out.ranks.push_back({out.mesh.place_of(rank)});
+  const auto tokenizer = recipe.tokenizer.make();
+  const auto model = build_model(recipe, tokenizer.get());
+  Counter(recipe, world).count(*model, *recipe.optimizer.make(), out);
+  return out;
+}
+
+std::string layers_told(const LayerPlan& plan, std::int64_t stage) {
+  std::string all;
+  for (const auto& chunk : plan.stage(stage)) {
+    std::string words = chunk.embedding ? "embedding" : "";
+    const auto add = [&](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
+    if (chunk.layers == 1) add(text(chunk.first_layer));
+    if (chunk.layers > 1) add(text(chunk.first_layer, "-", chunk.end_layer() - 1));
+    if (chunk.loss) add("loss");
+    all += (all.empty() ? "" : " | ") + (words.empty() ? "none" : words);
+  }
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "framework/parallel/mesh.h"
+#include "framework/recipe/recipe.h"
+
+namespace tessera {
+
+/// What one rank of a run holds.
+struct RankFigures {
+  MeshPlace place;
+  std::int64_t parameters = 0;   ///< elements of its own parts of them
+  std::int64_t state_bytes = 0;  ///< weights, main gradients and optimizer slots, as they lie in memory
+};
+
+/// How a run is cut over processes, before anything runs. All numbers are exact.
+struct LayoutFigures {
+  Mesh mesh;
+  LayerPlan plan;
+  std::vector<RankFigures> ranks;
+  PipelineShape shape;                     ///< of a whole step on one replica
+  std::vector<std::vector<double>> costs;  ///< [stage][chunk]: elements of the weights that a token is multiplied with
+
+  /// Time that stages wait as a share of the time that they work, by these costs.
+  double bubble() const;
+};
+
+/// Of a run of `world` processes, which check_ranks finds no mistake in. Makes the model without memory for weights;
+/// reads tokenizer files. Throws ConfigError for what is missing there.
+LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world);
+
+/// "embedding, 0-3 | 16-19": the layers of one stage, chunk by chunk.
+std::string layers_told(const LayerPlan& plan, std::int64_t stage);
+
+}  // namespace tessera

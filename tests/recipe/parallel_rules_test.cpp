@@ -1,0 +1,279 @@
+#include <gtest/gtest.h>
+
+#include "framework/base/files.h"
+#include "framework/options/flag_map.h"
+#include "framework/options/mappings.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/layout_figures.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+const std::string least =
+    "model_config: {num_layers: 8, hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64}\n"
+    "dataset_config: {dataset_type: mock, batch_size: 2}\n"
+    "training_config: {training_iters: 20}\n";
+
+class ParallelRules : public InOwnFolder {
+ protected:
+  Recipe read(const Lines& sets, const std::string& more = "") {
+    write("run.yaml", least + more);
+    report = {};
+    return read_recipe("run.yaml", sets, shelves, report);
+  }
+  /// Lines of run.yaml's fourth line on, and `sets`.
+  Lines problems(const std::string& more, const Lines& sets = {}) {
+    read(sets, more);
+    return report.problems();
+  }
+  Lines problems_on(std::int64_t world, const Lines& sets) {
+    const auto recipe = read(sets);
+    EXPECT_EQ(report.problems(), Lines{});
+    check_ranks(recipe, world, report);
+    return report.problems();
+  }
+  Shelves shelves;
+  Report report;
+};
+
+const std::string p = "parallel_config.";
+
+TEST_F(ParallelRules, AListOfLayersIsHeldToTheModelAtItsLine) {
+  EXPECT_EQ(problems("parallel_config:\n  pipeline_model_parallel_size: 2\n  num_layer_list: [[4], [3]]\n"),
+            Lines{"run.yaml:6: num_layer_list [[4], [3]] adds up to 7 layers; num_layers is 8; make it add up to 8"});
+  EXPECT_EQ(problems("parallel_config:\n  pipeline_model_parallel_size: 9\n"),
+            Lines{"run.yaml:5: num_layers is 8, fewer than 9 stages that each need one; give fewer stages or more "
+                  "layers"});
+  EXPECT_EQ(problems("parallel_config: {pipeline_model_parallel_size: 2, num_layer_list: '[[2,2],[2,2]]', "
+                     "virtual_pipeline_model_parallel_size: 2, num_layers_per_virtual_pipeline_stage: 3}\n"),
+            Lines{});
+}
+
+TEST_F(ParallelRules, WhatTensorRanksShareMustDivideAtItsLine) {
+  EXPECT_EQ(
+      problems("parallel_config: {tensor_model_parallel_size: 3}\n"),
+      (Lines{"run.yaml:1: tensor_model_parallel_size 3 does not divide num_attention_heads 4; make it a multiple "
+             "of 3, or change parallel_config.tensor_model_parallel_size",
+             "run.yaml:1: tensor_model_parallel_size 3 does not divide the vocabulary's 64; make it a multiple of "
+             "3, or change parallel_config.tensor_model_parallel_size",
+             "run.yaml:4: num_query_groups 4 and tensor_model_parallel_size 3 do not fit: neither divides the "
+             "other; give as many groups as each rank has the same number of, or as divide the ranks",
+             "run.yaml:4: tensor_model_parallel_size 3 does not divide ffn_hidden_size 128; make it a multiple of "
+             "3, or change parallel_config.tensor_model_parallel_size"}));
+  EXPECT_EQ(problems("parallel_config: {tensor_model_parallel_size: 4}\n",
+                     {"model_config.group_query_attention=true", "model_config.num_query_groups=2"}),
+            Lines{});
+  EXPECT_EQ(problems("parallel_config: {tensor_model_parallel_size: 4, sequence_parallel: true}\n",
+                     {"model_config.seq_length=18"}),
+            Lines{"--set model_config.seq_length: tensor_model_parallel_size 4 does not divide with sequence_parallel "
+                  "seq_length 18; make it a multiple of 4, or change parallel_config.tensor_model_parallel_size"});
+}
+
+TEST_F(ParallelRules, AWorldThatDoesNotFitIsRefusedAtTheLineThatNeedsIt) {
+  const Lines cut = {p + "tensor_model_parallel_size=2", p + "pipeline_model_parallel_size=2"};
+  EXPECT_EQ(problems_on(4, cut), Lines{});
+  EXPECT_EQ(problems_on(6, cut),
+            Lines{"--set parallel_config.tensor_model_parallel_size: a copy of the model takes 4 processes "
+                  "(tensor_model_parallel_size 2 x pipeline_model_parallel_size 2), but the run has 6; start 4 "
+                  "processes or a multiple of that"});
+  EXPECT_EQ(problems_on(8, {p + "data_parallel_size=4"}),
+            Lines{"--set parallel_config.data_parallel_size: data_parallel_size is 4, but 8 processes of which 1 hold "
+                  "one copy of the model make 8; start 4 processes, or leave data_parallel_size out"});
+  EXPECT_THROW(build(read(cut)), ConfigError);  // one process
+}
+
+TEST_F(ParallelRules, TheBatchIsSharedByTheRanksThereAre) {
+  EXPECT_EQ(problems_on(4, {"dataset_config.global_batch_size=16"}), Lines{});
+  EXPECT_EQ(problems_on(3, {"dataset_config.global_batch_size=16"}),
+            Lines{"--set dataset_config.global_batch_size: global_batch_size is 16, which batch_size 2 on 3 ranks does "
+                  "not divide; make it a multiple"});
+  const Lines both = {"dataset_config.global_batch_size=16", "dataset_config.micro_batch_num=2"};
+  EXPECT_EQ(problems_on(4, both), Lines{});
+  EXPECT_EQ(
+      problems_on(2, both),
+      Lines{"--set dataset_config.micro_batch_num: micro_batch_num is 2, but global_batch_size 16 in micro-batches "
+            "of 2 on 2 data parallel ranks makes 4; give one of micro_batch_num and global_batch_size"});
+  EXPECT_EQ(read({"dataset_config.micro_batch_num=2"}).batch_sizes(4).global, 16);
+}
+
+TEST_F(ParallelRules, InterleavedStagesNeedMicroBatchesInGroups) {
+  const Lines cut = {p + "pipeline_model_parallel_size=4", p + "virtual_pipeline_model_parallel_size=2"};
+  const auto with = [&](const std::string& set) {
+    auto all = cut;
+    all.push_back(set);
+    return all;
+  };
+  EXPECT_EQ(problems_on(4, with("dataset_config.micro_batch_num=8")), Lines{});
+  EXPECT_EQ(problems("", with("dataset_config.micro_batch_num=6")),
+            Lines{"--set dataset_config.micro_batch_num: a step's 6 micro batches in groups of 4 leave a last group of "
+                  "2, fewer than the 4 stages; change the number of micro batches, or give "
+                  "microbatch_group_size_per_vp_stage"});
+  EXPECT_EQ(problems_on(4, with("dataset_config.global_batch_size=4")),
+            Lines{"--set dataset_config.global_batch_size: a step has 2 micro batches, fewer than the 4 that pass "
+                  "through a chunk before the next chunk's turn; change the number of micro batches, or give "
+                  "microbatch_group_size_per_vp_stage"});
+}
+
+TEST_F(ParallelRules, WhatAnOptimizerCannotShareIsRefused) {
+  const std::string muon = "optimizer_config.optimizer_type=muon";
+  EXPECT_EQ(
+      problems("parallel_config: {tensor_model_parallel_size: 2}\n", {muon}),
+      Lines{"--set optimizer_config.optimizer_type: muon needs whole matrices, and tensor_model_parallel_size cuts "
+            "them; choose another optimizer_type, or tensor_model_parallel_size 1"});
+  EXPECT_EQ(problems("", {muon, "training_config.use_distributed_optimizer=true"}).size(), 1u);
+  EXPECT_EQ(problems("", {muon, p + "zero_level=z1"}).size(), 1u);
+  EXPECT_EQ(problems("", {muon}), Lines{});
+  EXPECT_EQ(
+      problems("", {"optimizer_config.overlap_param_gather=true", "training_config.overlap_grad_reduce=true"}),
+      Lines{"--set optimizer_config.overlap_param_gather: overlap_param_gather needs use_distributed_optimizer and "
+            "overlap_grad_reduce; give training_config.use_distributed_optimizer and "
+            "training_config.overlap_grad_reduce too"});
+  EXPECT_EQ(problems("", {"optimizer_config.overlap_param_gather=true", p + "overlap_grad_reduce=true",
+                          "training_config.use_distributed_optimizer=true"}),
+            Lines{});
+}
+
+TEST_F(ParallelRules, TheVocabularyIsRoundedUpToWhatTensorRanksShare) {
+  const Lines tokenizer = {"model_config.vocab_size=", "dataset_config.tokenizer_type=NullTokenizer",
+                           "dataset_config.vocab_size=50256"};
+  for (const auto& [ranks, rows] : {std::pair{1, 50304}, {2, 50432}, {4, 50688}}) {
+    auto sets = tokenizer;
+    sets.push_back(text(p, "tensor_model_parallel_size=", ranks));
+    const auto recipe = read(sets);
+    EXPECT_EQ(report.problems(), Lines{});
+    EXPECT_EQ(vocabulary(recipe, recipe.tokenizer.make().get()), rows);
+  }
+}
+
+TEST_F(ParallelRules, FlagsOfMegatronBecomeTheSameCut) {
+  const auto flags = FlagMap::from(Mappings().table("megatron.yaml"));
+  const auto cut = flags.convert({"--num-layers",
+                                  "8",
+                                  "--hidden-size",
+                                  "32",
+                                  "--num-attention-heads",
+                                  "4",
+                                  "--seq-length",
+                                  "16",
+                                  "--max-position-embeddings",
+                                  "16",
+                                  "--train-iters",
+                                  "3",
+                                  "--lr",
+                                  "1e-3",
+                                  "--micro-batch-size",
+                                  "1",
+                                  "--global-batch-size",
+                                  "8",
+                                  "--tensor-model-parallel-size",
+                                  "2",
+                                  "--pipeline-model-parallel-size",
+                                  "2",
+                                  "--num-layers-per-virtual-pipeline-stage",
+                                  "2",
+                                  "--microbatch-group-size-per-virtual-pipeline-stage",
+                                  "3",
+                                  "--sequence-parallel",
+                                  "--use-distributed-optimizer",
+                                  "--overlap-grad-reduce",
+                                  "--overlap-param-gather",
+                                  "--ddp-bucket-size",
+                                  "1000",
+                                  "--use-tp-pp-dp-mapping",
+                                  "--tp-comm-overlap"},
+                                 all_facts({}), report);
+  const auto recipe = read_recipe(cut, shelves, report);
+  ASSERT_EQ(report.problems().size(), 1u);  // their tokenizer is not said here
+  EXPECT_EQ(recipe.layer_plan().chunks(), 2);
+  EXPECT_EQ(recipe.pipeline_shape(1).group, 3);
+  EXPECT_EQ(recipe.pipeline_shape(1).micro_batches, 8);
+  EXPECT_EQ(recipe.data_parallel.bucket_size, 1000);
+  EXPECT_TRUE(recipe.shares_optimizer() && recipe.data_parallel.overlap_grad_reduce &&
+              recipe.parameter_gather.overlap_param_gather && recipe.parallel.use_tp_pp_dp_mapping &&
+              recipe.parallel.sequence_parallel);
+}
+
+TEST_F(ParallelRules, FlagsOfMindSpeedAreTextsThatHoldLists) {
+  const auto flags = FlagMap::from(Mappings().table("megatron.yaml"));
+  report = {};
+  const auto tree = flags.convert({"--num-layer-list", "1,2,3,2", "--noop-layers", "6,7",
+                                   "--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout", "Et|ttL"},
+                                  all_facts({}), report);
+  const auto recipe = read_recipe(tree, shelves, report);
+  EXPECT_EQ(recipe.parallel.num_layer_list.stages, (std::vector<std::vector<std::int64_t>>{{1}, {2}, {3}, {2}}));
+  EXPECT_EQ(recipe.parallel.noop_layers.ids, (std::vector<std::int64_t>{6, 7}));
+  EXPECT_EQ(recipe.parallel.pipeline_model_parallel_layout, "Et|ttL");
+}
+
+TEST_F(ParallelRules, OptionsOfTheCutReadBackToThemselves) {
+  const Lines sets = {p + "pipeline_model_parallel_size=2", p + "num_layer_list='[[3,1],[2,2]]'",
+                      p + "use_tp_pp_dp_mapping=true", p + "zero_level=z1"};
+  const auto once = read(sets);
+  EXPECT_EQ(report.problems(), Lines{});
+  write("again.yaml", resolved_yaml(once));
+  report = {};
+  const auto again = read_recipe("again.yaml", {}, shelves, report);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(once.resolved), text(again.resolved));
+  EXPECT_EQ(again.layer_plan().at(0, 0).layers, 3);
+}
+
+std::int64_t whole(const Recipe& recipe) {
+  std::int64_t sum = 0;
+  const auto model = build_model(recipe, nullptr);
+  for (const auto* parameter : model->parameters()) sum += parameter->elements();
+  return sum;
+}
+
+TEST_F(ParallelRules, StagesTogetherHoldTheModelAndTheTiedTableTwice) {
+  const auto untied = read({p + "pipeline_model_parallel_size=4", "dataset_config.micro_batch_num=4",
+                            "model_config.untie_embeddings_and_output_weights=true"});
+  std::int64_t sum = 0;
+  for (const auto& rank : layout_figures(untied, 4).ranks) sum += rank.parameters;
+  EXPECT_EQ(sum, whole(untied));
+  const auto tied = read({p + "pipeline_model_parallel_size=4", "dataset_config.micro_batch_num=4"});
+  sum = 0;
+  for (const auto& rank : layout_figures(tied, 4).ranks) sum += rank.parameters;
+  EXPECT_EQ(sum, whole(tied) + 64 * 32);
+}
+
+TEST_F(ParallelRules, FiguresOfALayoutTellWhatEachRankHolds) {
+  const auto one = layout_figures(read({}), 1);
+  const auto recipe = read({p + "tensor_model_parallel_size=2", p + "pipeline_model_parallel_size=2",
+                            "dataset_config.global_batch_size=16"});
+  const auto f = layout_figures(recipe, 8);
+  ASSERT_EQ(f.ranks.size(), 8u);
+  EXPECT_EQ(f.shape.micro_batches, 4);
+  EXPECT_EQ(f.ranks[5].place, (MeshPlace{1, 0, 0, 1}));
+  EXPECT_EQ(layers_told(f.plan, 0), "embedding, 0-3");
+  EXPECT_EQ(layers_told(f.plan, 1), "4-7, loss");
+  EXPECT_EQ(one.ranks[0].parameters, whole(recipe));
+  const std::int64_t h = 32;  // a layer: norms and biases of the two rows' outputs whole, the rest halved
+  const std::int64_t layer = 4 * h + 2 * h + (3 * h * h + 3 * h + h * h + 4 * h * h + 4 * h + 4 * h * h) / 2;
+  EXPECT_EQ(f.ranks[0].parameters, 64 * h / 2 + 16 * h + 4 * layer);
+  EXPECT_EQ(f.ranks[7].parameters, 64 * h / 2 + 2 * h + 4 * layer);
+  EXPECT_NEAR(f.bubble(), ideal_bubble(f.shape), 0.02);
+}
+
+TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
+  const Lines big = {"model_config.hidden_size=128", "dataset_config.micro_batch_num=1"};
+  const auto alone = layout_figures(read(big), 2).ranks[0].state_bytes;
+  EXPECT_EQ(alone, [&] {
+    const auto recipe = read(big);
+    const auto model = build_model(recipe, nullptr);
+    return ModelState::bytes_for(*model, *recipe.optimizer.make());
+  }());
+  auto sets = big;
+  sets.push_back("training_config.use_distributed_optimizer=true");
+  EXPECT_NEAR(static_cast<double>(layout_figures(read(sets), 2).ranks[0].state_bytes),
+              0.75 * static_cast<double>(alone), 64);
+  sets.push_back("training_config.bf16=true");
+  const auto half = layout_figures(read({big[0], big[1], "training_config.bf16=true"}), 2).ranks[0].state_bytes;
+  EXPECT_LT(static_cast<double>(layout_figures(read(sets), 2).ranks[0].state_bytes), 0.68 * static_cast<double>(half));
+}
+
+}  // namespace
+}  // namespace tessera
