@@ -109,36 +109,41 @@ void Attempt::accept_one() {
 void Attempt::hear_guests() {
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     const auto messages = guest->receive();
-    const bool settled = !messages.empty() && (admit(*guest, messages[0]) || true);
-    guest = settled || !guest->open() ? guests_.erase(guest) : std::next(guest);
+    const bool asks = !messages.empty() && messages[0].at("is") == "who";
+    if (asks) guest->send({{"is", "tsrun"}});
+    if (!messages.empty() && !asks) {
+      admit(*guest, messages[0]);
+      guest = guests_.erase(guest);
+    } else {
+      guest = guest->open() ? std::next(guest) : guests_.erase(guest);
+    }
   }
 }
 
 /// Give a newcomer its place by its first message; strangers, and workers of an earlier start, are sent away.
-bool Attempt::admit(Connection& guest, const Message& first) {
+void Attempt::admit(Connection& guest, const Message& first) {
   const std::string what = first.at("is");
   if (what == "host") {
-    guest.send({{"is", "refused"}, {"words", "the job has all its hosts already and is running"}});
+    guest.send({{"is", "refused"}, {"words", "the job has all its hosts already and is running"}, {"code", 2}});
     guest.flush(1);
-    return false;
+    return;
   }
-  if (first.value("key", "") != job_.key) return false;
+  if (first.value("key", "") != job_.key) return;
   if (what == "agent") {
     for (std::size_t h = 0; h < job_.hosts.size(); h++)
       if (job_.hosts[h].address == first.value("host", "") && sockets_.hosts[h].open()) {
         sockets_.hosts[h].send({{"is", "run"}, {"words", first.at("words")}});
         agents_.push_back({std::move(guest), h});
-        return true;
+        return;
       }
-    return false;
+    return;
   }
   const int rank = first.value("rank", -1);
   if (what != "worker" || rank < 0 || rank >= job_.workers || first.value("attempt", "") != std::to_string(restart_))
-    return false;
+    return;
   auto& line = lines_[static_cast<std::size_t>(rank)];
   line.connection = std::move(guest);
   line.rank = rank;
-  return true;
 }
 
 void Attempt::hear_workers() {
@@ -198,9 +203,13 @@ void Attempt::hear_hosts() {
     host.write_more();
     for (const auto& message : host.receive()) {
       if (message.at("is") == "signal") kill(getpid(), message.at("signal").get<int>());
-      if (message.at("is") == "ran") voice_.note("on " + job_.words_of(h) + ": " + message.value("words", ""));
+      if (message.at("is") == "failed")
+        fail(text("on ", job_.words_of(h), ": ", message.value("words", "")), {}, settle_seconds);
     }
     if (!host.open()) fail(text("the tsrun on ", job_.words_of(h), " has ended"), {}, settle_seconds);
+    if (host.open() && host.silence() > host_silence_seconds)
+      fail(text(job_.words_of(h), " has not been heard for ", host_silence_seconds, " s: cable, switch or power?"), {},
+           0);
   }
 }
 
@@ -289,16 +298,8 @@ void Attempt::look_at_clock() {
           waiting, 0);
   }
   const auto silent = ranks_where(
-      [](const Line& line) { return line.connection.open() && line.connection.silence() > host_silence_seconds; });
-  if (!silent.empty()) {
-    const auto host = job_.host_of(silent[0]);
-    const bool whole = sockets_.hosts[host].open() && sockets_.hosts[host].silence() > host_silence_seconds / 2;
-    fail(whole ? text("host ", job_.words_of(host), " with ", ranks_words(silent), " has not been heard for ",
-                      host_silence_seconds, " s: cable, switch or power?")
-               : text(ranks_words(silent), " on ", job_.words_of(host), " has not been heard for ",
-                      host_silence_seconds, " s"),
-         {}, 0);
-  }
+      [](const Line& line) { return line.connection.open() && line.connection.silence() > host_silence_seconds + 1; });
+  if (!silent.empty()) fail(text(ranks_words(silent), " has not been heard for ", host_silence_seconds, " s"), {}, 0);
   if (mpirun_ended_ != 0 && now() - mpirun_ended_ > 1) fail("mpirun ended before the workers", {}, 0);
   if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > stragglers_seconds)
     fail(text("some workers did not end within ", stragglers_seconds, " s of the others"), {}, 0);

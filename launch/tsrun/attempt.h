@@ -51,7 +51,7 @@ class Attempt {
   void turn();
   void accept_one();
   void hear_guests();
-  bool admit(Connection& guest, const Message& first);
+  void admit(Connection& guest, const Message& first);
   void hear_workers();
   void hear(Line& line, const Message& message);
   void hear_hosts();

@@ -120,6 +120,14 @@ Descriptor connect_to(const Endpoint& where, double seconds, std::string& why) {
   return end;
 }
 
+Descriptor datagram_towards(const Endpoint& where) {
+  Descriptor end(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto address = system_address(where);
+  if (connect(end.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    throw ConfigError(text("there is no route to ", where.address, ": ", std::strerror(errno)));
+  return end;
+}
+
 Connection::Connection(Descriptor socket) : socket_(std::move(socket)), last_(now()) {
   if (socket_) set_options(socket_.number(), false);
 }

@@ -44,6 +44,9 @@ Endpoint peer_endpoint(const Descriptor& socket);
 /// Connect, for at most so long. A descriptor that is not open, with the reason in `why`, when nobody answers.
 Descriptor connect_to(const Endpoint& where, double seconds, std::string& why);
 
+/// A datagram socket that knows its way to there, though nothing is sent: its local address is that of the route.
+Descriptor datagram_towards(const Endpoint& where);
+
 /// A stream of messages. Nothing in it waits but flush().
 class Connection {
  public:

@@ -2,67 +2,44 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <iostream>
-#include <sstream>
 
-#include "launch/tsrun/attempt.h"
+#include "launch/tsrun/gathering.h"
 #include "launch/tsrun/run_folder.h"
 
 namespace tessera {
 namespace {
 
-/// The local workers that --tail_worker_log names; ids that do not exist name nobody.
-std::vector<int> tailed(const std::string& list, int workers) {
-  std::vector<int> all;
-  std::istringstream words(list);
-  for (std::string word; std::getline(words, word, ',');)
-    for (int local = 0; local < workers; local++)
-      if (word == "-1" || word == std::to_string(local)) all.push_back(local);
-  return all;
+std::string quoted(const std::string& word) {
+  std::string all = "'";
+  for (const char letter : word) all += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return all + "'";
 }
 
-void follow_logs(const Job& job, std::size_t host, LogFollower& logs) {
-  const auto locals = tailed(job.options.tail, job.hosts[host].workers);
-  for (const int local : locals) {
-    const int rank = job.first_rank(host) + local;
-    logs.add(log_of(job.hosts[host], rank), locals.size() > 1 ? text("[", rank, "] ") : "");
-  }
-}
-
-/// Leave the terminal: the parent returns to it, the child goes on and writes to the log alone.
-void go_on_alone(const Job& job) {
-  const auto log = std::filesystem::path(job.hosts[0].log_dir) / "scheduler.log";
-  const pid_t child = fork();
-  if (child < 0) throw Error("cannot start a process");
-  if (child > 0) {
-    std::cerr << "tsrun: " << job.workers << " workers go on without this terminal (process " << child
-              << "); logs are in " << job.hosts[0].log_dir << "; `kill " << child << "` stops them" << std::endl;
-    _exit(0);
-  }
-  setsid();
-  const Descriptor nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (int standard = 0; standard < 3; standard++) dup2(nothing.number(), standard);
+/// This host's address on the way to another: no packet is sent.
+std::string address_towards(const std::string& host) {
+  const Endpoint there = {resolve(host), 9};
+  const Descriptor socket = datagram_towards(there);
+  return local_endpoint(socket).address;
 }
 
 class Head {
  public:
-  explicit Head(const LaunchOptions& options) { job_.options = options; }
+  Head(const LaunchOptions& options, const std::vector<std::string>& words) : words_(words) { job_.options = options; }
 
-  int run() {
+  int run(Descriptor listener) {
+    sockets_.listener = std::move(listener);
     gather();
-    voice_.keep_in(std::filesystem::path(job_.hosts[0].log_dir) / "scheduler.log");
-    if (!job_.options.join) go_on_alone(job_);
-    sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
-    signal(SIGPIPE, SIG_IGN);
-    adopt_orphans();
-    const JobFolders folders(job_.key.substr(0, 10));
+    const JobFolders folders(job_id());
     for (const auto& note : job_.options.notes) voice_.say(note);
     voice_.say(beginning());
     LogFollower logs(std::cout);
-    if (job_.options.join) follow_logs(job_, 0, logs);
+    follow_logs(logs);
     Outcome outcome = Attempt(job_, folders, 0, sockets_, voice_, logs).run();
     for (int restart = 1; may_restart(outcome, restart); restart++) {
       voice_.say(outcome.words);
@@ -73,49 +50,182 @@ class Head {
   }
 
  private:
+  std::string job_id() const { return job_.key.substr(0, 10); }
+
   bool may_restart(const Outcome& outcome, int restart) const {
     return outcome.kind == Outcome::Kind::failed && !outcome.refused && restart <= job_.options.max_restarts;
   }
 
   void gather() {
-    auto& options = job_.options;
-    const auto address = resolve(options.master_addr.empty() ? "127.0.0.1" : options.master_addr);
-    sockets_.listener = listen_at({address, options.master_port.value_or(0)});
-    job_.head = local_endpoint(sockets_.listener);
+    const auto sizes = sizes_of(job_.options);
+    const auto listed = listed_hosts(job_.options, sizes.local, sizes.total);
+    const auto own_address = choose_address(listed);
     job_.key = random_key();
+    const auto own = describe_this_host(job_.options, own_address);
+    job_.machine = own.machine;
+    job_.log_dir = own.log_dir;
+    if (sizes.one_host || !listed.empty())
+      if (!own.problem.empty()) throw ConfigError(own.problem);
+    int total = sizes.total;
+    if (listed.empty()) {
+      job_.hosts = {own};
+    } else {
+      total = 0;
+      for (const auto& host : listed) total += host.workers;
+      put_listed_self(listed, own);
+    }
+    sockets_.hosts.resize(job_.hosts.size());
+    // Where others have to come first, that is waited for in the background.
+    if (!job_.options.join) go_on_alone(job_.log_dir);
+    if (!job_.log_dir.empty()) voice_.keep_in(std::filesystem::path(job_.log_dir) / "scheduler.log");
+    sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+    signal(SIGPIPE, SIG_IGN);
+    adopt_orphans();
+    Gathering gathering(job_, sockets_, voice_);
+    start_listed(listed, gathering);
+    if (!sizes.one_host && listed.empty())
+      voice_.say(text("waiting at ", job_.head.address, ":", job_.head.port, " for the other hosts"));
+    gathering.wait_for(total);
+    welcome();
+  }
+
+  /// Where workers and hosts find us; listens there when nobody does yet.
+  std::string choose_address(const std::vector<ListedHost>& listed) {
+    std::string address = resolve(job_.options.master_addr.empty() ? "127.0.0.1" : job_.options.master_addr);
+    if (job_.options.master_addr.empty())
+      for (const auto& host : listed)
+        if (const auto there = resolve(host.name); !is_own_address(there)) {
+          address = address_towards(there);
+          break;
+        }
+    if (!sockets_.listener) sockets_.listener = listen_at({address, job_.options.master_port.value_or(0)});
+    job_.head = local_endpoint(sockets_.listener);
     job_.master_port = job_.head.port;
-    job_.hosts = {describe_this_host(options, address)};
-    if (!job_.hosts[0].problem.empty()) throw ConfigError(job_.hosts[0].problem);
-    job_.workers = job_.hosts[0].workers;
-    sockets_.hosts.resize(1);
+    return address;
+  }
+
+  /// This host's part of --hosts, if it has one.
+  void put_listed_self(const std::vector<ListedHost>& listed, const HostInfo& own) {
+    for (std::size_t h = 0; h < listed.size(); h++) {
+      if (!is_own_address(resolve(listed[h].name))) continue;
+      if (!job_.hosts.empty())
+        throw ConfigError(text("--hosts: ", listed[h].name, " is this host, which is listed already"));
+      job_.hosts = {own};
+      job_.hosts[0].node_rank = static_cast<int>(h);
+      job_.hosts[0].workers = listed[h].workers;
+    }
+  }
+
+  /// The tsrun of every other listed host, through the agent; it is told the rest on its stdin.
+  void start_listed(const std::vector<ListedHost>& listed, Gathering& gathering) {
+    Environment given;
+    for (const auto& [name, value] : this_environment())
+      if (name == "PATH" || name == "LD_LIBRARY_PATH" || name.rfind("TESSERA_", 0) == 0) given.emplace(name, value);
+    for (std::size_t h = 0; h < listed.size(); h++) {
+      if (is_own_address(resolve(listed[h].name))) continue;
+      const Message rest = {{"words", words_},
+                            {"called", listed[h].name},
+                            {"node_rank", h},
+                            {"environment", given},
+                            {"workers", listed[h].workers}};
+      gathering.expect(listed[h], start_through_agent(listed[h].name, rest.dump() + "\n"));
+    }
+  }
+
+  pid_t start_through_agent(const std::string& host, const std::string& input) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw Error("pipe2 failed");
+    const Descriptor reading(ends[0]), writing(ends[1]);
+    Spawn agent;
+    for (std::size_t begin = 0; begin < job_.options.agent.size();) {
+      const auto end = std::min(job_.options.agent.find(' ', begin), job_.options.agent.size());
+      if (end > begin) agent.words.push_back(job_.options.agent.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    agent.environment = this_environment();
+    agent.words.at(0) = find_program(agent.words.at(0), agent.environment);
+    agent.words.push_back(host);
+    agent.words.push_back(text("cd ", quoted(std::filesystem::current_path()), " && exec ", quoted(own_path()),
+                               " --as-host ", job_.head.address, ":", job_.head.port));
+    agent.input = reading.number();
+    const auto pid = spawn(agent);
+    // A pipe holds 64 KiB; the words and a few variables are less.
+    if (write(writing.number(), input.data(), input.size()) != static_cast<ssize_t>(input.size()))
+      throw Error(text("the agent for ", host, " takes no input"));
+    return pid;
+  }
+
+  void welcome() {
+    for (std::size_t h = 0; h < job_.hosts.size(); h++)
+      sockets_.hosts[h].send({{"is", "welcome"},
+                              {"id", job_id()},
+                              {"alias", job_.hosts[h].alias},
+                              {"first_rank", job_.first_rank(h)},
+                              {"workers", job_.workers}});
+  }
+
+  void follow_logs(LogFollower& logs) const {
+    for (std::size_t h = 0; h < job_.hosts.size(); h++) {
+      if (sockets_.hosts[h].open()) continue;
+      for (const int local : tailed(job_.options.join ? job_.options.tail : "", job_.hosts[h].workers)) {
+        const int rank = job_.first_rank(h) + local;
+        logs.add(log_of(job_.hosts[h], rank), job_.workers > 1 ? text("[", rank, "] ") : "");
+      }
+    }
   }
 
   std::string beginning() const {
-    const auto& host = job_.hosts[0];
-    return text(job_.workers, " workers on ", host.host, "; logs in ", host.log_dir);
+    std::string all = text(job_.workers, job_.workers == 1 ? " worker on " : " workers on ");
+    for (std::size_t h = 0; h < job_.hosts.size(); h++) {
+      const auto& host = job_.hosts[h];
+      all += text(h == 0 ? "" : ", ", host.host);
+      if (!job_.is_local()) all += text(" (", host.interface, " ", host.address, ")");
+    }
+    return text(all, "; logs in ", job_.log_dir);
+  }
+
+  std::string last_words(const Outcome& outcome) const {
+    if (outcome.kind == Outcome::Kind::done) return text("all ", job_.workers, " workers are done");
+    if (outcome.kind == Outcome::Kind::stopped || outcome.refused) return outcome.words;
+    const bool resumes = trains(job_.options.program);
+    return text(outcome.words, "\n", resumes ? "The same command goes on from the newest checkpoint. " : "",
+                "Logs: ", job_.log_dir);
   }
 
   int end(const Outcome& outcome) {
-    if (outcome.kind == Outcome::Kind::done) {
-      voice_.say(text("all ", job_.workers, " workers are done"));
-      return 0;
+    for (auto& host : sockets_.hosts) {
+      host.send({{"is", "end"}, {"code", outcome.code}, {"words", last_words(outcome)}});
+      host.flush(1);
     }
-    if (outcome.kind == Outcome::Kind::failed && !outcome.refused)
-      voice_.say(text(outcome.words, "\n",
-                      trains(job_.hosts[0].program) ? "The same command goes on from the newest checkpoint. " : "",
-                      "Logs: ", job_.hosts[0].log_dir));
-    else
-      voice_.say(outcome.words);
+    wait_for_hosts();
+    voice_.say(last_words(outcome));
     return outcome.code;
   }
 
+  /// What they still show comes before our last words.
+  void wait_for_hosts() {
+    for (const double until = now() + 2; now() < until;) {
+      bool any = false;
+      for (auto& host : sockets_.hosts) {
+        host.receive();
+        any = any || host.open();
+      }
+      if (!any) break;
+      usleep(10000);
+    }
+    end_descendants();
+  }
+
   Job job_;
+  std::vector<std::string> words_;
   HeadSockets sockets_;
   Voice voice_;
 };
 
 }  // namespace
 
-int lead(const LaunchOptions& options) { return Head(options).run(); }
+int lead(const LaunchOptions& options, const std::vector<std::string>& words, Descriptor listener) {
+  return Head(options, words).run(std::move(listener));
+}
 
 }  // namespace tessera

@@ -1,11 +1,15 @@
 #pragma once
 
+#include "launch/tsrun/connection.h"
 #include "launch/tsrun/options.h"
 
 namespace tessera {
 
-/// The tsrun that leads the job: waits for the other hosts, starts the workers, watches them, starts them again if it
-/// may, says why it ends. Returns the exit code.
-int lead(const LaunchOptions& options);
+/// The tsrun that leads the job: waits for the other hosts or starts them, starts the workers, watches them, starts
+/// them again if it may, says why it ends. Returns the exit code.
+///
+///   words     the command line that `options` were read from, for the other hosts
+///   listener  where they come, when it is open already
+int lead(const LaunchOptions& options, const std::vector<std::string>& words, Descriptor listener = Descriptor());
 
 }  // namespace tessera

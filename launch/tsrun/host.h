@@ -24,6 +24,7 @@ struct HostInfo {
   int node_rank = -1;  ///< as given; -1: to be decided
   int workers = 0;
   std::string host, address, interface, network;
+  std::string alias;    ///< the name it must take while the job runs, when another host has its own; else empty
   std::string machine;  ///< equal for two that see the same processes, network and files
   std::string tsrun;    ///< the path of this program there
   std::string folder;   ///< it works in
@@ -34,9 +35,9 @@ struct HostInfo {
   int cores = 1;
   std::string problem;  ///< why it cannot take part; empty: it can
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostInfo, node_rank, workers, host, address, interface, network, machine, tsrun,
-                                   folder, log_dir, worker_log_name, bind_core, program, given, environment, cores,
-                                   problem)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostInfo, node_rank, workers, host, address, interface, network, alias, machine,
+                                   tsrun, folder, log_dir, worker_log_name, bind_core, program, given, environment,
+                                   cores, problem)
 
 /// This host's, whose way to the head is `address`. Never throws: what is wrong here is told in `problem`.
 HostInfo describe_this_host(const LaunchOptions& options, const std::string& address);

@@ -1,5 +1,6 @@
 #include "launch/tsrun/job.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <ctime>
 #include <iostream>
 #include <set>
+#include <sstream>
 
 namespace tessera {
 namespace {
@@ -37,11 +39,16 @@ std::string networks_of(const Job& job) {
   return list;
 }
 
-/// "10.77.0.1:2,10.77.0.2:2"; one host needs no name.
+/// "10.77.0.1:2,10.77.0.2:2". Neighbours that are one machine are one host for MPI; this one alone needs no name.
 std::string host_list(const Job& job) {
-  if (job.hosts.size() == 1) return text("localhost:", job.workers);
+  if (job.is_local()) return text("localhost:", job.workers);
   std::string list;
-  for (const auto& host : job.hosts) list += text(list.empty() ? "" : ",", host.address, ":", host.workers);
+  for (std::size_t h = 0; h < job.hosts.size();) {
+    const auto& host = job.hosts[h];
+    int workers = 0;
+    for (; h < job.hosts.size() && job.hosts[h].machine == host.machine; h++) workers += job.hosts[h].workers;
+    list += text(list.empty() ? "" : ",", host.address, ":", workers);
+  }
   return list;
 }
 
@@ -85,6 +92,11 @@ std::size_t Job::host_of(int rank) const {
   return host;
 }
 
+bool Job::is_local() const {
+  return !hosts.empty() &&
+         std::all_of(hosts.begin(), hosts.end(), [&](const HostInfo& host) { return host.machine == machine; });
+}
+
 WorkerPlace Job::place_of(int rank, int restart) const {
   WorkerPlace place;
   const auto host = host_of(rank);
@@ -94,7 +106,7 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   place.local_workers = hosts[host].workers;
   place.node = static_cast<int>(host);
   place.nodes = static_cast<int>(hosts.size());
-  place.master_addr = hosts[0].address;
+  place.master_addr = head.address;
   place.master_port = master_port;
   place.cluster_time_out = options.cluster_time_out;
   place.restart = restart;
@@ -107,6 +119,29 @@ WorkerPlace Job::place_of(int rank, int restart) const {
 }
 
 std::string Job::words_of(std::size_t host) const { return text(hosts[host].host, " (", hosts[host].address, ")"); }
+
+std::vector<int> tailed(const std::string& list, int workers) {
+  std::vector<int> all;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');)
+    for (int local = 0; local < workers; local++)
+      if (word == "-1" || word == std::to_string(local)) all.push_back(local);
+  return all;
+}
+
+void go_on_alone(const std::string& log_dir) {
+  std::cout.flush();
+  const pid_t child = fork();
+  if (child < 0) throw Error("cannot start a process");
+  if (child > 0) {
+    std::cerr << "tsrun: going on without this terminal as process " << child << "; logs are in " << log_dir
+              << "; `kill " << child << "` stops all workers" << std::endl;
+    _exit(0);
+  }
+  setsid();
+  const Descriptor nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (int standard = 0; standard < 3; standard++) dup2(nothing.number(), standard);
+}
 
 std::string random_key() {
   unsigned char bytes[12];
@@ -131,7 +166,7 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   set("pml", "ob1");
   set("btl", "self,vader,tcp");
   for (const char* traffic : {"btl_tcp_if_include", "oob_tcp_if_include"})
-    set(traffic, job.hosts.size() == 1 ? "lo" : networks_of(job));
+    set(traffic, job.is_local() ? "lo" : networks_of(job));
   for (const char* segments : {"btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"})
     set(segments, folders.memory());
   set("orte_tmpdir_base", folders.files());
@@ -145,9 +180,7 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
 }
 
 Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart) {
-  auto all = without_other_jobs(this_environment());
-  for (auto variable = all.begin(); variable != all.end();)
-    variable = variable->first.rfind("SLURM_", 0) == 0 ? all.erase(variable) : std::next(variable);
+  auto all = free_of_launchers(this_environment());
   all["TSRUN_HEAD"] = text(job.head.address, ":", job.head.port);
   all["TSRUN_KEY"] = job.key;
   all["TSRUN_ATTEMPT"] = std::to_string(restart);

@@ -47,12 +47,23 @@ struct Job {
   int workers = 0;
   int master_port = 0;  ///< told to the workers
 
+  std::string machine;  ///< of the head
+  std::string log_dir;  ///< of the head: scheduler.log
+
+  bool is_local() const;  ///< all workers are on the head's machine
   int first_rank(std::size_t host) const;
   std::size_t host_of(int rank) const;
   WorkerPlace place_of(int rank, int restart) const;
   /// "host b (10.77.0.2)".
   std::string words_of(std::size_t host) const;
 };
+
+/// The local workers that --tail_worker_log names among so many; ids that do not exist name nobody.
+std::vector<int> tailed(const std::string& list, int workers);
+
+/// Leave the terminal, which is told where the logs are and how to stop us: the caller goes on as another process that
+/// has no screen.
+void go_on_alone(const std::string& log_dir);
 
 /// Letters that nobody guesses.
 std::string random_key();

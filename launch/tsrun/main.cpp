@@ -2,8 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/tsrun/head.h"
+#include "launch/tsrun/follower.h"
 #include "launch/tsrun/process.h"
+#include "launch/tsrun/roles.h"
 #include "launch/tsrun/worker.h"
 
 namespace tessera {
@@ -11,6 +12,8 @@ namespace {
 
 int launch(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "--as-worker") return run_worker();
+  if (!words.empty() && words[0] == "--as-agent") return run_agent({words.begin() + 1, words.end()});
+  if (words.size() == 2 && words[0] == "--as-host") return run_listed_host(words[1]);
   const auto options = read_options(words, this_environment());
   if (options.help) {
     print_help(std::cout);
@@ -20,7 +23,7 @@ int launch(const std::vector<std::string>& words) {
     std::cout << "tsrun " TESSERA_VERSION << std::endl;
     return 0;
   }
-  return lead(options);
+  return take_part(options, words);
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
     for (const int core : what.cores) CPU_SET(static_cast<std::size_t>(core), &set);
     good = good && sched_setaffinity(0, sizeof set, &set) == 0;
   }
+  if (!what.host_name.empty())
+    good = good && unshare(CLONE_NEWUTS) == 0 && sethostname(what.host_name.data(), what.host_name.size()) == 0;
   if (!what.folder.empty()) good = good && chdir(what.folder.c_str()) == 0;
   if (good) execve(words[0], words, variables);
   const int reason = errno;

@@ -22,6 +22,7 @@ struct Spawn {
   int input = -1;          ///< stdin when there is one
   int kept = -1;           ///< a descriptor that it inherits under the same number
   bool session = false;    ///< in a session of its own; else in a process group of its own
+  std::string host_name;   ///< it believes to be on a host of this name; empty: the host's own
   std::vector<int> cores;  ///< bound to them; empty: as this process
 };
 

@@ -64,6 +64,13 @@ Environment without_other_jobs(const Environment& from) {
   return kept;
 }
 
+Environment free_of_launchers(const Environment& from) {
+  auto kept = without_other_jobs(from);
+  for (auto variable = kept.begin(); variable != kept.end();)
+    variable = variable->first.rfind("SLURM_", 0) == 0 ? kept.erase(variable) : std::next(variable);
+  return kept;
+}
+
 Environment worker_environment(const WorkerPlace& place, const Environment& host, const Environment& mpi, int cores) {
   auto all = dialect_variables(place);
   for (const auto& [name, value] : mpi)

@@ -28,6 +28,9 @@ Environment dialect_variables(const WorkerPlace& place);
 /// `from` without what binds a process to another job of MPI or Slurm.
 Environment without_other_jobs(const Environment& from);
 
+/// The same without Slurm's: for MPI's launcher and daemons, which are to see only the hosts that we name.
+Environment free_of_launchers(const Environment& from);
+
 /// What a worker's program gets: the variables of the tsrun on its host (`host`), those by which MPI knows the process
 /// (`mpi`, everything that the MPI launcher gave), and the dialects'. OMP_NUM_THREADS is set when it is not:
 /// torchrun's 1, else an equal share of `cores`.

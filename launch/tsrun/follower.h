@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "launch/tsrun/host.h"
+
+namespace tessera {
+
+/// The tsrun of a host that does not lead: brings its host's facts to the head, starts what MPI wants to be started
+/// here, shows its workers' logs, and ends as the head says. Children die with it. Returns the exit code.
+///
+/// `connect` gives the connection to the head, or an end that is not open, with the reason; `called` is the name by
+/// which the head started us, if it did.
+int follow(const LaunchOptions& options, Connection head, const std::string& called, int node_rank, int workers);
+
+/// Ask `where` to lead us: tries until somebody answers or `seconds` are over (negative: without end).
+Connection find_head(const Endpoint& where, double seconds, std::string& why);
+
+/// Whether a tsrun that leads is at the other end, and not some other program.
+bool is_tsrun(Connection& head);
+
+/// What `--as-agent HOST WORDS` does, which mpirun uses as its remote shell: hands the words to the head, which has the
+/// tsrun on that host run them.
+int run_agent(const std::vector<std::string>& words);
+
+/// What `--as-host ADDRESS:PORT` does, which --hosts starts through the agent: reads the rest from stdin, and follows.
+int run_listed_host(const std::string& head);
+
+}  // namespace tessera
