@@ -17,10 +17,11 @@ namespace {
 
 constexpr double beat_seconds = 1;
 constexpr double host_silence_seconds = 8;  // a cut cable, a stopped machine
-constexpr double settle_seconds = .15;      // after a worker's own failure: was another one first?
-constexpr double lost_peer_seconds = .5;    // after a worker that only lost a peer: the peer's end comes soon
-constexpr double stop_seconds = 1.2;        // until workers that were told to stop have
-constexpr double stragglers_seconds = 30;   // a polite stop: from the first end to the last
+constexpr double suspicious_silence_seconds = 1.9;
+constexpr double settle_seconds = .15;     // after a worker's own failure: was another one first?
+constexpr double lost_peer_seconds = .5;   // after a worker that only lost a peer: the peer's end comes soon
+constexpr double stop_seconds = 1.2;       // until workers that were told to stop have
+constexpr double stragglers_seconds = 30;  // a polite stop: from the first end to the last
 
 std::string command_line(const std::vector<std::string>& words) {
   std::string all;
@@ -49,7 +50,7 @@ Outcome Attempt::run() {
   began_ = now();
   start_mpirun();
   const auto all = static_cast<std::size_t>(job_.workers);
-  while (ends_.size() < all && !(failing_ && now() > settled_)) turn();
+  while (ends_.size() < all && !(failing_ && now() > settled_ && !undecided())) turn();
   if (!failing_ && good_ == all) {
     tell_all({{"is", "leave"}});
     finish_mpirun(3);
@@ -186,14 +187,26 @@ void Attempt::judge_end(const WorkerEnd& end) {
 
 /// The job cannot go on; what comes within `settle` seconds may still tell the root cause.
 void Attempt::fail(const std::string& trouble, std::vector<int> suspects, double settle) {
-  if (failing_) {
-    settled_ = std::min(settled_, now() + settle);
-    return;
+  const bool better = failing_ && trouble_.empty() && only_lost_peers();
+  settled_ = failing_ ? std::min(settled_, now() + settle) : now() + settle;
+  if (!failing_ || better) {
+    trouble_ = trouble;
+    suspects_ = std::move(suspects);
   }
   failing_ = true;
-  settled_ = now() + settle;
-  trouble_ = trouble;
-  suspects_ = std::move(suspects);
+}
+
+bool Attempt::only_lost_peers() const {
+  return std::all_of(ends_.begin(), ends_.end(), [](const WorkerEnd& end) { return end.good() || end.lost_peer; });
+}
+
+/// Some workers say that others failed them, and others are silent: soon it is known whether those were cut off.
+bool Attempt::undecided() const {
+  const auto quiet = [](const Line& line) {
+    return line.connection.open() && line.connection.silence() > suspicious_silence_seconds;
+  };
+  return trouble_.empty() && asked_to_stop_ == 0 && !ends_.empty() && only_lost_peers() &&
+         std::any_of(lines_.begin(), lines_.end(), quiet);
 }
 
 void Attempt::hear_hosts() {
@@ -208,8 +221,9 @@ void Attempt::hear_hosts() {
     }
     if (!host.open()) fail(text("the tsrun on ", job_.words_of(h), " has ended"), {}, settle_seconds);
     if (host.open() && host.silence() > host_silence_seconds)
-      fail(text(job_.words_of(h), " has not been heard for ", host_silence_seconds, " s: cable, switch or power?"), {},
-           0);
+      fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not been heard for ",
+                host_silence_seconds, " s: cable, switch or power?"),
+           {}, 0);
   }
 }
 
@@ -275,7 +289,7 @@ void Attempt::start_programs() {
 }
 
 void Attempt::look_at_clock() {
-  if (failing_) return;
+  if (failing_ && !undecided()) return;
   const double passed = now() - began_;
   const int limit = job_.options.cluster_time_out;
   const auto ranks_where = [&](auto holds) {
@@ -287,6 +301,7 @@ void Attempt::look_at_clock() {
   const bool meeting = std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joining; });
   if (limit >= 0 && passed > limit) {
     const auto absent = ranks_where([](const Line& line) { return line.rank < 0; });
+    about_mpirun_ = !absent.empty();
     if (!absent.empty()) return fail(text(ranks_words(absent), " could not be started within ", limit, " s"), {}, 0);
     const auto late = ranks_where([](const Line& line) { return !line.joining; });
     if (meeting && !late.empty())
@@ -300,7 +315,10 @@ void Attempt::look_at_clock() {
   const auto silent = ranks_where(
       [](const Line& line) { return line.connection.open() && line.connection.silence() > host_silence_seconds + 1; });
   if (!silent.empty()) fail(text(ranks_words(silent), " has not been heard for ", host_silence_seconds, " s"), {}, 0);
-  if (mpirun_ended_ != 0 && now() - mpirun_ended_ > 1) fail("mpirun ended before the workers", {}, 0);
+  if (mpirun_ended_ != 0 && now() - mpirun_ended_ > 1) {
+    about_mpirun_ = true;
+    fail("mpirun ended before the workers", {}, 0);
+  }
   if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > stragglers_seconds)
     fail(text("some workers did not end within ", stragglers_seconds, " s of the others"), {}, 0);
 }

@@ -63,6 +63,8 @@ class Attempt {
   Message start_message(int rank) const;
 
   void fail(const std::string& trouble, std::vector<int> suspects, double settle);
+  bool only_lost_peers() const;
+  bool undecided() const;
   bool ended(int rank) const;
   void judge_end(const WorkerEnd& end);
   void stop_all();
@@ -97,7 +99,8 @@ class Attempt {
   double settled_ = 0;  ///< when enough has been heard after the first failure
   std::string trouble_;
   std::vector<int> suspects_;
-  int asked_to_stop_ = 0;  ///< the signal that asked, 0: none
+  bool about_mpirun_ = false;  ///< its last lines may tell why
+  int asked_to_stop_ = 0;      ///< the signal that asked, 0: none
   double first_end_after_stop_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <iostream>
+#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -84,6 +85,12 @@ int Job::first_rank(std::size_t host) const {
   int first = 0;
   for (std::size_t h = 0; h < host; h++) first += hosts[h].workers;
   return first;
+}
+
+std::vector<int> Job::ranks_on(std::size_t host) const {
+  std::vector<int> ranks(static_cast<std::size_t>(hosts[host].workers));
+  std::iota(ranks.begin(), ranks.end(), first_rank(host));
+  return ranks;
 }
 
 std::size_t Job::host_of(int rank) const {

@@ -52,6 +52,7 @@ struct Job {
 
   bool is_local() const;  ///< all workers are on the head's machine
   int first_rank(std::size_t host) const;
+  std::vector<int> ranks_on(std::size_t host) const;
   std::size_t host_of(int rank) const;
   WorkerPlace place_of(int rank, int restart) const;
   /// "host b (10.77.0.2)".

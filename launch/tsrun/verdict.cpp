@@ -59,7 +59,7 @@ std::string Attempt::trouble_words() const {
   for (const auto& end : ends_)
     if (std::find(suspects_.begin(), suspects_.end(), end.rank) != suspects_.end() && told++ < most_suspects)
       all += text("\n", story(end, job_.workers));
-  if (suspects_.empty() && !mpirun_lines_.empty()) all += "; it said:" + lines_below(mpirun_lines_, 20);
+  if (about_mpirun_ && !mpirun_lines_.empty()) all += "; it said:" + lines_below(mpirun_lines_, 20);
   return all;
 }
 

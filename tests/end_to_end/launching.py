@@ -1,0 +1,103 @@
+"""What the tests of tsrun share: its program, workers that misbehave on demand, and the check that nothing is left."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import harness
+
+
+def beside_program(name):
+    return pathlib.Path(harness.program()).parent / name
+
+
+def worker():
+    """tests/launch/launch_worker.cpp: STEPS [MISCHIEF RANK]."""
+    return pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests" / "launch_worker"
+
+
+class Launching(harness.InOwnFolder):
+    """Every process of a test carries the test's folder in its environment, so tests may run side by side."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "tmp").mkdir()
+        self.addCleanup(self.end_everything)
+
+    def environment(self, **more):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "OMPI_", "PMIX_"))}
+        path = f"{beside_program('tsrun').parent}:{worker().parent}:{os.environ['PATH']}"
+        return {**kept, "PATH": path, "TMPDIR": str(self.folder / "tmp"), "LAUNCH_TEST": str(self.folder), **more}
+
+    def start_tsrun(self, *words, before=(), environment=None, **popen):
+        """`before`: a command that runs tsrun, such as ip netns exec."""
+        line = [*before, str(beside_program("tsrun")), *map(str, words)]
+        popen.setdefault("cwd", self.folder)
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                                env=self.environment(**(environment or {})), **popen)
+
+    def end_of(self, process, code=0, timeout=60):
+        """What it printed, both streams in their order. Fails when the exit code is another."""
+        try:
+            told, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            told, _ = process.communicate()
+            self.fail(f"tsrun still runs after {timeout} s:\n{told}")
+        self.assertEqual(process.returncode, code, told)
+        return told
+
+    def tsrun(self, *words, code=0, timeout=60, **more):
+        return self.end_of(self.start_tsrun(*words, **more), code, timeout)
+
+    def script(self, name, words):
+        path = self.write(name, "#!/bin/sh\n" + words + "\n")
+        path.chmod(0o755)
+        return f"./{name}"
+
+    def log(self, name, folder="log"):
+        return (self.folder / folder / name).read_text()
+
+    def processes(self, name=None):
+        """Process id -> its environment, of all processes of this test (those called `name`) that are alive."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                variables = dict(v.split("=", 1) for v in (entry / "environ").read_text(errors="replace").split("\0") if "=" in v)
+                called = (entry / "comm").read_text().strip()
+                if variables.get("LAUNCH_TEST") == str(self.folder) and name in (None, called):
+                    found[int(entry.name)] = variables
+            except OSError:
+                continue  # it has ended meanwhile
+        return found
+
+    def end_everything(self):
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+
+    def process_of(self, rank, name="launch_worker", seconds=20):
+        """The process id of a rank's program, as soon as there is one."""
+        found = []
+
+        def is_there():
+            found[:] = [pid for pid, variables in self.processes(name).items() if variables.get("RANK") == str(rank)]
+            return bool(found)
+        self.wait_until(is_there, f"{name} of rank {rank}", seconds)
+        return found[0]
+
+    def assert_nothing_left(self):
+        """No process, hence no port; no shared memory, no folder for small files."""
+        until = time.monotonic() + 3
+        while self.processes() and time.monotonic() < until:
+            time.sleep(.02)
+        self.assertEqual([pathlib.Path(f"/proc/{pid}/cmdline").read_text() for pid in self.processes()], [])
+        self.assertEqual(list((self.folder / "tmp").iterdir()), [])
+        logs = [path.read_text() for path in self.folder.rglob("scheduler.log")]
+        segments = {name for words in logs for name in re.findall(r"/dev/shm/tsrun\.\w+\.shm", words)}
+        self.assertEqual([name for name in segments if os.path.exists(name)], [])
+        return segments
