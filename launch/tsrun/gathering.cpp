@@ -31,7 +31,7 @@ void Gathering::wait_for(int workers) {
   while (present() < workers) {
     turn();
     if (mistake == 0 && !wrong_.empty()) mistake = now();
-    if (mistake != 0 && now() - mistake > patience_with_mistakes) break;
+    if (mistake != 0 && (now() - mistake > patience_with_mistakes || nobody_else_comes())) break;
     if (job_.options.cluster_time_out >= 0 && now() - began > job_.options.cluster_time_out) {
       for (auto& guest : guests_) guest.connection.send({{"is", "refused"}, {"words", missing()}, {"code", 1}});
       throw Error(missing());
@@ -43,6 +43,11 @@ void Gathering::wait_for(int workers) {
   rename_twins();
   check_reach();
   if (!wrong_.empty()) refuse();
+}
+
+bool Gathering::nobody_else_comes() const {
+  return !expected_.empty() &&
+         std::all_of(expected_.begin(), expected_.end(), [](const Expected& one) { return one.came || one.failed; });
 }
 
 std::string Gathering::missing() const {
@@ -97,8 +102,8 @@ void Gathering::obey_signals() {
   }
   int status = 0;
   for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
-    for (const auto& one : expected_)
-      if (one.agent == pid && !one.came)
+    for (auto& one : expected_)
+      if (one.agent == pid && !one.came && (one.failed = true))
         wrong_.push_back(text("host ", one.host.name, ": nothing could be started there (`", job_.options.agent,
                               "` ended with code ", WIFEXITED(status) ? WEXITSTATUS(status) : 128, ")"));
 }

@@ -21,7 +21,7 @@ class Gathering {
   /// all that does not, a line each; Error when hosts did not come in time.
   void wait_for(int workers);
   /// A host that we started ourselves: what it is called, how its agent's process is known.
-  void expect(const ListedHost& host, pid_t agent) { expected_.push_back({host, agent, false}); }
+  void expect(const ListedHost& host, pid_t agent) { expected_.push_back({host, agent}); }
 
  private:
   struct Guest {
@@ -31,10 +31,11 @@ class Gathering {
   struct Expected {
     ListedHost host;
     pid_t agent;
-    bool came;
+    bool came = false, failed = false;
   };
 
   int present() const;
+  bool nobody_else_comes() const;
   void turn();
   void hear(Guest& guest);
   void obey_signals();

@@ -167,7 +167,7 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   if (geteuid() == 0) add({"--allow-run-as-root"});
   add({"--enable-recovery"});  // a worker that dies is ours to report, and its peers ours to stop
   add({"--leave-session-attached", "--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"});
-  set("odls_base_sigkill_timeout", "20");
+  set("odls_base_sigkill_timeout", "1");  // so long daemons that have lost mpirun wait for workers
   set("orte_base_help_aggregate", "0");
   set("mpi_yield_when_idle", crowded ? "1" : "0");
   set("pml", "ob1");

@@ -1,0 +1,115 @@
+#include "launch/tsrun/options.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+
+#include "launch/tsrun/option_table.h"
+#include "tests/story.h"
+
+namespace tessera {
+namespace {
+
+LaunchOptions read(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment = {}) {
+  return read_options(words, environment);
+}
+
+TEST(Options, AValueStandsBehindAnEqualSignOrASpace) {
+  const auto options = read({"--worker_num", "8", "--local_worker_num=8", "--master_port=8848", "--log_dir=msrun_log",
+                             "--join=True", "--cluster_time_out=300", "pretrain_gpt.py", "--worker_num=9"});
+  EXPECT_EQ(options.worker_num, 8);
+  EXPECT_EQ(options.local_worker_num, 8);
+  EXPECT_EQ(options.master_port, 8848);
+  EXPECT_EQ(options.log_dir, "msrun_log");
+  EXPECT_TRUE(options.join);
+  EXPECT_EQ(options.cluster_time_out, 300);
+  EXPECT_EQ(options.program, (std::vector<std::string>{"pretrain_gpt.py", "--worker_num=9"}));
+  EXPECT_EQ(options.dialect, Dialect::msrun);
+}
+
+TEST(Options, DashAndUnderscoreAreOneLetterAndBriefNamesAreRead) {
+  for (const auto* name : {"--nproc-per-node", "--nproc_per_node"}) {
+    const auto options = read({name, "4", "-r", "3", "--max-restarts=2", "train"});
+    EXPECT_EQ(options.nproc_per_node, 4);
+    EXPECT_EQ(options.max_restarts, 2);
+    EXPECT_EQ(options.tail, "");
+  }
+  EXPECT_EQ(read({"--nnodes=1", "-r3", "-t3", "train"}).tail, "-1");
+}
+
+TEST(Options, TruthIsReadInAnyCase) {
+  for (const auto* word : {"false", "False", "FALSE"})
+    EXPECT_FALSE(read({"--worker_num=1", text("--join=", word), "x"}).join);
+  EXPECT_TRUE(read({"--worker_num=1", "--join=tRUE", "x"}).join);
+}
+
+TEST(Options, NeutralOptionsStandBesideBothDialects) {
+  for (const auto* exclusive : {"--worker_num=4", "--nproc_per_node=4"})
+    EXPECT_EQ(read({exclusive, "--node_rank=1", "--master_addr=a", "--master_port=7000", "--log_dir=d", "x"}).node_rank,
+              1);
+}
+
+TEST(Options, OptionsOfTwoDialectsContradict) {
+  const auto story = story_of([] { read({"--worker_num=4", "--nproc_per_node=4", "x"}); });
+  EXPECT_TRUE(says(story, "--worker_num is msrun's and --nproc_per_node is torchrun's")) << story;
+}
+
+TEST(Options, EveryMistakeIsNamedAtOnce) {
+  const auto story = story_of([] { read({"--worker_nun=4", "--cluster_time_out=soon", "--join=yes"}); });
+  for (const auto* words :
+       {"did you mean '--worker_num'", "'soon' is no whole number", "'yes' is neither", "PROGRAM is missing"})
+    EXPECT_TRUE(says(story, words)) << story;
+}
+
+TEST(Options, VariablesOfPetGiveTorchrunsOptionsUnlessTheLineIsMsruns) {
+  const std::map<std::string, std::string> pet = {
+      {"PET_NPROC_PER_NODE", "3"}, {"PET_NNODES", "2"}, {"PET_STANDALONE", "0"}};
+  const auto options = read({"--nnodes=4", "x"}, pet);
+  EXPECT_EQ(options.nproc_per_node, 3);
+  EXPECT_EQ(options.nnodes, 4);
+  EXPECT_FALSE(read({"--worker_num=2", "x"}, pet).nproc_per_node);
+  EXPECT_TRUE(says(story_of([] { read({"x"}, {{"PET_NPROC_PER_NODE", "many"}}); }), "PET_NPROC_PER_NODE"));
+}
+
+TEST(Options, SizesFollowTheDialect) {
+  const auto msrun = sizes_of(read({"--worker_num=16", "x"}));
+  EXPECT_EQ(msrun.total, 16);
+  EXPECT_EQ(msrun.local, 8);
+  EXPECT_FALSE(msrun.one_host);
+  EXPECT_TRUE(sizes_of(read({"--worker_num=4", "--local_worker_num=4", "--node_rank=3", "x"})).one_host);
+  const auto torchrun = sizes_of(read({"--nnodes=2:2", "--nproc_per_node=3", "x"}));
+  EXPECT_EQ(torchrun.total, 6);
+  EXPECT_EQ(torchrun.local, 3);
+  EXPECT_TRUE(sizes_of(read({"--standalone", "--nproc_per_node=cpu", "x"})).total > 0);
+}
+
+TEST(Options, ARendezvousNamesTheHead) {
+  const auto options =
+      read({"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=big:1234", "--rdzv_conf=join_timeout=90,x=1", "x"});
+  EXPECT_EQ(options.master_addr, "big");
+  EXPECT_EQ(options.master_port, 1234);
+  EXPECT_EQ(options.cluster_time_out, 90);
+  EXPECT_EQ(options.notes.size(), 1U);
+  EXPECT_EQ(read({"--nnodes=2", "--rdzv_endpoint=big", "x"}).master_port, 29400);
+  EXPECT_TRUE(says(story_of([] { read({"--nnodes=2", "--rdzv_backend=etcd-v2", "x"}); }), "etcd-v2"));
+}
+
+TEST(Options, WhatCannotBeIsRefusedWithItsReason) {
+  for (const auto& [word, reason] : std::map<std::string, std::string>{
+           {"--nnodes=1:2", "fixed"}, {"-m", "python modules"}, {"--nproc_per_node=gpu", "no gpu"}})
+    EXPECT_TRUE(says(story_of([&word = word] { read({word, "x"}); }), reason)) << word;
+  EXPECT_TRUE(says(story_of([] { read({"--worker_num=1", "--sim_level=0", "x"}); }), "tessera check"));
+}
+
+TEST(Options, HelpNamesEveryOptionOnce) {
+  std::ostringstream out;
+  print_help(out);
+  for (const auto& row : option_table()) {
+    const auto at = out.str().find(row.name + (row.value.empty() ? " " : " " + row.value));
+    EXPECT_NE(at, std::string::npos) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
