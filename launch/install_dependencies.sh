@@ -13,7 +13,10 @@ build_packages=(
   libopenmpi-dev openmpi-bin libhwloc-dev
 )
 run_packages=(bible-kjv bzip2 xz-utils)
-test_packages=(libgtest-dev python3-venv clang clang-format clang-tidy iproute2)
+test_packages=(
+  libgtest-dev python3-venv python3-yaml clang clang-format clang-tidy
+  iproute2 slurm-wlm slurm-wlm-basic-plugins munge
+)
 
 list_only=false
 groups=()

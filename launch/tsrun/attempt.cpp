@@ -21,6 +21,7 @@ constexpr double suspicious_silence_seconds = 1.9;
 constexpr double settle_seconds = .15;     // after a worker's own failure: was another one first?
 constexpr double lost_peer_seconds = .5;   // after a worker that only lost a peer: the peer's end comes soon
 constexpr double stop_seconds = 1.2;       // until workers that were told to stop have
+constexpr double one_signal_seconds = 3;   // signals on several hosts within that are one
 constexpr double stragglers_seconds = 30;  // a polite stop: from the first end to the last
 
 std::string command_line(const std::vector<std::string>& words) {
@@ -132,7 +133,7 @@ void Attempt::admit(Connection& guest, const Message& first) {
   if (first.value("key", "") != job_.key) return;
   if (what == "agent") {
     for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      if (job_.hosts[h].address == first.value("host", "") && sockets_.hosts[h].open()) {
+      if (job_.mpi_name(h) == first.value("host", "") && sockets_.hosts[h].open()) {
         sockets_.hosts[h].send({{"is", "run"}, {"words", first.at("words")}});
         agents_.push_back({std::move(guest), h});
         return;
@@ -215,7 +216,7 @@ void Attempt::hear_hosts() {
     if (!host.open()) continue;
     host.write_more();
     for (const auto& message : host.receive()) {
-      if (message.at("is") == "signal") kill(getpid(), message.at("signal").get<int>());
+      if (message.at("is") == "signal") stop_as_asked(message.at("signal"), true);
       if (message.at("is") == "failed")
         fail(text("on ", job_.words_of(h), ": ", message.value("words", "")), {}, settle_seconds);
     }
@@ -239,20 +240,25 @@ void Attempt::hear_mpirun() {
   }
 }
 
-void Attempt::obey_signals() {
-  for (const int s : caught(sockets_.signals)) {
-    if (s == SIGCHLD) continue;
-    if (asked_to_stop_ != 0) {
-      voice_.say("second signal: all workers are killed");
-      fail("", {}, 0);
-      continue;
-    }
-    asked_to_stop_ = s;
-    voice_.say(text(signal_words(s), ": the workers are asked to end; once more kills them"));
-    // What asks politely is one signal for all programs, whatever came.
-    tell_all({{"is", "signal"}, {"signal", s == SIGINT ? SIGINT : SIGTERM}});
-    if (s != SIGINT) asked_to_stop_ = SIGTERM;
+/// The first signal asks the workers to end, the second kills them. Whoever signals a whole job signals the tsrun of
+/// every host: that is one.
+void Attempt::stop_as_asked(int number, bool elsewhere) {
+  if (asked_to_stop_ != 0) {
+    if (elsewhere && now() - asked_at_ < one_signal_seconds) return;
+    voice_.say("second signal: all workers are killed");
+    fail("", {}, 0);
+    return;
   }
+  // What asks politely is one signal for all programs, whatever came.
+  asked_to_stop_ = number == SIGINT ? SIGINT : SIGTERM;
+  asked_at_ = now();
+  voice_.say(text(signal_words(number), ": the workers are asked to end; once more kills them"));
+  tell_all({{"is", "signal"}, {"signal", asked_to_stop_}});
+}
+
+void Attempt::obey_signals() {
+  for (const int s : caught(sockets_.signals))
+    if (s != SIGCHLD) stop_as_asked(s, false);
   int status = 0;
   for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
     if (pid == mpirun_) {

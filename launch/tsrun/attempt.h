@@ -57,6 +57,7 @@ class Attempt {
   void hear_hosts();
   void hear_mpirun();
   void obey_signals();
+  void stop_as_asked(int number, bool elsewhere);
   void start_programs();
   void look_at_clock();
   void beat();
@@ -101,7 +102,7 @@ class Attempt {
   std::vector<int> suspects_;
   bool about_mpirun_ = false;  ///< its last lines may tell why
   int asked_to_stop_ = 0;      ///< the signal that asked, 0: none
-  double first_end_after_stop_ = 0;
+  double asked_at_ = 0, first_end_after_stop_ = 0;
 };
 
 }  // namespace tessera

@@ -46,9 +46,10 @@ std::string host_list(const Job& job) {
   std::string list;
   for (std::size_t h = 0; h < job.hosts.size();) {
     const auto& host = job.hosts[h];
+    const auto name = job.mpi_name(h);
     int workers = 0;
     for (; h < job.hosts.size() && job.hosts[h].machine == host.machine; h++) workers += job.hosts[h].workers;
-    list += text(list.empty() ? "" : ",", host.address, ":", workers);
+    list += text(list.empty() ? "" : ",", name, ":", workers);
   }
   return list;
 }
@@ -123,6 +124,13 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   place.rank_table_file = options.rank_table_file;
   place.torchrun = options.dialect == Dialect::torchrun;
   return place;
+}
+
+std::string Job::mpi_name(std::size_t host) const {
+  const bool shared = std::any_of(hosts.begin(), hosts.end(), [&](const HostInfo& other) {
+    return other.address == hosts[host].address && other.machine != hosts[host].machine;
+  });
+  return shared ? hosts[host].host : hosts[host].address;
 }
 
 std::string Job::words_of(std::size_t host) const { return text(hosts[host].host, " (", hosts[host].address, ")"); }

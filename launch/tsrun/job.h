@@ -55,6 +55,8 @@ struct Job {
   std::vector<int> ranks_on(std::size_t host) const;
   std::size_t host_of(int rank) const;
   WorkerPlace place_of(int rank, int restart) const;
+  /// What MPI calls the host: its address, or its name where several have one address.
+  std::string mpi_name(std::size_t host) const;
   /// "host b (10.77.0.2)".
   std::string words_of(std::size_t host) const;
 };
