@@ -6,7 +6,7 @@
 #   --quick         only the unit tests (no program is started)
 #   --sanitize      the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan)
 #   --golden DIR    also run every recorded case below DIR (so does the environment variable TESSERA_GOLDEN)
-#   --label NAME    only tests with this label: unit, architecture, end_to_end, golden, smoke, slow
+#   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow
 #   --preset NAME   what to build: release (default), debug, asan-ubsan, tsan, clang
 #   --no-install    do not look for missing Debian packages or Python clients
 #
