@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "framework/comm/buffer_exchange.h"
-#include "framework/comm/ordered_sum.h"
 #include "framework/comm/shared_memory.h"
+#include "framework/kernels/ordered_sum.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "framework/comm/group.h"
 #include "framework/comm/message_pieces.h"
-#include "framework/comm/ordered_sum.h"
+#include "framework/kernels/ordered_sum.h"
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "framework/comm/group.h"
-#include "framework/comm/ordered_sum.h"
 #include "framework/comm/shared_memory.h"
+#include "framework/kernels/ordered_sum.h"
 
 namespace tessera {
 namespace {
@@ -105,9 +105,7 @@ class InSharedMemory final : public Exchange {
   }
   std::byte* next_slot(int member) const { return slot(member, turn_ + 1); }
 
-  static void copy(std::span<const std::byte> from, std::byte* to) {
-    if (!from.empty()) std::memcpy(to, from.data(), from.size());
-  }
+  static void copy(std::span<const std::byte> from, std::byte* to) { copy_bytes(from.data(), to, from.size()); }
 
   /// The next turn: ends when all members have come to it. Throws CommError when one of them does something else.
   void meet(const Operation& operation) {

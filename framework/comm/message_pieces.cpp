@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/comm/ordered_sum.h"
+#include "framework/kernels/ordered_sum.h"
 
 namespace tessera {
 namespace {

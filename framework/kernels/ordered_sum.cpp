@@ -1,0 +1,193 @@
+// Sums over the arrays of several processes, in Highway: one source for every instruction set. Vector and scalar code
+// do the same operations on each element.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "framework/kernels/ordered_sum.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each target
+// after it, as Highway asks
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "framework/base/error.h"
+#include "framework/kernels/cpu.h"
+#include "framework/kernels/ordered_sum.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Sources = std::span<const std::byte* const>;
+using Outs = std::span<std::byte* const>;
+
+/// Elements that are added as they are.
+template <class T>
+struct Same {
+  using Element = T;
+  using Sum = T;
+  using D = hn::ScalableTag<T>;
+  static auto load(D d, const T* x) { return hn::LoadU(d, x); }
+  static void store(D d, hn::Vec<D> sum, T* y) { hn::StoreU(sum, d, y); }
+};
+
+struct Bfloat16 {
+  using Element = bfloat16;
+  using Sum = float;
+  using D = hn::ScalableTag<float>;
+  static auto load(D d, const bfloat16* x) {
+    const hn::Rebind<std::uint32_t, D> word;
+    const hn::Rebind<std::uint16_t, D> half;
+    return hn::BitCast(
+        d, hn::ShiftLeft<16>(hn::PromoteTo(word, hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(x)))));
+  }
+  static void store(D, hn::Vec<D> sum, bfloat16* y) {
+    const hn::Rebind<std::uint32_t, D> d;
+    const hn::Rebind<std::int32_t, D> whole;
+    const hn::Rebind<std::uint16_t, D> half;
+    const auto word = hn::BitCast(d, sum), upper = hn::ShiftRight<16>(word);
+    const auto rounded = hn::ShiftRight<16>(hn::Add(word, hn::Add(hn::Set(d, 0x7fff), hn::And(upper, hn::Set(d, 1)))));
+    const auto result = hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(sum)), hn::Or(upper, hn::Set(d, 0x40)), rounded);
+    hn::StoreU(hn::DemoteTo(half, hn::BitCast(whole, result)), half, reinterpret_cast<std::uint16_t*>(y));
+  }
+};
+
+#if HWY_TARGET <= HWY_AVX2
+struct Float16 {
+  using Element = float16;
+  using Sum = float;
+  using D = hn::ScalableTag<float>;
+  using Half = hn::Rebind<hwy::float16_t, D>;
+  static auto load(D d, const float16* x) {
+    return hn::PromoteTo(d, hn::LoadU(Half(), reinterpret_cast<const hwy::float16_t*>(x)));
+  }
+  static void store(D, hn::Vec<D> sum, float16* y) {
+    hn::StoreU(hn::DemoteTo(Half(), sum), Half(), reinterpret_cast<hwy::float16_t*>(y));
+  }
+};
+#endif
+
+template <class T>
+const T* at(const std::byte* array, std::size_t i) {
+  return reinterpret_cast<const T*>(array) + i;
+}
+template <class T>
+T* at(std::byte* array, std::size_t i) {
+  return reinterpret_cast<T*>(array) + i;
+}
+
+template <class Element, class Sum>
+void sum_plainly(Sources sources, Outs outs, std::size_t first, std::size_t count) {
+  for (std::size_t i = first; i < count; ++i) {
+    auto sum = static_cast<Sum>(*at<Element>(sources[0], i));
+    for (const std::byte* const source : sources.subspan(1)) sum += static_cast<Sum>(*at<Element>(source, i));
+    for (std::byte* const out : outs) *at<Element>(out, i) = static_cast<Element>(sum);
+  }
+}
+
+/// Four vectors at a time, each source in turn.
+template <class Type>
+void sum_vectors(Sources sources, Outs outs, std::size_t count) {
+  using T = typename Type::Element;
+  const typename Type::D d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    const T* x = at<T>(sources[0], i);
+    auto s0 = Type::load(d, x), s1 = Type::load(d, x + lanes), s2 = Type::load(d, x + 2 * lanes),
+         s3 = Type::load(d, x + 3 * lanes);
+    for (std::size_t k = 1; k < sources.size(); ++k) {
+      x = at<T>(sources[k], i);
+      s0 = hn::Add(s0, Type::load(d, x));
+      s1 = hn::Add(s1, Type::load(d, x + lanes));
+      s2 = hn::Add(s2, Type::load(d, x + 2 * lanes));
+      s3 = hn::Add(s3, Type::load(d, x + 3 * lanes));
+    }
+    for (std::byte* const out : outs) {
+      T* y = at<T>(out, i);
+      Type::store(d, s0, y);
+      Type::store(d, s1, y + lanes);
+      Type::store(d, s2, y + 2 * lanes);
+      Type::store(d, s3, y + 3 * lanes);
+    }
+  }
+  sum_plainly<T, typename Type::Sum>(sources, outs, i, count);
+}
+
+void sum_of(Sources sources, Outs outs, std::size_t count, DType type) {
+  switch (type) {
+    case DType::float32:
+      return sum_vectors<Same<float>>(sources, outs, count);
+    case DType::bfloat16:
+      return sum_vectors<Bfloat16>(sources, outs, count);
+#if HWY_TARGET <= HWY_AVX2
+    case DType::float16:
+      return sum_vectors<Float16>(sources, outs, count);
+#else
+    case DType::float16:
+      return sum_plainly<float16, float>(sources, outs, 0, count);
+#endif
+    case DType::float64:
+      return sum_vectors<Same<double>>(sources, outs, count);
+    case DType::int64:
+      return sum_plainly<std::uint64_t, std::uint64_t>(sources, outs, 0, count);
+    case DType::int32:
+      return sum_plainly<std::uint32_t, std::uint32_t>(sources, outs, 0, count);
+    case DType::uint8:
+      break;
+  }
+}
+
+void copy_of(const std::byte* from, std::byte* to, std::size_t count) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* x = reinterpret_cast<const std::uint8_t*>(from);
+  auto* y = reinterpret_cast<std::uint8_t*>(to);
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    const auto v0 = hn::LoadU(d, x + i), v1 = hn::LoadU(d, x + i + lanes), v2 = hn::LoadU(d, x + i + 2 * lanes),
+               v3 = hn::LoadU(d, x + i + 3 * lanes);
+    hn::StoreU(v0, d, y + i);
+    hn::StoreU(v1, d, y + i + lanes);
+    hn::StoreU(v2, d, y + i + 2 * lanes);
+    hn::StoreU(v3, d, y + i + 3 * lanes);
+  }
+  if (i < count) std::memcpy(y + i, x + i, count - i);
+}
+
+}  // namespace tessera::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+namespace {
+HWY_EXPORT(sum_of);
+HWY_EXPORT(copy_of);
+}  // namespace
+
+void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count,
+                 DType type) {
+  if (type == DType::uint8) throw ShapeError("sum over processes: no sums of uint8");
+  chosen_isa();
+  HWY_DYNAMIC_DISPATCH(sum_of)(sources, outs, count, type);
+}
+
+void greatest(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    float most = *reinterpret_cast<const float*>(sources[0] + i * sizeof(float));
+    for (const std::byte* const source : sources.subspan(1)) {
+      const float x = *reinterpret_cast<const float*>(source + i * sizeof(float));
+      most = x > most || x != x ? x : most;
+    }
+    for (std::byte* const out : outs) std::memcpy(out + i * sizeof(float), &most, sizeof(float));
+  }
+}
+
+void copy_bytes(const std::byte* from, std::byte* to, std::size_t count) {
+  if (count == 0) return;
+  chosen_isa();
+  HWY_DYNAMIC_DISPATCH(copy_of)(from, to, count);
+}
+
+}  // namespace tessera
+#endif
