@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "benchmarks/report.h"
@@ -29,28 +30,39 @@ struct Settings {
   Transport transport = Transport::fastest;
 };
 
-/// Seconds of `body` for the slowest rank, median over repetitions that all do alike.
-double measure(const World& world, const Settings& settings, const std::function<void()>& body) {
-  std::vector<double> taken;
-  double total = 0;
-  for (int i = -1; i < 3 || (total < settings.seconds && i < 1000); ++i) {
-    world.all().barrier("benchmark");
-    const double begin = seconds_on(Clock::wall);
-    body();
-    float seconds = static_cast<float>(seconds_on(Clock::wall) - begin);
-    world.all().all_reduce_max({&seconds, 1}, "benchmark");
-    if (i < 0) continue;  // warms up
-    taken.push_back(seconds);
-    total += seconds;
-  }
-  std::sort(taken.begin(), taken.end());
-  return taken[taken.size() / 2];
-}
+struct Way {
+  std::string name;
+  std::function<void()> body;
+  double seconds = 0;  ///< of the slowest rank, median
+};
 
-void print(const World& world, const char* what, double seconds, double best, std::size_t bytes) {
-  if (world.rank() == 0)
-    std::printf("  %-52s %9.3f ms  %6.2f GB/s  %5.2f\n", what, 1e3 * seconds,
-                1e-9 * static_cast<double>(bytes) / seconds, seconds / best);
+/// Measures all ways in turns, so that whatever else the machine does meets them alike.
+/// `prepare` comes before each and is not counted.
+void measure(const World& world, const Settings& settings, std::vector<Way>& ways,
+             const std::function<void()>& prepare) {
+  std::vector<std::vector<float>> taken(ways.size());
+  double total = 0;
+  const double most = settings.seconds * static_cast<double>(ways.size());
+  for (int i = -1; i < 5 || (total < most && i < 2000); ++i) {
+    std::vector<float> seconds(ways.size());
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      prepare();
+      world.all().barrier("benchmark");
+      const double begin = seconds_on(Clock::wall);
+      ways[w].body();
+      seconds[w] = static_cast<float>(seconds_on(Clock::wall) - begin);
+    }
+    world.all().all_reduce_max(seconds, "benchmark");
+    if (i < 0) continue;  // warms up
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      taken[w].push_back(seconds[w]);
+      total += seconds[w];
+    }
+  }
+  for (std::size_t w = 0; w < ways.size(); ++w) {
+    std::sort(taken[w].begin(), taken[w].end());
+    ways[w].seconds = taken[w][taken[w].size() / 2];
+  }
 }
 
 /// The yardstick: arrays in a window that MPI shares, a part summed by each, written to all, and a barrier of counters.
@@ -115,96 +127,82 @@ class BareSum {
   std::vector<float*> arrays_;
 };
 
-double mpi_sum_in_pieces(const World& world, const Settings& settings, std::vector<float>& values, std::size_t piece) {
-  return measure(world, settings, [&] {
-    for (std::size_t first = 0; first < values.size(); first += piece)
-      MPI_Allreduce(MPI_IN_PLACE, values.data() + first, static_cast<int>(std::min(piece, values.size() - first)),
-                    MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  });
+void mpi_sum(std::vector<float>& values, std::size_t piece) {
+  for (std::size_t first = 0; first < values.size(); first += piece)
+    MPI_Allreduce(MPI_IN_PLACE, values.data() + first, static_cast<int>(std::min(piece, values.size() - first)),
+                  MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
 void compare_sums(const World& world, const Settings& settings) {
-  const Communicator& all = world.all();
-  double best_mpi = 1e30;
-  if (world.rank() == 0)
-    std::printf("sum of %zu bytes on every rank, known to all: time, bytes of one array per second, ratio\n",
-                settings.bytes);
-  double bare = 0;
-  if (world.local_size() == world.size()) {
-    BareSum window(world, settings.bytes);
-    bare = measure(world, settings, [&] { window.sum(); });
-    print(world, "bare sum over a shared window (1 = this)", bare, bare, settings.bytes);
-  }
-  std::vector<double> mpi;
-  const std::vector<std::pair<const char*, std::size_t>> ways = {{"MPI_Allreduce in one call", ~std::size_t{0} >> 8},
-                                                                 {"MPI_Allreduce in pieces of 1 MB", 1 << 18},
-                                                                 {"MPI_Allreduce in pieces of 4 MB", 1 << 20},
-                                                                 {"MPI_Allreduce in pieces of 16 MB", 1 << 22}};
   std::vector<float> values(settings.bytes / 4, 0.F);
-  for (const auto& way : ways) {
-    mpi.push_back(mpi_sum_in_pieces(world, settings, values, std::min(way.second, values.size())));
-    best_mpi = std::min(best_mpi, mpi.back());
-  }
-  const double unit = bare > 0 ? bare : best_mpi;
-  for (std::size_t i = 0; i < ways.size(); ++i) print(world, ways[i].first, mpi[i], unit, settings.bytes);
-  const double plain = measure(world, settings, [&] { all.all_reduce(values, "benchmark"); });
-  print(world, "Communicator::all_reduce of own memory", plain, unit, settings.bytes);
-  values = {};
-  GroupBuffer buffer(all, settings.bytes);
+  GroupBuffer buffer(world.all(), settings.bytes);
   std::memset(buffer.bytes().data(), 0, buffer.bytes().size());
-  const ByteRange whole = {0, settings.bytes / 4 * 4};
-  const double shared = measure(world, settings, [&] {
-    buffer.begin_sum(whole, true, "benchmark");
+  std::unique_ptr<BareSum> window;
+  if (world.local_size() == world.size()) window = std::make_unique<BareSum>(world, settings.bytes);
+
+  const auto buffered = [&](bool sum, bool everywhere) {
+    if (sum)
+      buffer.begin_sum({0, settings.bytes}, everywhere, "benchmark");
+    else
+      buffer.begin_gather({0, settings.bytes}, "benchmark");
     buffer.finish();
-  });
-  print(world, "GroupBuffer, sum everywhere", shared, unit, settings.bytes);
-  const double shares = measure(world, settings, [&] {
-    buffer.begin_sum(whole, false, "benchmark");
-    buffer.finish();
-  });
-  print(world, "GroupBuffer, sum of the own share", shares, unit, settings.bytes);
-  const double gather = measure(world, settings, [&] {
-    buffer.begin_gather(whole, "benchmark");
-    buffer.finish();
-  });
-  print(world, "GroupBuffer, gather of the shares", gather, unit, settings.bytes);
+  };
+  std::vector<Way> ways = {
+      {"GroupBuffer, sum everywhere", [&] { buffered(true, true); }},
+      {"Communicator::all_reduce of own memory", [&] { world.all().all_reduce(values, "benchmark"); }},
+      {"GroupBuffer, sum of the own share", [&] { buffered(true, false); }},
+      {"GroupBuffer, gather of the shares", [&] { buffered(false, true); }},
+      {"MPI_Allreduce in one call", [&] { mpi_sum(values, values.size()); }},
+      {"MPI_Allreduce in pieces of 1 MB", [&] { mpi_sum(values, std::size_t{1} << 18); }},
+      {"MPI_Allreduce in pieces of 4 MB", [&] { mpi_sum(values, std::size_t{1} << 20); }},
+      {"MPI_Allreduce in pieces of 16 MB", [&] { mpi_sum(values, std::size_t{1} << 22); }}};
+  if (window) ways.push_back({"bare sum over a shared window", [&] { window->sum(); }});
+  measure(world, settings, ways, [] {});
   if (world.rank() != 0) return;
-  if (bare > 0) std::printf("  our sum takes %.2f x the bare sum\n", shared / bare);
-  std::printf("  our sum takes %.2f x (buffer) and %.2f x (own memory) the best of MPI's\n\n", shared / best_mpi,
-              plain / best_mpi);
+  double best = ways[4].seconds;
+  for (std::size_t w = 5; w < 8; ++w) best = std::min(best, ways[w].seconds);
+  std::printf("%-48s %12s %10s\n", text("sum of ", settings.bytes, " bytes on every rank").c_str(), "ms", "GB/s");
+  for (const Way& way : ways)
+    std::printf("  %-46s %12.3f %10.2f\n", way.name.c_str(), 1e3 * way.seconds,
+                1e-9 * static_cast<double>(settings.bytes) / way.seconds);
+  std::printf("  ratio to the best of MPI_Allreduce: %.2f buffer, %.2f own memory\n", ways[0].seconds / best,
+              ways[1].seconds / best);
+  if (window)
+    std::printf("  ratio to the bare sum:              %.2f buffer, %.2f own memory\n",
+                ways[0].seconds / ways.back().seconds, ways[1].seconds / ways.back().seconds);
 }
 
-/// The sizes that tensor parallelism sends, twice in each layer.
+/// The sizes that tensor parallelism sends, twice in each layer. Every rank writes its values anew before each, as a
+/// layer does.
 void compare_small(const World& world, const Settings& settings) {
   if (world.rank() == 0)
-    std::printf("%-12s %14s %14s %14s %14s %14s %14s\n", "us", "all_reduce", "MPI_Allreduce", "all_gather",
+    std::printf("\n%-10s %14s %14s %14s %14s %14s %14s\n", "bytes, us", "all_reduce", "MPI_Allreduce", "all_gather",
                 "MPI_Allgather", "reduce_scatter", "Reduce_scatter");
   Settings few = settings;
   few.seconds = std::min(settings.seconds, 0.2);
-  for (const std::size_t bytes : {8UL, 4096UL, 65536UL, 262144UL, 1UL << 20, 4UL << 20}) {
-    const std::size_t part = std::max<std::size_t>(4, bytes / static_cast<std::size_t>(world.size()) / 4 * 4);
-    std::vector<float> whole(part / 4 * static_cast<std::size_t>(world.size())), mine(part / 4);
+  const auto members = static_cast<std::size_t>(world.size());
+  for (const std::size_t bytes : {8UL, 4096UL, 65536UL, 262144UL, 1UL << 20, 4UL << 20, 16UL << 20}) {
+    const std::size_t part = std::max<std::size_t>(1, bytes / members / 4);
+    std::vector<float> whole(part * members), mine(part);
     const auto all_bytes = std::as_writable_bytes(std::span(whole)),
                own_bytes = std::as_writable_bytes(std::span(mine));
-    const int repeats = bytes <= 65536 ? 20 : 4, count = static_cast<int>(whole.size()),
-              piece = static_cast<int>(mine.size());
-    const auto take = [&](const std::function<void()>& once) {
-      return 1e6 / repeats * measure(world, few, [&] {
-               for (int i = 0; i < repeats; ++i) once();
-             });
+    const int count = static_cast<int>(whole.size()), piece = static_cast<int>(part);
+    const std::vector<int> counts(members, piece);
+    std::vector<Way> ways = {
+        {"", [&] { world.all().all_reduce(whole, "benchmark"); }},
+        {"", [&] { MPI_Allreduce(MPI_IN_PLACE, whole.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
+        {"", [&] { world.all().all_gather(own_bytes, all_bytes, "benchmark"); }},
+        {"", [&] { MPI_Allgather(mine.data(), piece, MPI_FLOAT, whole.data(), piece, MPI_FLOAT, MPI_COMM_WORLD); }},
+        {"", [&] { world.all().reduce_scatter(all_bytes, own_bytes, DType::float32, "benchmark"); }},
+        {"", [&] { MPI_Reduce_scatter(whole.data(), mine.data(), counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
     };
-    const std::vector<int> counts(static_cast<std::size_t>(world.size()), piece);
-    const double times[] = {
-        take([&] { world.all().all_reduce(whole, "benchmark"); }),
-        take([&] { MPI_Allreduce(MPI_IN_PLACE, whole.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }),
-        take([&] { world.all().all_gather(own_bytes, all_bytes, "benchmark"); }),
-        take([&] { MPI_Allgather(mine.data(), piece, MPI_FLOAT, whole.data(), piece, MPI_FLOAT, MPI_COMM_WORLD); }),
-        take([&] { world.all().reduce_scatter(all_bytes, own_bytes, DType::float32, "benchmark"); }),
-        take(
-            [&] { MPI_Reduce_scatter(whole.data(), mine.data(), counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); })};
+    measure(world, few, ways, [&] {
+      std::fill(whole.begin(), whole.end(), 1.F);
+      std::fill(mine.begin(), mine.end(), 1.F);
+    });
     if (world.rank() != 0) continue;
-    std::printf("%-12zu", bytes);
-    for (const double time : times) std::printf(" %14.1f", time);
+    std::printf("%-10zu", bytes);
+    for (const Way& way : ways) std::printf(" %14.1f", 1e6 * way.seconds);
     std::printf("\n");
   }
 }

@@ -23,7 +23,7 @@ struct Head {
 class InSharedMemory final : public BufferExchange {
  public:
   InSharedMemory(Communicator::State& group, std::size_t bytes, std::vector<SharedMemory> arrays)
-      : group_(group), bytes_(bytes), arrays_(std::move(arrays)), sources_(arrays_.size()), outs_(arrays_.size()) {}
+      : group_(group), bytes_(bytes), arrays_(std::move(arrays)), sources_(arrays_.size()) {}
 
   std::span<std::byte> bytes() const override { return {array(group_.rank), bytes_}; }
 
@@ -83,13 +83,14 @@ class InSharedMemory final : public BufferExchange {
 
   void sum(const Begun& one) {
     const ByteRange share = GroupBuffer::share(one.range, group_.rank, group_.size());
+    std::byte* const mine = array(group_.rank) + share.first;
+    outs_.clear();
     for (int r = 0; r < group_.size(); ++r) {
-      outs_[static_cast<std::size_t>(r)] = array(r) + share.first;
-      sources_[static_cast<std::size_t>(r)] = array(r) + share.first;
+      std::byte* const theirs = array(r) + share.first;
+      sources_[static_cast<std::size_t>(r)] = theirs;
+      if (one.everywhere && r != group_.rank) outs_.push_back(theirs);
     }
-    if (!one.everywhere) outs_[0] = array(group_.rank) + share.first;
-    ordered_sum(sources_, std::span(outs_).first(one.everywhere ? outs_.size() : 1), share.count / sizeof(float),
-                DType::float32);
+    ordered_sum(sources_, std::span(&mine, 1), outs_, share.count / sizeof(float), DType::float32);
   }
 
   void gather(ByteRange range) {
@@ -106,7 +107,7 @@ class InSharedMemory final : public BufferExchange {
   std::uint64_t begun_ = 0, finished_ = 0, last_sequence_ = 0;
   std::string last_who_;
   std::vector<const std::byte*> sources_;
-  std::vector<std::byte*> outs_;
+  std::vector<std::byte*> outs_;  // of the others
 };
 
 }  // namespace

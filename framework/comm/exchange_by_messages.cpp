@@ -13,7 +13,7 @@ constexpr std::size_t at_once = 32 << 10;  // up to here everybody adds everythi
 
 void combine(Combine how, std::span<const std::byte* const> sources, std::byte* out, std::size_t count, DType type) {
   if (how == Combine::greatest) return greatest(sources, std::span(&out, 1), count);
-  ordered_sum(sources, std::span(&out, 1), count, type);
+  ordered_sum(sources, std::span(&out, 1), {}, count, type);
 }
 
 class ByMessages final : public Exchange {

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t slot_bytes = 256 << 10;  // of a member and a turn: stays in the second cache
 constexpr std::size_t slots = 3;               // turns whose values may be in use at once
 constexpr std::size_t at_once = 16 << 10;      // up to here everybody adds everything, in one turn
+constexpr std::size_t least_streamed = 4 << 10;
 
 /// A member's line of the shared memory; written by it alone. Zeros are its beginning.
 struct alignas(128) Line {
@@ -61,7 +62,7 @@ class InSharedMemory final : public Exchange {
       const std::size_t count = std::min(longest, mine.size() - first);
       for (const int other : group_.others()) {
         const auto to = static_cast<std::size_t>(other);
-        copy(all.subspan(to * mine.size() + first, count), next_slot(group_.rank) + to * longest);
+        give(all.subspan(to * mine.size() + first, count), next_slot(group_.rank) + to * longest);
       }
       meet(operation);
       const auto own = static_cast<std::size_t>(group_.rank);
@@ -76,11 +77,11 @@ class InSharedMemory final : public Exchange {
     std::size_t first = 0;
     do {
       const std::size_t count = std::min(slot_bytes, mine.size() - first);
-      copy(mine.subspan(first, count), next_slot(group_.rank));
+      give(mine.subspan(first, count), next_slot(group_.rank));
       const auto place = [&](int r) { return all.data() + static_cast<std::size_t>(r) * mine.size() + first; };
-      if (place(group_.rank) != mine.data() + first) copy(mine.subspan(first, count), place(group_.rank));
+      if (place(group_.rank) != mine.data() + first) take(mine.subspan(first, count), place(group_.rank));
       meet(operation);
-      for (const int other : group_.others()) copy({slot(other, turn_), count}, place(other));
+      for (const int other : group_.others()) take({slot(other, turn_), count}, place(other));
       first += count;
     } while (first < mine.size());
   }
@@ -89,9 +90,9 @@ class InSharedMemory final : public Exchange {
     std::size_t first = 0;
     do {
       const auto piece = values.subspan(first, std::min(slot_bytes, values.size() - first));
-      if (group_.rank == root) copy(piece, next_slot(root));
+      if (group_.rank == root) give(piece, next_slot(root));
       meet(operation);
-      if (group_.rank != root) copy({slot(root, turn_), piece.size()}, piece.data());
+      if (group_.rank != root) take({slot(root, turn_), piece.size()}, piece.data());
       first += piece.size();
     } while (first < values.size());
   }
@@ -105,7 +106,13 @@ class InSharedMemory final : public Exchange {
   }
   std::byte* next_slot(int member) const { return slot(member, turn_ + 1); }
 
-  static void copy(std::span<const std::byte> from, std::byte* to) { copy_bytes(from.data(), to, from.size()); }
+  static void take(std::span<const std::byte> from, std::byte* to) { copy_bytes(from.data(), to, from.size()); }
+  static void give(std::span<const std::byte> from, std::byte* to) {
+    if (from.size() < least_streamed)
+      copy_bytes(from.data(), to, from.size());
+    else
+      stream_bytes(from.data(), to, from.size());
+  }
 
   /// The next turn: ends when all members have come to it. Throws CommError when one of them does something else.
   void meet(const Operation& operation) {
@@ -128,17 +135,16 @@ class InSharedMemory final : public Exchange {
     return ranks;
   }
 
-  /// out, and also `copy_of_it` when given, becomes the combination of sources_.
-  void combine(Combine how, std::byte* out, std::byte* copy_of_it, std::size_t count, DType type) {
-    const std::array<std::byte*, 2> outs = {out, copy_of_it};
-    if (how == Combine::sum)
-      ordered_sum(sources_, std::span(outs).first(copy_of_it != nullptr ? 2 : 1), count / size_of(type), type);
-    else
-      greatest(sources_, std::span(outs).first(copy_of_it != nullptr ? 2 : 1), count / size_of(type));
+  /// out, and also `for_others` when given, becomes the combination of sources_.
+  void combine(Combine how, std::byte* out, std::byte* for_others, std::size_t bytes, DType type) {
+    const std::span stream(&for_others, for_others != nullptr ? 1 : 0);
+    if (how == Combine::sum) return ordered_sum(sources_, std::span(&out, 1), stream, bytes / size_of(type), type);
+    const std::array<std::byte*, 2> outs = {out, for_others};
+    greatest(sources_, std::span(outs).first(1 + stream.size()), bytes / size_of(type));
   }
 
   void reduce_at_once(std::span<std::byte> values, DType type, Combine how, const Operation& operation) {
-    copy(values, next_slot(group_.rank));
+    give(values, next_slot(group_.rank));
     meet(operation);
     for (std::size_t r = 0; r < members(); ++r) sources_[r] = slot(static_cast<int>(r), turn_);
     combine(how, values.data(), nullptr, values.size(), type);
@@ -149,8 +155,8 @@ class InSharedMemory final : public Exchange {
   /// All but the own share, which nobody else adds.
   void lay_out(std::span<const std::byte> piece) {
     const Cut own = share(piece, group_.rank);
-    copy(piece.first(own.first), next_slot(group_.rank));
-    copy(piece.subspan(own.last), next_slot(group_.rank) + own.last);
+    give(piece.first(own.first), next_slot(group_.rank));
+    give(piece.subspan(own.last), next_slot(group_.rank) + own.last);
   }
 
   /// The own share of the piece of this turn, for oneself and for the others to fetch.
@@ -164,7 +170,7 @@ class InSharedMemory final : public Exchange {
   void fetch_shares(std::span<std::byte> piece, std::uint64_t turn) const {
     for (const int other : group_.others()) {
       const Cut theirs = share(piece, other);
-      copy({slot(other, turn) + theirs.first, theirs.size()}, piece.data() + theirs.first);
+      take({slot(other, turn) + theirs.first, theirs.size()}, piece.data() + theirs.first);
     }
   }
 

@@ -83,7 +83,7 @@ void MessagePieces::combine(Piece& piece) {
   std::byte* const out = own.data();
   const std::size_t count = own.size() / size_of(piece.job.type);
   if (piece.job.how == Combine::sum)
-    ordered_sum(sources_, std::span(&out, 1), count, piece.job.type);
+    ordered_sum(sources_, std::span(&out, 1), {}, count, piece.job.type);
   else
     greatest(sources_, std::span(&out, 1), count);
   if (!piece.job.everywhere || own.empty()) return;

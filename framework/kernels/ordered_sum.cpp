@@ -5,8 +5,10 @@
 #define HWY_TARGET_INCLUDE "framework/kernels/ordered_sum.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
 // after it, as Highway asks
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -77,22 +79,34 @@ T* at(std::byte* array, std::size_t i) {
 }
 
 template <class Element, class Sum>
-void sum_plainly(Sources sources, Outs outs, std::size_t first, std::size_t count) {
+void sum_plainly(Sources sources, Outs outs, Outs streams, std::size_t first, std::size_t count) {
   for (std::size_t i = first; i < count; ++i) {
     auto sum = static_cast<Sum>(*at<Element>(sources[0], i));
     for (const std::byte* const source : sources.subspan(1)) sum += static_cast<Sum>(*at<Element>(source, i));
     for (std::byte* const out : outs) *at<Element>(out, i) = static_cast<Element>(sum);
+    for (std::byte* const out : streams) *at<Element>(out, i) = static_cast<Element>(sum);
   }
+}
+
+constexpr std::size_t line = 64;
+
+/// Bytes of whole lines; `to` begins a line.
+void stream_lines(const std::uint8_t* from, std::uint8_t* to, std::size_t count) {
+  const hn::CappedTag<std::uint8_t, line> d;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::Stream(hn::LoadU(d, from + i), d, to + i);
 }
 
 /// Four vectors at a time, each source in turn.
 template <class Type>
-void sum_vectors(Sources sources, Outs outs, std::size_t count) {
+void sum_vectors(Sources sources, Outs outs, Outs streams, std::size_t count) {
   using T = typename Type::Element;
   const typename Type::D d;
-  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t lanes = hn::Lanes(d), step = 4 * lanes;
+  alignas(line) T sums[4 * hn::MaxLanes(d)];
+  bool lines = step * sizeof(T) % line == 0;
+  for (std::byte* const out : streams) lines = lines && reinterpret_cast<std::uintptr_t>(out) % line == 0;
   std::size_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+  for (; i + step <= count; i += step) {
     const T* x = at<T>(sources[0], i);
     auto s0 = Type::load(d, x), s1 = Type::load(d, x + lanes), s2 = Type::load(d, x + 2 * lanes),
          s3 = Type::load(d, x + 3 * lanes);
@@ -103,36 +117,46 @@ void sum_vectors(Sources sources, Outs outs, std::size_t count) {
       s2 = hn::Add(s2, Type::load(d, x + 2 * lanes));
       s3 = hn::Add(s3, Type::load(d, x + 3 * lanes));
     }
-    for (std::byte* const out : outs) {
-      T* y = at<T>(out, i);
+    const auto store = [&](T* y) {
       Type::store(d, s0, y);
       Type::store(d, s1, y + lanes);
       Type::store(d, s2, y + 2 * lanes);
       Type::store(d, s3, y + 3 * lanes);
+    };
+    for (std::byte* const out : outs) store(at<T>(out, i));
+    if (streams.empty()) continue;
+    if (lines) store(sums);
+    for (std::byte* const out : streams) {
+      if (lines)
+        stream_lines(reinterpret_cast<const std::uint8_t*>(sums), reinterpret_cast<std::uint8_t*>(at<T>(out, i)),
+                     step * sizeof(T));
+      else
+        store(at<T>(out, i));
     }
   }
-  sum_plainly<T, typename Type::Sum>(sources, outs, i, count);
+  sum_plainly<T, typename Type::Sum>(sources, outs, streams, i, count);
+  hwy::FlushStream();
 }
 
-void sum_of(Sources sources, Outs outs, std::size_t count, DType type) {
+void sum_of(Sources sources, Outs outs, Outs streams, std::size_t count, DType type) {
   switch (type) {
     case DType::float32:
-      return sum_vectors<Same<float>>(sources, outs, count);
+      return sum_vectors<Same<float>>(sources, outs, streams, count);
     case DType::bfloat16:
-      return sum_vectors<Bfloat16>(sources, outs, count);
+      return sum_vectors<Bfloat16>(sources, outs, streams, count);
 #if HWY_TARGET <= HWY_AVX2
     case DType::float16:
-      return sum_vectors<Float16>(sources, outs, count);
+      return sum_vectors<Float16>(sources, outs, streams, count);
 #else
     case DType::float16:
-      return sum_plainly<float16, float>(sources, outs, 0, count);
+      return sum_plainly<float16, float>(sources, outs, streams, 0, count);
 #endif
     case DType::float64:
-      return sum_vectors<Same<double>>(sources, outs, count);
+      return sum_vectors<Same<double>>(sources, outs, streams, count);
     case DType::int64:
-      return sum_plainly<std::uint64_t, std::uint64_t>(sources, outs, 0, count);
+      return sum_plainly<std::uint64_t, std::uint64_t>(sources, outs, streams, 0, count);
     case DType::int32:
-      return sum_plainly<std::uint32_t, std::uint32_t>(sources, outs, 0, count);
+      return sum_plainly<std::uint32_t, std::uint32_t>(sources, outs, streams, 0, count);
     case DType::uint8:
       break;
   }
@@ -155,6 +179,15 @@ void copy_of(const std::byte* from, std::byte* to, std::size_t count) {
   if (i < count) std::memcpy(y + i, x + i, count - i);
 }
 
+void stream_of(const std::byte* from, std::byte* to, std::size_t count) {
+  const std::size_t head = std::min(count, (line - reinterpret_cast<std::uintptr_t>(to) % line) % line);
+  const std::size_t whole = (count - head) / line * line;
+  std::memcpy(to, from, head);
+  stream_lines(reinterpret_cast<const std::uint8_t*>(from) + head, reinterpret_cast<std::uint8_t*>(to) + head, whole);
+  std::memcpy(to + head + whole, from + head + whole, count - head - whole);
+  hwy::FlushStream();
+}
+
 }  // namespace tessera::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -163,13 +196,14 @@ namespace tessera {
 namespace {
 HWY_EXPORT(sum_of);
 HWY_EXPORT(copy_of);
+HWY_EXPORT(stream_of);
 }  // namespace
 
-void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count,
-                 DType type) {
+void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte* const> outs,
+                 std::span<std::byte* const> streams, std::size_t count, DType type) {
   if (type == DType::uint8) throw ShapeError("sum over processes: no sums of uint8");
   chosen_isa();
-  HWY_DYNAMIC_DISPATCH(sum_of)(sources, outs, count, type);
+  HWY_DYNAMIC_DISPATCH(sum_of)(sources, outs, streams, count, type);
 }
 
 void greatest(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count) {
@@ -187,6 +221,12 @@ void copy_bytes(const std::byte* from, std::byte* to, std::size_t count) {
   if (count == 0) return;
   chosen_isa();
   HWY_DYNAMIC_DISPATCH(copy_of)(from, to, count);
+}
+
+void stream_bytes(const std::byte* from, std::byte* to, std::size_t count) {
+  if (count == 0) return;
+  chosen_isa();
+  HWY_DYNAMIC_DISPATCH(stream_of)(from, to, count);
 }
 
 }  // namespace tessera
