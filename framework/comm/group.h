@@ -57,9 +57,8 @@ class Communicator::State {
   MPI_Comm comm = MPI_COMM_NULL;  ///< of its own, when there are several members
   bool shares_memory = false;     ///< all members map each other's memory
   std::unique_ptr<Exchange> exchange;
-  std::uint64_t sequence = 0;         ///< of the last operation of all members
-  std::size_t piece_bytes = 1 << 20;  ///< of long messages
-  int buffers = 0;                    ///< GroupBuffers made so far
+  std::uint64_t sequence = 0;  ///< of the last operation of all members
+  int buffers = 0;             ///< GroupBuffers made so far
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };

@@ -10,9 +10,10 @@ constexpr std::size_t most_under_way = 4;
 }
 
 struct MessagePieces::Piece {
-  explicit Piece(const Communicator::State& group)
-      : in(group.messages()), out(group.messages()), sums(group.messages()) {}
+  Piece(const Communicator::State& group, std::size_t longest)
+      : bytes(longest), in(group.messages()), out(group.messages()), sums(group.messages()) {}
 
+  std::size_t bytes;  // of each share at most
   Job job;
   std::size_t number = 0, place = 0;  // in its job; in the order of all pieces
   bool combined = false, fetching = false;
@@ -23,13 +24,13 @@ struct MessagePieces::Piece {
   /// What of the share of `member` belongs to this piece.
   std::span<std::byte> part(int member, const Communicator::State& group) const {
     const Cut share = cut(job.values.size(), member, group.size(), job.grain);
-    const std::size_t first = std::min(share.size(), number * group.piece_bytes);
-    return job.values.subspan(share.first + first, std::min(group.piece_bytes, share.size() - first));
+    const std::size_t first = std::min(share.size(), number * bytes);
+    return job.values.subspan(share.first + first, std::min(bytes, share.size() - first));
   }
 };
 
-MessagePieces::MessagePieces(const Communicator::State& group, int tag)
-    : group_(group), tag_(tag), sources_(static_cast<std::size_t>(group.size())) {}
+MessagePieces::MessagePieces(const Communicator::State& group, int tag, std::size_t piece_bytes)
+    : group_(group), tag_(tag), piece_bytes_(piece_bytes), sources_(static_cast<std::size_t>(group.size())) {}
 MessagePieces::~MessagePieces() = default;
 
 void MessagePieces::add(const Job& job) {
@@ -38,7 +39,7 @@ void MessagePieces::add(const Job& job) {
 
 bool MessagePieces::start() {
   if (jobs_.empty() || under_way_.size() == most_under_way) return false;
-  if (spare_.empty()) spare_.push_back(std::make_unique<Piece>(group_));
+  if (spare_.empty()) spare_.push_back(std::make_unique<Piece>(group_, piece_bytes_));
   std::unique_ptr<Piece> piece = std::move(spare_.back());
   spare_.pop_back();
   piece->job = jobs_.front();
@@ -65,7 +66,7 @@ bool MessagePieces::start() {
   std::size_t longest = 0;
   for (int r = 0; r < group_.size(); ++r)
     longest = std::max(longest, cut(piece->job.values.size(), r, group_.size(), piece->job.grain).size());
-  if (next_piece_ * group_.piece_bytes >= longest) {
+  if (next_piece_ * piece_bytes_ >= longest) {
     jobs_.pop_front();
     next_piece_ = 0;
   }

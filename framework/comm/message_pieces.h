@@ -22,8 +22,11 @@ class MessagePieces {
     std::size_t grain = 64;  ///< shares are cut at multiples of so many bytes
   };
 
+  /// What travels in one message at most, where nobody has measured what is best.
+  static constexpr std::size_t usual_piece = 4 << 20;
+
   /// Uses the tags `tag` and `tag` + 1 of the group.
-  MessagePieces(const Communicator::State& group, int tag);
+  MessagePieces(const Communicator::State& group, int tag, std::size_t piece_bytes = usual_piece);
   ~MessagePieces();
 
   void add(const Job& job);
@@ -41,6 +44,7 @@ class MessagePieces {
 
   const Communicator::State& group_;
   int tag_;
+  std::size_t piece_bytes_;
   std::deque<Job> jobs_;        // not all pieces of which have begun
   std::size_t next_piece_ = 0;  // of the first job
   std::uint64_t begun_ = 0, combined_ = 0, fetching_ = 0;
