@@ -20,6 +20,7 @@ using Kind = PickleNode::Kind;
 
 constexpr const char* tracker = "latest_checkpointed_iteration.txt";
 constexpr const char* weights_file = "model_optim_rng.pt";
+constexpr int most_ranks = 100000;  // of one kind
 
 std::vector<std::string> ranks_in(const fs::path& folder) {
   std::vector<std::string> ranks;
@@ -31,24 +32,6 @@ std::vector<std::string> ranks_in(const fs::path& folder) {
 std::string trimmed(std::string words) {
   while (!words.empty() && std::isspace(static_cast<unsigned char>(words.back())) != 0) words.pop_back();
   return words;
-}
-
-/// A number whatever it is kept as; a tensor of one element too.
-std::optional<double> number_of(const PickleNode* node, const TorchFile& file) {
-  if (node == nullptr) return std::nullopt;
-  if (node->kind == Kind::integer) return static_cast<double>(node->integer);
-  if (node->kind == Kind::real) return node->real;
-  if (!TorchFile::is_tensor(*node)) return std::nullopt;
-  const auto tensor = file.tensor(*node, "a number");
-  if (tensor.elements() != 1) return std::nullopt;
-  double out = 0;
-  if (tensor.dtype() == DType::int64 || tensor.dtype() == DType::int32) {
-    std::int64_t whole_number = 0;
-    copy_converted(tensor, Tensor(std::span(&whole_number, 1), Shape{1}));
-    return static_cast<double>(whole_number);
-  }
-  copy_converted(tensor, Tensor(std::span(&out, 1), Shape{1}));
-  return out;
 }
 
 /// Plain values as JSON; objects (enumerations, types) say nothing.
@@ -65,25 +48,6 @@ Json json_of(const PickleNode& node) {
     default:
       return {};
   }
-}
-
-/// The arguments of the run: an argparse.Namespace.
-const PickleNode* arguments_of(const PickleNode& root) {
-  const auto* args = root.find("args");
-  if (args == nullptr) return nullptr;
-  if (args->kind == Kind::dict) return args;
-  return args->kind == Kind::call && args->items.size() > 2 ? args->items[2] : nullptr;
-}
-
-/// Whether a weight decays, as Megatron's groups tell it.
-bool decays(const std::string& name, std::size_t rank) {
-  return rank != 1 && (name.size() < 5 || name.compare(name.size() - 5, 5, ".bias") != 0);
-}
-bool is_embedding_or_output(const std::string& name) { return has_vocabulary_rows(name); }
-
-bool flag_of(const PickleNode& group, const char* key) {
-  const auto* value = group.find(key);
-  return value != nullptr && value->kind == Kind::boolean && value->flag;
 }
 
 }  // namespace
@@ -118,129 +82,156 @@ void MegatronCheckpoint::refuse(const std::string& story) const {
 
 MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const Mappings& mappings)
     : folder_(megatron_iteration_folder(folder)), mappings_(mappings) {
-  const auto ranks = ranks_in(folder_);
   if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist; only torch is read yet");
-  if (ranks.empty()) refuse("holds no mp_rank_00");
-  if (ranks.size() > 1)
-    refuse(text("was saved by ", ranks.size(), " ranks (", ranks[0], ", ", ranks[1],
-                ", ...); what one rank saved is read yet"));
-  file_ = std::make_unique<TorchFile>(folder_ / ranks[0] / weights_file);
-  const auto& root = file_->root();
-  const auto* model = root.find("model");
-  if (root.find("model0") != nullptr) refuse("was cut into virtual stages (model0, ...), which are not read yet");
-  if (model == nullptr || model->kind != Kind::dict) refuse("its file holds no 'model'");
-  take_weights(*model);
-  if (fs::exists(folder_ / ranks[0] / "distrib_optim.pt")) return;  // read by whoever asks: then it is missing by name
-  if (const auto* optimizer = root.find("optimizer"); optimizer != nullptr) take_optimizer(*optimizer);
-}
-
-void MegatronCheckpoint::take_weights(const PickleNode& model) {
   const auto table = mappings_.table("weights/megatron.yaml");
-  for (std::size_t i = 0; i + 1 < model.items.size(); i += 2) {
-    const auto& theirs = model.items[i]->text;
-    const auto ours = our_name_of_megatron(theirs, table);
-    if (ours.empty()) continue;
-    if (!TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
-    if (!tensors_.emplace(ours, model.items[i + 1]).second) refuse(text("'", theirs, "' is there twice"));
-    names_.push_back(ours);
+  open_ranks(table);
+  cut_.emplace(table, flag("swiglu"));
+  place_layers();
+}
+
+bool MegatronCheckpoint::flag(const char* argument) const {
+  const auto* value = ranks_[0]->argument(argument);
+  return value != nullptr && value->kind == Kind::boolean && value->flag;
+}
+
+/// mp_rank_00_001 is tensor parallel rank 0 of stage 1.
+void MegatronCheckpoint::open_ranks(const Value& table) {
+  const auto folders = ranks_in(folder_);
+  if (folders.empty()) refuse("holds no mp_rank_00");
+  std::map<std::pair<std::int64_t, std::int64_t>, std::string> by_place;
+  bool staged = false;
+  for (const auto& name : folders) {
+    int tensor = 0, stage = 0, end = 0;
+    const auto read = std::sscanf(name.c_str(), "mp_rank_%d%n_%d%n", &tensor, &end, &stage, &end);
+    const bool possible = tensor >= 0 && stage >= 0 && tensor < most_ranks && stage < most_ranks;
+    if (read < 1 || end != static_cast<int>(name.size()) || !possible)
+      refuse(text("holds ", name, ", of which no place in a layout of tensors and stages can be told"));
+    staged = staged || read == 2;
+    by_place[{tensor, stage}] = name;
+    layout_.tensor = std::max<std::int64_t>(layout_.tensor, tensor + 1);
+    layout_.layers.resize(std::max<std::size_t>(layout_.layers.size(), static_cast<std::size_t>(stage) + 1));
   }
-}
-
-void MegatronCheckpoint::take_optimizer(const PickleNode& optimizer) {
-  if (optimizer.kind == Kind::list) refuse("has several optimizers (of experts), which are not read yet");
-  const auto* nested = optimizer.find("optimizer");
-  const auto& inner = nested != nullptr ? *nested : optimizer;
-  const auto *groups = inner.find("param_groups"), *state = inner.find("state");
-  if (groups == nullptr || groups->kind != Kind::list || state == nullptr) return;  // no state was saved
-  take_groups(*groups, *state, optimizer.find("fp32_from_fp16_params"));
-}
-
-/// Weights in the order of the model go to the group that says the same of them, each to the next place in it.
-void MegatronCheckpoint::take_groups(const PickleNode& groups, const PickleNode& state, const PickleNode* masters) {
-  std::map<std::int64_t, const PickleNode*> state_of;
-  for (std::size_t i = 0; i + 1 < state.items.size(); i += 2) state_of[state.items[i]->integer] = state.items[i + 1];
-  const bool decoupled = std::any_of(groups.items.begin(), groups.items.end(),
-                                     [](const auto* group) { return flag_of(*group, "is_decoupled_lr"); });
-  std::vector<std::size_t> used(groups.items.size(), 0);
-  for (const auto& name : names_) {
-    const double wd = decays(name, shape(name).rank()) ? 1 : 0;
-    std::size_t number = 0;
-    const auto fits = [&](const PickleNode& group) {
-      return number_of(group.find("wd_mult"), *file_) == wd &&
-             flag_of(group, "is_decoupled_lr") == (decoupled && is_embedding_or_output(name));
-    };
-    while (number < groups.items.size() && !fits(*groups.items[number])) ++number;
-    const auto* ids = number < groups.items.size() ? groups.items[number]->find("params") : nullptr;
-    if (ids == nullptr || used[number] >= ids->items.size())
-      refuse(text("no group of its optimizer has a place for '", name, "' (wd_mult ", wd, ")"));
-    const auto place = used[number]++;
-    if (masters != nullptr && masters->kind == Kind::list && number < masters->items.size() &&
-        place < masters->items[number]->items.size())
-      tensors_[name] = masters->items[number]->items[place];
-    const auto found = state_of.find(ids->items[place]->integer);
-    if (found == state_of.end() || found->second->kind != Kind::dict) continue;
-    const auto& slots = found->second->items;
-    for (std::size_t i = 0; i + 1 < slots.size(); i += 2) {
-      if (slots[i]->text == "step") updates_ = number_of(slots[i + 1], *file_).value_or(updates_);
-      if (slots[i]->text == "step" || !TorchFile::is_tensor(*slots[i + 1])) continue;
-      const auto key = text("optimizer.", slots[i]->text, ".", name);
-      tensors_[key] = slots[i + 1];
-      if (shape(key) != shape(name))
-        refuse(text("its optimizer keeps ", shape(key), " for '", name, "' of ", shape(name)));
+  for (std::int64_t stage = 0; stage < layout_.stages(); ++stage)
+    for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
+      const auto found = by_place.find({tensor, stage});
+      if (found == by_place.end())
+        refuse(text(megatron_rank_folder(tensor, stage, staged ? 2 : 1), " is missing: its ranks are ", layout_.tensor,
+                    " of tensor parallelism times ", layout_.stages(), " stages"));
+      ranks_.push_back(std::make_unique<MegatronRank>(folder_ / found->second, stage, table));
     }
+  const auto said = [&](const char* name) { return ranks_[0]->number(ranks_[0]->argument(name)).value_or(1); };
+  if (said("expert_model_parallel_size") > 1) refuse("holds experts on several ranks, which are not read yet");
+  if (const auto tensors = said("tensor_model_parallel_size"), stages = said("pipeline_model_parallel_size");
+      static_cast<double>(layout_.tensor) < tensors || static_cast<double>(layout_.stages()) < stages)
+    refuse(text("was saved by ", tensors, " tensor parallel ranks times ", stages, " stages; only ", layout_.tensor,
+                " times ", layout_.stages(), " are there"));
+  layout_.data = static_cast<std::int64_t>(said("data_parallel_size"));
+  layout_.distributed_optimizer = fs::exists(folder_ / by_place.begin()->second / "distrib_optim.pt");
+}
+
+/// Layers are numbered through chunk 0 of all stages, then chunk 1, ...
+void MegatronCheckpoint::place_layers() {
+  const auto chunks = ranks_[0]->chunks();
+  std::vector<std::vector<std::int64_t>> first(static_cast<std::size_t>(layout_.stages()));
+  std::int64_t next = 0;
+  for (std::size_t c = 0; c < chunks; ++c)
+    for (std::int64_t stage = 0; stage < layout_.stages(); ++stage) {
+      const auto& own = rank(0, stage);
+      if (own.chunks() != chunks) refuse(text("stage ", stage, " has ", own.chunks(), " chunks, stage 0 ", chunks));
+      first[static_cast<std::size_t>(stage)].push_back(next);
+      layout_.layers[static_cast<std::size_t>(stage)].push_back(own.layers(c));
+      next += own.layers(c);
+    }
+  const auto* untied = ranks_[0]->argument("untie_embeddings_and_output_weights");
+  const bool tied = untied != nullptr && untied->kind == Kind::boolean && !untied->flag;
+  for (std::int64_t stage = 0; stage < layout_.stages(); ++stage)
+    for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
+      auto& own = *ranks_[static_cast<std::size_t>(stage * layout_.tensor + tensor)];
+      if (own.chunks() != chunks) refuse(text("the ranks of stage ", stage, " have not as many chunks"));
+      own.place(first[static_cast<std::size_t>(stage)], tied && layout_.stages() > 1);
+      for (const auto& name : own.all_names()) {
+        if (tensor == 0 && !holders_.emplace(name, stage).second) refuse(text("'", name, "' is on two stages"));
+        const auto holder = holders_.find(name);
+        if (holder == holders_.end() || holder->second != stage || part(name, tensor).shape() != part(name, 0).shape())
+          refuse(text("'", name, "' is not the same on all tensor parallel ranks"));
+      }
+    }
+  for (std::size_t c = 0; c < chunks; ++c)
+    for (std::int64_t stage = 0; stage < layout_.stages(); ++stage) {
+      const auto names = rank(0, stage).names(c);
+      names_.insert(names_.end(), names.begin(), names.end());
+    }
+}
+
+Tensor MegatronCheckpoint::part(const std::string& name, std::int64_t tensor_rank) const {
+  const auto holder = holders_.find(name);
+  if (holder == holders_.end()) refuse(text("has no tensor '", name, "'"));
+  return rank(tensor_rank, holder->second).tensor(name);
+}
+
+Shape MegatronCheckpoint::shape(const std::string& name) const {
+  return cut_->whole(name, part(name, 0).shape(), layout_.tensor);
+}
+
+void MegatronCheckpoint::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }
+
+void MegatronCheckpoint::read_box(const TensorRange& into) const {
+  const auto all = shape(into.name);
+  const auto wanted = Box::of(into.offsets, into.tensor.shape());
+  for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
+    const auto there = part(into.name, tensor);
+    const auto boxes = cut_->boxes(into.name, all, layout_.tensor, tensor);
+    std::int64_t row = 0;
+    for (const auto& box : boxes) {
+      const auto rows = boxes.size() == 1 ? there : there.slice(row, box.extent[0]);
+      row += box.extent[0];
+      const auto common = intersection(box, wanted);
+      if (!common) continue;
+      must_be_finite(rows, text(folder_.string(), ": tensor '", into.name, "'"));
+      copy_box(*common, rows, box, into.tensor, wanted);
+    }
+    if (part(into.name, 0).shape() == all) return;  // every rank has all of it
   }
-  for (const auto* group : groups.items)
-    if (const auto step = number_of(group->find("step"), *file_)) updates_ = *step;
-}
-
-Tensor MegatronCheckpoint::tensor(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) refuse(text("has no tensor '", name, "'"));
-  return file_->tensor(*found->second, text("tensor '", name, "'"));
-}
-
-void MegatronCheckpoint::read(const std::string& name, const Tensor& into) const {
-  const auto there = tensor(name);
-  must_be_finite(there, text(folder_.string(), ": tensor '", name, "'"));
-  copy_converted(there, into);
 }
 
 std::vector<std::string> MegatronCheckpoint::optimizer_names() const {
   std::vector<std::string> names;
-  for (const auto& [name, node] : tensors_)
-    if (name.rfind("optimizer.", 0) == 0) names.push_back(name);
+  for (const auto& holder : holders_)
+    if (holder.first.rfind("optimizer.", 0) == 0) names.push_back(holder.first);
   return names;
 }
 
 std::string MegatronCheckpoint::progress() const {
-  const auto& root = file_->root();
-  const auto* args = arguments_of(root);
-  const auto count = [&](const PickleNode* group, const char* key, std::int64_t otherwise) {
-    const auto value = group != nullptr ? number_of(group->find(key), *file_) : std::nullopt;
+  const auto& first = *ranks_[0];
+  const auto& root = first.root();
+  const auto whole_number = [&](const PickleNode* node, std::int64_t otherwise) {
+    const auto value = first.number(node);
     return value ? static_cast<std::int64_t>(*value) : otherwise;
   };
-  const auto iteration = count(&root, "iteration", 0);
+  const auto argument = [&](const char* key, std::int64_t otherwise) {
+    return whole_number(first.argument(key), otherwise);
+  };
+  const auto iteration = whole_number(root.find("iteration"), 0);
   Json json = {{"iteration", iteration},
-               {"updates", updates_ >= 0 ? static_cast<std::int64_t>(updates_) : iteration},
-               {"consumed_samples", count(args, "consumed_train_samples", 0)},
-               {"skipped_samples", count(args, "skipped_train_samples", 0)},
-               {"consumed_valid_samples", count(args, "consumed_valid_samples", 0)},
-               {"seed", count(args, "seed", 1234)}};
+               {"updates", first.updates() >= 0 ? static_cast<std::int64_t>(first.updates()) : iteration},
+               {"consumed_samples", argument("consumed_train_samples", 0)},
+               {"skipped_samples", argument("skipped_train_samples", 0)},
+               {"consumed_valid_samples", argument("consumed_valid_samples", 0)},
+               {"seed", argument("seed", 1234)}};
   if (const auto* schedule = root.find("opt_param_scheduler"); schedule != nullptr && schedule->kind == Kind::dict)
     for (std::size_t i = 0; i + 1 < schedule->items.size(); i += 2)
       json["schedule"][schedule->items[i]->text] = json_of(*schedule->items[i + 1]);
   const auto* optimizer = root.find("optimizer");
   const auto* scaler = optimizer != nullptr ? optimizer->find("grad_scaler") : nullptr;
   if (scaler != nullptr && scaler->find("scale") != nullptr)
-    json["loss_scale"] = {
-        {"scale", OptionType<double>::write(number_of(scaler->find("scale"), *file_).value_or(1)).scalar},
-        {"growth_tracker", count(scaler, "growth_tracker", 0)},
-        {"hysteresis_tracker", count(scaler, "hysteresis_tracker", 0)}};
+    json["loss_scale"] = {{"scale", OptionType<double>::write(first.number(scaler->find("scale")).value_or(1)).scalar},
+                          {"growth_tracker", whole_number(scaler->find("growth_tracker"), 0)},
+                          {"hysteresis_tracker", whole_number(scaler->find("hysteresis_tracker"), 0)}};
   return json.dump(1);
 }
 
 Value MegatronCheckpoint::recipe() const {
-  const auto* args = arguments_of(file_->root());
+  const auto* args = ranks_[0]->arguments();
   if (args == nullptr || args->kind != Kind::dict) refuse("its file holds no 'args', which would describe the model");
   Json json = Json::object();
   for (std::size_t i = 0; i + 1 < args->items.size(); i += 2) json[args->items[i]->text] = json_of(*args->items[i + 1]);

@@ -1,13 +1,13 @@
 #include <algorithm>
-#include <cstring>
-#include <deque>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <set>
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/config_table.h"
 #include "framework/checkpoint/convert.h"
 #include "framework/checkpoint/megatron.h"
+#include "framework/checkpoint/megatron_writer.h"
+#include "framework/options/option_type.h"
 
 namespace tessera {
 namespace {
@@ -22,17 +22,11 @@ bool ends(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-/// The number after "decoder.layers."; -1 for what is no layer's.
-std::int64_t layer_of(const std::string& name) {
-  const std::string start = "decoder.layers.";
-  return begins(name, start) ? std::strtoll(name.c_str() + start.size(), nullptr, 10) : -1;
-}
-
 /// Where a weight stands among Megatron's: place of its part of the model, layer, place in the layer, bias after
 /// weight.
 std::tuple<std::size_t, std::int64_t, std::size_t, bool> place_of(const std::string& name, const Value& table) {
   const auto& order = table.find("order")->items;
-  const auto layer = layer_of(name);
+  const auto layer = megatron_layer_of(name);
   std::size_t part = order.size(), inside = order.size();
   for (std::size_t i = order.size(); i-- > 0;) {
     if (begins(name, order[i].scalar)) part = i;
@@ -41,258 +35,25 @@ std::tuple<std::size_t, std::int64_t, std::size_t, bool> place_of(const std::str
   return {part, layer, inside, ends(name, ".bias")};
 }
 
-/// Megatron's two groups of weights.
-struct Groups {
-  std::vector<std::vector<const TensorRange*>> members;
-  std::vector<bool> decay;
-};
-
-Groups groups_of(const std::vector<const TensorRange*>& weights) {
-  Groups out;
-  for (const auto* weight : weights) {
-    const bool decay = weight->global_shape.rank() != 1 && !ends(weight->name, ".bias");
-    const auto found = std::find(out.decay.begin(), out.decay.end(), decay);
-    const auto at = static_cast<std::size_t>(found - out.decay.begin());
-    if (found == out.decay.end()) {
-      out.decay.push_back(decay);
-      out.members.emplace_back();
-    }
-    out.members[at].push_back(weight);
-  }
-  return out;
-}
-
-/// Puts values into a TorchFileWriter.
-class Writer {
- public:
-  Writer(std::span<const TensorRange> tensors, const Json& progress, Json args, DType type, const Value& table)
-      : progress_(progress), args_(std::move(args)), type_(type) {
-    for (const auto& range : tensors) {
-      all_[range.name] = &range;
-      if (begins(range.name, optimizer_mark))
-        slots_.insert(range.name.substr(optimizer_mark.size(),
-                                        range.name.find('.', optimizer_mark.size()) - optimizer_mark.size()));
-      else
-        weights_.push_back(&range);
-    }
-    std::stable_sort(weights_.begin(), weights_.end(),
-                     [&](const auto* a, const auto* b) { return place_of(a->name, table) < place_of(b->name, table); });
-  }
-
-  void write(const fs::path& path, std::int64_t iteration) {
-    p_.empty_dict();
-    p_.mark();
-    key("args");
-    p_.global("argparse", "Namespace");
-    p_.empty_tuple();
-    p_.make();
-    json(args_);
-    p_.state();
-    key("checkpoint_version");
-    p_.real(3);
-    key("iteration");
-    p_.integer(iteration);
-    key("model");
-    model();
-    if (!slots_.empty()) {
-      key("optimizer");
-      optimizer();
-    }
-    if (progress_.contains("schedule")) {
-      key("opt_param_scheduler");
-      json(progress_["schedule"]);
-    }
-    key("num_floating_point_operations_so_far");
-    p_.real(0);
-    p_.set_items();
-    file_.write(path);
-  }
-
- private:
-  void key(std::string_view words) { p_.text(words); }
-
-  void json(const Json& value) {
-    if (value.is_object()) {
-      p_.empty_dict();
-      p_.mark();
-      for (const auto& [name, item] : value.items()) {
-        key(name);
-        json(item);
-      }
-      return p_.set_items();
-    }
-    if (value.is_array()) {
-      p_.mark();
-      for (const auto& item : value) json(item);
-      return p_.tuple();
-    }
-    if (value.is_boolean()) return p_.boolean(value.get<bool>());
-    if (value.is_number_integer()) return p_.integer(value.get<std::int64_t>());
-    if (value.is_number()) return p_.real(value.get<double>());
-    if (value.is_string()) return p_.text(value.get<std::string>());
-    p_.none();
-  }
-
-  /// A tensor of another element type, in memory that stays.
-  Tensor as(const Tensor& tensor, DType type) {
-    if (tensor.dtype() == type) return tensor;
-    auto& bytes = memory_.emplace_back(static_cast<std::size_t>(tensor.elements()) * size_of(type));
-    const Tensor out{std::span(bytes), type, tensor.shape()};
-    copy_converted(tensor, out);
-    return out;
-  }
-  void scalar_tensor(float value) {
-    auto& bytes = memory_.emplace_back(sizeof value);
-    std::memcpy(bytes.data(), &value, sizeof value);
-    file_.tensor(Tensor{std::span(bytes), DType::float32, Shape{}});
-  }
-
-  void model() {
-    p_.empty_dict();
-    p_.mark();
-    for (const auto* weight : weights_) {
-      key(weight->name);
-      file_.tensor(as(weight->tensor, type_));
-    }
-    p_.set_items();
-  }
-
-  void optimizer() {
-    const auto groups = groups_of(weights_);
-    if (type_ == DType::float32) return inner_optimizer(groups);
-    p_.empty_dict();
-    p_.mark();
-    key("optimizer");
-    inner_optimizer(groups);
-    if (progress_.contains("loss_scale")) {
-      key("grad_scaler");
-      scaler(progress_["loss_scale"]);
-    }
-    key("fp32_from_fp16_params");
-    p_.empty_list();
-    p_.mark();
-    for (const auto& members : groups.members) {
-      p_.empty_list();
-      p_.mark();
-      for (const auto* weight : members) file_.tensor(as(weight->tensor, DType::float32));
-      p_.append_items();
-    }
-    p_.append_items();
-    p_.set_items();
-  }
-
-  void scaler(const Json& scale) {
-    p_.empty_dict();
-    p_.mark();
-    key("scale");
-    auto& bytes = memory_.emplace_back(sizeof(float));
-    const auto value = std::stof(scale["scale"].get<std::string>());
-    std::memcpy(bytes.data(), &value, sizeof value);
-    file_.tensor(Tensor{std::span(bytes), DType::float32, Shape{1}});
-    for (const char* name : {"growth_tracker", "hysteresis_tracker"}) {
-      key(name);
-      p_.integer(scale[name].get<std::int64_t>());
-    }
-    p_.set_items();
-  }
-
-  void inner_optimizer(const Groups& groups) {
-    const auto steps = progress_.value("updates", progress_.value("iteration", 0.0));
-    p_.empty_dict();
-    p_.mark();
-    key("state");
-    p_.empty_dict();
-    p_.mark();
-    std::int64_t id = 0;
-    for (const auto& members : groups.members)
-      for (const auto* weight : members) {
-        p_.integer(id++);
-        state_of(*weight, static_cast<float>(steps));
-      }
-    p_.set_items();
-    key("param_groups");
-    p_.empty_list();
-    p_.mark();
-    id = 0;
-    for (std::size_t i = 0; i < groups.members.size(); ++i) group(groups, i, id);
-    p_.append_items();
-    p_.set_items();
-  }
-
-  void state_of(const TensorRange& weight, float steps) {
-    p_.empty_dict();
-    p_.mark();
-    if (slots_.count("exp_avg") != 0) {
-      key("step");
-      scalar_tensor(steps);
-    }
-    for (const auto& slot : slots_) {
-      const auto found = all_.find(optimizer_mark + slot + "." + weight.name);
-      must(found != all_.end(), "every weight has every slot of the optimizer");
-      key(slot);
-      file_.tensor(as(found->second->tensor, DType::float32));
-    }
-    p_.set_items();
-  }
-
-  void group(const Groups& groups, std::size_t number, std::int64_t& id) {
-    const auto decay = groups.decay[number] ? 1.0 : 0.0;
-    const auto number_in = [](const Json& json, const char* name, double otherwise) {
-      return json.contains(name) && json[name].is_number() ? json[name].get<double>() : otherwise;
-    };
-    const auto schedule = progress_.value("schedule", Json::object());
-    const auto rate = number_in(args_, "lr", 0);
-    Json fields = {{"wd_mult", decay},
-                   {"lr_mult", 1.0},
-                   {"is_expert_parallel", false},
-                   {"is_decoupled_lr", false},
-                   {"max_lr", number_in(schedule, "max_lr", rate)},
-                   {"min_lr", number_in(schedule, "min_lr", 0)},
-                   {"lr", rate},
-                   {"weight_decay", decay * number_in(args_, "weight_decay", 0)}};
-    if (slots_.count("exp_avg") != 0) {
-      fields["betas"] = {number_in(args_, "adam_beta1", 0.9), number_in(args_, "adam_beta2", 0.999)};
-      fields["eps"] = number_in(args_, "adam_eps", 1e-8);
-      for (const char* off : {"amsgrad", "maximize", "capturable", "differentiable"}) fields[off] = false;
-      for (const char* unsaid : {"foreach", "fused"}) fields[unsaid] = nullptr;
-      fields["decoupled_weight_decay"] = true;
-    }
-    p_.empty_dict();
-    p_.mark();
-    for (const auto& [name, value] : fields.items()) {
-      key(name);
-      json(value);
-    }
-    key("params");
-    p_.empty_list();
-    p_.mark();
-    for (std::size_t i = 0; i < groups.members[number].size(); ++i) p_.integer(id++);
-    p_.append_items();
-    p_.set_items();
-  }
-
-  const Json& progress_;
-  Json args_;
-  DType type_;
-  std::map<std::string, const TensorRange*> all_;
-  std::vector<const TensorRange*> weights_;  ///< in Megatron's order
-  std::set<std::string> slots_;
-  TorchFileWriter file_;
-  PickleWriter& p_ = file_.pickle;
-  std::deque<std::vector<std::byte>> memory_;
-};
-
 /// What Megatron-LM looks at when it loads, beside what the table says.
-void add_fixed_arguments(Json& args, const Json& progress, std::int64_t rows, DType type) {
+void add_fixed_arguments(Json& args, const Json& progress, std::int64_t rows, DType type,
+                         const MegatronLayout& layout) {
+  const auto stages = layout.stages();
+  const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, Json>>{
-           {"tensor_model_parallel_size", 1},
-           {"pipeline_model_parallel_size", 1},
-           {"virtual_pipeline_model_parallel_size", nullptr},
+           {"tensor_model_parallel_size", layout.tensor},
+           {"pipeline_model_parallel_size", stages},
+           {"transformer_pipeline_model_parallel_size", stages},
+           {"virtual_pipeline_model_parallel_size", chunks > 1 ? Json(chunks) : Json(nullptr)},
            {"context_parallel_size", 1},
            {"expert_model_parallel_size", 1},
-           {"world_size", 1},
+           {"data_parallel_size", layout.data},
+           {"world_size", layout.tensor * stages * layout.data},
            {"data_parallel_random_init", false},
-           {"use_distributed_optimizer", false},
+           {"use_distributed_optimizer", layout.distributed_optimizer},
+           {"overlap_grad_reduce", false},
+           {"ddp_bucket_size", nullptr},
+           {"ddp_num_buckets", nullptr},
            {"ckpt_format", "torch"},
            {"use_dist_ckpt", false},
            {"add_position_embedding", true},
@@ -305,13 +66,174 @@ void add_fixed_arguments(Json& args, const Json& progress, std::int64_t rows, DT
     args[name] = value;
 }
 
+/// Puts together what each rank has of tensors that are given in boxes.
+class Parts {
+ public:
+  Parts(std::span<const TensorRange> tensors, const Value& table, const MegatronLayout& layout, bool gated, bool tied)
+      : table_(table), layout_(layout), cut_(table, gated), tied_(tied) {
+    std::set<std::string> slots;
+    for (const auto& range : tensors) {
+      boxes_[range.name].push_back(&range);
+      if (!begins(range.name, optimizer_mark))
+        weights_.insert(range.name);
+      else
+        slots.insert(range.name.substr(optimizer_mark.size(),
+                                       range.name.find('.', optimizer_mark.size()) - optimizer_mark.size()));
+    }
+    slots_.assign(slots.begin(), slots.end());
+    tied_ = tied_ && weights_.count("output_layer.weight") == 0;
+    if (layout_.layers.empty()) layout_.layers = {{layers()}};
+    if (const auto planned = first_layer(0, layout_.layers[0].size()); layers() > planned)
+      throw ConfigError(text("saving for Megatron-LM: the layout has ", planned, " layers, the model ", layers()));
+  }
+
+  const MegatronLayout& layout() const { return layout_; }
+
+  MegatronContent of(std::int64_t tensor_rank, std::int64_t stage) const {
+    MegatronContent out;
+    out.slots = slots_;
+    const std::vector<std::string> adam = {"exp_avg", "exp_avg_sq"};
+    out.shared = layout_.distributed_optimizer && slots_ == adam;
+    const auto chunks = layout_.layers[0].size();
+    for (std::size_t c = 0; c < chunks; ++c) {
+      auto& chunk = out.chunks.emplace_back();
+      const auto first = first_layer(stage, c), own = layout_.layers[static_cast<std::size_t>(stage)][c];
+      const bool begins_model = stage == 0 && c == 0, ends_model = stage + 1 == layout_.stages() && c + 1 == chunks;
+      for (const auto& name : in_order()) {
+        const auto layer = megatron_layer_of(name);
+        const bool table = begins(name, "embedding.");
+        if (layer >= 0 ? layer < first || layer >= first + own : table ? !begins_model : !ends_model) continue;
+        chunk.push_back(weight(name, megatron_shifted(name, -first), tensor_rank, out));
+        chunk.back().bucket_of_its_own = tied_ && layout_.stages() > 1 && has_vocabulary_rows(name);
+      }
+      if (!ends_model || begins_model || !tied_) continue;
+      chunk.push_back(weight("embedding.word_embeddings.weight", "output_layer.weight", tensor_rank, out));
+      chunk.back().bucket_of_its_own = true;
+    }
+    return out;
+  }
+
+ private:
+  std::int64_t layers() const {
+    std::int64_t count = 0;
+    for (const auto& name : weights_) count = std::max(count, megatron_layer_of(name) + 1);
+    return count;
+  }
+
+  std::int64_t first_layer(std::int64_t stage, std::size_t chunk) const {
+    std::int64_t first = 0;
+    for (std::size_t c = 0; c <= std::min(chunk, layout_.layers[0].size() - 1); ++c)
+      for (std::int64_t p = 0; p < (c == chunk ? stage : layout_.stages()); ++p)
+        first += layout_.layers[static_cast<std::size_t>(p)][c];
+    return first;
+  }
+
+  /// Names of weights as Megatron's modules own them.
+  std::vector<std::string> in_order() const {
+    std::vector<std::string> names(weights_.begin(), weights_.end());
+    std::stable_sort(names.begin(), names.end(),
+                     [&](const auto& a, const auto& b) { return place_of(a, table_) < place_of(b, table_); });
+    return names;
+  }
+
+  MegatronWeight weight(const std::string& ours, const std::string& theirs, std::int64_t tensor_rank,
+                        MegatronContent& out) const {
+    MegatronWeight weight;
+    weight.name = theirs;
+    weight.tensor = part(ours, tensor_rank, out);
+    weight.decays = weight.tensor.shape().rank() != 1 && !ends(theirs, ".bias");
+    for (const auto& slot : slots_) weight.slots.push_back(part(optimizer_mark + slot + "." + ours, tensor_rank, out));
+    return weight;
+  }
+
+  /// What that rank has of a tensor: a piece of memory that is there, or one put together.
+  Tensor part(const std::string& name, std::int64_t tensor_rank, MegatronContent& out) const {
+    const auto found = boxes_.find(name);
+    must(found != boxes_.end(), "every weight of a rank is given with every slot of the optimizer");
+    const auto& given = found->second;
+    const auto& all = given[0]->global_shape;
+    const auto wanted = cut_.boxes(name, all, layout_.tensor, tensor_rank);
+    for (const auto* range : given)
+      if (wanted.size() == 1 && Box::of(range->offsets, range->tensor.shape()) == wanted[0]) return range->tensor;
+    const auto type = given[0]->tensor.dtype();
+    const auto shape = cut_.part(name, all, layout_.tensor);
+    auto& bytes = out.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * size_of(type));
+    const Tensor into{std::span(bytes), type, shape};
+    std::int64_t row = 0, filled = 0;
+    for (const auto& box : wanted) {
+      const auto rows = wanted.size() == 1 ? into : into.slice(row, box.extent[0]);
+      row += box.extent[0];
+      for (const auto* range : given) {
+        const auto there = Box::of(range->offsets, range->tensor.shape());
+        const auto common = intersection(box, there);
+        if (!common) continue;
+        copy_box(*common, range->tensor, there, rows, box);
+        filled += common->elements();
+      }
+    }
+    if (filled < shape.elements())
+      throw BugError(text("saving for Megatron-LM: '", name, "' is given in boxes that lack ",
+                          shape.elements() - filled, " elements of tensor parallel rank ", tensor_rank));
+    return into;
+  }
+
+  const Value& table_;
+  MegatronLayout layout_;
+  MegatronCut cut_;
+  bool tied_;
+  std::map<std::string, std::vector<const TensorRange*>> boxes_;
+  std::set<std::string> weights_;
+  std::vector<std::string> slots_;
+};
+
+/// A checkpoint while it is written.
+class Saving {
+ public:
+  Saving(std::span<const TensorRange> tensors, const std::string& progress, const Value& recipe,
+         const Mappings& mappings, const MegatronLayout& layout, DType type)
+      : table_(mappings.table("weights/megatron.yaml")),
+        progress_(Json::parse(progress.empty() ? "{}" : progress)),
+        args_(Json::parse(
+            write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"))),
+        type_(type),
+        parts_(tensors, table_, layout, args_.value("swiglu", false),
+               !args_.value("untie_embeddings_and_output_weights", false)) {
+    std::int64_t rows = recipe_rows(recipe);
+    for (const auto& range : tensors)
+      if (has_vocabulary_rows(range.name)) rows = range.global_shape[0];
+    add_fixed_arguments(args_, progress_, rows, type, parts_.layout());
+  }
+
+  const MegatronLayout& layout() const { return parts_.layout(); }
+
+  void write(const fs::path& folder, std::int64_t iteration, std::int64_t tensor_rank, std::int64_t stage) const {
+    const auto own = folder / megatron_rank_folder(tensor_rank, stage, layout().stages());
+    make_folder(own);
+    write_megatron_rank(own, iteration, parts_.of(tensor_rank, stage), progress_, args_, type_);
+    sync_folder(own);
+  }
+
+ private:
+  static std::int64_t recipe_rows(const Value& recipe) {
+    const auto* rows = recipe.at("model_config.vocab_size");
+    std::int64_t count = 0;
+    return rows != nullptr && OptionType<std::int64_t>::read(*rows, count) ? count : 0;
+  }
+
+  const Value table_;
+  const Json progress_;
+  Json args_;
+  DType type_;
+  Parts parts_;
+};
+
 }  // namespace
 
 std::string our_name_of_megatron(const std::string& theirs, const Value& table) {
   if (const auto* ignored = table.find("ignored"))
     for (const auto& end : ignored->items)
       if (ends(theirs, end.scalar)) return "";
-  const auto layer = layer_of(theirs);
+  const auto layer = megatron_layer_of(theirs);
   const std::string mark = "{layer}";
   const auto of_layer = [&](std::string pattern) {
     if (const auto at = pattern.find(mark); at != std::string::npos)
@@ -325,21 +247,25 @@ std::string our_name_of_megatron(const std::string& theirs, const Value& table) 
 }
 
 fs::path save_megatron(const fs::path& root, std::int64_t iteration, std::span<const TensorRange> tensors,
-                       const std::string& progress, const Value& recipe, DType type, const Mappings& mappings) {
-  auto facts = Json::parse(progress.empty() ? "{}" : progress);
-  auto args =
-      Json::parse(write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
-  std::int64_t rows = 0;
-  for (const auto& range : tensors)
-    if (has_vocabulary_rows(range.name)) rows = range.global_shape[0];
-  add_fixed_arguments(args, facts, rows, type);
-  const auto folder = root / checkpoint_name("", iteration);
-  make_folder(folder / "mp_rank_00");
-  Writer(tensors, facts, std::move(args), type, mappings.table("weights/megatron.yaml"))
-      .write(folder / "mp_rank_00" / "model_optim_rng.pt", iteration);
-  sync_folder(folder / "mp_rank_00");
+                       const std::string& progress, const Value& recipe, DType type, const Mappings& mappings,
+                       const MegatronLayout& layout) {
+  const Saving saving(tensors, progress, recipe, mappings, layout, type);
+  for (std::int64_t stage = 0; stage < saving.layout().stages(); ++stage)
+    for (std::int64_t tensor = 0; tensor < layout.tensor; ++tensor)
+      saving.write(root / checkpoint_name("", iteration), iteration, tensor, stage);
+  return finish_megatron(root, iteration);
+}
+
+void save_megatron_rank(const fs::path& root, std::int64_t iteration, std::span<const TensorRange> tensors,
+                        const std::string& progress, const Value& recipe, DType type, const Mappings& mappings,
+                        const MegatronLayout& layout, std::int64_t tensor_rank, std::int64_t stage) {
+  Saving(tensors, progress, recipe, mappings, layout, type)
+      .write(root / checkpoint_name("", iteration), iteration, tensor_rank, stage);
+}
+
+fs::path finish_megatron(const fs::path& root, std::int64_t iteration) {
   write_file_atomic(root / tracker_name(""), std::to_string(iteration));
-  return folder;
+  return root / checkpoint_name("", iteration);
 }
 
 }  // namespace tessera

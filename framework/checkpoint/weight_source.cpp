@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "framework/checkpoint/box.h"
 #include "framework/checkpoint/convert.h"
 
 namespace tessera {
@@ -85,7 +86,8 @@ std::string read_padded(const WeightSource& source, const TensorRange& range) {
   const Tensor all{std::span(memory), range.global_shape};
   source.read(range.name, all.slice(0, given));
   fill_with_mean(all, given);
-  copy_converted(all, range.tensor);
+  const auto box = Box::of(range.offsets, range.tensor.shape());
+  copy_box(box, all, Box::of({0, 0}, range.global_shape), range.tensor, box);
   return text(range.name, ": ", given, " rows kept, ", rows - given, " rows of padding filled with their mean");
 }
 
@@ -98,9 +100,21 @@ std::vector<std::string> CheckpointWeights::names() const {
   return names;
 }
 
-void CheckpointWeights::read(const std::string& name, const Tensor& into) const {
-  checkpoint_.read(whole(name, into), {true, true});
-  must_be_finite(into, text(folder().string(), ": tensor '", name, "'"));
+void WeightSource::read_box(const TensorRange& into) const {
+  const auto all = shape(into.name);
+  if (into.tensor.shape() == all) return read(into.name, into.tensor);
+  std::vector<std::byte> memory(static_cast<std::size_t>(all.elements()) * size_of(into.tensor.dtype()));
+  const Tensor full{std::span(memory), into.tensor.dtype(), all};
+  read(into.name, full);
+  const auto box = Box::of(into.offsets, into.tensor.shape());
+  copy_box(box, full, Box::of(std::vector<std::int64_t>(all.rank(), 0), all), into.tensor, box);
+}
+
+void CheckpointWeights::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }
+
+void CheckpointWeights::read_box(const TensorRange& into) const {
+  checkpoint_.read(into, {true, true});
+  must_be_finite(into.tensor, text(folder().string(), ": tensor '", into.name, "'"));
 }
 
 bool has_vocabulary_rows(const std::string& name) {
@@ -141,7 +155,7 @@ std::vector<std::string> load_all(const WeightSource& source, std::span<const Te
   std::vector<std::string> notes;
   for (const auto& range : wanted) {
     if (source.shape(range.name) == range.global_shape)
-      source.read(range.name, range.tensor);
+      source.read_box(range);
     else
       notes.push_back(read_padded(source, range));
   }

@@ -25,6 +25,8 @@ class WeightSource {
   /// Fill `into`, which has the tensor's shape, converted to its element type. Throws ConfigError naming the tensor for
   /// an element that is not finite.
   virtual void read(const std::string& name, const Tensor& into) const = 0;
+  /// The same for a part of a tensor; by itself it reads all of it.
+  virtual void read_box(const TensorRange& into) const;
 };
 
 /// The weights of a checkpoint of our own: all tensors that are not the optimizer's. The checkpoint must outlive it.
@@ -37,6 +39,7 @@ class CheckpointWeights final : public WeightSource {
   Shape shape(const std::string& name) const override { return checkpoint_.shape(name); }
   DType dtype(const std::string& name) const override { return checkpoint_.dtype(name); }
   void read(const std::string& name, const Tensor& into) const override;
+  void read_box(const TensorRange& into) const override;
 
  private:
   const Checkpoint& checkpoint_;
@@ -45,10 +48,10 @@ class CheckpointWeights final : public WeightSource {
 /// Whether the rows of this tensor are the tokens of the vocabulary.
 bool has_vocabulary_rows(const std::string& name);
 
-/// Fill every one of `wanted` (whole tensors) from `source`, and say what was not taken over as it is. Rows of the
-/// vocabulary that `wanted` has beyond the source's are its padding: each becomes the mean of the source's rows, so
-/// that their logits are unremarkable. Throws ConfigError, naming the first, for tensors that are missing, of another
-/// shape, or more than `wanted`, and for a vocabulary that is larger than the wanted one.
+/// Fill every one of `wanted` (tensors or parts of them) from `source`, and say what was not taken over as it is. Rows
+/// of the vocabulary that `wanted` has beyond the source's are its padding: each becomes the mean of the source's rows,
+/// so that their logits are unremarkable. Throws ConfigError, naming the first, for tensors that are missing, of
+/// another shape, or more than `wanted`, and for a vocabulary that is larger than the wanted one.
 std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted);
 
 /// Whether the source has these tensors in these shapes, as load_all would find it. Throws as it does; reads nothing.
