@@ -79,7 +79,8 @@ void fill_with_mean(const Tensor& all, std::int64_t given) {
     values[i] = static_cast<float>(mean[i % width] / static_cast<double>(std::max<std::int64_t>(given, 1)));
 }
 
-/// Rows that the source has not: the mean of those it has.
+}  // namespace
+
 std::string read_padded(const WeightSource& source, const TensorRange& range) {
   const auto given = source.shape(range.name)[0], rows = range.global_shape[0];
   std::vector<float> memory(static_cast<std::size_t>(range.global_shape.elements()));
@@ -90,8 +91,6 @@ std::string read_padded(const WeightSource& source, const TensorRange& range) {
   copy_box(box, all, Box::of({0, 0}, range.global_shape), range.tensor, box);
   return text(range.name, ": ", given, " rows kept, ", rows - given, " rows of padding filled with their mean");
 }
-
-}  // namespace
 
 std::vector<std::string> CheckpointWeights::names() const {
   auto names = checkpoint_.names();

@@ -54,6 +54,9 @@ bool has_vocabulary_rows(const std::string& name);
 /// another shape, or more than `wanted`, and for a vocabulary that is larger than the wanted one.
 std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted);
 
+/// One of those with rows beyond the source's, or a part of it. Returns what was done, to be told.
+std::string read_padded(const WeightSource& source, const TensorRange& range);
+
 /// Whether the source has these tensors in these shapes, as load_all would find it. Throws as it does; reads nothing.
 void must_fit(const WeightSource& source, std::span<const TensorRange> wanted);
 

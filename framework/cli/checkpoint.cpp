@@ -9,6 +9,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/cli/convert.h"
+#include "framework/cli/reshard.h"
 
 namespace tessera {
 namespace {
@@ -121,7 +122,7 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
 }  // namespace
 
 void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
-  auto* group = app.add_subcommand("checkpoint", "Look into saved checkpoints, check them, convert them");
+  auto* group = app.add_subcommand("checkpoint", "Look into saved checkpoints, check, convert and reshard them");
   group->require_subcommand(1);
   struct Given {
     std::string folder;
@@ -139,6 +140,7 @@ void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
   add("verify", "Read everything and compare every checksum; exit code 24 when it is damaged")
       ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder); }); });
   add_convert_command(*group, context);
+  add_reshard_command(*group, context);
 }
 
 }  // namespace tessera

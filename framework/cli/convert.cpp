@@ -10,6 +10,7 @@
 #include "framework/checkpoint/megatron.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/recipe/hugging_face_model.h"
+#include "framework/recipe/saved_layout.h"
 
 namespace tessera {
 namespace {
@@ -190,7 +191,9 @@ void import_megatron(const Flags& flags, const CommandContext& context) {
 
 void export_megatron(const Flags& flags, const CommandContext& context) {
   refuse_what_is_there(flags.out);
-  const auto saved = open_saved(flags.in, context.shelves);
+  const auto saved = open_saved(flags.in, context.shelves, flags.sets);
+  if (!saved.recipe.parallel.noop_layers.ids.empty())
+    throw ConfigError("parallel_config.noop_layers: Megatron-LM has no layers that do nothing; give it as null");
   const auto& checkpoint = saved.checkpoint;
   Weights all;
   for (const auto& name : checkpoint.names()) {
@@ -204,7 +207,8 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
   const auto progress = blobs.find("progress.json");
   const auto folder =
       save_megatron(flags.out, checkpoint.iteration(), all.ranges, progress == blobs.end() ? "" : progress->second,
-                    saved.recipe.resolved, type, context.mappings());
+                    saved.recipe.resolved, type, context.mappings(),
+                    saved_layout(saved.recipe, saved.recipe.parallel.data_parallel_size.value_or(1)));
   std::cout << folder.string() << ": " << name_of(type) << "; Megatron-LM takes it with --no-load-rng\n";
 }
 

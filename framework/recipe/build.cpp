@@ -158,7 +158,8 @@ Checkpoint open_newest(const std::filesystem::path& folder) {
 
 }  // namespace
 
-SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves) {
+SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves,
+                      const std::vector<std::string>& given_sets) {
   SavedModel out{open_newest(folder), {}, nullptr};
   const auto& checkpoint = out.checkpoint;
   if (!checkpoint.blobs().count(recipe_blob))
@@ -171,6 +172,7 @@ SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelve
       const auto option = name.substr(10, name.find('.', 10) - 10);
       sets.push_back(text("dataset_config.", option, "=", (files / name).string()));
     }
+  sets.insert(sets.end(), given_sets.begin(), given_sets.end());
   out.recipe = read_recipe((files / recipe_blob).string(), sets, shelves);
   out.tokenizer = out.recipe.tokenizer.make();
   return out;

@@ -38,8 +38,9 @@ struct SavedModel {
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the run had none
 };
 /// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside).
-/// Throws ConfigError or DamageError.
-SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves);
+/// `sets` ("group.key=value") are laid over its recipe. Throws ConfigError or DamageError.
+SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves,
+                      const std::vector<std::string>& sets = {});
 
 /// The same with the weights in memory; or a folder of Hugging Face Transformers (recipe/hugging_face_model.h).
 TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves);

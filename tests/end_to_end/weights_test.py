@@ -100,6 +100,29 @@ class Weights(harness.InOwnFolder):
         optimizer = "iter_0000010/optimizer_00000.safetensors"
         self.assertEqual((self.folder / "ours" / optimizer).read_bytes(), (self.folder / "again" / optimizer).read_bytes())
 
+    def test_a_run_goes_on_from_another_layouts_checkpoint_with_the_same_losses(self):
+        cut = [["--set", "parallel_config." + word] for word in
+               ("tensor_model_parallel_size=2", "pipeline_model_parallel_size=2", "num_layer_list=[[1],[1]]")]
+        cut = [word for pair in cut for word in pair]
+        length = dict(training_iters=10)
+        self.tessera("train", "tiny.yaml", *sets(output_dir="straight", **length))
+        self.tessera("train", "tiny.yaml", *sets(output_dir="half", exit_interval=5, **length))
+        told = self.tessera("checkpoint", "reshard", "half", "cut", *cut)
+        self.assertIn("2 tensor parallel ranks x 2 stages", told)
+        self.assertEqual(len(list((self.folder / "cut/network_iter_0000005").glob("model_0000[0-3].safetensors"))), 4)
+        self.assertIn("tensor_model_parallel_size: 2",
+                      (self.folder / "cut/network_iter_0000005/blobs/resolved.yaml").read_text())
+        self.tessera("train", "tiny.yaml", *sets(output_dir="second", **length), "--set", "training_config.load_checkpoint=cut")
+        self.assertEqual(self.losses("straight")[5:], self.losses("second"))
+        # By way of Megatron-LM's format of as many ranks.
+        self.convert("half", "theirs", *cut, out_of="tessera", into="megatron")
+        self.assertEqual(sorted(path.name for path in (self.folder / "theirs/iter_0000005").iterdir()),
+                         ["mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"])
+        self.tessera("train", "tiny.yaml", *sets(output_dir="third", **length), "--set", "training_config.load_checkpoint=theirs")
+        self.assertEqual(self.losses("straight")[5:], self.losses("third"))
+        told = self.tessera("checkpoint", "reshard", "half", "odd", "--set", "parallel_config.pipeline_model_parallel_size=3", code=2)
+        self.assertIn("fewer than 3 stages", told)
+
     def test_what_cannot_be_converted_is_one_clear_line(self):
         told = self.convert(MEGATRON, "out", out_of="megatron", into="hf", code=2)
         self.assertIn("go by way of tessera", told)

@@ -84,7 +84,7 @@ int compare_weights(const fs::path& folder, const RecordedRun& ours, const Json&
   const auto beta = ours.flags().has("--adam-beta2") ? std::stod(ours.flags().value("--adam-beta2")) : 0.999;
   for (const auto& kept : list_folder(folder / "checkpoint")) {
     const auto name = kept.filename().string();
-    if (name.rfind("iter_", 0) != 0 || !fs::exists(kept / "mp_rank_00" / "model_optim_rng.pt")) continue;
+    if (name.rfind("iter_", 0) != 0 || !is_megatron_folder(kept)) continue;
     const auto iteration = std::stoll(name.substr(5));
     const Mappings mappings;
     const MegatronCheckpoint recorded(kept, mappings);

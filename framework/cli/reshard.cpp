@@ -1,0 +1,56 @@
+#include "framework/cli/reshard.h"
+
+#include <iostream>
+#include <memory>
+
+#include "framework/checkpoint/reshard.h"
+#include "framework/cli/recipe_arguments.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/saved_layout.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::string in, out;
+  std::vector<std::string> sets;
+};
+
+void reshard_by(const Flags& flags, const CommandContext& context) {
+  if (fs::exists(flags.out) && (!fs::is_directory(flags.out) || !fs::is_empty(flags.out)))
+    throw ConfigError(text(flags.out, ": is there already; give a new or an empty folder"));
+  const auto saved = open_saved(flags.in, context.shelves, flags.sets);
+  const auto& recipe = saved.recipe;
+  Resharding how;
+  how.layout = saved_layout(recipe);
+  how.gated = is_gated(recipe);
+  how.vocabulary = vocabulary(recipe, saved.tokenizer.get());
+  how.true_vocabulary = saved.tokenizer ? saved.tokenizer->vocab_size() : 0;
+  // As it was saved but for what is changed: without the places of files inside this checkpoint.
+  const auto file = saved.checkpoint.folder() / "blobs" / recipe_blob;
+  how.blobs[recipe_blob] = resolved_yaml(read_recipe(file.string(), flags.sets, context.shelves));
+  const auto name = saved.checkpoint.folder().filename().string();
+  const auto at = name.rfind("iter_");
+  const auto prefix = at == std::string::npos ? std::string() : name.substr(0, at);
+  reshard(saved.checkpoint, flags.out, prefix, how, context.mappings().table("weights/megatron.yaml"));
+  std::cout << (fs::path(flags.out) / checkpoint_name(prefix, saved.checkpoint.iteration())).string() << ": "
+            << how.layout.tensor << " tensor parallel rank" << (how.layout.tensor == 1 ? "" : "s") << " x "
+            << how.layout.stages() << " stage" << (how.layout.stages() == 1 ? "" : "s") << ", " << how.vocabulary
+            << " rows of the vocabulary\n";
+}
+
+}  // namespace
+
+void add_reshard_command(CLI::App& group, CommandContext& context) {
+  auto* command = group.add_subcommand(
+      "reshard", "Write a checkpoint anew as another layout saves it; every layout also loads it as it is");
+  const auto flags = std::make_shared<Flags>();
+  command->add_option("IN", flags->in, "A checkpoint, or a run folder: its newest checkpoint")->required();
+  command->add_option("OUT", flags->out, "A new folder")->required();
+  add_set_arguments(*command, flags->sets);
+  command->callback([flags, &context] { reshard_by(*flags, context); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// tessera checkpoint reshard
+void add_reshard_command(CLI::App& group, CommandContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+#include "framework/recipe/saved_layout.h"
+
+#include "framework/model/gpt_options.h"
+
+namespace tessera {
+
+MegatronLayout saved_layout(const Recipe& recipe, std::int64_t data_ranks) {
+  MegatronLayout layout;
+  layout.tensor = recipe.parallel.tensor_model_parallel_size;
+  layout.data = data_ranks;
+  layout.distributed_optimizer = recipe.shares_optimizer();
+  const auto plan = recipe.layer_plan();
+  for (std::int64_t p = 0; p < plan.stages(); ++p) {
+    layout.layers.emplace_back();
+    for (const auto& chunk : plan.stage(p)) layout.layers.back().push_back(chunk.layers);
+  }
+  return layout;
+}
+
+bool is_gated(const Recipe& recipe) {
+  const auto* gpt = recipe.model.options<GptOptions>();
+  return gpt != nullptr && is_gated(gpt->feed_forward());
+}
+
+}  // namespace tessera
