@@ -146,6 +146,14 @@ class Weights(harness.InOwnFolder):
         self.convert("ours", "theirs", out_of="tessera", into="megatron")
         self.peer("compare_megatron.py", MEGATRON, self.folder / "theirs")
 
+    @unittest.skipUnless(PEER, "no Python with torch and transformers; name one in TESSERA_PEER_PYTHON")
+    def test_torch_loads_what_was_saved_for_many_ranks_of_megatron(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=2))
+        self.convert("run", "theirs", "--set", "parallel_config.tensor_model_parallel_size=2", "--set",
+                     "parallel_config.pipeline_model_parallel_size=2", "--set", "training_config.use_distributed_optimizer=true",
+                     out_of="tessera", into="megatron")
+        self.peer("compare_megatron_ranks.py", self.checkpoints()[-1], self.folder / "theirs/iter_0000002")
+
     def peer(self, script, *arguments):
         done = subprocess.run([PEER, str(SOURCE / "tests/peers" / script), *map(str, arguments)], capture_output=True, text=True, timeout=280)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
