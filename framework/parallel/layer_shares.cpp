@@ -23,9 +23,7 @@ class Shares {
       --stages_;
     }
     if (stages_ < 1 || !mistakes_.empty()) return {};
-    auto counts = o_.pipeline_model_parallel_layout ? by_layout()
-                  : !o_.num_layer_list.empty()      ? by_list()
-                                                    : by_number();
+    auto counts = has_layout() ? by_layout() : !o_.num_layer_list.empty() ? by_list() : by_number();
     if (!mistakes_.empty()) return {};
     check_total(counts);
     if (o_.standalone_embedding_stage) counts.insert(counts.begin(), std::vector<std::int64_t>(counts[0].size(), 0));
@@ -54,6 +52,7 @@ class Shares {
     return ours ? ours : theirs;
   }
 
+  bool has_layout() const { return o_.pipeline_model_parallel_layout && !o_.pipeline_model_parallel_layout->empty(); }
   bool uneven_ends() const { return o_.decoder_first_pipeline_num_layers || o_.decoder_last_pipeline_num_layers; }
   std::int64_t counted_parts() const {
     return std::int64_t{o_.account_for_embedding_in_pipeline_split} + o_.account_for_loss_in_pipeline_split;
@@ -245,7 +244,7 @@ class Shares {
     std::int64_t sum = 0;
     for (const auto& stage : counts) sum = std::accumulate(stage.begin(), stage.end(), sum);
     if (sum == layers_) return;
-    const bool list = !o_.pipeline_model_parallel_layout;
+    const bool list = !has_layout();
     wrong(list ? "num_layer_list" : "pipeline_model_parallel_layout",
           text(list ? "num_layer_list " + listed(counts) : std::string("pipeline_model_parallel_layout"),
                " adds up to ", sum, " layers; num_layers is ", layers_),

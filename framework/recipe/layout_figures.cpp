@@ -26,8 +26,7 @@ bool is_table(const std::string& name) { return ends_with(name, "word_embeddings
 class Counter {
  public:
   Counter(const Recipe& recipe, std::int64_t world)
-      : recipe_(recipe),
-        gpt_(recipe.model.options<GptOptions>()),
+      : gpt_(recipe.model.options<GptOptions>()),
         tensor_(recipe.parallel.tensor_model_parallel_size),
         sharers_(recipe.shares_optimizer() ? data_parallel_ranks(recipe.parallel, world) : 1) {}
 
@@ -95,7 +94,6 @@ class Counter {
     return cut ? all / tensor_ : all;
   }
 
-  const Recipe& recipe_;
   const GptOptions* gpt_;
   std::int64_t tensor_, sharers_;
 };

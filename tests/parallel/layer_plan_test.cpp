@@ -156,6 +156,7 @@ TEST(LayerPlan, ALayoutNamesEveryChunkInTheOrderOfTheForwardPass) {
   const LayerPlan plan(laid_out(4, "E||t t|L"), 2);
   EXPECT_EQ(counts(plan), (Counts{{0}, {0}, {2}, {0}}));
   EXPECT_TRUE(plan.at(3, 0).loss);
+  EXPECT_EQ(counts(LayerPlan(laid_out(2, ""), 2)), (Counts{{1}, {1}}));  // not given
   EXPECT_EQ(read_layout("E(t*2|)*2((t|)*2t|)*2L").size(), 9u);
   // Every shape but its last two parts is that of DeepSeek-V3, 61 layers over 16 stages.
   const LayerPlan large(laid_out(16, "Et*3|(tt|)*29,|L"), 61);
