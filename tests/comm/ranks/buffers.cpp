@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/comm/group_buffer.h"
-#include "tests/comm/ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "tests/story.h"
 
 namespace tessera {

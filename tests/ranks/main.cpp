@@ -1,14 +1,26 @@
-// Runs the tests on every rank at once: mpirun -n 4 comm_ranks_test --ranks 4 [--messages]. On too few ranks it fails.
+// Runs the tests on every rank at once: mpirun -n 4 comm_ranks_test --ranks 4 [--messages]. On too few ranks it
+// fails. Rank 0 tells of each test, the others of what failed.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
-#include "tests/comm/ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 
 namespace tessera {
 namespace {
+/// Failures of a rank that does not print the usual report.
+class Failures : public testing::EmptyTestEventListener {
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    if (result.failed())
+      std::fprintf(stderr, "rank %d: %s.%s: %s:%d: %s\n", world().rank(), test ? test->test_suite_name() : "",
+                   test ? test->name() : "", result.file_name() ? result.file_name() : "", result.line_number(),
+                   result.message());
+  }
+};
+
 const World* the_world = nullptr;
 Transport the_transport = Transport::fastest;
 }  // namespace
@@ -31,9 +43,11 @@ int main(int argc, char** argv) {
   }
   world.set_time_out(std::chrono::seconds(30));
   tessera::the_world = &world;
-  if (world.rank() != 0)
-    delete testing::UnitTest::GetInstance()->listeners().Release(
-        testing::UnitTest::GetInstance()->listeners().default_result_printer());
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  if (world.rank() != 0) {
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new tessera::Failures);
+  }
   const int result = RUN_ALL_TESTS();
   if (result != 0) std::fprintf(stderr, "rank %d: tests failed\n", world.rank());
   float failures = result != 0 ? 1.F : 0.F;

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "framework/comm/world.h"
+
+namespace tessera {
+
+/// The run that all tests of this program work in: each test runs on all its ranks at once.
+const World& world();
+/// How bytes travel in it; ctest starts the tests in both ways.
+Transport transport();
+
+}  // namespace tessera
