@@ -12,13 +12,15 @@ namespace tessera {
 namespace {
 /// Failures of a rank that does not print the usual report.
 class Failures : public testing::EmptyTestEventListener {
-  void OnTestPartResult(const testing::TestPartResult& result) override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    if (result.failed())
-      std::fprintf(stderr, "rank %d: %s.%s: %s:%d: %s\n", world().rank(), test ? test->test_suite_name() : "",
-                   test ? test->name() : "", result.file_name() ? result.file_name() : "", result.line_number(),
-                   result.message());
+  void OnTestStart(const testing::TestInfo& test) override {
+    name_ = std::string(test.test_suite_name()) + "." + test.name();
   }
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (result.failed())
+      std::fprintf(stderr, "rank %d: %s: %s:%d: %s\n", world().rank(), name_.c_str(),
+                   result.file_name() != nullptr ? result.file_name() : "", result.line_number(), result.message());
+  }
+  std::string name_;  // asking for it while a failure is told would wait for ever
 };
 
 const World* the_world = nullptr;
