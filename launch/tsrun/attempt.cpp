@@ -73,7 +73,7 @@ void Attempt::start_mpirun() {
   mpirun.words = mpirun_words(job_, folders_);
   mpirun.environment = mpirun_environment(job_, folders_, restart_);
   mpirun.output = writing.number();
-  mpirun.session = true;
+  mpirun.session = mpirun.deaf = true;
   voice_.note(command_line(mpirun.words));
   mpirun_ = spawn(mpirun);
 }
@@ -216,7 +216,7 @@ void Attempt::hear_hosts() {
     if (!host.open()) continue;
     host.write_more();
     for (const auto& message : host.receive()) {
-      if (message.at("is") == "signal") stop_as_asked(message.at("signal"), true);
+      if (message.at("is") == "signal") stop_as_asked(message.at("signal"), static_cast<int>(h));
       if (message.at("is") == "failed")
         fail(text("on ", job_.words_of(h), ": ", message.value("words", "")), {}, settle_seconds);
     }
@@ -241,10 +241,11 @@ void Attempt::hear_mpirun() {
 }
 
 /// The first signal asks the workers to end, the second kills them. Whoever signals a whole job signals the tsrun of
-/// every host: that is one.
-void Attempt::stop_as_asked(int number, bool elsewhere) {
+/// every host, this one (-1) too: that is one.
+void Attempt::stop_as_asked(int number, int host) {
+  const bool new_there = asked_on_.insert(host).second;
   if (asked_to_stop_ != 0) {
-    if (elsewhere && now() - asked_at_ < one_signal_seconds) return;
+    if (new_there && now() - asked_at_ < one_signal_seconds) return;
     voice_.say("second signal: all workers are killed");
     fail("", {}, 0);
     return;
@@ -258,7 +259,7 @@ void Attempt::stop_as_asked(int number, bool elsewhere) {
 
 void Attempt::obey_signals() {
   for (const int s : caught(sockets_.signals))
-    if (s != SIGCHLD) stop_as_asked(s, false);
+    if (s != SIGCHLD) stop_as_asked(s, -1);
   int status = 0;
   for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
     if (pid == mpirun_) {
@@ -321,9 +322,9 @@ void Attempt::look_at_clock() {
   const auto silent = ranks_where(
       [](const Line& line) { return line.connection.open() && line.connection.silence() > host_silence_seconds + 1; });
   if (!silent.empty()) fail(text(ranks_words(silent), " has not been heard for ", host_silence_seconds, " s"), {}, 0);
-  if (mpirun_ended_ != 0 && now() - mpirun_ended_ > 1) {
+  if (mpirun_ended_ != 0) {
     about_mpirun_ = true;
-    fail("mpirun ended before the workers", {}, 0);
+    fail("mpirun ended before the workers", {}, settle_seconds);
   }
   if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > stragglers_seconds)
     fail(text("some workers did not end within ", stragglers_seconds, " s of the others"), {}, 0);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <list>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,7 +57,7 @@ class Attempt {
   void hear_hosts();
   void hear_mpirun();
   void obey_signals();
-  void stop_as_asked(int number, bool elsewhere);
+  void stop_as_asked(int number, int host);
   void start_programs();
   void look_at_clock();
   void beat();
@@ -101,7 +101,8 @@ class Attempt {
   std::string trouble_;
   std::vector<int> suspects_;
   bool about_mpirun_ = false;  ///< its last lines may tell why
-  int asked_to_stop_ = 0;      ///< the signal that asked, 0: none
+  std::set<int> asked_on_;
+  int asked_to_stop_ = 0;  ///< the signal that asked, 0: none
   double asked_at_ = 0, first_end_after_stop_ = 0;
 };
 

@@ -101,7 +101,7 @@ class Follower {
     Spawn daemon;
     daemon.words = {"/bin/sh", "-c", words};
     daemon.environment = free_of_launchers(info_.environment);
-    daemon.session = true;
+    daemon.session = daemon.deaf = true;
     daemon.host_name = alias_;
     try {
       spawn(daemon);

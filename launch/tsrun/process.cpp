@@ -33,9 +33,11 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 /// In the child, until the program begins: only calls that are safe after fork.
 [[noreturn]] void become(const Spawn& what, char* const* words, char* const* variables, int failure, pid_t parent) {
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  if (what.deaf)
+    for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&blocked, s);
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
   for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);

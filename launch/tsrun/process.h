@@ -17,10 +17,13 @@ Environment this_environment();
 struct Spawn {
   std::vector<std::string> words;  ///< the program's path and its arguments
   Environment environment;
-  std::string folder;      ///< to work in; empty: this one
-  int output = -1;         ///< stdout and stderr; -1: ours. stdin is /dev/null
-  int input = -1;          ///< stdin when there is one
-  int kept = -1;           ///< a descriptor that it inherits under the same number
+  std::string folder;  ///< to work in; empty: this one
+  int output = -1;     ///< stdout and stderr; -1: ours. stdin is /dev/null
+  int input = -1;      ///< stdin when there is one
+  int kept = -1;       ///< a descriptor that it inherits under the same number
+  /// Deaf to requests to end, such as TERM and INT, also from whoever signals all processes of a job: MPI's launcher
+  /// and daemons would kill workers that are about to save.
+  bool deaf = false;
   bool session = false;    ///< in a session of its own; else in a process group of its own
   std::string host_name;   ///< it believes to be on a host of this name; empty: the host's own
   std::vector<int> cores;  ///< bound to them; empty: as this process

@@ -26,6 +26,7 @@ namespace tessera {
 namespace {
 
 constexpr double beat_seconds = 1, head_silence_seconds = 15;
+constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
 constexpr std::size_t lines_to_tell = 20;
 
 /// The program's side of the link is inherited under its number; the words are read at ours.
@@ -98,10 +99,11 @@ class Worker {
     pollfd watched[3] = {{head_.number(), static_cast<short>(POLLIN | (head_.wants_to_write() ? POLLOUT : 0)), 0},
                          {signals_.number(), POLLIN, 0},
                          {link_.ours.number(), POLLIN, 0}};
-    poll(watched, 3, static_cast<int>(beat_seconds * 1000));
+    const double wait = to_pass_ != 0 ? own_signal_seconds : beat_seconds;
+    poll(watched, 3, static_cast<int>(wait * 1000));
     head_.write_more();
     for (const auto& message : head_.receive()) obey(message);
-    caught(signals_);
+    pass_signal();
     hear_program();
     reap();
     if (now() - last_beat_ >= beat_seconds) {
@@ -113,9 +115,22 @@ class Worker {
   void obey(const Message& message) {
     const std::string what = message.at("is");
     if (what == "start") start(message);
-    if (what == "signal" && program_ > 0) kill(-program_, message.at("signal").get<int>());
+    if (what == "signal") {
+      to_pass_ = message.at("signal");
+      pass_at_ = now() + own_signal_seconds;
+    }
     if (what == "stop") stop();
     if (what == "leave") leaving_ = true;
+  }
+
+  /// Who signals all processes of a job (Slurm, systemd) has reached the program, too, and takes a second signal of
+  /// ours for the order to stop at once. So what reached this process directly is not passed on.
+  void pass_signal() {
+    for (const int s : caught(signals_))
+      if (s != SIGCHLD) last_own_signal_ = now();
+    if (to_pass_ == 0 || now() < pass_at_) return;
+    if (program_ > 0 && pass_at_ - last_own_signal_ > 2) kill(-program_, to_pass_);
+    to_pass_ = 0;
   }
 
   void start(const Message& message) {
@@ -254,6 +269,8 @@ class Worker {
   std::uint64_t log_begin_ = 0, memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
   double last_beat_ = 0;
+  int to_pass_ = 0;
+  double pass_at_ = 0, last_own_signal_ = -1e9;
   WorkerEnd end_;
 };
 

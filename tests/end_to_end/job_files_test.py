@@ -73,12 +73,12 @@ class SlurmJob(unittest.TestCase):
         shutil.rmtree(self.lab.folder / "run")
         job = self.submit("recipe.yaml")
         # Slurm sends this by itself 300 s before the limit.
-        self.wait(lambda: self.output(job).count(" on n2") >= 3, "four workers", job)
+        self.wait(lambda: len(set(re.findall(r"rank \d of 4 on n", self.output(job)))) == 4, "four workers", job)
         self.lab.ask("scancel", "--signal=USR1", "--batch", job)
         self.wait(lambda: self.lab.state(job).get("Restarts") == "1", "the job queued again", job)
         self.assertIn("stopped by signal 15", self.output(job))
         logs = "".join(path.read_text() for path in (self.lab.folder / "run/log").glob("worker_*.log"))
-        self.assertEqual(logs.count("saved"), 4)
+        self.assertEqual(logs.count("saved"), 4, logs + self.output(job) + self.lab.logs())
         self.lab.ask("scancel", job)
 
         # A failing worker is the job's failure.

@@ -198,6 +198,20 @@ class LaunchEnds(Launching):
         self.end_of(job, 128 + signal.SIGTERM, timeout=5)
         self.assert_nothing_left()
 
+    def test_a_signal_to_every_process_of_the_job_is_one_request_to_save(self):
+        """As Slurm and systemd send it. A program that is asked twice stops at once, without having saved."""
+        self.write("save.py", "import signal, sys, time\nasked = []\nsignal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
+                              "print('ready', flush=True)\nwhile not asked: time.sleep(.01)\n"
+                              "time.sleep(1.5)\nprint('asked', len(asked), 'saved')")
+        job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "save.py")
+        self.wait_until(lambda: all((self.folder / f"log/worker_{r}.log").exists() and self.log(f"worker_{r}.log") for r in (0, 1)), "workers")
+        for pid in self.processes():
+            os.kill(pid, signal.SIGTERM)
+        self.end_of(job, 0)
+        for rank in range(2):
+            self.assertIn("asked 1 saved", self.log(f"worker_{rank}.log"))
+        self.assert_nothing_left()
+
     def test_whoever_is_killed_the_others_go_too(self):
         for victim in ("tsrun", "mpirun"):
             with self.subTest(victim=victim):
