@@ -67,6 +67,12 @@ Var Tape::reuse(Var old, bool wants_grad) {
   return add_slot(value, std::move(memory), wants_grad);  // the old handle lets go of its share when it leaves
 }
 
+Var Tape::alias(const Var& other, bool wants_grad) {
+  const auto value = slots_[other.slot_].value;
+  auto memory = slots_[other.slot_].memory;
+  return add_slot(value, std::move(memory), wants_grad);
+}
+
 Var Tape::adopt(const Var& other, bool wants_grad) {
   const auto& slot = other.tape_->slots_[other.slot_];
   must(!slot.memory.empty() && &other.tape_->arena_ == &arena_, "an adopted value has memory of the same arena");

@@ -134,6 +134,8 @@ class Tape {
   /// A new value in the memory of `old`, whose content may be overwritten, if nobody else looks at it; else in memory
   /// of its own.
   Var reuse(Var old, bool wants_grad);
+  /// The same value at a place of its own, whose gradient is not yet that of `other`.
+  Var alias(const Var& other, bool wants_grad);
   /// A value of another tape on the same arena: its memory is shared.
   Var adopt(const Var& other, bool wants_grad);
   /// A tape for what goes on inside one operation, kept for the next one; who uses it clears it. Its grad-ready hook is

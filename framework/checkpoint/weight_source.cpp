@@ -149,14 +149,15 @@ void must_fit(const WeightSource& source, std::span<const TensorRange> wanted) {
       text(source.folder().string(), ": its weights do not fit the model that the recipe describes:", story));
 }
 
-std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted) {
-  must_fit(source, wanted);
+std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted,
+                                  std::span<const TensorRange> all) {
+  must_fit(source, all.empty() ? wanted : all);
   std::vector<std::string> notes;
   for (const auto& range : wanted) {
     if (source.shape(range.name) == range.global_shape)
       source.read_box(range);
-    else
-      notes.push_back(read_padded(source, range));
+    else if (auto note = read_padded(source, range); notes.empty() || notes.back() != note)  // once for all its boxes
+      notes.push_back(std::move(note));
   }
   return notes;
 }

@@ -51,8 +51,9 @@ bool has_vocabulary_rows(const std::string& name);
 /// Fill every one of `wanted` (tensors or parts of them) from `source`, and say what was not taken over as it is. Rows
 /// of the vocabulary that `wanted` has beyond the source's are its padding: each becomes the mean of the source's rows,
 /// so that their logits are unremarkable. Throws ConfigError, naming the first, for tensors that are missing, of
-/// another shape, or more than `wanted`, and for a vocabulary that is larger than the wanted one.
-std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted);
+/// another shape, or more than `all` (empty: than `wanted`), and for a vocabulary that is larger than the wanted one.
+std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted,
+                                  std::span<const TensorRange> all = {});
 
 /// One of those with rows beyond the source's, or a part of it. Returns what was done, to be told.
 std::string read_padded(const WeightSource& source, const TensorRange& range);

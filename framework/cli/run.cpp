@@ -13,12 +13,13 @@
 #include "framework/cli/options.h"
 #include "framework/cli/train.h"
 #include "framework/comm/launch_link.h"
+#include "framework/comm/together.h"
 #include "framework/options/report.h"
 
 namespace tessera {
 namespace {
 
-constexpr int wrong_input = 2, failed = 1;
+constexpr int wrong_input = 2, has_failed = 1;
 
 void add_commands(CLI::App& app, CommandContext& context) {
   add_train_commands(app, context);
@@ -90,17 +91,19 @@ int run(int argc, char** argv, Shelves shelves) {
     add_commands(app, context);
     const int code = parse_and_do(app, argc, argv);
     return code != 0 ? code : context.exit_code;
+  } catch (const PeerFailed& failed) {  // which has said why
+    return failed.given_wrong() ? wrong_input : has_failed;
   } catch (const ConfigError& error) {
     std::cerr << error.what() << "\n";
     return wrong_input;
   } catch (const CommError& error) {
     std::cerr << "tessera: " << error.what() << "\n";
     LaunchLink().failed(error.what(), true);
-    return failed;
+    return has_failed;
   } catch (const std::exception& error) {
     std::cerr << "tessera: " << error.what() << "\n";
     LaunchLink().failed(error.what(), false);
-    return failed;
+    return has_failed;
   }
 }
 

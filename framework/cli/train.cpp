@@ -2,8 +2,11 @@
 
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 
 #include "framework/cli/recipe_arguments.h"
+#include "framework/comm/launch_link.h"
+#include "framework/comm/together.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 
@@ -12,9 +15,20 @@ namespace {
 
 void train_recipe(const RecipeArguments& arguments, CommandContext& context) {
   const StopSignal stop;  // before anything takes long, so that the first signal never loses work
-  const auto end = train(build(read_recipe(arguments, context, std::cerr)), stop);
-  std::cout << end.last_line << std::endl;
+  const World world;
+  const bool first = world.rank() == 0;
+  std::ostringstream unheard;
+  Recipe recipe;
+  ProcessGroups processes;
+  Parts parts;
+  together(world.all(), "reading the recipe",
+           [&] { recipe = read_recipe(arguments, context, first ? std::cerr : unheard); });
+  together(world.all(), "arranging the processes", [&] { processes = arrange(recipe, world); });
+  together(world.all(), "building the run", [&] { parts = build(recipe, processes); });
+  const auto end = train(std::move(parts), stop);
+  if (first) std::cout << end.last_line << std::endl;
   context.exit_code = end.exit_code;
+  if (end.exit_code == 0) LaunchLink().done();
 }
 
 /// Where the run would write; the launcher asks so that logs go there. Nothing is started.

@@ -50,7 +50,7 @@ class ByMessages final : public BufferExchange {
                  .how = Combine::sum,
                  .sum = one.sum,
                  .everywhere = one.everywhere,
-                 .grain = GroupBuffer::grain});
+                 .grain = GroupBuffer::grain_elements * one.element_bytes});
     bytes_begun_ += one.range.count;
     last_ = std::move(one);
     pieces_.advance();

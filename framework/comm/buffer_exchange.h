@@ -14,6 +14,7 @@ class BufferExchange {
   struct Begun {
     ByteRange range;
     bool sum, everywhere;
+    std::size_t element_bytes;
     std::uint64_t sequence;  ///< of the group
     std::string who;
   };

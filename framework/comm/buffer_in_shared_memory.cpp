@@ -74,7 +74,7 @@ class InSharedMemory final : public BufferExchange {
     if (one.sum)
       sum(one);
     else
-      gather(one.range);
+      gather(one);
     last_sequence_ = one.sequence;
     last_who_ = one.who;
     waiting_.pop_front();
@@ -93,9 +93,9 @@ class InSharedMemory final : public BufferExchange {
     ordered_sum(sources_, std::span(&mine, 1), outs_, share.count / sizeof(float), DType::float32);
   }
 
-  void gather(ByteRange range) {
+  void gather(const Begun& one) {
     for (const int other : group_.others()) {
-      const ByteRange theirs = GroupBuffer::share(range, other, group_.size());
+      const ByteRange theirs = GroupBuffer::share(one.range, other, group_.size(), one.element_bytes);
       if (theirs.count > 0) std::memcpy(array(group_.rank) + theirs.first, array(other) + theirs.first, theirs.count);
     }
   }

@@ -65,8 +65,8 @@ class Together {
   Operation operation_;
 };
 
-void promised(bool holds, const Communicator::State& group, const std::string& story) {
-  if (!holds) throw ShapeError(text("group ", group.name, ": ", story));
+[[noreturn]] void refuse(const Communicator::State& group, const std::string& story) {
+  throw ShapeError(text("group ", group.name, ": ", story));
 }
 
 }  // namespace
@@ -94,8 +94,8 @@ void Communicator::all_reduce(std::span<double> values, std::string_view who) co
 }
 
 void Communicator::all_reduce(std::span<std::byte> values, DType type, std::string_view who) const {
-  promised(values.size() % size_of(type) == 0, *state_,
-           text("all_reduce of ", values.size(), " bytes of ", name_of(type), " asked by '", who, "'"));
+  if (values.size() % size_of(type) != 0)
+    refuse(*state_, text("all_reduce of ", values.size(), " bytes of ", name_of(type), " asked by '", who, "'"));
   if (size() == 1) return;
   const Together together(*state_, "all_reduce", values.size(), who);
   state_->exchange->all_reduce(values, type, Combine::sum, together.operation());
@@ -109,9 +109,9 @@ void Communicator::all_reduce_max(std::span<float> values, std::string_view who)
 
 void Communicator::reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine, DType type,
                                   std::string_view who) const {
-  promised(all.size() == mine.size() * static_cast<std::size_t>(size()) && mine.size() % size_of(type) == 0, *state_,
-           text("reduce_scatter asked by '", who, "' has ", all.size(), " bytes in all and ", mine.size(),
-                " for each of ", size(), " members, elements of ", name_of(type)));
+  if (!(all.size() == mine.size() * static_cast<std::size_t>(size()) && mine.size() % size_of(type) == 0))
+    refuse(*state_, text("reduce_scatter asked by '", who, "' has ", all.size(), " bytes in all and ", mine.size(),
+                         " for each of ", size(), " members, elements of ", name_of(type)));
   if (size() == 1) {
     if (!mine.empty()) std::memmove(mine.data(), all.data(), mine.size());
     return;
@@ -121,9 +121,9 @@ void Communicator::reduce_scatter(std::span<const std::byte> all, std::span<std:
 }
 
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view who) const {
-  promised(all.size() == mine.size() * static_cast<std::size_t>(size()), *state_,
-           text("all_gather asked by '", who, "' has ", all.size(), " bytes in all and ", mine.size(), " from each of ",
-                size(), " members"));
+  if (all.size() != mine.size() * static_cast<std::size_t>(size()))
+    refuse(*state_, text("all_gather asked by '", who, "' has ", all.size(), " bytes in all and ", mine.size(),
+                         " from each of ", size(), " members"));
   if (size() == 1) {
     if (!mine.empty()) std::memmove(all.data(), mine.data(), mine.size());
     return;
@@ -133,7 +133,7 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::by
 }
 
 void Communicator::broadcast(std::span<std::byte> values, int root, std::string_view who) const {
-  promised(root >= 0 && root < size(), *state_, text("broadcast asked by '", who, "' from member ", root));
+  if (!(root >= 0 && root < size())) refuse(*state_, text("broadcast asked by '", who, "' from member ", root));
   if (size() == 1) return;
   const Together together(*state_, "broadcast", values.size(), who);
   state_->exchange->broadcast(values, root, together.operation());
@@ -164,8 +164,8 @@ std::string Communicator::broadcast(const std::string& mine, int root, std::stri
 }
 
 Transfer Communicator::send(std::span<const std::byte> values, int to, int tag, std::string_view who) const {
-  promised(to >= 0 && to < size() && to != rank() && tag >= 0 && tag < user_tags, *state_,
-           text("message to member ", to, ", tag ", tag, ", asked by '", who, "'"));
+  if (!(to >= 0 && to < size() && to != rank() && tag >= 0 && tag < user_tags))
+    refuse(*state_, text("message to member ", to, ", tag ", tag, ", asked by '", who, "'"));
   auto transfer = std::make_unique<Transfer::State>(
       state_, text("send to rank ", world_ranks()[static_cast<std::size_t>(to)]), tag, values.size(), who);
   transfer->messages.send(values, to, first_user_tag + tag);
@@ -173,8 +173,8 @@ Transfer Communicator::send(std::span<const std::byte> values, int to, int tag, 
 }
 
 Transfer Communicator::receive(std::span<std::byte> values, int from, int tag, std::string_view who) const {
-  promised(from >= 0 && from < size() && from != rank() && tag >= 0 && tag < user_tags, *state_,
-           text("message from member ", from, ", tag ", tag, ", asked by '", who, "'"));
+  if (!(from >= 0 && from < size() && from != rank() && tag >= 0 && tag < user_tags))
+    refuse(*state_, text("message from member ", from, ", tag ", tag, ", asked by '", who, "'"));
   auto transfer = std::make_unique<Transfer::State>(
       state_, text("receive from rank ", world_ranks()[static_cast<std::size_t>(from)]), tag, values.size(), who);
   transfer->messages.receive(values, from, first_user_tag + tag);

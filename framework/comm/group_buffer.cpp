@@ -25,13 +25,14 @@ class GroupBuffer::State {
     if (!exchange) exchange = buffer_by_messages(*group, bytes);
   }
 
-  void begin(ByteRange range, bool sum, bool everywhere, std::string_view who) const {
-    if (range.first % grain != 0 || range.count % sizeof(float) != 0 || range.first > size ||
+  void begin(ByteRange range, bool sum, bool everywhere, std::size_t element_bytes, std::string_view who) const {
+    const auto multiple = grain_elements * element_bytes;
+    if (range.first % multiple != 0 || range.count % element_bytes != 0 || range.first > size ||
         range.count > size - range.first)
       throw ShapeError(text("buffer of group ", group->name, ": range of ", range.count, " bytes from byte ",
-                            range.first, " of ", size, ", asked by '", who, "'; ranges begin at multiples of ", grain,
-                            " and hold whole floats"));
-    if (exchange) exchange->begin({range, sum, everywhere, ++group->sequence, std::string(who)});
+                            range.first, " of ", size, ", asked by '", who, "'; ranges begin at multiples of ",
+                            multiple, " and hold whole elements"));
+    if (exchange) exchange->begin({range, sum, everywhere, element_bytes, ++group->sequence, std::string(who)});
   }
 
   std::shared_ptr<Communicator::State> group;
@@ -53,15 +54,17 @@ std::span<float> GroupBuffer::floats() const {
   return {reinterpret_cast<float*>(bytes().data()), state_->size / sizeof(float)};
 }
 
-ByteRange GroupBuffer::share(ByteRange range, int rank, int size) {
-  const Cut own = cut(range.count, rank, size, grain);
+ByteRange GroupBuffer::share(ByteRange range, int rank, int size, std::size_t element_bytes) {
+  const Cut own = cut(range.count, rank, size, grain_elements * element_bytes);
   return {range.first + own.first, own.size()};
 }
 
 void GroupBuffer::begin_sum(ByteRange range, bool everywhere, std::string_view who) {
-  state_->begin(range, true, everywhere, who);
+  state_->begin(range, true, everywhere, sizeof(float), who);
 }
-void GroupBuffer::begin_gather(ByteRange range, std::string_view who) { state_->begin(range, false, true, who); }
+void GroupBuffer::begin_gather(ByteRange range, std::size_t element_bytes, std::string_view who) {
+  state_->begin(range, false, true, element_bytes, who);
+}
 void GroupBuffer::progress() {
   if (state_->exchange) state_->exchange->progress();
 }

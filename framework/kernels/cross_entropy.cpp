@@ -101,6 +101,10 @@ void check(std::int64_t vocabulary, std::size_t logits, std::span<const std::int
   }
 }
 
+std::size_t rows_of_a_tile(std::size_t columns) {
+  return std::max<std::size_t>(1, 4096 / std::max<std::size_t>(1, columns));
+}
+
 }  // namespace
 
 void cross_entropy(Threads& threads, std::int64_t vocabulary, std::span<float> logits,
@@ -108,8 +112,7 @@ void cross_entropy(Threads& threads, std::int64_t vocabulary, std::span<float> l
                    bool gradient) {
   check(vocabulary, logits.size(), labels, weight.size(), loss.size());
   const auto n = static_cast<std::size_t>(vocabulary);
-  const std::size_t rows_of_a_tile = std::max<std::size_t>(1, 4096 / std::max<std::size_t>(1, n));
-  threads.parallel_for(labels.size(), rows_of_a_tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(labels.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
       float* row = logits.data() + r * n;
       if (labels[r] >= 0) {
@@ -118,6 +121,55 @@ void cross_entropy(Threads& threads, std::int64_t vocabulary, std::span<float> l
         loss[r] = 0;
         if (gradient) std::fill_n(row, n, 0.0F);
       }
+    }
+  });
+}
+
+void cross_entropy_largest(Threads& threads, const CrossEntropyPart& part, std::span<const float> logits,
+                           std::span<float> most) {
+  const auto n = static_cast<std::size_t>(part.columns);
+  expect_values("cross_entropy", "logits", logits.size(), static_cast<std::int64_t>(most.size()) * part.columns);
+  threads.parallel_for(most.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+    for (auto r = first; r < last; ++r) most[r] = HWY_DYNAMIC_DISPATCH(Largest)(logits.data() + r * n, n);
+  });
+}
+
+void cross_entropy_sums(Threads& threads, const CrossEntropyPart& part, std::span<float> logits,
+                        std::span<const std::int32_t> labels, std::span<const float> most, std::span<double> sums) {
+  check(part.vocabulary, labels.size() * static_cast<std::size_t>(part.vocabulary), labels, 0, most.size());
+  expect_values("cross_entropy", "sums", sums.size(), static_cast<std::int64_t>(2 * labels.size()));
+  const auto n = static_cast<std::size_t>(part.columns);
+  threads.parallel_for(labels.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+    for (auto r = first; r < last; ++r) {
+      float* row = logits.data() + r * n;
+      const auto at = labels[r] - part.first_column;
+      const bool here = labels[r] >= 0 && at >= 0 && at < part.columns;
+      sums[2 * r + 1] = here ? static_cast<double>(row[at]) - static_cast<double>(most[r]) : 0;
+      sums[2 * r] = HWY_DYNAMIC_DISPATCH(Exponentiate)(row, n, most[r]);
+    }
+  });
+}
+
+void cross_entropy_finish(Threads& threads, const CrossEntropyPart& part, std::span<float> logits,
+                          std::span<const std::int32_t> labels, std::span<const double> sums,
+                          std::span<const float> weight, std::span<float> loss, bool gradient) {
+  const auto n = static_cast<std::size_t>(part.columns);
+  threads.parallel_for(labels.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+    for (auto r = first; r < last; ++r) {
+      float* row = logits.data() + r * n;
+      const bool counts = labels[r] >= 0;
+      loss[r] = counts ? static_cast<float>(std::log(sums[2 * r]) - sums[2 * r + 1]) : 0.0F;
+      if (!gradient) continue;
+      if (!counts) {
+        std::fill_n(row, n, 0.0F);
+        continue;
+      }
+      const double w = weight.empty() ? 1.0 : static_cast<double>(weight[r]);
+      const auto at = labels[r] - part.first_column;
+      const bool here = at >= 0 && at < part.columns;
+      const double share = here ? row[at] / sums[2 * r] : 0;
+      HWY_DYNAMIC_DISPATCH(Scale)(row, n, static_cast<float>(w / sums[2 * r]));
+      if (here) row[at] = static_cast<float>(w * (share - 1));
     }
   });
 }

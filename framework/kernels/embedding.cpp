@@ -67,4 +67,36 @@ void embedding_backward(Threads& threads, std::int64_t width, std::span<const st
   });
 }
 
+void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first_row,
+                            std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y) {
+  const auto width = table.shape().width(), rows = table.shape().rows();
+  expect_values("embedding", "y", y.size(), static_cast<std::int64_t>(ids.size()) * width);
+  check_ids(vocabulary, ids);
+  const auto n = static_cast<std::size_t>(width);
+  threads.parallel_for(ids.size(), 16, [&](std::size_t first, std::size_t last) {
+    for (auto r = first; r < last; ++r) {
+      const auto row = ids[r] - first_row;
+      const auto to = y.subspan(r * n, n);
+      if (row >= 0 && row < rows)
+        widen_range(table.slice(row, 1), to);
+      else
+        std::fill(to.begin(), to.end(), 0.0F);
+    }
+  });
+}
+
+void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t first_row,
+                             std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable) {
+  expect_values("embedding", "dy", dy.size(), static_cast<std::int64_t>(ids.size()) * width);
+  const auto n = static_cast<std::size_t>(width);
+  const auto rows = static_cast<std::int64_t>(dtable.size() / n);
+  threads.parallel_for(n, 64, [&](std::size_t first, std::size_t last) {
+    for (std::size_t r = 0; r < ids.size(); ++r) {
+      const auto row = ids[r] - first_row;
+      if (row < 0 || row >= rows) continue;
+      add_to(dy.data() + r * n + first, last - first, dtable.data() + static_cast<std::size_t>(row) * n + first);
+    }
+  });
+}
+
 }  // namespace tessera

@@ -71,6 +71,21 @@ void linear_backward_weight(Threads& threads, LinearExtents e, std::span<const f
   multiply(threads, {e.out, e.in, e.rows, {dy.data(), 1, e.out}, {x.data(), 1, e.in}, dw.data(), true});
 }
 
+void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,
+                     std::span<float> y) {
+  constexpr auto me = "linear_add_bias";
+  promised(me, "y", y.size(), rows, out);
+  promised_bias(me, bias, out);
+  const auto n = static_cast<std::size_t>(out);
+  threads.parallel_for(static_cast<std::size_t>(rows), 16, [&](std::size_t first, std::size_t last) {
+    for (auto r = first; r < last; ++r) {
+      float* __restrict row = y.data() + r * n;
+      const float* __restrict b = bias.data();
+      for (std::size_t i = 0; i < n; ++i) row[i] += b[i];
+    }
+  });
+}
+
 void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> dy,
                           std::span<float> dbias) {
   constexpr auto me = "linear_backward_bias";

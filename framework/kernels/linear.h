@@ -40,6 +40,10 @@ void linear_backward_input(Threads& threads, LinearExtents e, std::span<const fl
 void linear_backward_weight(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> x,
                             std::span<float> dw);
 
+/// y += bias in every row: where y was a sum that had to be complete first.
+void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,
+                     std::span<float> y);
+
 /// dbias += the sum of the rows of dy.
 void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> dy,
                           std::span<float> dbias);

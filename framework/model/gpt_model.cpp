@@ -13,6 +13,7 @@
 #include "framework/model/transformer_layer.h"
 #include "framework/model/visibility.h"
 #include "framework/nn/key_value_cache.h"
+#include "framework/parallel/mappings.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +22,8 @@ class GptModel final : public Model {
  public:
   GptModel(const GptOptions& options, const ModelParts& parts);
 
-  VocabularyLoss loss(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
+  ChunkResult forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const override;
+  Boundary boundary(const TokenBatch& batch) const override;
   Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
   KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
   Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
@@ -36,59 +38,115 @@ class GptModel final : public Model {
   struct Run;
   Var through_layers(Var x, const Pass& pass) const;
   Var project(const Var& h) const;
-  Var hidden(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
+  Pass pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
+  Var embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
+  Var embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
+  Var hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
+  bool tied() const { return !o_.untie_embeddings_and_output_weights; }
+  void declare_tables();
+  void add_layers();
+  void add_head();
   void set_types();
+  void share_copies();
 
   GptOptions o_;
   Precision precision_;
+  ModelChunk chunk_;
+  TensorParallelLayers maker_;
   std::int64_t vocabulary_, positions_;
   std::optional<RotaryEmbedding> rotary_;
-  Parameter* words_;
+  Parameter* words_ = nullptr;  ///< of the embedding, and of a head tied to it
   Parameter* position_table_ = nullptr;
-  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without those that pass on what they get
   std::unique_ptr<Norm> final_norm_;
   std::unique_ptr<LinearLayer> output_;
+  std::optional<VocabParallelHead> sharers_;
 };
 
 GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
     : Model(""),
       o_(options),
       precision_(parts.precision),
+      chunk_(parts.chunk),
+      maker_(parts.tensor),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
   for (const auto& [option, words] : contradictions(o_, parts.seq_length)) throw ConfigError(words);
-  const auto init = o_.weight_init(vocabulary_, o_.hidden_size, false);
-  words_ = &declare("embedding.word_embeddings.weight", {vocabulary_, o_.hidden_size}, init);
-  if (o_.position_embedding_type == PositionEmbedding::learned_absolute)
+  if (vocabulary_ % maker_.ranks() != 0)
+    throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", maker_.ranks(),
+                           ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));
+  if (!chunk_.layers) chunk_.layers = o_.num_layers - chunk_.first_layer;
+  if (maker_.ranks() > 1) sharers_.emplace(parts.tensor.group, vocabulary_);
+  declare_tables();
+  add_layers();
+  if (chunk_.loss) add_head();
+  set_types();
+  share_copies();
+}
+
+/// Rows of the vocabulary that are here.
+TensorCut vocabulary_cut(std::int64_t vocabulary, const LayerMaker& maker) {
+  return maker.ranks() == 1 ? TensorCut{} : TensorCut::even(0, vocabulary, maker.rank(), maker.ranks());
+}
+
+void GptModel::declare_tables() {
+  const bool head_alone = chunk_.loss && !chunk_.embedding && tied();
+  if (chunk_.embedding || head_alone) {
+    auto cut = vocabulary_cut(vocabulary_, maker_);
+    if (head_alone && cut.strips.empty()) cut = TensorCut::copy(vocabulary_);
+    if (head_alone) cut.strips[0].owned = false;  // the stage with the embedding speaks for it
+    words_ = &declare("embedding.word_embeddings.weight", {vocabulary_, o_.hidden_size},
+                      o_.weight_init(vocabulary_, o_.hidden_size, false), std::move(cut));
+    if (tied() && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
+  }
+  if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", {positions_, o_.hidden_size},
                                o_.weight_init(positions_, o_.hidden_size, false));
+}
+
+void GptModel::add_layers() {
   if (o_.position_embedding_type == PositionEmbedding::rope)
     rotary_.emplace(o_.rotary_dim(), o_.rotary_base,
                     o_.rotary_interleaved ? RotaryLayout::interleaved : RotaryLayout::half, positions_,
                     o_.rotary_scaling(positions_));
   const LayerForm form{o_.hidden_dropout_rate, o_.use_parallel_residual, o_.apply_residual_connection_post_norm,
                        o_.recomputes(RecomputedModule::mlp)};
-  for (std::int64_t i = 0; i < o_.num_layers; ++i) {
+  for (std::int64_t i = chunk_.first_layer; i < chunk_.first_layer + *chunk_.layers; ++i) {
+    if (std::find(chunk_.noop.begin(), chunk_.noop.end(), i) != chunk_.noop.end()) continue;
     const auto name = text("decoder.layers.", i);
     layers_.push_back(std::make_unique<TransformerLayer>(name, i, form, layer_parts(name, i)));
     contains(*layers_.back());
   }
+}
+
+void GptModel::add_head() {
   if (o_.use_final_norm) {
     final_norm_ = make_norm(o_.norm(), "decoder.final_layernorm", o_.hidden_size);
     contains(*final_norm_);
   }
-  if (o_.untie_embeddings_and_output_weights) {
-    output_ = std::make_unique<LinearLayer>("output_layer", o_.hidden_size, vocabulary_, false, init);
-    contains(*output_);
-  }
-  set_types();
+  if (tied()) return;
+  output_ = maker_.outputs_cut("output_layer",
+                               {o_.hidden_size, vocabulary_, false, o_.weight_init(vocabulary_, o_.hidden_size, false)},
+                               vocabulary_cut(vocabulary_, maker_));
+  contains(*output_);
 }
 
 void GptModel::set_types() {
   for (auto* parameter : parameters()) parameter->type = precision_.params;
-  words_->type = precision_.embedding;
+  if (words_) words_->type = precision_.embedding;
   if (position_table_) position_table_->type = precision_.embedding;
+}
+
+/// Parameters that every process of the tensor-parallel group has whole: the first speaks for them, and where each sees
+/// its tokens only, each has a part of their gradient.
+void GptModel::share_copies() {
+  if (maker_.ranks() == 1) return;
+  for (auto* parameter : parameters()) {
+    if (!parameter->cut.strips.empty()) continue;
+    if (maker_.rank() > 0) parameter->cut = TensorCut::copy(parameter->global_shape[0]);
+    if (maker_.cuts_sequence() && parameter->shared.empty()) parameter->share(GradientSharers::tensor);
+  }
 }
 
 AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
@@ -127,8 +185,8 @@ TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int6
     parts.after_feed_forward = norm("post_mlp_layernorm", o_.ffn_post_norm_scale);
   }
   parts.attention = std::make_unique<SelfAttention>(name + ".self_attention", number, attention_sizes(number),
-                                                    rotary_ ? &*rotary_ : nullptr);
-  parts.feed_forward = make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward);
+                                                    rotary_ ? &*rotary_ : nullptr, maker_);
+  parts.feed_forward = make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward, maker_);
   return parts;
 }
 
@@ -146,29 +204,58 @@ struct GptModel::Run {
 };
 
 Var GptModel::through_layers(Var x, const Pass& pass) const {
-  const bool full = o_.recompute_granularity == Recomputation::full;
-  const bool block = full && *o_.recompute_method == RecomputedLayers::block;
-  const auto count = std::min(full ? *o_.recompute_num_layers : 0, o_.num_layers);
+  const bool full = chunk_.recompute ? *chunk_.recompute > 0 : o_.recompute_granularity == Recomputation::full;
+  const bool block = chunk_.recompute || (full && *o_.recompute_method == RecomputedLayers::block);
+  const auto layers = static_cast<std::int64_t>(layers_.size());
+  const auto count = std::min(chunk_.recompute ? *chunk_.recompute : full ? *o_.recompute_num_layers : 0, layers);
   const auto* first = layers_.data();
   if (!full || block) {
-    for (std::int64_t i = 0; i < o_.num_layers; ++i)
+    for (std::int64_t i = 0; i < layers; ++i)
       x = i < count ? recomputed(x, Run{first + i, 1, pass}) : first[i]->forward(std::move(x), pass);
     return x;
   }
-  for (std::int64_t i = 0; i < o_.num_layers; i += count)
-    x = recomputed(x, Run{first + i, std::min(count, o_.num_layers - i), pass});
+  for (std::int64_t i = 0; i < layers; i += count) x = recomputed(x, Run{first + i, std::min(count, layers - i), pass});
   return x;
 }
 
-/// What leaves the final norm. The projection on the vocabulary that follows gives fp32.
-Var GptModel::hidden(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
-  tape.computes_in(precision_.compute);
-  auto x = embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
-                     position_table_ ? &position_table_->leaf : nullptr, precision_.residual);
+/// The tokens of each sample that are here between the layers; positions of all tokens come in.
+std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::int64_t here) {
+  if (here == pass.T) return pass.positions;
+  const auto count = static_cast<std::size_t>(here);
+  const auto bytes = tape.keep(static_cast<std::size_t>(pass.B) * count * sizeof(std::int32_t));
+  const std::span<std::int32_t> out(reinterpret_cast<std::int32_t*>(bytes.data()),
+                                    static_cast<std::size_t>(pass.B) * count);
+  for (std::int64_t b = 0; b < pass.B; ++b) {
+    const auto from = pass.positions.subspan(static_cast<std::size_t>(b * pass.T + pass.first_token), count);
+    std::copy(from.begin(), from.end(), out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(b) * count));
+  }
+  return out;
+}
+
+Var GptModel::embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
+  auto x = vocab_parallel_embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, sharers_->first_row(), vocabulary_,
+                                    maker_.parallel(), precision_.residual);
+  if (!position_table_) return x;
+  const auto here = x.shape()[1];
+  return plus_positions(std::move(x), positions_here(tape, pass, here), position_table_->leaf);
+}
+
+Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
+  auto x = sharers_ ? embedded_in_parts(tape, tokens, pass)
+                    : embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
+                                position_table_ ? &position_table_->leaf : nullptr, precision_.residual);
   if (o_.scale_embeddings) x = scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
-  const auto mask = pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate);
+  auto mask = pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate);
+  mask.first_element = pass.first_token * o_.hidden_size;
   if (mask.rate > 0) x = dropout_add(std::move(x), {}, mask);
   pass.show("embedding", x);
+  return x;
+}
+
+/// What leaves this chunk: for its last one, the final norm. The projection on the vocabulary that follows gives fp32.
+Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const {
+  tape.computes_in(precision_.compute);
+  if (chunk_.embedding) x = embedded(tape, tokens, pass);
   x = through_layers(std::move(x), pass);
   if (final_norm_) {
     x = final_norm_->forward(x);
@@ -178,19 +265,42 @@ Var GptModel::hidden(Tape& tape, std::span<const std::int32_t> tokens, const Pas
   return x;
 }
 
-VocabularyLoss GptModel::loss(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
-  const auto h = hidden(tape, batch.tokens, training_pass(tape, batch, mode, o_.window()));
-  return vocabulary_loss(
-      h, head(),
-      {batch.labels, batch.loss_mask, mode.loss_seed, precision_.logits, o_.output_logit_softcap.value_or(0)});
+Pass GptModel::pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+  auto pass = training_pass(tape, batch, mode, o_.window());
+  if (maker_.cuts_sequence()) pass.first_token = batch.seq_length / maker_.ranks() * maker_.rank();
+  return pass;
+}
+
+Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
+  const auto here = maker_.cuts_sequence() ? batch.seq_length / maker_.ranks() : batch.seq_length;
+  return {{batch.samples, here, o_.hidden_size}, precision_.residual};
+}
+
+/// The whole of h on every process that has a part of the head.
+Var before_head(const Var& h, const TensorParallelLayers& maker) {
+  constexpr auto who = "output layer";
+  const auto& parallel = maker.parallel();
+  return maker.cuts_sequence() ? gather_from_sequence_region(h, parallel.group, who)
+                               : copy_to_tensor_region(h, parallel.group, who);
+}
+
+ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const {
+  auto h = hidden(tape, x, batch.tokens, pass_of(tape, batch, mode));
+  if (!chunk_.loss) return {std::move(h), {}};
+  h = before_head(h, maker_);
+  return {{},
+          vocabulary_loss(h, head(),
+                          {batch.labels, batch.loss_mask, mode.loss_seed, precision_.logits,
+                           o_.output_logit_softcap.value_or(0), sharers_ ? &*sharers_ : nullptr})};
 }
 
 Var GptModel::logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
-  return project(hidden(tape, batch.tokens, training_pass(tape, batch, mode, o_.window())));
+  return project(hidden(tape, {}, batch.tokens, pass_of(tape, batch, mode)));
 }
 
 Var GptModel::project(const Var& h) const {
-  const auto logits = linear(h, head(), nullptr);
+  const auto part = linear(before_head(h, maker_), head(), nullptr);
+  const auto logits = gather_from_tensor_region(part, maker_.parallel().group, "logits");
   return o_.output_logit_softcap ? softcapped(logits, *o_.output_logit_softcap) : logits;
 }
 
@@ -203,7 +313,7 @@ Var GptModel::next_logits(Tape& tape, std::span<const std::int32_t> tokens, std:
   if (cache.length() + count > std::min(cache.capacity(), positions_))
     throw ShapeError(text("gpt: ", count, " tokens after ", cache.length(), " do not fit; the cache holds ",
                           cache.capacity(), " and the model has ", positions_, " positions"));
-  const auto h = hidden(tape, tokens, generating_pass(tape, count, cache, o_.window()));
+  const auto h = hidden(tape, {}, tokens, generating_pass(tape, count, cache, o_.window()));
   const auto all = tape.read(h);
   cache.advance(count);
   auto last = tape.make({cache.samples(), o_.hidden_size}, false);

@@ -14,6 +14,8 @@ void describe(Schema<ModelSizeOptions>& s) {
       .at_least(1);
 }
 
+Model::Boundary Model::boundary(const TokenBatch&) const { throw BugError("this model is always one chunk"); }
+
 std::int64_t ModelSizeOptions::padded_vocabulary(std::int64_t tokenizer_size, std::int64_t tensor_ranks) const {
   const auto multiple = make_vocab_size_divisible_by * tensor_ranks;
   return vocab_size.value_or((tokenizer_size + multiple - 1) / multiple * multiple);

@@ -8,6 +8,7 @@
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
 #include "framework/options/registry.h"
+#include "framework/parallel/tensor_parallel.h"
 
 namespace tessera {
 
@@ -23,10 +24,22 @@ struct ModelSizeOptions {
 };
 void describe(Schema<ModelSizeOptions>& s);
 
+/// A run of layers of a model, with what stands before and behind them: what one pipeline stage holds in one piece.
+struct ModelChunk {
+  bool embedding = true;               ///< tokens come in; else what the chunk before gives
+  bool loss = true;                    ///< final norm, head and loss follow the layers
+  std::int64_t first_layer = 0;        ///< of the whole model
+  std::optional<std::int64_t> layers;  ///< nothing: all from first_layer on
+  std::vector<std::int64_t> noop;      ///< layers, counted over the whole model, that pass on what they get
+  std::optional<std::int64_t> recompute, select_recompute;  ///< so many of the chunk's layers; nothing: as model_config
+};
+
 /// What only the run knows when a model is made.
 struct ModelParts {
   std::int64_t seq_length, vocabulary;  ///< vocabulary: with padding
   Precision precision = {};
+  TensorParallel tensor = {};
+  ModelChunk chunk = {};
 };
 
 /// The tokens of one micro batch, in memory that stays until the backward pass is done.
@@ -48,14 +61,31 @@ struct ForwardMode {
   const Tap* tap = nullptr;
 };
 
-/// A language model: what training, evaluation and generation ask of any architecture. Its parts declare parameters;
-/// memory is bound by the run.
+/// What a chunk gives: one of both.
+struct ChunkResult {
+  Var hidden;           ///< for the next chunk, of the shape and type that Model::boundary says
+  VocabularyLoss loss;  ///< of a chunk with the loss
+};
+
+/// A language model, or a chunk of one: what training, evaluation and generation ask of any architecture. Its parts
+/// declare parameters; memory is bound by the run.
 class Model : public Module {
  public:
   using Module::Module;
 
-  /// Loss of a micro batch; with a recording tape, tape.backward() then completes the gradients.
-  virtual VocabularyLoss loss(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const = 0;
+  /// One micro batch through this chunk. `x` is what the chunk before gave, empty for the one with the embedding. With
+  /// a recording tape, tape.backward() then completes the gradients.
+  virtual ChunkResult forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const = 0;
+  /// The shape and type of what chunks hand on for such a batch.
+  struct Boundary {
+    Shape shape;
+    DType type;
+  };
+  virtual Boundary boundary(const TokenBatch& batch) const;  ///< of a model that is always one chunk: BugError
+  /// Loss of a micro batch of a model in one chunk.
+  VocabularyLoss loss(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+    return forward(tape, {}, batch, mode).loss;
+  }
   /// Logits [B, T, vocabulary] of every position. Stores them all: for inspection and small cases.
   virtual Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const = 0;
 

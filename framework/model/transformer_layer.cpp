@@ -58,7 +58,8 @@ Var TransformerLayer::feed(const Var& normed, const Pass& pass) const {
 
 Var TransformerLayer::join(Var branch, const Var& residual, const Norm* after, std::uint64_t which,
                            const Pass& pass) const {
-  const auto mask = pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout);
+  auto mask = pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout);
+  mask.first_element = pass.first_token * branch.shape().width();
   if (!after) return dropout_add(std::move(branch), residual, mask);
   if (mask.rate > 0) branch = dropout_add(std::move(branch), {}, mask);
   return dropout_add(after->forward(branch), residual, {});

@@ -7,18 +7,22 @@
 
 namespace tessera {
 
+SelfAttention::Heads SelfAttention::heads_here(const AttentionSizes& s, const LayerMaker& maker) {
+  const auto heads = s.heads / maker.ranks();
+  return {heads, std::max<std::int64_t>(1, s.groups / maker.ranks()), heads * maker.rank()};
+}
+
 SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
-                             const RotaryEmbedding* rotary)
-    : Module(name),
-      sizes_(s),
-      layer_(layer),
-      rotary_(rotary),
-      qkv_(inner("linear_qkv"), s.hidden, (s.heads + 2 * s.groups) * s.channels, s.qkv_bias, s.init),
-      out_(inner("linear_proj"), s.heads * s.channels, s.hidden, s.out_bias, s.out_init) {
-  contains(qkv_);
-  contains(out_);
-  const auto in_group = s.heads / s.groups + 2;
-  for (std::int64_t g = 0; g < s.groups; ++g)
+                             const RotaryEmbedding* rotary, const LayerMaker& maker)
+    : Module(name), sizes_(s), here_(heads_here(s, maker)), layer_(layer), rotary_(rotary) {
+  qkv_ = maker.outputs_cut(inner("linear_qkv"), {s.hidden, (s.heads + 2 * s.groups) * s.channels, s.qkv_bias, s.init},
+                           rows_here(maker));
+  out_ = maker.inputs_cut(inner("linear_proj"), {s.heads * s.channels, s.hidden, s.out_bias, s.out_init});
+  contains(*qkv_);
+  contains(*out_);
+  share_copies(maker);
+  const auto in_group = here_.heads / here_.groups + 2;
+  for (std::int64_t g = 0; g < here_.groups; ++g)
     for (std::int64_t h = 0; h + 1 < in_group; ++h) {
       const auto offset = (g * in_group + h) * s.channels;
       turning_heads_.push_back(offset);
@@ -29,23 +33,49 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
     const std::string of = norm == &query_norm_ ? "q_layernorm." : "k_layernorm.";
     norm->gain = &declare(of + "weight", {s.channels}, s.head_norm->gain());
     if (s.head_norm->kind == Normalization::layer_norm) norm->bias = &declare(of + "bias", {s.channels}, Init::zeros());
+    if (maker.ranks() == 1) continue;
+    norm->gain->share(GradientSharers::tensor);  // each process saw its own heads
+    if (norm->bias) norm->bias->share(GradientSharers::tensor);
+  }
+}
+
+/// Rows of the projection: whole groups, or some queries of one group and its key and value.
+TensorCut SelfAttention::rows_here(const LayerMaker& maker) const {
+  const auto rows = (sizes_.heads + 2 * sizes_.groups) * sizes_.channels;
+  if (maker.ranks() == 1) return {};
+  if (sizes_.groups >= maker.ranks()) return TensorCut::even(0, rows, maker.rank(), maker.ranks());
+  const auto queries = sizes_.heads / sizes_.groups, group = here_.first_head / queries;
+  const auto first = group * (queries + 2), own = here_.first_head % queries;
+  TensorCut cut;
+  cut.strips.push_back({(first + own) * sizes_.channels, here_.heads * sizes_.channels, true});
+  cut.strips.push_back({(first + queries) * sizes_.channels, 2 * sizes_.channels, own == 0});
+  return cut;
+}
+
+/// Copies of a key and value head have each a part of their gradient.
+void SelfAttention::share_copies(const LayerMaker& maker) {
+  if (sizes_.groups >= maker.ranks()) return;
+  for (auto* parameter : qkv_->parameters()) {
+    const auto columns = parameter->global_shape.rank() == 2 ? parameter->global_shape[1] : 1;
+    const auto queries = here_.heads * sizes_.channels;
+    parameter->shared.push_back({GradientSharers::head_copies, {queries * columns, 2 * sizes_.channels * columns}});
   }
 }
 
 AttentionExtents SelfAttention::extents(const Pass& pass) const {
-  const auto D = sizes_.channels, queries = sizes_.heads / sizes_.groups, group = (queries + 2) * D;
-  const auto row = sizes_.groups * group;
+  const auto D = sizes_.channels, queries = here_.heads / here_.groups, group = (queries + 2) * D;
+  const auto row = here_.groups * group;
   return {pass.B,
           pass.T,
           pass.T,
-          sizes_.heads,
-          sizes_.groups,
+          here_.heads,
+          here_.groups,
           D,
           sizes_.scale,
           {row, 0, group, D},
           {row, queries * D, group},
           {row, (queries + 1) * D, group},
-          {sizes_.heads * D, 0, queries * D, D},
+          {here_.heads * D, 0, queries * D, D},
           sizes_.softcap};
 }
 
@@ -57,19 +87,20 @@ Var SelfAttention::normalised(Var qkv) const {
 }
 
 Var SelfAttention::mixed(const Var& qkv, const Pass& pass) const {
-  const auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
+  auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
+  mask.first_element = here_.first_head * pass.T * pass.T;
   return attention(qkv, extents(pass), seen(pass), mask);
 }
 
 Var SelfAttention::forward(const Var& x, const Pass& pass) const {
-  auto projected = normalised(qkv_.forward(x));
+  auto projected = normalised(qkv_->forward(x));
   if (rotary_) projected = rotary(std::move(projected), rotary_->tables(turning_heads_), pass.positions);
-  if (pass.cache) return out_.forward(cached(projected, pass));
+  if (pass.cache) return out_->forward(cached(projected, pass));
   if (sizes_.recomputed)
-    return recomputed(projected, [this, pass](const Var& qkv) { return out_.forward(mixed(qkv, pass)); });
+    return recomputed(projected, [this, pass](const Var& qkv) { return out_->forward(mixed(qkv, pass)); });
   const auto heads = mixed(projected, pass);
   projected = {};
-  return out_.forward(heads);
+  return out_->forward(heads);
 }
 
 // Generation: the new tokens' keys and values join the cache, their queries look at all of it. Nothing is recorded.

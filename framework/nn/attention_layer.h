@@ -23,13 +23,14 @@ struct AttentionSizes {
 };
 
 /// Self-attention with grouped heads. The fused projection linear_qkv has rows [group][its queries, its key, its
-/// value][channel], as Megatron's, so that a cut over groups is a cut over rows. The gains of head norms are
+/// value][channel], as Megatron's, so that a cut over groups is a cut over rows. With more processes than groups the
+/// queries of a group are cut and each process has a copy of its key and value. The gains of head norms are
 /// q_layernorm.weight and k_layernorm.weight [channels], one for all heads.
 class SelfAttention final : public Module {
  public:
   /// `layer` counts from 0 over the whole model; `rotary` may be nullptr and outlives this.
-  SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& sizes,
-                const RotaryEmbedding* rotary);
+  SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& sizes, const RotaryEmbedding* rotary,
+                const LayerMaker& maker);
 
   Var forward(const Var& x, const Pass& pass) const;  ///< [B, T, hidden] to [B, T, hidden], bias added, before dropout
 
@@ -40,10 +41,19 @@ class SelfAttention final : public Module {
   Var mixed(const Var& qkv, const Pass& pass) const;
   Var cached(const Var& qkv, const Pass& pass) const;
 
+  /// The heads that are here: `heads` from `first_head` of the unsplit model on, in `groups`.
+  struct Heads {
+    std::int64_t heads, groups, first_head;
+  };
+  static Heads heads_here(const AttentionSizes& sizes, const LayerMaker& maker);
+  TensorCut rows_here(const LayerMaker& maker) const;
+  void share_copies(const LayerMaker& maker);
+
   AttentionSizes sizes_;
+  Heads here_;
   std::int64_t layer_;
   const RotaryEmbedding* rotary_;
-  LinearLayer qkv_, out_;
+  std::unique_ptr<LinearLayer> qkv_, out_;
   /// Offsets in a row of the projection; turning are queries and keys.
   std::vector<std::int64_t> turning_heads_, query_heads_, key_heads_;
   struct HeadGain {

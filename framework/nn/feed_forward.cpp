@@ -8,38 +8,37 @@
 namespace tessera {
 namespace {
 
+/// Rows of the first product: `parts` blocks of `inner` rows, each cut alike.
+TensorCut rows_of(const FeedForwardSizes& s, int parts, const LayerMaker& maker) {
+  TensorCut cut;
+  if (maker.ranks() == 1) return cut;
+  for (int part = 0; part < parts; ++part) {
+    auto strip = TensorCut::even(0, s.inner, maker.rank(), maker.ranks()).strips[0];
+    strip.first += part * s.inner;
+    cut.strips.push_back(strip);
+  }
+  return cut;
+}
+
 class Mlp final : public FeedForward {
  public:
-  Mlp(const std::string& name, Activation act, const FeedForwardSizes& s)
-      : FeedForward(name),
-        act_(act),
-        fc1_(inner("linear_fc1"), s.hidden, s.inner, s.has_bias, s.init),
-        fc2_(inner("linear_fc2"), s.inner, s.hidden, s.has_bias, s.out_init) {
-    contains(fc1_);
-    contains(fc2_);
+  Mlp(const std::string& name, Activation act, bool gated, const FeedForwardSizes& s, const LayerMaker& maker)
+      : FeedForward(name), act_(act), gated_(gated) {
+    const int parts = gated ? 2 : 1;
+    fc1_ = maker.outputs_cut(inner("linear_fc1"), {s.hidden, parts * s.inner, s.has_bias, s.init},
+                             rows_of(s, parts, maker));
+    fc2_ = maker.inputs_cut(inner("linear_fc2"), {s.inner, s.hidden, s.has_bias, s.out_init});
+    contains(*fc1_);
+    contains(*fc2_);
   }
-  Var forward(const Var& x, const Pass&) const override { return fc2_.forward(fc1_.forward(x, act_)); }
+  Var forward(const Var& x, const Pass&) const override {
+    return fc2_->forward(gated_ ? gated(fc1_->forward(x), act_) : fc1_->forward(x, act_));
+  }
 
  private:
   Activation act_;
-  LinearLayer fc1_, fc2_;
-};
-
-class GatedMlp final : public FeedForward {
- public:
-  GatedMlp(const std::string& name, Activation act, const FeedForwardSizes& s)
-      : FeedForward(name),
-        act_(act),
-        fc1_(inner("linear_fc1"), s.hidden, 2 * s.inner, s.has_bias, s.init),
-        fc2_(inner("linear_fc2"), s.inner, s.hidden, s.has_bias, s.out_init) {
-    contains(fc1_);
-    contains(fc2_);
-  }
-  Var forward(const Var& x, const Pass&) const override { return fc2_.forward(gated(fc1_.forward(x), act_)); }
-
- private:
-  Activation act_;
-  LinearLayer fc1_, fc2_;
+  bool gated_;
+  std::unique_ptr<LinearLayer> fc1_, fc2_;
 };
 
 struct Row {
@@ -69,10 +68,8 @@ bool is_gated(FeedForwardKind kind) { return row_of(kind).as_gate == kind; }
 FeedForwardKind gated(FeedForwardKind kind) { return row_of(kind).as_gate; }
 
 std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
-                                               const FeedForwardSizes& sizes) {
-  const auto act = activation_of(kind);
-  if (is_gated(kind)) return std::make_unique<GatedMlp>(name, act, sizes);
-  return std::make_unique<Mlp>(name, act, sizes);
+                                               const FeedForwardSizes& sizes, const LayerMaker& maker) {
+  return std::make_unique<Mlp>(name, activation_of(kind), is_gated(kind), sizes, maker);
 }
 
 }  // namespace tessera

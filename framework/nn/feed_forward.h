@@ -42,7 +42,8 @@ struct FeedForwardSizes {
 };
 
 /// linear_fc2(act(linear_fc1(x))). For a gated kind linear_fc1 has the rows [gate; up].
+/// TensorCut over processes each has a part of the gate and the same part of up.
 std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
-                                               const FeedForwardSizes& sizes);
+                                               const FeedForwardSizes& sizes, const LayerMaker& maker);
 
 }  // namespace tessera

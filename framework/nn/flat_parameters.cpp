@@ -8,16 +8,21 @@
 namespace tessera {
 namespace {
 
-/// values[i] = std * draw(key, id of the parameter, i).
+/// values[i] = std * draw(key, id of the parameter, place of i in the unsplit tensor).
 template <class Draw>
 void fill_drawn(Threads& threads, const Parameter& parameter, std::uint64_t seed, std::span<float> values,
                 const Draw& draw) {
   const RandomKey key(seed, Purpose::initial_weights);
   const auto id = name_id(parameter.name);
   constexpr std::size_t tile = 4096;
-  threads.parallel_for(values.size(), tile, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i) values[i] = static_cast<float>(parameter.init.std * draw(key, id, i));
-  });
+  for (const auto& run : runs_of(parameter)) {
+    const auto own = values.subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count));
+    const auto offset = static_cast<std::uint64_t>(run.global_first);
+    threads.parallel_for(own.size(), tile, [&](std::size_t first, std::size_t last) {
+      for (auto i = first; i < last; ++i)
+        own[i] = static_cast<float>(parameter.init.std * draw(key, id, offset + static_cast<std::uint64_t>(i)));
+    });
+  }
 }
 
 }  // namespace
@@ -48,8 +53,8 @@ void FlatParameters::bind(std::span<float> values, std::span<float> gradients, s
     if (run.parameter->type == DType::float32)
       leaf.value = view(run, values);
     else
-      leaf.value = Tensor(rounded.subspan(static_cast<std::size_t>(2 * run.first)), run.parameter->type,
-                          run.parameter->global_shape);
+      leaf.value =
+          Tensor(rounded.subspan(static_cast<std::size_t>(2 * run.first)), run.parameter->type, run.parameter->shape());
     leaf.grad = gradients.empty() ? Tensor{} : view(run, gradients);
   }
 }
@@ -70,33 +75,35 @@ void FlatParameters::round_all(std::span<const float> values) const {
 
 Tensor FlatParameters::view(const Run& run, std::span<float> flat) {
   return {flat.subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)),
-          run.parameter->global_shape};
+          run.parameter->shape()};
+}
+
+void FlatParameters::initialise(Threads& threads, std::uint64_t seed, const Parameter& parameter,
+                                std::span<float> values) {
+  switch (parameter.init.kind) {
+    case Init::Kind::zeros:
+      std::fill(values.begin(), values.end(), 0.0F);
+      break;
+    case Init::Kind::ones:
+      std::fill(values.begin(), values.end(), 1.0F);
+      break;
+    case Init::Kind::normal:
+      fill_drawn(threads, parameter, seed, values,
+                 [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return key.normal(id, i); });
+      break;
+    case Init::Kind::constant:
+      std::fill(values.begin(), values.end(), static_cast<float>(parameter.init.std));
+      break;
+    case Init::Kind::uniform:
+      fill_drawn(threads, parameter, seed, values,
+                 [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return 2 * key.uniform(id, i) - 1; });
+      break;
+  }
+  round_to(threads, parameter.type, values);
 }
 
 void FlatParameters::initialise(Threads& threads, std::uint64_t seed, std::span<float> values) const {
-  for (const auto& run : runs_) {
-    const auto own = view(run, values).floats();
-    switch (run.parameter->init.kind) {
-      case Init::Kind::zeros:
-        std::fill(own.begin(), own.end(), 0.0F);
-        break;
-      case Init::Kind::ones:
-        std::fill(own.begin(), own.end(), 1.0F);
-        break;
-      case Init::Kind::normal:
-        fill_drawn(threads, *run.parameter, seed, own,
-                   [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return key.normal(id, i); });
-        break;
-      case Init::Kind::constant:
-        std::fill(own.begin(), own.end(), static_cast<float>(run.parameter->init.std));
-        break;
-      case Init::Kind::uniform:
-        fill_drawn(threads, *run.parameter, seed, own,
-                   [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return 2 * key.uniform(id, i) - 1; });
-        break;
-    }
-    round_to(threads, run.parameter->type, own);
-  }
+  for (const auto& run : runs_) initialise(threads, seed, *run.parameter, view(run, values).floats());
   round_all(values);
 }
 

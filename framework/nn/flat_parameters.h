@@ -41,6 +41,8 @@ class FlatParameters {
   /// Give every parameter its initial value, in `values`. One of a 16-bit type begins as a value of that type, as in
   /// Megatron-LM.
   void initialise(Threads& threads, std::uint64_t seed, std::span<float> values) const;
+  /// The same of one, in its elements() values.
+  static void initialise(Threads& threads, std::uint64_t seed, const Parameter& parameter, std::span<float> values);
 
  private:
   std::vector<Run> runs_;

@@ -5,6 +5,22 @@
 namespace tessera {
 namespace {
 
+class WholeLinear final : public LinearLayer {
+ public:
+  WholeLinear(const std::string& name, const LinearSizes& s)
+      : LinearLayer(name), weight_(declare("weight", {s.out, s.in}, s.init)) {
+    if (s.has_bias) bias_ = &declare("bias", {s.out}, Init::zeros());
+  }
+  Var forward(const Var& x) const override { return linear(x, weight_.leaf, bias()); }
+  Var forward(const Var& x, Activation act) const override { return linear_activation(x, weight_.leaf, bias(), act); }
+  Leaf& weight() const override { return weight_.leaf; }
+
+ private:
+  Leaf* bias() const { return bias_ ? &bias_->leaf : nullptr; }
+  Parameter& weight_;
+  Parameter* bias_ = nullptr;
+};
+
 class LayerNormLayer final : public Norm {
  public:
   LayerNormLayer(const std::string& name, std::int64_t width, const NormKind& kind, double first_gain)
@@ -34,9 +50,19 @@ class RmsNormLayer final : public Norm {
 
 }  // namespace
 
-LinearLayer::LinearLayer(const std::string& name, std::int64_t in, std::int64_t out, bool has_bias, Init init)
-    : Module(name), weight_(declare("weight", {out, in}, init)) {
-  if (has_bias) bias_ = &declare("bias", {out}, Init::zeros());
+std::unique_ptr<LinearLayer> LayerMaker::outputs_cut(const std::string& name, const LinearSizes& sizes,
+                                                     TensorCut rows) const {
+  must(rows.strips.empty(), "one process has all rows");
+  return std::make_unique<WholeLinear>(name, sizes);
+}
+
+std::unique_ptr<LinearLayer> LayerMaker::inputs_cut(const std::string& name, const LinearSizes& sizes) const {
+  return std::make_unique<WholeLinear>(name, sizes);
+}
+
+const LayerMaker& whole_layers() {
+  static const LayerMaker maker;
+  return maker;
 }
 
 std::unique_ptr<Norm> make_norm(const NormKind& kind, const std::string& name, std::int64_t width, double first_gain) {

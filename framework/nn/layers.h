@@ -8,20 +8,41 @@
 
 namespace tessera {
 
-/// y = x w^T + bias, w [out, in]. Megatron's ColumnParallelLinear and RowParallelLinear are this on one rank.
-class LinearLayer final : public Module {
- public:
-  LinearLayer(const std::string& name, std::int64_t in, std::int64_t out, bool has_bias, Init init);
-
-  Var forward(const Var& x) const { return linear(x, weight_.leaf, bias()); }
-  Var forward(const Var& x, Activation act) const { return linear_activation(x, weight_.leaf, bias(), act); }
-  Leaf& weight() const { return weight_.leaf; }
-
- private:
-  Leaf* bias() const { return bias_ ? &bias_->leaf : nullptr; }
-  Parameter& weight_;
-  Parameter* bias_ = nullptr;
+/// The extents of a linear layer of the unsplit model.
+struct LinearSizes {
+  std::int64_t in, out;
+  bool has_bias;
+  Init init;
 };
+
+/// y = x w^T + bias, w [out, in]: by one process, or by several that have a part of w each.
+class LinearLayer : public Module {
+ public:
+  using Module::Module;
+  virtual Var forward(const Var& x) const = 0;
+  virtual Var forward(const Var& x, Activation act) const = 0;  ///< act(x w^T + bias)
+  virtual Leaf& weight() const = 0;
+};
+
+/// How the layers of a model are cut over the processes that share them. This one: not at all. Layers are made in
+/// pairs: the first of a pair cuts its outputs, the second its inputs, so that what lies between them stays apart.
+/// Source: Shoeybi et al., arXiv:1909.08053.
+class LayerMaker {
+ public:
+  virtual ~LayerMaker() = default;
+  virtual int rank() const { return 0; }
+  virtual int ranks() const { return 1; }
+  /// Between the pairs each process has tokens [rank, rank + 1) * T / ranks of every sample. Source: Korthikanti et
+  /// al., arXiv:2205.05198.
+  virtual bool cuts_sequence() const { return false; }
+
+  /// The first of a pair. `rows` of w and bias are here; none: all.
+  virtual std::unique_ptr<LinearLayer> outputs_cut(const std::string& name, const LinearSizes& sizes,
+                                                   TensorCut rows) const;
+  /// The second of a pair: part rank() of its inputs are here.
+  virtual std::unique_ptr<LinearLayer> inputs_cut(const std::string& name, const LinearSizes& sizes) const;
+};
+const LayerMaker& whole_layers();
 
 /// What stands between the parts of a layer: normalisation over the last extent.
 class Norm : public Module {

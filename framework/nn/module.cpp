@@ -15,11 +15,12 @@ std::vector<Parameter*> Module::parameters() {
   return all;
 }
 
-Parameter& Module::declare(const std::string& name, const Shape& shape, Init init) {
+Parameter& Module::declare(const std::string& name, const Shape& shape, Init init, TensorCut cut) {
   auto& parameter = own_.emplace_back();
   parameter.name = inner(name);
   parameter.global_shape = shape;
   parameter.init = init;
+  parameter.cut = std::move(cut);
   order_.push_back({&parameter, nullptr});
   return parameter;
 }

@@ -23,7 +23,8 @@ class Module {
 
  protected:
   /// Declare a parameter "<module>.<name>". Its address stays.
-  Parameter& declare(const std::string& name, const Shape& shape, Init init);
+  /// `cut` says what of its `shape` is here.
+  Parameter& declare(const std::string& name, const Shape& shape, Init init, TensorCut cut = {});
   /// Count `part` as a part of this module; it must live as long. Order of calls is order of parameters.
   void contains(Module& part) { order_.push_back({nullptr, &part}); }
   std::string inner(const std::string& part) const { return name_.empty() ? part : name_ + "." + part; }

@@ -16,6 +16,7 @@ using Tap = std::function<void(std::string_view name, const Tensor& value)>;
 /// What every layer needs to know of one forward pass. Spans outlive the backward pass.
 struct Pass {
   std::int64_t B = 0, T = 0;                 ///< samples and tokens of each
+  std::int64_t first_token = 0;              ///< of each sample here, between layers: not 0 where the sequence is cut
   std::span<const std::int32_t> positions;   ///< [B * T]
   VisibleKeys visible;                       ///< [B * T] each
   VisibleKeys windowed;                      ///< the same for layers that look at a window only

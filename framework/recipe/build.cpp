@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
+#include "framework/base/random.h"
+#include "framework/model/gpt_options.h"
 #include "framework/recipe/hugging_face_model.h"
 #include "framework/training/resume.h"
 
@@ -23,9 +25,9 @@ Blobs files_to_keep(const Recipe& recipe, const Tokenizer* tokenizer) {
   return files;
 }
 
-std::unique_ptr<Sampler> order_of(const Recipe& recipe, const Dataset* data) {
+std::unique_ptr<Sampler> order_of(const Recipe& recipe, const Dataset* data, int replicas) {
   if (!data) return nullptr;
-  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, 1});
+  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
 }
 
 /// The largest token id of the tokenizer must have a row.
@@ -44,11 +46,11 @@ std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer) {
   return rows;
 }
 
-DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations) {
+DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations, int replicas) {
   const auto& run = recipe.training;
   DataParts parts;
   parts.seq_length = recipe.size.seq_length;
-  parts.asked = samples_asked(iterations, recipe.batch_sizes().global, run.eval_interval, run.eval_iters);
+  parts.asked = samples_asked(iterations, recipe.batch_sizes(replicas).global, run.eval_interval, run.eval_iters);
   if (recipe.batch.in_samples()) parts.asked.train = *recipe.batch.train_samples;
   if (run.epochs) parts.asked.train = one_epoch;
   parts.seed = run.seed;
@@ -65,8 +67,8 @@ std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokeni
 namespace {
 
 /// Steps of the run when it is counted in passes over `train`.
-std::int64_t iterations_of(const Recipe& recipe, const Dataset& train) {
-  const auto step = recipe.batch_sizes().global;
+std::int64_t iterations_of(const Recipe& recipe, const Dataset& train, int replicas) {
+  const auto step = recipe.batch_sizes(replicas).global;
   const auto pass = train.samples() / step;
   if (pass == 0)
     throw ConfigError(text("training_config.epochs: the training split has ", train.samples(),
@@ -75,8 +77,9 @@ std::int64_t iterations_of(const Recipe& recipe, const Dataset& train) {
   return recipe.training.training_iters > 0 ? std::min(all, recipe.training.training_iters) : all;
 }
 
-std::unique_ptr<DataSplits> make_data(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations) {
-  auto data = recipe.dataset.make(data_parts(recipe, tokenizer, iterations));
+std::unique_ptr<DataSplits> make_data(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations,
+                                      int replicas) {
+  auto data = recipe.dataset.make(data_parts(recipe, tokenizer, iterations, replicas));
   if (!data->train)
     throw ConfigError(
         "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
@@ -86,17 +89,62 @@ std::unique_ptr<DataSplits> make_data(const Recipe& recipe, const Tokenizer* tok
 
 /// What the run reads, in which order, and with that how long it is.
 void add_data(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
+  const auto replicas = parts.processes.data.size();
   auto& iterations = parts.options.training_iters;
-  iterations = recipe.iterations();
-  if (recipe.training.epochs) iterations = iterations_of(recipe, *make_data(recipe, tokenizer, 1)->train);
-  parts.data = make_data(recipe, tokenizer, iterations);
-  parts.train_order = order_of(recipe, parts.data->train.get());
-  parts.valid_order = order_of(recipe, parts.data->valid.get());
-  parts.test_order = order_of(recipe, parts.data->test.get());
+  iterations = recipe.iterations(replicas);
+  if (recipe.training.epochs)
+    iterations = iterations_of(recipe, *make_data(recipe, tokenizer, 1, replicas)->train, replicas);
+  parts.data = make_data(recipe, tokenizer, iterations, replicas);
+  parts.train_order = order_of(recipe, parts.data->train.get(), replicas);
+  parts.valid_order = order_of(recipe, parts.data->valid.get(), replicas);
+  parts.test_order = order_of(recipe, parts.data->test.get(), replicas);
   if (!recipe.training.epochs) return;
-  const auto step = recipe.batch_sizes().global;
+  const auto step = recipe.batch_sizes(replicas).global;
   parts.epoch_samples = parts.data->train->samples() / step * step;
   if (recipe.sampler.type == "single") parts.train_order = repeated(std::move(parts.train_order), parts.epoch_samples);
+}
+
+const GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<GptOptions>(); }
+
+/// Which stage holds which layers. A model of the user's own is one chunk.
+LayerPlan plan_of(const Recipe& recipe) {
+  if (const auto* gpt = gpt_options(recipe)) return {recipe.parallel, gpt->num_layers};
+  return LayerPlan(0);
+}
+
+ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
+  ModelChunk out;
+  out.noop = plan.noop_layers();
+  if (plan.stages() == 1 && plan.chunks() == 1 && !chunk.recompute) return out;
+  out.embedding = chunk.embedding;
+  out.loss = chunk.loss;
+  out.first_layer = chunk.first_layer;
+  out.layers = chunk.layers;
+  if (chunk.recompute) {
+    out.recompute = chunk.recompute->layers;
+    out.select_recompute = chunk.recompute->attention;
+  }
+  return out;
+}
+
+/// This process's part of the model, and the names and shapes of all of it.
+void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
+  parts.precision = precision(recipe.half, recipe.precision);
+  parts.plan = plan_of(recipe);
+  parts.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
+  const auto& processes = parts.processes;
+  ModelParts model{recipe.size.seq_length,
+                   vocabulary(recipe, tokenizer),
+                   parts.precision,
+                   {processes.tensor, recipe.parallel.sequence_parallel},
+                   {}};
+  for (const auto& chunk : parts.plan.stage(processes.place.pipeline)) {
+    model.chunk = chunk_of(parts.plan, chunk);
+    parts.chunks.push_back(recipe.model.make(model));
+  }
+  const auto whole = build_model(recipe, tokenizer);
+  for (const auto* parameter : whole->parameters())
+    parts.all_weights.push_back({parameter->name, parameter->global_shape, {}, {}});
 }
 
 }  // namespace
@@ -107,22 +155,47 @@ std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const Ru
                                              decay_maker(decays(), length));
 }
 
-Parts build(const Recipe& recipe) {
-  check_ranks(recipe, 1);
+ProcessGroups arrange(const Recipe& recipe, const World& world) {
+  const auto ranks = world.size();
+  const auto all = world.all().all_gather(std::to_string(name_id(resolved_yaml(recipe))), "the recipes");
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw ConfigError(text("rank ", rank, " has read another recipe than rank 0; give all hosts the same files"));
+  check_ranks(recipe, ranks);
+  MeshSizes sizes;
+  sizes.tensor = static_cast<int>(recipe.parallel.tensor_model_parallel_size);
+  sizes.pipeline = static_cast<int>(recipe.parallel.pipeline_model_parallel_size);
+  sizes.data = static_cast<int>(data_parallel_ranks(recipe.parallel, ranks));
+  sizes.pipeline_before_data = recipe.parallel.use_tp_pp_dp_mapping;
+  const auto* gpt = gpt_options(recipe);
+  if (!gpt && sizes.tensor * sizes.pipeline > 1)
+    throw ConfigError(text("parallel_config: model_type ", recipe.model.type,
+                           " is not cut over processes; give tensor_model_parallel_size and "
+                           "pipeline_model_parallel_size 1, which leaves data parallelism"));
+  return {world, Mesh(sizes), gpt ? gpt->groups() : 1};
+}
+
+Parts build(const Recipe& recipe, const ProcessGroups& processes) {
+  check_ranks(recipe, processes.world.size());
   const auto tokenizer = recipe.tokenizer.make();
   Parts parts;
+  parts.processes = processes;
+  const auto replicas = processes.data.size();
   parts.options = recipe.training;
   parts.batch = recipe.batch;
-  parts.batch_plan = BatchPlan(recipe.ramp, recipe.batch_sizes());
+  parts.batch_plan = BatchPlan(recipe.ramp, recipe.batch_sizes(replicas));
   parts.clipping = recipe.clipping;
   parts.groups = recipe.groups;
   parts.schedule_resume = recipe.schedule_resume;
   parts.loss_scaler = LossScaler(recipe.loss_scale, recipe.half.fp16);
-  parts.model = build_model(recipe, tokenizer.get());
-  parts.precision = precision(recipe.half, recipe.precision);
+  parts.data_parallel = recipe.data_parallel;
+  parts.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
+  if (recipe.parallel.overlap_grad_reduce)
+    parts.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
   parts.optimizer = recipe.optimizer.make();
+  add_model(recipe, tokenizer.get(), parts);
   add_data(recipe, tokenizer.get(), parts);
-  auto length = recipe.length();
+  auto length = recipe.length(replicas);
   if (length.samples == 0) length.samples = parts.options.training_iters * length.samples_per_step;
   parts.schedule = build_schedule(recipe, length);
   parts.resolved_recipe = resolved_yaml(recipe);

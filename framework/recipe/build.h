@@ -2,21 +2,27 @@
 
 #include <filesystem>
 
+#include "framework/comm/world.h"
 #include "framework/recipe/recipe.h"
 #include "framework/training/model_state.h"
 #include "framework/training/parts.h"
 
 namespace tessera {
 
-/// Make everything that training needs from a recipe that was read without mistakes. Throws ConfigError for what only
-/// making can find: files that are missing or damaged, a vocabulary that is too small for the tokenizer.
-Parts build(const Recipe& recipe);
+/// Where each process of the world stands in a run of this recipe. Collective. Throws ConfigError when the number of
+/// processes does not fit the recipe, or processes have read different recipes.
+ProcessGroups arrange(const Recipe& recipe, const World& world);
+
+/// Make everything that training needs from a recipe that was read without mistakes: this process's part of it. Throws
+/// ConfigError for what only making can find: files that are missing or damaged, a vocabulary that is too small for the
+/// tokenizer.
+Parts build(const Recipe& recipe, const ProcessGroups& processes = {});
 
 /// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws
 /// ConfigError when the tokenizer has more tokens than that.
 std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer);
 /// What the recipe's dataset is to be made from, for a run of so many steps.
-DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations);
+DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations, int replicas = 1);
 /// The schedules of a run of that length, at their beginning.
 std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const RunLength& length);
 /// The model of a recipe, without memory for its weights. `tokenizer` may be null when the recipe gives vocab_size.

@@ -9,6 +9,9 @@
 #include "framework/optim/clipping.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/parameter_groups.h"
+#include "framework/parallel/data_parallel_options.h"
+#include "framework/parallel/layer_plan.h"
+#include "framework/parallel/process_groups.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
 #include "framework/training/loss_scale.h"
@@ -23,7 +26,13 @@ struct Parts {
   BatchOptions batch;
   BatchPlan batch_plan;
   ClippingOptions clipping;
-  std::unique_ptr<Model> model;
+  ProcessGroups processes;
+  LayerPlan plan;
+  std::int64_t micro_batch_group = 0;  ///< microbatch_group_size_per_vp_stage; 0: as many as stages
+  DataParallelOptions data_parallel;
+  std::vector<std::unique_ptr<Model>> chunks;  ///< of this process's pipeline stage
+  std::vector<TensorRange> all_weights;        ///< names and shapes of the whole model, without elements
+  Model& model() const { return *chunks.front(); }
   Precision precision;
   std::unique_ptr<Optimizer> optimizer;
   ParameterGroupOptions groups;

@@ -2,8 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "framework/checkpoint/box.h"
 #include "framework/checkpoint/hugging_face.h"
 #include "framework/checkpoint/megatron.h"
+#include "framework/checkpoint/writer.h"
+#include "framework/comm/together.h"
 #include "framework/options/yaml.h"
 
 namespace tessera {
@@ -102,7 +105,7 @@ void read_all(const Checkpoint& checkpoint, const std::vector<TensorRange>& rang
 Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelState& state,
                        std::vector<std::string>& notes) {
   const auto& o = parts.options;
-  load_weights(checkpoint, state, o.crc_check);
+  read_all(checkpoint, state.weight_ranges(), o.crc_check);
   if (!o.no_load_optim) read_all(checkpoint, state.optimizer_ranges(), o.crc_check);
   auto progress = read_progress(checkpoint.blob(progress_blob), checkpoint.folder(), parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
@@ -125,26 +128,34 @@ Checkpoint open_given(const TrainingOptions& o) {
 }
 
 /// The weights of a model that another program saved, or of a conversion; all else begins anew.
-void begin_with(const WeightSource& source, const ModelState& state, std::vector<std::string>& notes) {
-  const auto changes = load_all(source, state.weight_ranges());
-  state.weights_changed();
+void begin_with(const WeightSource& source, const ModelState& state, std::span<const TensorRange> all,
+                std::vector<std::string>& notes) {
+  const auto changes = load_all(source, state.weight_ranges(), all);
   notes.insert(notes.end(), changes.begin(), changes.end());
   notes.push_back(text("beginning with the weights of ", source.folder().string()));
+}
+
+void read_box(const MegatronCheckpoint& given, const TensorRange& range) {
+  std::vector<float> memory(static_cast<std::size_t>(range.global_shape.elements()));
+  const Tensor whole_tensor{std::span(memory), range.global_shape};
+  given.read(range.name, whole_tensor);
+  const auto box = Box::of(range.offsets, range.tensor.shape());
+  copy_box(box, whole_tensor, Box::of(std::vector<std::int64_t>(range.offsets.size(), 0), range.global_shape),
+           range.tensor, box);
 }
 
 /// All that a run of Megatron-LM saved, as far as the options ask.
 Progress continue_from(const MegatronCheckpoint& given, Parts& parts, const ModelState& state,
                        std::vector<std::string>& notes) {
   const auto& o = parts.options;
-  const auto changes = load_all(given, state.weight_ranges());
+  const auto changes = load_all(given, state.weight_ranges(), parts.all_weights);
   notes.insert(notes.end(), changes.begin(), changes.end());
-  state.weights_changed();
   if (!o.no_load_optim)
     for (const auto& range : state.optimizer_ranges()) {
       if (!given.has(range.name) || given.shape(range.name) != range.global_shape)
         throw ConfigError(text(given.folder().string(), ": has no '", range.name, "' of ", range.global_shape,
                                "; give training_config.no_load_optim: true to begin with the weights alone"));
-      given.read(range.name, range.tensor);
+      read_box(given, range);
     }
   auto progress = read_progress(given.progress(), given.folder(), parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
@@ -163,67 +174,141 @@ void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool ch
   state.weights_changed();
 }
 
-Restored restore(Parts& parts, const ModelState& state, Threads& threads) {
+namespace {
+
+/// The newest good checkpoint of the run folder, found by the first process (which sets damaged ones aside) for all.
+std::optional<std::filesystem::path> find_own(const Parts& parts, std::int64_t& lost_at,
+                                              std::vector<std::string>& notes) {
+  const auto& world = parts.processes.world;
   const auto& o = parts.options;
-  Restored out;
-  out.progress.seed = static_cast<std::uint64_t>(o.seed);
-  if (o.resume_training != Resume::never) {
-    std::int64_t lost_at = -1;
+  std::string found;
+  together(world, "the search for checkpoints", [&] {
+    if (world.rank() > 0) return;
     const auto told = [&](const CheckpointInfo& info, const std::string& reason, const std::filesystem::path& aside) {
       lost_at = std::max(lost_at, info.iteration);
-      out.notes.push_back(
+      notes.push_back(
           text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
     };
-    if (o.ckpt_format == CheckpointFormat::torch && is_megatron_folder(o.output_dir)) {
+    if (const auto good = newest_good(checkpoint_folder(o), o.prefix, o.crc_check, told)) found = good->folder();
+  });
+  found = world.broadcast(found, 0, "the checkpoint to go on from");
+  if (found.empty()) return std::nullopt;
+  return found;
+}
+
+/// Go on from the run folder's own checkpoints; false when it has none.
+bool resume_own(Parts& parts, const ModelState& state, Restored& out) {
+  const auto& o = parts.options;
+  if (o.ckpt_format == CheckpointFormat::torch && is_megatron_folder(o.output_dir)) {
+    together(parts.processes.world, "loading", [&] {
       out.progress = continue_from(MegatronCheckpoint(o.output_dir, Mappings()), parts, state, out.notes);
-      return out;
-    }
-    const auto found = newest_good(checkpoint_folder(o), o.prefix, o.crc_check, told);
-    if (found) out.progress = continue_from(*found, parts, state, out.notes);
-    if (lost_at >= 0)
-      out.notes.push_back(
-          text("the damage costs ", lost_at - out.progress.iteration, " steps, which are trained again"));
-    if (found) return out;
-    if (o.resume_training == Resume::always && !o.load_checkpoint)
-      throw ConfigError(text("training_config.resume_training is true, but ", checkpoint_folder(o).string(),
-                             " holds no usable checkpoint; give auto to begin anew, or load_checkpoint"));
+    });
+    return true;
   }
-  state.initialise(threads, static_cast<std::uint64_t>(o.seed));
-  if (!o.load_checkpoint) return out;
+  std::int64_t lost_at = -1;
+  const auto found = find_own(parts, lost_at, out.notes);
+  together(parts.processes.world, "loading", [&] {
+    if (found) out.progress = continue_from(Checkpoint::open(*found), parts, state, out.notes);
+  });
+  if (lost_at >= 0)
+    out.notes.push_back(text("the damage costs ", lost_at - out.progress.iteration, " steps, which are trained again"));
+  if (!found && o.resume_training == Resume::always && !o.load_checkpoint)
+    throw ConfigError(text("training_config.resume_training is true, but ", checkpoint_folder(o).string(),
+                           " holds no usable checkpoint; give auto to begin anew, or load_checkpoint"));
+  return found.has_value();
+}
+
+/// Begin with, or go on from, what load_checkpoint names.
+void load_given(Parts& parts, const ModelState& state, Restored& out) {
+  const auto& o = parts.options;
   if (is_hugging_face_folder(*o.load_checkpoint)) {
-    begin_with(HuggingFaceModel(*o.load_checkpoint, Mappings()), state, out.notes);
-    return out;
+    begin_with(HuggingFaceModel(*o.load_checkpoint, Mappings()), state, parts.all_weights, out.notes);
+    return;
   }
   if (is_megatron_folder(*o.load_checkpoint)) {
     const MegatronCheckpoint given(*o.load_checkpoint, Mappings());
     if (o.resume_training != Resume::never)
       out.progress = continue_from(given, parts, state, out.notes);
     else
-      begin_with(given, state, out.notes);
-    return out;
+      begin_with(given, state, parts.all_weights, out.notes);
+    return;
   }
   const auto given = open_given(o);
   if (o.resume_training != Resume::never && given.blobs().count(progress_blob) != 0)
     out.progress = continue_from(given, parts, state, out.notes);
   else
-    begin_with(CheckpointWeights(given), state, out.notes);
+    begin_with(CheckpointWeights(given), state, parts.all_weights, out.notes);
+}
+
+}  // namespace
+
+Restored restore(Parts& parts, const ModelState& state, Threads& threads) {
+  const auto& o = parts.options;
+  Restored out;
+  out.progress.seed = static_cast<std::uint64_t>(o.seed);
+  if (o.resume_training != Resume::never && resume_own(parts, state, out)) {
+    state.weights_changed();
+    return out;
+  }
+  state.initialise(threads, static_cast<std::uint64_t>(o.seed));
+  if (!o.load_checkpoint) return out;
+  together(parts.processes.world, "loading", [&] { load_given(parts, state, out); });
+  state.weights_changed();
   return out;
 }
 
-void save(const Parts& parts, const ModelState& state, const Progress& progress) {
+namespace {
+
+void save_as_megatron(const Parts& parts, const ModelState& state, const Progress& progress) {
   auto tensors = state.weight_ranges();
   const auto slots = state.optimizer_ranges();
   tensors.insert(tensors.end(), slots.begin(), slots.end());
+  save_megatron(parts.options.output_dir, progress.iteration, tensors, write(progress, parts),
+                parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings());
+}
+
+/// A step of saving that can fail: everybody learns of it, and what was written goes.
+void attempt(const Communicator& world, const CheckpointWriter& writer, const std::function<void()>& work) {
+  try {
+    together(world, "saving", work);
+  } catch (const PeerFailed& failed) {
+    if (world.rank() == 0) writer.abandon();
+    throw IoError(failed.what());
+  } catch (const IoError&) {
+    if (world.rank() == 0) writer.abandon();
+    throw;
+  }
+}
+
+}  // namespace
+
+void save(const Parts& parts, const ModelState& state, const Progress& progress) {
+  const auto& world = parts.processes.world;
   if (parts.options.ckpt_format == CheckpointFormat::torch) {
-    save_megatron(parts.options.output_dir, progress.iteration, tensors, write(progress, parts),
-                  parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings());
+    save_as_megatron(parts, state, progress);
     return;
   }
-  auto blobs = parts.files;
-  blobs[progress_blob] = write(progress, parts);
   const auto root = checkpoint_folder(parts.options);
-  save_checkpoint(root, parts.options.prefix, progress.iteration, tensors, blobs);
-  prune(root, parts.options.prefix, static_cast<int>(parts.options.keep_checkpoint_max));
+  const CheckpointWriter writer(root, parts.options.prefix, progress.iteration);
+  const bool first = world.rank() == 0;
+  attempt(world, writer, [&] {
+    if (first) writer.begin();
+  });
+  std::string part;
+  attempt(world, writer, [&] {
+    auto tensors = state.weight_ranges(ModelState::Ranges::saved);
+    const auto slots = state.optimizer_ranges(ModelState::Ranges::saved);
+    tensors.insert(tensors.end(), slots.begin(), slots.end());
+    part = writer.write(world.rank(), tensors);
+  });
+  const auto written = world.all_gather(part, "saving");
+  attempt(world, writer, [&] {
+    if (!first) return;
+    auto blobs = parts.files;
+    blobs[progress_blob] = write(progress, parts);
+    writer.commit(written, blobs);
+    prune(root, parts.options.prefix, static_cast<int>(parts.options.keep_checkpoint_max));
+  });
 }
 
 }  // namespace tessera

@@ -3,21 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/base/clock.h"
 #include "framework/kernels/convert.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera {
-namespace {
-
-double tokens_that_count(const TokenBatch& batch) {
-  double count = 0;
-  for (const auto m : batch.loss_mask) count += m;
-  return count;
-}
-
-}  // namespace
-
 bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
 TrainingStep::TrainingStep(const Parts& parts, ModelState& state, Threads& threads, std::uint64_t seed)
@@ -25,9 +14,9 @@ TrainingStep::TrainingStep(const Parts& parts, ModelState& state, Threads& threa
       state_(state),
       threads_(threads),
       seed_(seed),
-      recording_(arena_, threads, true),
-      looking_(arena_, threads, false),
-      batch_(parts.batch.batch_size, parts.data->train ? parts.data->train->seq_length() : 0) {
+      sync_(parts.processes, state,
+            parts.data_parallel.overlap_grad_reduce && parts.precision.gradients == DType::float32),
+      pipeline_(parts, state, threads, seed) {
   sort_into_groups();
 }
 
@@ -41,39 +30,31 @@ void TrainingStep::sort_into_groups() {
   scalars_.resize(groups_.size());
 }
 
-TokenBatch TrainingStep::read(const Dataset& data, const Sampler& order, std::int64_t consumed) {
-  read_batch(data, order, consumed, 0, 1, batch_);
-  return {batch_.samples,   batch_.seq_length,     batch_.tokens,    batch_.labels,
-          batch_.positions, batch_.document_start, batch_.loss_mask, batch_.sample_ids};
+double TrainingStep::summed(double own) const {
+  parts_.processes.world.all_reduce(std::span(&own, 1), "a sum over the run");
+  return own;
 }
 
 StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
-  LossSum all;
-  const auto count = parts_.batch_plan.at(consumed).micro_batches;
-  const bool per_token = parts_.options.calculate_per_token_loss;
-  const double scale = static_cast<double>(parts_.loss_scaler.scale());
+  const auto micro_batches = parts_.batch_plan.at(consumed).micro_batches;
   fill(threads_, 0, state_.gradients());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Stopwatch waiting;
-    const auto batch = read(*parts_.data->train, *parts_.train_order, consumed + i * batch_.samples);
-    outcome.data_wait_seconds += waiting.seconds();
-    const auto tokens = per_token ? 1 : tokens_that_count(batch) * static_cast<double>(count);
-    ForwardMode mode;
-    mode.seed = seed_;
-    mode.training = true;
-    mode.loss_seed = tokens > 0 ? scale / tokens : 0;
-    const auto total = parts_.model->loss(recording_, batch, mode).total;
-    recording_.backward();
-    recording_.clear();
-    round_to(threads_, parts_.precision.gradients, state_.gradients());
-    all.sum += total.sum;
-    all.count += total.count;
-  }
-  outcome.loss = all.count > 0 ? all.sum / all.count : 0;
+  const auto totals = pipeline_.train({*parts_.data->train, *parts_.train_order, consumed}, micro_batches,
+                                      static_cast<double>(parts_.loss_scaler.scale()), sync_);
+  outcome.data_wait_seconds = totals.data_wait_seconds;
+  sync_.finish();
+  if (parts_.processes.data.size() > 1) round_to(threads_, parts_.precision.gradients, state_.gradients());
+
+  double squares = 0;
+  for (const auto& part : state_.counted_gradients()) squares += sum_of_squares(threads_, part);
+  const bool counts = parts_.processes.tensor.rank() == 0;  // all of the tensor-parallel group have the same loss
+  std::array<double, 3> commit = {squares, counts ? totals.loss.sum : 0, counts ? totals.loss.count : 0};
+  parts_.processes.world.all_reduce(std::span(commit), "the commit of a step");
+
+  outcome.loss = commit[2] > 0 ? commit[1] / commit[2] : 0;
   outcome.gradient_factor = parts_.loss_scaler.inverse();
-  if (per_token && all.count > 0) outcome.gradient_factor /= all.count;
-  outcome.grad_norm = std::sqrt(sum_of_squares(threads_, state_.gradients())) * outcome.gradient_factor;
+  if (parts_.options.calculate_per_token_loss && commit[2] > 0) outcome.gradient_factor /= commit[2];
+  outcome.grad_norm = std::sqrt(commit[0]) * outcome.gradient_factor;
   return outcome;
 }
 
@@ -95,31 +76,50 @@ void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
 }
 
 std::int64_t TrainingStep::zeros_in_gradients() const {
-  std::int64_t zeros = 0;  // parameter by parameter: the padding between them is zero too
-  for (const auto& run : state_.layout().runs())
-    zeros += count_zeros(threads_, FlatParameters::view(run, state_.gradients()).floats());
-  return zeros;
+  std::int64_t zeros = -state_.padding_counted();
+  for (const auto& part : state_.counted_gradients()) zeros += count_zeros(threads_, part);
+  return static_cast<std::int64_t>(summed(static_cast<double>(zeros)));
 }
 
-double TrainingStep::weight_norm() const { return std::sqrt(sum_of_squares(threads_, state_.weights())); }
+double TrainingStep::weight_norm() const {
+  double squares = 0;
+  for (const auto& part : state_.counted_weights()) squares += sum_of_squares(threads_, part);
+  return std::sqrt(summed(squares));
+}
 
 double TrainingStep::evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps) {
-  LossSum all;
-  for (std::int64_t i = 0; i < steps * parts_.batch_plan.full().micro_batches; ++i) {
-    const auto batch = read(data, order, consumed + i * batch_.samples);
-    const auto total = parts_.model->loss(looking_, batch, {}).total;
-    looking_.clear();
-    all.sum += total.sum;
-    all.count += total.count;
-  }
-  return all.count > 0 ? all.sum / all.count : 0;
+  const auto loss = pipeline_.evaluate({data, order, consumed}, steps * parts_.batch_plan.full().micro_batches).loss;
+  const bool counts = parts_.processes.tensor.rank() == 0;
+  std::array<double, 2> all = {counts ? loss.sum : 0, counts ? loss.count : 0};
+  parts_.processes.world.all_reduce(std::span(all), "the loss of an evaluation");
+  return all[1] > 0 ? all[0] / all[1] : 0;
 }
 
 std::string TrainingStep::first_not_finite(std::int64_t consumed) {
+  const auto& world = parts_.processes.world;
+  const auto all = world.all_gather(not_finite_here(consumed), "the search for what is not finite");
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty()) return world.size() == 1 ? all[rank] : text("on rank ", rank, " ", all[rank]);
+  return "every value is finite, but their sum of squares is not: gradients are too large for the norm";
+}
+
+std::string TrainingStep::not_finite_here(std::int64_t consumed) {
   for (const auto& range : state_.weight_ranges()) {
     const auto at = tessera::first_not_finite(threads_, range.tensor.floats());
     if (at >= 0) return text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at);
   }
+  if (parts_.processes.world.size() == 1)
+    if (auto found = not_finite_value(consumed); !found.empty()) return found;
+  for (const auto& run : state_.layout().runs()) {
+    const auto at = tessera::first_not_finite(threads_, run.parameter->leaf.grad.floats());
+    if (at >= 0)
+      return text("the gradient of ", run.parameter->name, " is not finite at element ", at, ", all weights were");
+  }
+  return "";
+}
+
+/// The first value of the forward passes that is not finite; by one process that has the whole model.
+std::string TrainingStep::not_finite_value(std::int64_t consumed) {
   std::string found;
   const Tap tap = [&](std::string_view name, const Tensor& value) {
     const auto at = found.empty() ? tessera::first_not_finite(threads_, value) : -1;
@@ -129,22 +129,21 @@ std::string TrainingStep::first_not_finite(std::int64_t consumed) {
   mode.seed = seed_;
   mode.training = true;
   mode.tap = &tap;
+  Arena arena;
+  Tape tape(arena, threads_, false);
+  Batch batch(parts_.batch.batch_size, parts_.data->train->seq_length());
   const auto count = parts_.batch_plan.at(consumed).micro_batches;
   for (std::int64_t i = 0; i < count && found.empty(); ++i) {
-    const auto batch = read(*parts_.data->train, *parts_.train_order, consumed + i * batch_.samples);
-    const auto result = parts_.model->loss(looking_, batch, mode);
-    const auto at = tessera::first_not_finite(threads_, result.token_loss.floats());
+    read_batch(*parts_.data->train, *parts_.train_order, consumed + i * batch.samples, 0, 1, batch);
+    const auto at = [&] {
+      const auto result = parts_.model().loss(tape, Pipeline::view(batch), mode);
+      return tessera::first_not_finite(threads_, result.token_loss.floats());
+    }();
+    tape.clear();
     if (at >= 0 && found.empty())
       found = text("the loss of token ", at, " of micro batch ", i, " is not finite, all layers were");
   }
-  looking_.clear();
-  if (!found.empty()) return found;
-  for (const auto& run : state_.layout().runs()) {
-    const auto at = tessera::first_not_finite(threads_, run.parameter->leaf.grad.floats());
-    if (at >= 0)
-      return text("the gradient of ", run.parameter->name, " is not finite at element ", at, ", all values were");
-  }
-  return "every value is finite, but their sum of squares is not: gradients are too large for the norm";
+  return found;
 }
 
 }  // namespace tessera

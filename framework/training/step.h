@@ -5,6 +5,7 @@
 #include "framework/tensor/arena.h"
 #include "framework/training/model_state.h"
 #include "framework/training/parts.h"
+#include "framework/training/pipeline.h"
 
 namespace tessera {
 
@@ -17,8 +18,9 @@ struct StepOutcome {
   bool finite() const;
 };
 
-/// One training step in its phases: backward (all micro batches), reduce, commit, update. Owns the memory that a
-/// step works in; in steady state it takes nothing from the heap.
+/// One training step in its phases: backward (all micro batches), reduce (gradients of all processes), commit (one sum
+/// of norm and loss over the run), update, gather. All processes call the same functions and get the same answers. Owns
+/// the memory that a step works in; in steady state of one process it takes nothing from the heap.
 class TrainingStep {
  public:
   /// None is owned; all outlive this. `seed` is that of dropout.
@@ -43,19 +45,20 @@ class TrainingStep {
   /// weight, what a layer gives, or a gradient.
   std::string first_not_finite(std::int64_t consumed);
 
-  const Arena& arena() const { return arena_; }
+  const Arena& arena() const { return pipeline_.arena(); }
 
  private:
   void sort_into_groups();
-  TokenBatch read(const Dataset& data, const Sampler& order, std::int64_t consumed);
+  double summed(double own) const;
+  std::string not_finite_here(std::int64_t consumed);
+  std::string not_finite_value(std::int64_t consumed);
 
   const Parts& parts_;
   ModelState& state_;
   Threads& threads_;
   std::uint64_t seed_;
-  Arena arena_;
-  Tape recording_, looking_;
-  Batch batch_;
+  GradientSync sync_;
+  Pipeline pipeline_;
   std::vector<ParameterGroup> groups_;  ///< each kind of treatment that occurs
   std::vector<std::size_t> group_of_;   ///< of each parameter, in the order of the layout
   std::vector<StepScalars> scalars_;    ///< of each group in this step

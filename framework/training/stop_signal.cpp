@@ -41,9 +41,6 @@ StopSignal::~StopSignal() {
 
 int StopSignal::signal() const { return received; }
 
-const char* StopSignal::name() const {
-  const int number = signal();
-  return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "";
-}
+const char* StopSignal::name_of(int number) { return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : ""; }
 
 }  // namespace tessera

@@ -18,8 +18,9 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   bool asked() const { return signal() != 0; }
-  int signal() const;        ///< the number of the first signal; 0 while there was none
-  const char* name() const;  ///< "SIGTERM", "SIGINT", "" while there was none
+  int signal() const;  ///< the number of the first signal; 0 while there was none
+  const char* name() const { return name_of(signal()); }
+  static const char* name_of(int signal);  ///< "SIGTERM", "SIGINT", "" for none
 
  private:
   struct sigaction before_[2];  // of SIGTERM and SIGINT

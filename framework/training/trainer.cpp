@@ -7,6 +7,8 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
+#include "framework/comm/launch_link.h"
+#include "framework/comm/together.h"
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_log.h"
@@ -24,11 +26,18 @@ class Trainer {
 
  private:
   RunLogOptions log_options(const Progress& from);
+  void open_log();
+  void note(const std::string& line) {
+    if (log_) log_->note(line);
+  }
+  void tell_launcher();
+  void agree_on_stopping();
   void step();
   void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed);
   void evaluate_if_due();
   void evaluate_at_end();
   bool save_now();
+  bool stop_asked() const { return stop_signal_ != 0; }
   bool time_to_exit(std::string& why) const;
   [[noreturn]] void stop_at(const StepOutcome& outcome);
   void count_epoch(StepRecord& record) const;
@@ -39,46 +48,95 @@ class Trainer {
   Parts parts_;
   const TrainingOptions& o_;
   const StopSignal& stop_;
-  FolderLock claim_;
+  const Communicator& world_;
+  std::optional<FolderLock> claim_;  ///< of the first process, which writes all files but its share of checkpoints
   Threads threads_;
   ModelState state_;
   Restored restored_;
   Progress progress_;
   TrainingStep work_;
-  RunLog log_;
+  std::unique_ptr<RunLog> log_;  ///< of the first process
+  LaunchLink launcher_;
   Stopwatch running_;
+  int stop_signal_ = 0;  ///< that some process received; all know it
+  bool time_is_up_ = false;
   std::int64_t saved_at_ = -1;
   std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
 };
 
-int thread_count(const TrainingOptions& o) {
-  return static_cast<int>(o.num_threads.value_or(std::max(1U, std::thread::hardware_concurrency())));
+int thread_count(const Parts& parts) {
+  const auto cores = parts.processes.cores > 0 ? static_cast<unsigned>(parts.processes.cores)
+                                               : std::max(1U, std::thread::hardware_concurrency());
+  return static_cast<int>(parts.options.num_threads.value_or(cores));
 }
 
-FolderLock claim(const std::string& folder) try {
-  make_folder(folder);
-  return FolderLock(folder);
-} catch (const IoError& error) {
-  throw ConfigError(
-      text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
+std::optional<FolderLock> claim(const Communicator& world, const std::string& folder) {
+  std::optional<FolderLock> lock;
+  together(world, "the run folder", [&] {
+    if (world.rank() > 0) return;
+    try {
+      make_folder(folder);
+      lock.emplace(folder);
+    } catch (const IoError& error) {
+      throw ConfigError(
+          text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
+    }
+  });
+  return lock;
+}
+
+std::vector<Model*> models(const Parts& parts) {
+  std::vector<Model*> all;
+  for (const auto& chunk : parts.chunks) all.push_back(chunk.get());
+  return all;
+}
+
+StateSharing sharing(const Parts& parts) {
+  const auto& o = parts.data_parallel;
+  const auto& data = parts.processes.data;
+  return {data, o.use_distributed_optimizer, o.bucket_elements(data.size())};
 }
 
 Trainer::Trainer(Parts parts, const StopSignal& stop)
     : parts_(std::move(parts)),
       o_(parts_.options),
       stop_(stop),
-      claim_(claim(o_.output_dir)),
-      threads_(thread_count(o_)),
-      state_(*parts_.model, parts_.optimizer.get()),
+      world_(parts_.processes.world),
+      claim_(claim(world_, o_.output_dir)),
+      threads_(thread_count(parts_)),
+      state_(models(parts_), parts_.optimizer.get(), sharing(parts_)),
       restored_(restore(parts_, state_, threads_)),
       progress_(restored_.progress),
-      work_(parts_, state_, threads_, progress_.seed),
-      log_(log_options(progress_)) {
-  write_file_atomic(std::filesystem::path(o_.output_dir) / "resolved.yaml", parts_.resolved_recipe);
+      work_(parts_, state_, threads_, progress_.seed) {
+  together(world_, "the reports", [&] { open_log(); });
   if (progress_.iteration > 0) saved_at_ = progress_.iteration;
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress_.consumed_valid_samples = progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
-  for (const auto& note : restored_.notes) log_.note(note);
+  for (const auto& line : restored_.notes) note(line);
+}
+
+void Trainer::open_log() {
+  if (world_.rank() > 0) return;
+  log_ = std::make_unique<RunLog>(log_options(progress_));
+  write_file_atomic(std::filesystem::path(o_.output_dir) / "resolved.yaml", parts_.resolved_recipe);
+}
+
+/// Where this process is, for the report should it fail.
+void Trainer::tell_launcher() {
+  if (!launcher_.present()) return;
+  const auto& place = parts_.processes.place;
+  launcher_.report(
+      text("tp ", place.tensor, " dp ", place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
+}
+
+/// A signal may reach some processes only, and clocks differ: what one knows, all act upon.
+void Trainer::agree_on_stopping() {
+  const bool late =
+      o_.exit_duration_in_mins && running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins);
+  std::array<float, 2> seen = {static_cast<float>(stop_.signal()), late ? 1.0F : 0.0F};
+  world_.all_reduce_max(std::span(seen), "whether to stop");
+  stop_signal_ = static_cast<int>(seen[0]);
+  time_is_up_ = seen[1] != 0;
 }
 
 RunLogOptions Trainer::log_options(const Progress& from) {
@@ -90,7 +148,7 @@ RunLogOptions Trainer::log_options(const Progress& from) {
   options.tensorboard = o_.tensorboard;
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
-  options.flops_per_step = parts_.model->flops(samples_per_step(), parts_.data->train->seq_length());
+  options.flops_per_step = parts_.model().flops(samples_per_step(), parts_.data->train->seq_length());
   options.gemm_flops_per_second = gemm_rate(threads_);
   return options;
 }
@@ -142,7 +200,7 @@ void Trainer::step() {
   record.tokens_per_second = static_cast<double>(size.samples * parts_.data->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
   record.memory_bytes = state_.bytes() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
-  log_.step(record);
+  if (log_) log_->step(record);
 }
 
 /// In which pass over the data the step about to be counted is.
@@ -178,7 +236,7 @@ void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationReco
   record.consumed_samples = progress_.consumed_samples;
   record.set = set;
   record.loss = work_.evaluate(*data, *order, consumed, o_.eval_iters);
-  log_.evaluation(record);
+  if (log_) log_->evaluation(record);
 }
 
 void Trainer::evaluate_if_due() {
@@ -201,22 +259,21 @@ bool Trainer::save_now() {
   try {
     save(parts_, state_, progress_);
     saved_at_ = progress_.iteration;
-    log_.note(text("saved ", (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string()));
+    note(text("saved ", (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string()));
     return true;
   } catch (const IoError& error) {
-    log_.note(text("could not save iteration ", progress_.iteration, ": ", error.what(),
-                   ". The last good checkpoint is ", saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_),
-                   "; training goes on"));
+    note(text("could not save iteration ", progress_.iteration, ": ", error.what(), ". The last good checkpoint is ",
+              saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_), "; training goes on"));
     return false;
   }
 }
 
 bool Trainer::time_to_exit(std::string& why) const {
-  if (stop_.asked())
-    why = text("stopped by ", stop_.name());
+  if (stop_asked())
+    why = text("stopped by ", StopSignal::name_of(stop_signal_));
   else if (o_.exit_interval && progress_.iteration % *o_.exit_interval == 0)
     why = text("stopped by exit_interval ", *o_.exit_interval);
-  else if (o_.exit_duration_in_mins && running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins))
+  else if (time_is_up_)
     why = text("stopped by exit_duration_in_mins ", *o_.exit_duration_in_mins);
   return !why.empty();
 }
@@ -224,8 +281,10 @@ bool Trainer::time_to_exit(std::string& why) const {
 RunEnd Trainer::run() {
   std::string why;
   const bool done_before = progress_.iteration >= o_.training_iters;
+  agree_on_stopping();
   while (progress_.iteration < o_.training_iters && why.empty()) {
-    if (stop_.asked()) break;
+    if (stop_asked()) break;
+    tell_launcher();
     save_before_growth();
     if (pass_over()) continue;
     step();
@@ -233,9 +292,10 @@ RunEnd Trainer::run() {
     // The last step is saved below, after its evaluations: a run that is killed between the two makes them again.
     if (o_.save_interval && progress_.iteration % *o_.save_interval == 0 && progress_.iteration < o_.training_iters)
       save_now();
+    agree_on_stopping();
     if (time_to_exit(why)) break;
   }
-  if (why.empty() && stop_.asked()) why = text("stopped by ", stop_.name());
+  if (why.empty() && stop_asked()) why = text("stopped by ", StopSignal::name_of(stop_signal_));
   const bool done = progress_.iteration >= o_.training_iters;
   if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();

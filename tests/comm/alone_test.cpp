@@ -57,7 +57,7 @@ TEST(Alone, ABufferIsMemoryAndItsSumsAreWhatWasThere) {
   buffer.floats()[999] = 5;
   buffer.begin_sum({0, 4000}, true, "test");
   buffer.progress();
-  buffer.begin_gather({256, 1000}, "test");
+  buffer.begin_gather({256, 1000}, sizeof(float), "test");
   buffer.finish();
   EXPECT_EQ(buffer.floats()[999], 5);
   GroupBuffer moved = std::move(buffer);

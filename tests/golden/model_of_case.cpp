@@ -183,7 +183,7 @@ ModelOfCase::ModelOfCase(const fs::path& folder, const Mappings& mappings, const
     : theirs_(folder / "hf", mappings),
       threads_(2),
       parts_(parts_of(recipe_of(folder, theirs_.model_config(), curve))) {
-  state_ = std::make_unique<ModelState>(*parts_.model, parts_.optimizer.get());
+  state_ = std::make_unique<ModelState>(parts_.model(), parts_.optimizer.get());
   load();
 }
 
@@ -221,13 +221,13 @@ Values ModelOfCase::first_batch() {
   mode.loss_seed = 1 / sum_of(tokens.loss_mask);
   fill(threads_, 0, state_->gradients());
   {
-    const auto loss = parts_.model->loss(recording, tokens, mode);
+    const auto loss = parts_.model().loss(recording, tokens, mode);
     out["loss"] = {loss.total.sum / loss.total.count};
     out["token_loss"] = doubles_of(loss.token_loss.floats());
     recording.backward();
   }
   recording.clear();
-  out["logits"] = doubles_of(parts_.model->logits(looking, tokens, {}).floats());
+  out["logits"] = doubles_of(parts_.model().logits(looking, tokens, {}).floats());
   looking.clear();
   for (const auto& run : state_->layout().runs())
     add_theirs("grad.", run.parameter->name, FlatParameters::view(run, state_->gradients()).floats(), out);

@@ -121,7 +121,7 @@ Values activations(const Parts& parts, const ModelState& state, Tape& tape, cons
   };
   ForwardMode mode;
   mode.tap = &tap;
-  const auto logits = doubles_of(parts.model->logits(tape, view(batch), mode).value());
+  const auto logits = doubles_of(parts.model().logits(tape, view(batch), mode).value());
   out["logits"] = sequence_first(logits, batch.samples, batch.seq_length);
   tape.clear();
   return out;
@@ -132,7 +132,7 @@ Rates rates_of(const Parts& parts) {
   const auto& schedule = *parts.schedule;
   const auto& own = parts.groups;
   Rates rates;
-  for (const auto* parameter : parts.model->parameters()) {
+  for (const auto* parameter : parts.model().parameters()) {
     const auto group = group_of(own, parameter->name, parameter->global_shape.rank());
     const auto lowest = own.decoupled_min_lr.value_or(schedule.rate_shape().lowest);
     const auto rate = group.decoupled ? schedule.learning_rate(*own.decoupled_lr, lowest) : schedule.learning_rate();
@@ -189,7 +189,7 @@ void RecordedRun::begin_after(const std::string& saved) {
 /// The recorded initial weights become a checkpoint of ours, and the run begins with it.
 void RecordedRun::begin_with_weights() {
   const auto made = parts();
-  const ModelState state(*made.model, nullptr);
+  const ModelState state(made.model(), nullptr);
   auto ranges = state.weight_ranges();
   std::vector<fs::path> candidates = {folder_};
   for (const auto& beside : list_folder(folder_.parent_path()))
@@ -218,7 +218,7 @@ void RecordedRun::begin_with_weights() {
 Values RecordedRun::initial_weights() {
   auto made = parts();
   Threads threads(2);
-  const ModelState state(*made.model, nullptr);
+  const ModelState state(made.model(), nullptr);
   state.initialise(threads, static_cast<std::uint64_t>(made.options.seed));
   Values out;
   for (const auto& range : state.weight_ranges()) out[range.name] = doubles_of(range.tensor);
@@ -228,7 +228,7 @@ Values RecordedRun::initial_weights() {
 RecordedRun::FirstIteration RecordedRun::first_iteration() {
   auto made = parts();
   Threads threads(2);
-  ModelState state(*made.model, made.optimizer.get());
+  ModelState state(made.model(), made.optimizer.get());
   const auto from = restore(made, state, threads).progress;
   Arena arena;
   Tape looking(arena, threads, false);
@@ -244,7 +244,7 @@ RecordedRun::FirstIteration RecordedRun::first_iteration() {
     out.batch["position_ids" + which] = as_doubles(batch.positions);
     if (i == 0) out.activations = activations(made, state, looking, batch);
     out.activations["per_token_loss" + which] =
-        doubles_of(made.model->loss(looking, view(batch), {}).token_loss.value());
+        doubles_of(made.model().loss(looking, view(batch), {}).token_loss.value());
     looking.clear();
   }
   TrainingStep step(made, state, threads, from.seed);
@@ -263,7 +263,7 @@ std::map<std::int64_t, Rates> RecordedRun::rates(const Json& trace) const {
   for (const auto& step : trace) skipped[step.at("iteration")] = step.at("skipped").get<int>() != 0;
   auto made = parts();
   Threads threads(1);
-  ModelState state(*made.model, made.optimizer.get());
+  ModelState state(made.model(), made.optimizer.get());
   auto progress = restore(made, state, threads).progress;
   while (!skipped.empty() && progress.iteration < skipped.rbegin()->first) {
     const auto samples = made.batch_plan.at(progress.consumed_samples).samples;

@@ -65,7 +65,7 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
         "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true"}) {
     auto all = parts(model);
     Threads threads(2);
-    ModelState state(*all.model, all.optimizer.get());
+    ModelState state(all.model(), all.optimizer.get());
     state.initialise(threads, 1);
     TrainingStep work(all, state, threads, 1);
     for (int i = 0; i < 3; ++i) one_step(work, i);
@@ -82,7 +82,7 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
 TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
   const auto all = parts("hidden_act: gelu");
   Threads threads(2);
-  ModelState state(*all.model, all.optimizer.get());
+  ModelState state(all.model(), all.optimizer.get());
   Arena arena;
   Tape recording(arena, threads, true), looking(arena, threads, false);
   Batch batch(4, 24);
@@ -92,7 +92,7 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
   const auto pass = [&](Tape& tape, std::int64_t samples, std::int64_t length) {
     const auto n = static_cast<std::size_t>(samples * length);
     const auto first = [n](const auto& whole) { return std::span(whole).first(n); };
-    all.model->loss(
+    all.model().loss(
         tape,
         {samples, length, first(batch.tokens), first(batch.labels), first(batch.positions), first(batch.document_start),
          first(batch.loss_mask), std::span(batch.sample_ids).first(static_cast<std::size_t>(samples))},

@@ -1,6 +1,7 @@
 #include "framework/autograd/ops/linear.h"
 
 #include "framework/kernels/activation.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera {
 namespace {
@@ -73,6 +74,25 @@ class LinearActivation final : public Node {
   Products products_;
 };
 
+class AddBias final : public Node {
+ public:
+  AddBias(Place y, Place x, LeafUse bias) : y_(y), x_(x), bias_(bias) {}
+  void backward(Tape& tape) override {
+    auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    const auto& shape = dy.tensor.shape();
+    if (bias_.leaf->trained())
+      linear_backward_bias(tape.threads(), shape.rows(), shape.width(), tape.read(dy.tensor),
+                           bias_.leaf->grad.floats());
+    tape.done(bias_);
+    tape.give_grad(x_, std::move(dy));
+  }
+
+ private:
+  Place y_, x_;
+  LeafUse bias_;
+};
+
 Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
   return {x, x, e, tape.use(&w), tape.use(bias), tape.type()};
@@ -98,6 +118,21 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
   linear_activation_forward(tape.threads(), e, act, tape.read(x), tape.read(w, tape.type()), read_bias(tape, bias),
                             tape.write(before), tape.write(y));
   if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
+  return y;
+}
+
+Var add_bias(Var x, Leaf& bias) {
+  auto& tape = x.tape();
+  const Place from = x;
+  const auto in = x.value();
+  auto y = tape.reuse(std::move(x), true);
+  {
+    const auto sum = tape.write(y);
+    const auto before = tape.read(in);
+    if (sum.span().data() != before.span().data()) copy(tape.threads(), before, sum);
+    linear_add_bias(tape.threads(), in.shape().rows(), in.shape().width(), tape.read(bias, tape.type()), sum);
+  }
+  if (y.wants_grad()) tape.record<AddBias>(y, from, tape.use(&bias));
   return y;
 }
 

@@ -40,6 +40,25 @@ struct Rows {
   }
 };
 
+/// Losses and gradients of a chunk of rows, by one process or by all that share the vocabulary.
+void judge(Tape& tape, std::int64_t columns, const LossTerms& terms, std::span<float> logits,
+           std::span<const std::int32_t> labels, std::span<const float> weight, std::span<float> loss, bool gradient) {
+  auto& threads = tape.threads();
+  if (!terms.sharers) {
+    cross_entropy(threads, columns, logits, labels, weight, loss, gradient);
+    return;
+  }
+  const CrossEntropyPart part{columns, terms.sharers->first_row(), terms.sharers->vocabulary()};
+  const auto most_memory = tape.scratch(labels.size()), sums_memory = tape.scratch(4 * labels.size());
+  const auto most = Tape::floats(most_memory).first(labels.size());
+  const std::span<double> sums(reinterpret_cast<double*>(sums_memory.bytes().data()), 2 * labels.size());
+  cross_entropy_largest(threads, part, logits, most);
+  terms.sharers->take_largest(most);
+  cross_entropy_sums(threads, part, logits, labels, most, sums);
+  terms.sharers->add_up(sums);
+  cross_entropy_finish(threads, part, logits, labels, sums, weight, loss, gradient);
+}
+
 LossSum sum_up(std::span<const float> token_loss, const LossTerms& terms) {
   LossSum total;
   for (std::size_t i = 0; i < token_loss.size(); ++i) {
@@ -85,7 +104,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
     if (!kept.empty()) copy(threads, logits, kept);
     round_to(threads, terms.type, logits);
-    cross_entropy(threads, vocabulary, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
+    judge(tape, vocabulary, terms, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
     if (!kept.empty()) softcap_backward(threads, terms.softcap, logits, kept, logits);
     if (gradient && w.trained())
       linear_backward_weight(threads, e, logits, at.of(all_h.span(), width), w.grad.floats());

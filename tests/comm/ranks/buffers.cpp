@@ -93,7 +93,7 @@ TEST(Buffers, ASumThatIsNotWantedEverywhereIsInTheOwnShareAndAGatherBringsTheRes
         ASSERT_EQ(buffer.floats()[i], sum_at(i)) << i;
       for (std::size_t i = own.first / 4; i < (own.first + own.count) / 4; ++i) buffer.floats()[i] *= 2;
     }
-    for (const ByteRange range : ranges_of(bytes)) buffer.begin_gather(range, "test");
+    for (const ByteRange range : ranges_of(bytes)) buffer.begin_gather(range, sizeof(float), "test");
     buffer.finish();
     for (const ByteRange range : ranges_of(bytes))
       for (std::size_t i = range.first / 4; i < (range.first + range.count) / 4; ++i)
@@ -125,7 +125,7 @@ TEST(Buffers, OfDifferentSizesAreAnErrorOnAll) {
 TEST(Buffers, ARangeOutsideOrBesideTheGrainIsAnError) {
   GroupBuffer buffer(world().all(), 1024);
   EXPECT_TRUE(says(story_of([&] { buffer.begin_sum({4, 8}, true, "test"); }), "multiples of 256"));
-  EXPECT_TRUE(says(story_of([&] { buffer.begin_gather({768, 512}, "test"); }), "of 1024"));
+  EXPECT_TRUE(says(story_of([&] { buffer.begin_gather({768, 512}, sizeof(float), "test"); }), "of 1024"));
 }
 
 }  // namespace

@@ -1,0 +1,202 @@
+#include "framework/parallel/mappings.h"
+
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+/// A tensor as [outer, parts, inner]: part r of each of the outer pieces is member r's.
+struct Pieces {
+  std::size_t outer, parts, inner;  ///< inner in bytes
+
+  /// Along dim `dim` of the whole tensor.
+  Pieces(const Shape& whole, std::size_t dim, int members, DType type)
+      : outer(1), parts(static_cast<std::size_t>(members)), inner(size_of(type)) {
+    if (whole[dim] % members != 0)
+      throw ShapeError(
+          text("tensor parallel: dim ", dim, " of ", whole, " does not divide by ", members, " processes"));
+    for (std::size_t k = 0; k < dim; ++k) outer *= static_cast<std::size_t>(whole[k]);
+    for (std::size_t k = dim; k < whole.rank(); ++k) inner *= static_cast<std::size_t>(whole[k]);
+    inner /= parts;
+  }
+  std::size_t part_bytes() const { return outer * inner; }
+
+  /// From [parts, outer, inner] to [outer, parts, inner].
+  void assemble(std::span<const std::byte> parts_apart, std::span<std::byte> whole) const {
+    for (std::size_t p = 0; p < parts; ++p)
+      for (std::size_t o = 0; o < outer; ++o)
+        std::memcpy(whole.data() + (o * parts + p) * inner, parts_apart.data() + (p * outer + o) * inner, inner);
+  }
+  /// The other way.
+  void take_apart(std::span<const std::byte> whole, std::span<std::byte> parts_apart) const {
+    for (std::size_t p = 0; p < parts; ++p) take_part(whole, p, parts_apart.subspan(p * part_bytes(), part_bytes()));
+  }
+  void take_part(std::span<const std::byte> whole, std::size_t part, std::span<std::byte> to) const {
+    for (std::size_t o = 0; o < outer; ++o)
+      std::memcpy(to.data() + o * inner, whole.data() + (o * parts + part) * inner, inner);
+  }
+  bool in_one_piece() const { return outer == 1; }
+};
+
+Shape with_extent(const Shape& shape, std::size_t dim, std::int64_t extent) {
+  std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
+  dims[dim] = extent;
+  return Shape(std::span<const std::int64_t>(dims));
+}
+
+/// What is done to a tensor, in one direction or the other.
+enum class Passage { keep, sum, part, gather, part_of_sum };
+
+/// One direction of a mapping along `dim`.
+struct Mapping {
+  const Communicator& group;
+  std::size_t dim;
+  std::string_view who;
+
+  Shape shape_after(Passage passage, const Shape& shape) const {
+    if (passage == Passage::gather) return with_extent(shape, dim, shape[dim] * group.size());
+    if (passage == Passage::part || passage == Passage::part_of_sum) {
+      if (shape[dim] % group.size() != 0)
+        throw ShapeError(text(who, ": dim ", dim, " of ", shape, " does not divide by ", group.size(), " processes"));
+      return with_extent(shape, dim, shape[dim] / group.size());
+    }
+    return shape;
+  }
+
+  void run(Passage passage, Tape& tape, const Tensor& from, const Tensor& to) const {
+    switch (passage) {
+      case Passage::keep:
+      case Passage::sum:
+        if (from.raw().data() != to.raw().data()) std::memcpy(to.raw().data(), from.raw().data(), from.bytes());
+        if (passage == Passage::sum) group.all_reduce(to.raw(), to.dtype(), who);
+        return;
+      case Passage::part:
+        Pieces(from.shape(), dim, group.size(), from.dtype())
+            .take_part(from.raw(), static_cast<std::size_t>(group.rank()), to.raw());
+        return;
+      case Passage::gather:
+        gather(tape, from, to);
+        return;
+      case Passage::part_of_sum:
+        part_of_sum(tape, from, to);
+        return;
+    }
+  }
+
+ private:
+  void gather(Tape& tape, const Tensor& from, const Tensor& to) const {
+    const Pieces pieces(to.shape(), dim, group.size(), to.dtype());
+    if (pieces.in_one_piece()) {
+      group.all_gather(from.raw(), to.raw(), who);
+      return;
+    }
+    const auto apart = tape.scratch((to.bytes() + sizeof(float) - 1) / sizeof(float));
+    const auto bytes = apart.bytes().first(to.bytes());
+    group.all_gather(from.raw(), bytes, who);
+    pieces.assemble(bytes, to.raw());
+  }
+  void part_of_sum(Tape& tape, const Tensor& from, const Tensor& to) const {
+    const Pieces pieces(from.shape(), dim, group.size(), from.dtype());
+    if (pieces.in_one_piece()) {
+      group.reduce_scatter(from.raw(), to.raw(), from.dtype(), who);
+      return;
+    }
+    const auto apart = tape.scratch((from.bytes() + sizeof(float) - 1) / sizeof(float));
+    const auto bytes = apart.bytes().first(from.bytes());
+    pieces.take_apart(from.raw(), bytes);
+    group.reduce_scatter(bytes, to.raw(), from.dtype(), who);
+  }
+};
+
+class Mapped final : public Node {
+ public:
+  Mapped(Place y, Place x, const Communicator& group, std::size_t dim, std::string_view who, Passage back)
+      : y_(y), x_(x), group_(group), dim_(dim), who_(who), back_(back) {}
+  void backward(Tape& tape) override {
+    auto dy = tape.take_grad(y_);
+    must(!dy.empty(), "every member of a group has a gradient, or none");
+    if (back_ == Passage::keep) {
+      tape.give_grad(x_, std::move(dy));
+      return;
+    }
+    const Mapping mapping{group_, dim_, who_};
+    const bool in_place = back_ == Passage::sum && !dy.memory.empty() && !dy.memory.shared();
+    if (in_place) {
+      mapping.run(back_, tape, dy.tensor, dy.tensor);
+      tape.give_grad(x_, std::move(dy));
+      return;
+    }
+    const auto shape = mapping.shape_after(back_, dy.tensor.shape());
+    const auto bytes = static_cast<std::size_t>(shape.elements()) * size_of(dy.tensor.dtype());
+    Gradient dx;
+    dx.memory = tape.scratch((bytes + sizeof(float) - 1) / sizeof(float));
+    dx.tensor = Tensor(dx.memory.bytes(), dy.tensor.dtype(), shape);
+    mapping.run(back_, tape, dy.tensor, dx.tensor);
+    tape.give_grad(x_, std::move(dx));
+  }
+
+ private:
+  Place y_, x_;
+  Communicator group_;
+  std::size_t dim_;
+  std::string_view who_;
+  Passage back_;
+};
+
+Var mapped(const Var& x, const Communicator& group, std::size_t dim, std::string_view who, Passage there,
+           Passage back) {
+  if (group.size() == 1) return x;
+  auto& tape = x.tape();
+  const Mapping mapping{group, dim, who};
+  Var y;
+  if (there == Passage::keep) {
+    y = tape.alias(x, x.wants_grad());
+  } else {
+    y = tape.make(x.value().dtype(), mapping.shape_after(there, x.shape()), x.wants_grad());
+    mapping.run(there, tape, x.value(), y.value());
+  }
+  if (y.wants_grad()) tape.record<Mapped>(y, x, group, dim, who, back);
+  return y;
+}
+
+std::size_t last_dim(const Var& x) { return x.shape().rank() - 1; }
+
+}  // namespace
+
+Var copy_to_tensor_region(const Var& x, const Communicator& group, std::string_view who) {
+  return mapped(x, group, 0, who, Passage::keep, Passage::sum);
+}
+
+Var reduce_from_tensor_region(Var x, const Communicator& group, std::string_view who) {
+  if (group.size() == 1) return x;
+  auto& tape = x.tape();
+  const Place from = x;
+  const auto in = x.value();
+  const bool grad = x.wants_grad();
+  auto y = tape.reuse(std::move(x), grad);
+  Mapping{group, 0, who}.run(Passage::sum, tape, in, y.value());
+  if (grad) tape.record<Mapped>(y, from, group, std::size_t{0}, who, Passage::keep);
+  return y;
+}
+
+Var scatter_to_tensor_region(const Var& x, const Communicator& group, std::string_view who) {
+  return mapped(x, group, last_dim(x), who, Passage::part, Passage::gather);
+}
+
+Var gather_from_tensor_region(const Var& x, const Communicator& group, std::string_view who) {
+  return mapped(x, group, last_dim(x), who, Passage::gather, Passage::part);
+}
+
+Var scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who) {
+  return mapped(x, group, 1, who, Passage::part, Passage::gather);
+}
+
+Var gather_from_sequence_region(const Var& x, const Communicator& group, std::string_view who, bool parts_differ) {
+  return mapped(x, group, 1, who, Passage::gather, parts_differ ? Passage::part_of_sum : Passage::part);
+}
+
+Var reduce_scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who) {
+  return mapped(x, group, 1, who, Passage::part_of_sum, Passage::gather);
+}
+
+}  // namespace tessera

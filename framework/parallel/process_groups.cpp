@@ -1,0 +1,50 @@
+#include "framework/parallel/process_groups.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+/// The cores this process may run on, shared evenly among those of the run that may run on the same.
+int own_cores(const World& world) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 0;
+  std::string mine = world.host() + " ";
+  for (int core = 0; core < CPU_SETSIZE; ++core) mine += CPU_ISSET(core, &set) ? '1' : '0';
+  const auto all = world.all().all_gather(mine, "cores of each process");
+  const auto sharers = std::count(all.begin(), all.end(), mine);
+  return std::max(1, CPU_COUNT(&set) / static_cast<int>(sharers));
+}
+
+}  // namespace
+
+ProcessGroups::ProcessGroups(const World& all, const Mesh& ranks, std::int64_t query_groups)
+    : mesh(ranks), place(ranks.place_of(all.rank())), world(all.all()) {
+  must(ranks.sizes().world() == all.size(), "the mesh has as many places as there are processes");
+  if (all.size() == 1) return;
+  cores = own_cores(all);
+  const auto group = [&](const char* name, std::initializer_list<Axis> axes) {
+    return all.group(name, ranks.group_of(all.rank(), std::span(axes.begin(), axes.size())));
+  };
+  tensor = group("tensor", {Axis::tensor});
+  data = group("data", {Axis::context, Axis::data});
+  pipeline = group("pipeline", {Axis::pipeline});
+  model = group("model", {Axis::tensor, Axis::pipeline});
+  if (const auto copies = tensor.size() / std::max<std::int64_t>(1, query_groups); copies > 1) {
+    const auto first = static_cast<std::size_t>(tensor.rank() / copies * copies);
+    head_copies = all.group("head copies", tensor.world_ranks().subspan(first, static_cast<std::size_t>(copies)));
+  }
+  const auto stages = ranks.sizes().pipeline;
+  const bool end = place.pipeline == 0 || place.pipeline == stages - 1;
+  if (stages == 1 || !end) return;
+  auto first = place, last = place;
+  first.pipeline = 0;
+  last.pipeline = stages - 1;
+  const std::vector<int> members = {ranks.rank_of(first), ranks.rank_of(last)};
+  ends = all.group("ends", members);
+}
+
+}  // namespace tessera
