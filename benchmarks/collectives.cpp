@@ -144,7 +144,7 @@ void compare_sums(const World& world, const Settings& settings) {
     if (sum)
       buffer.begin_sum({0, settings.bytes}, everywhere, "benchmark");
     else
-      buffer.begin_gather({0, settings.bytes}, "benchmark");
+      buffer.begin_gather({0, settings.bytes}, sizeof(float), "benchmark");
     buffer.finish();
   };
   std::vector<Way> ways = {

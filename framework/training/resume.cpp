@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "framework/checkpoint/box.h"
 #include "framework/checkpoint/hugging_face.h"
 #include "framework/checkpoint/megatron.h"
 #include "framework/checkpoint/writer.h"
@@ -135,15 +134,6 @@ void begin_with(const WeightSource& source, const ModelState& state, std::span<c
   notes.push_back(text("beginning with the weights of ", source.folder().string()));
 }
 
-void read_box(const MegatronCheckpoint& given, const TensorRange& range) {
-  std::vector<float> memory(static_cast<std::size_t>(range.global_shape.elements()));
-  const Tensor whole_tensor{std::span(memory), range.global_shape};
-  given.read(range.name, whole_tensor);
-  const auto box = Box::of(range.offsets, range.tensor.shape());
-  copy_box(box, whole_tensor, Box::of(std::vector<std::int64_t>(range.offsets.size(), 0), range.global_shape),
-           range.tensor, box);
-}
-
 /// All that a run of Megatron-LM saved, as far as the options ask.
 Progress continue_from(const MegatronCheckpoint& given, Parts& parts, const ModelState& state,
                        std::vector<std::string>& notes) {
@@ -155,7 +145,7 @@ Progress continue_from(const MegatronCheckpoint& given, Parts& parts, const Mode
       if (!given.has(range.name) || given.shape(range.name) != range.global_shape)
         throw ConfigError(text(given.folder().string(), ": has no '", range.name, "' of ", range.global_shape,
                                "; give training_config.no_load_optim: true to begin with the weights alone"));
-      read_box(given, range);
+      given.read_box(range);
     }
   auto progress = read_progress(given.progress(), given.folder(), parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
