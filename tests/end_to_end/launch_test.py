@@ -202,7 +202,7 @@ class LaunchEnds(Launching):
         """As Slurm and systemd send it. A program that is asked twice stops at once, without having saved."""
         self.write("save.py", "import signal, sys, time\nasked = []\nsignal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
                               "print('ready', flush=True)\nwhile not asked: time.sleep(.01)\n"
-                              "time.sleep(1.5)\nprint('asked', len(asked), 'saved')")
+                              "time.sleep(3)\nprint('asked', len(asked), 'saved')")
         job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "save.py")
         self.wait_until(lambda: all((self.folder / f"log/worker_{r}.log").exists() and self.log(f"worker_{r}.log") for r in (0, 1)), "workers")
         for pid in self.processes():
