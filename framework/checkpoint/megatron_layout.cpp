@@ -47,7 +47,8 @@ std::int64_t megatron_layer_of(const std::string& name) {
 std::string megatron_shifted(const std::string& name, std::int64_t by) {
   const auto layer = megatron_layer_of(name);
   if (layer < 0) return name;
-  return layers_begin + std::to_string(layer + by) + name.substr(name.find('.', layers_begin.size()));
+  const auto end = std::min(name.find('.', layers_begin.size()), name.size());
+  return layers_begin + std::to_string(layer + by) + name.substr(end);
 }
 
 MegatronCut::MegatronCut(const Value& table, bool gated) : gated_(gated) {

@@ -13,6 +13,7 @@ using Kind = PickleNode::Kind;
 
 constexpr const char* weights_file = "model_optim_rng.pt";
 constexpr const char* shared_file = "distrib_optim.pt";
+constexpr std::int64_t most_layers = 1000000;
 const std::string table_name = "embedding.word_embeddings.weight", head_name = "output_layer.weight";
 
 /// Whether a weight decays, as Megatron's groups tell it.
@@ -49,6 +50,7 @@ void MegatronRank::take_chunk(const PickleNode& model, const Value& table) {
     const auto ours = our_name_of_megatron(theirs, table);
     if (ours.empty()) continue;
     if (!TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
+    if (megatron_layer_of(ours) > most_layers) refuse(text("'", theirs, "' is of a layer beyond ", most_layers));
     weights.push_back({ours, model.items[i + 1]});
   }
 }

@@ -295,6 +295,32 @@ TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
                    "cannot be cut over 3 tensor parallel ranks"));
 }
 
+TEST_F(MegatronRanks, NamesThatNoModelHasAreRefusedOrKeptAsTheyAre) {
+  fs::create_directories("odd/iter_0000001/mp_rank_00");
+  const auto story = [&](const std::string& name) {
+    std::vector<float> four(4);
+    TorchFileWriter file;
+    auto& p = file.pickle;
+    p.empty_dict();
+    p.mark();
+    p.text("model");
+    p.empty_dict();
+    p.mark();
+    p.text(name);
+    file.tensor(Tensor(std::span(four), Shape{4}));
+    p.set_items();
+    p.set_items();
+    file.write("odd/iter_0000001/mp_rank_00/model_optim_rng.pt");
+    return story_of([&] { MegatronCheckpoint("odd/iter_0000001", mappings); });
+  };
+  EXPECT_EQ(story("decoder.layers.0.mlp.linear_fc2.bias"), "no error");
+  EXPECT_EQ(story("decoder.layers.5"), "no error");
+  EXPECT_EQ(story("decoder.layers.x.y"), "no error");
+  EXPECT_TRUE(says(story("decoder.layers.9223372036854775807.mlp.linear_fc2.bias"), "of a layer beyond 1000000"));
+  fs::rename("odd/iter_0000001/mp_rank_00", "odd/iter_0000001/mp_rank_2000000000_2000000000");
+  EXPECT_TRUE(says(story_of([&] { MegatronCheckpoint("odd/iter_0000001", mappings); }), "no place in a layout"));
+}
+
 TEST_F(MegatronRanks, ABufferOfAnotherLengthThanTheLayoutsIsRefused) {
   const auto folder = save("run", {}, {1, 1, {}, true});
   Form longer;
