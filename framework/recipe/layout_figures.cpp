@@ -1,9 +1,9 @@
 #include "framework/recipe/layout_figures.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "framework/model/gpt_options.h"
-#include "framework/nn/flat_parameters.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {
@@ -22,42 +22,34 @@ std::int64_t layer_of(const std::string& name) {
 
 bool is_table(const std::string& name) { return ends_with(name, "word_embeddings.weight"); }
 
-/// Counts what each (tensor, pipeline) place holds.
+/// Counts what each stage of a tensor parallel rank holds.
 class Counter {
  public:
   Counter(const Recipe& recipe, std::int64_t world)
       : gpt_(recipe.model.options<GptOptions>()),
         tensor_(recipe.parallel.tensor_model_parallel_size),
-        sharers_(recipe.shares_optimizer() ? data_parallel_ranks(recipe.parallel, world) : 1) {}
+        sharers_(recipe.shares_optimizer() ? static_cast<int>(data_parallel_ranks(recipe.parallel, world)) : 1) {}
 
   void count(Model& model, const Optimizer& optimizer, LayoutFigures& out) const {
     const auto& plan = out.plan;
-    std::vector<RankFigures> stages(static_cast<std::size_t>(plan.stages()));
+    std::vector<std::deque<Parameter>> stages(static_cast<std::size_t>(plan.stages()));
     out.costs.assign(stages.size(), std::vector<double>(static_cast<std::size_t>(plan.chunks()), 0));
-    const auto slots = static_cast<std::int64_t>(optimizer.slots().size());
-    std::vector<std::int64_t> rounded(stages.size(), 0), padded(stages.size(), 0);
-    for (const auto* parameter : model.parameters()) {
-      const auto own = elements(*parameter);
-      const auto run =
-          (own + FlatParameters::run_elements - 1) / FlatParameters::run_elements * FlatParameters::run_elements;
+    for (const auto* parameter : model.parameters())
       for (const auto& place : places(parameter->name, plan)) {
         const auto stage = static_cast<std::size_t>(place.stage);
-        stages[stage].parameters += own;
-        padded[stage] += run;
-        if (parameter->type != DType::float32) rounded[stage] += run;
+        stages[stage].push_back(own_part(*parameter));
         if (multiplies(parameter->name, place, plan))
-          out.costs[stage][static_cast<std::size_t>(place.chunk)] += static_cast<double>(own);
+          out.costs[stage][static_cast<std::size_t>(place.chunk)] +=
+              static_cast<double>(stages[stage].back().elements());
       }
-    }
-    for (std::size_t p = 0; p < stages.size(); ++p) {
-      const auto masters = rounded[p], weights = padded[p] - rounded[p];  // fp32 weights are their own masters
-      const auto shared = masters + slots * padded[p];
-      stages[p].state_bytes = 2 * rounded[p] + 4 * (weights + padded[p] + (shared + sharers_ - 1) / sharers_);
-    }
     for (auto& rank : out.ranks) {
-      const auto& stage = stages[static_cast<std::size_t>(rank.place.pipeline)];
-      rank.parameters = stage.parameters;
-      rank.state_bytes = stage.state_bytes;
+      std::vector<Parameter*> held;
+      rank.parameters = 0;
+      for (auto& parameter : stages[static_cast<std::size_t>(rank.place.pipeline)]) {
+        held.push_back(&parameter);
+        rank.parameters += parameter.elements();
+      }
+      rank.state_bytes = ModelState::bytes_for(held, optimizer, sharers_);
     }
   }
 
@@ -79,23 +71,28 @@ class Counter {
     return has(name, "linear_") ? ends_with(name, ".weight") : name == "output_layer.weight";
   }
 
-  /// Elements that one tensor parallel rank has.
-  std::int64_t elements(const Parameter& parameter) const {
+  /// What one tensor parallel rank has of a parameter.
+  Parameter own_part(const Parameter& parameter) const {
+    Parameter own{parameter.name, parameter.global_shape, parameter.init, parameter.type, {}, {}, {}};
+    if (tensor_ == 1 || !gpt_) return own;
     const auto& name = parameter.name;
-    const auto all = parameter.elements();
-    if (tensor_ == 1 || !gpt_) return all;
+    const auto rows = parameter.global_shape[0];
+    const auto ranks = static_cast<int>(tensor_);
     if (has(name, "linear_qkv.")) {  // a group that several ranks share is on each of them
-      const auto rows = gpt_->num_attention_heads + 2 * gpt_->groups();
-      const auto own = gpt_->num_attention_heads / tensor_ + 2 * std::max<std::int64_t>(gpt_->groups() / tensor_, 1);
-      return all / rows * own;
+      const auto all = gpt_->num_attention_heads + 2 * gpt_->groups();
+      const auto here = gpt_->num_attention_heads / tensor_ + 2 * std::max<std::int64_t>(gpt_->groups() / tensor_, 1);
+      own.cut.strips = {{0, rows / all * here, true}};
+    } else if (is_table(name) || name.rfind("output_layer.", 0) == 0 || has(name, "linear_fc1.")) {
+      own.cut = TensorCut::even(0, rows, 0, ranks);
+    } else if (ends_with(name, "linear_proj.weight") || ends_with(name, "linear_fc2.weight")) {
+      own.cut = TensorCut::even(1, parameter.global_shape[1], 0, ranks);
     }
-    const bool cut = is_table(name) || name.rfind("output_layer.", 0) == 0 || has(name, "linear_fc1.") ||
-                     ends_with(name, "linear_proj.weight") || ends_with(name, "linear_fc2.weight");
-    return cut ? all / tensor_ : all;
+    return own;
   }
 
   const GptOptions* gpt_;
-  std::int64_t tensor_, sharers_;
+  std::int64_t tensor_;
+  int sharers_;
 };
 
 }  // namespace

@@ -38,9 +38,6 @@ void check_built(const Recipe& r, Report& report) {
   const auto missing = [&](bool given, const std::string& option) {
     if (given) tell(r, report, {cut + option}, text(option, " is not built yet"), "leave it out");
   };
-  missing(!r.parallel.noop_layers.ids.empty(), "noop_layers");
-  missing(!r.parallel.recompute.empty(), "recompute");
-  missing(!r.parallel.select_recompute.empty(), "select_recompute");
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
 }
 

@@ -304,7 +304,11 @@ std::int64_t ModelState::bytes() const {
 }
 
 std::int64_t ModelState::bytes_for(Model& model, const Optimizer& optimizer, int ranks) {
-  const FlatParameters layout(model.parameters());
+  return bytes_for(model.parameters(), optimizer, ranks);
+}
+
+std::int64_t ModelState::bytes_for(const std::vector<Parameter*>& parameters, const Optimizer& optimizer, int ranks) {
+  const FlatParameters layout(parameters);
   const auto all = layout.elements();
   std::int64_t plain = 0, updated = all, masters = 0;
   for (const auto& run : layout.runs())

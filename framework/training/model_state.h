@@ -80,6 +80,8 @@ class ModelState {
   /// Bytes that training with these slots takes for weights, gradients and slots of `model`, of which `ranks` processes
   /// share the optimizer: exact, without making them.
   static std::int64_t bytes_for(Model& model, const Optimizer& optimizer, int ranks = 1);
+  /// The same for these parameters.
+  static std::int64_t bytes_for(const std::vector<Parameter*>& parameters, const Optimizer& optimizer, int ranks = 1);
 
  private:
   /// An array that is in memory of its own, or one that the group can reach.
