@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -59,6 +60,10 @@ std::vector<std::string> last_lines(const std::filesystem::path& path, std::uint
 
 void LogFollower::add(const std::filesystem::path& path, const std::string& label) {
   files_.push_back({path, label, size_of(path), ""});
+}
+
+bool LogFollower::shows(const std::filesystem::path& path) const {
+  return std::any_of(files_.begin(), files_.end(), [&](const Followed& one) { return one.path == path; });
 }
 
 void LogFollower::show(bool all) {

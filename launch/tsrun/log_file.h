@@ -20,6 +20,7 @@ class LogFollower {
   explicit LogFollower(std::ostream& out) : out_(out) {}
   /// From what the file holds now on; it need not exist yet.
   void add(const std::filesystem::path& path, const std::string& label);
+  bool shows(const std::filesystem::path& path) const;
   /// Show what has come since. `all`: also a last line without its end.
   void show(bool all = false);
 

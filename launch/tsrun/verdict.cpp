@@ -82,7 +82,10 @@ Outcome Attempt::verdict() {
   if (cause != nullptr && cause->code == 2 && refusal(ends_) != nullptr) {
     outcome.refused = true;
     outcome.code = 2;
-    outcome.words = text("the program refused what it was given:", lines_below(refusal(ends_)->last_lines, 20));
+    const auto& said = *refusal(ends_);
+    const bool on_screen = logs_.shows(log_of(job_.hosts[job_.host_of(said.rank)], said.rank));
+    outcome.words = text("the program refused what it was given", on_screen ? " (see above)" : ":",
+                         on_screen ? "" : lines_below(said.last_lines, 20));
     return outcome;
   }
   if (!trouble_.empty() || cause == nullptr) {

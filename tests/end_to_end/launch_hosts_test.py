@@ -31,7 +31,7 @@ class TwoShells(Launching):
         self.assertIn("after 1 s only 2 of 4 workers' hosts have come", told)
 
 
-class LaunchHosts(Launching):
+class Hosts(Launching):
     """Hosts h0, h1, h2 are 10.77.0.1 to 3; the switch has 10.77.0.254."""
 
     def setUp(self):
@@ -76,6 +76,11 @@ class LaunchHosts(Launching):
         line = [f"--worker_num={total}", "--local_worker_num=2", "--master_addr=10.77.0.1", "--master_port=8848", f"--log_dir=logs{host}"]
         return self.start_tsrun(*line, *words, *(program or [launching.worker(), 5]), before=self.on(f"h{host}"), **more)
 
+    def cut(self, host):
+        self.ip("-n", self.names[0], "link", "set", f"port{host}", "down")
+
+
+class LaunchHosts(Hosts):
     def test_the_same_line_on_each_host(self):
         alone = self.tsrun("--worker_num=4", launching.worker(), 5)
         jobs = [self.start_host(host) for host in (1, 0)]
@@ -92,7 +97,7 @@ class LaunchHosts(Launching):
         self.process_of(3)
         self.wait_until(lambda: "all workers have come" in self.log("scheduler.log", "logs0"), "a start")
         time.sleep(.5)
-        self.ip("-n", self.names[0], "link", "set", "port1", "down")
+        self.cut(1)
         told = [self.end_of(job, code=1, timeout=20) for job in jobs]
         self.assertRegex(told[0], r"tsrun: host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not been heard for 8 s: cable")
         self.assertRegex(told[1], r"that leads, on 10.77.0.1, has not been heard for 8 s")

@@ -174,9 +174,10 @@ class LaunchEnds(Launching):
         self.assertRegex(told, "rank 1 of 2 .* ended with exit code 0 before its work was done")
 
     def test_refused_input_is_told_once_with_exit_code_2_and_not_tried_again(self):
-        told = self.tsrun("--worker_num=2", "--max_restarts=3", "--tail_worker_log=9", launching.worker(), 5, "refuse", 0, code=2)
-        self.assertEqual(told.count("recipe.yaml:3: this is wrong"), 1, told)
-        self.assertNotIn("again", told)
+        for tail in ("9", "-1"):
+            told = self.tsrun("--worker_num=2", "--max_restarts=3", f"--tail_worker_log={tail}", launching.worker(), 5, "refuse", 0, code=2)
+            self.assertEqual(told.count("recipe.yaml:3: this is wrong"), 1, told)
+            self.assertNotIn("again", told)
 
     def test_interrupt_ends_everything(self):
         for number in (signal.SIGINT, signal.SIGTERM):

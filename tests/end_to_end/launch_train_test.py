@@ -1,0 +1,110 @@
+"""tessera under tsrun: the losses of one process, whatever starts, stops or kills the run."""
+
+import os
+import random
+import signal
+
+import harness
+import launch_hosts_test
+from harness import sets
+from launching import Launching
+
+# fp32 sums in another order: a loss differs by rounding only. 20 steps of this tiny model stay far below it.
+TOLERANCE = 1e-5
+
+TP2 = ("--set", "parallel_config.tensor_model_parallel_size=2")
+# Two replicas with half a batch each.
+DP2 = ("--set", "dataset_config.batch_size=2")
+PP2 = ("--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "dataset_config.micro_batch_num=2")
+
+
+def train(*more, **changes):
+    return ["tessera", "train", "tiny.yaml", *sets(hidden_dropout_rate=0, attention_dropout_rate=0, **changes), *more]
+
+
+class LaunchTrain(Launching):
+    def assert_same_losses(self, run, other):
+        one, two = self.losses(run), self.losses(other)
+        self.assertEqual(len(one), len(two))
+        for step, (a, b) in enumerate(zip(one, two), 1):
+            self.assertLess(abs(a - b), TOLERANCE * abs(a), f"step {step} of {other}")
+
+    def test_a_line_of_msrun_and_one_of_torchrun_give_the_losses_of_one_process(self):
+        self.tessera(*train(output_dir="alone")[1:])
+        self.tsrun("--worker_num", 4, "--local_worker_num=4", "--log_dir=msrun_log", "--join=True", "--cluster_time_out=300",
+                   *train(*TP2, *DP2, output_dir="msrun"))
+        self.tsrun("--nproc_per_node=2", "--nnodes=1", "--node_rank=0", *train(*DP2, output_dir="torchrun"))
+        for run in ("msrun", "torchrun"):
+            self.assert_same_losses("alone", run)
+        self.assertIn("loss", "".join(path.read_text() for path in (self.folder / "msrun_log").glob("worker_*.log")))
+        self.assertIn("loss", "".join(path.read_text() for path in (self.folder / "torchrun/log").glob("worker_*.log")))
+        self.assert_nothing_left()
+
+    def test_killed_in_mid_step_it_names_place_and_step_and_the_same_command_goes_on(self):
+        line = ["--worker_num=2", "--tail_worker_log=9", *train(*TP2, training_iters=60, save_interval=5, output_dir="killed")]
+        rank = random.randrange(2)
+        job = self.start_tsrun(*line)
+        self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
+        os.kill(self.process_of(rank, "tessera"), signal.SIGKILL)
+        told = self.end_of(job, 137)
+        self.assertRegex(told, rf"tsrun: rank {rank} of 2 on \S+ \(tp {rank} dp 0 pp 0, iteration \d+\) was ended by signal 9")
+        self.assertIn("The same command goes on from the newest checkpoint", told.splitlines()[-1])
+        self.assert_nothing_left()
+        self.tsrun(*line)
+        self.tessera(*train(training_iters=60, save_interval=5, output_dir="alone")[1:])
+        self.assert_same_losses("alone", "killed")
+
+    def test_restarted_after_a_kill_it_ends_as_if_nothing_had_been(self):
+        job = self.start_tsrun("--worker_num=2", "--max_restarts=2",
+                               *train(*PP2, training_iters=60, save_interval=5, output_dir="killed"))
+        self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
+        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+        self.assertIn("starting all workers again (1 of 2)", self.end_of(job))
+        self.tessera(*train(*PP2[2:], training_iters=60, output_dir="alone")[1:])
+        self.assert_same_losses("alone", "killed")
+
+    def test_interrupted_it_saves_and_goes_on(self):
+        length = dict(training_iters=1000000, eval_interval=1000000, learning_rate="1e-6")
+        job = self.start_tsrun("--worker_num=2", *train(*DP2, **length, output_dir="stopped"))
+        self.wait_until(lambda: self.steps_logged("stopped") >= 5, "5 steps")
+        job.send_signal(signal.SIGINT)
+        told = self.end_of(job)
+        self.assertIn("the same command goes on", told.splitlines()[-1])
+        stopped = self.metrics("stopped")[-1]["iteration"]
+        self.assertTrue(self.checkpoints("stopped")[-1].name.endswith(f"{stopped:07d}"))
+        self.assert_nothing_left()
+        length["exit_interval"] = stopped + 10
+        self.tsrun("--worker_num=2", *train(*DP2, **length, output_dir="stopped"))
+        self.tessera(*train(**length, output_dir="alone")[1:])
+        self.assertEqual(len(self.losses("stopped")), stopped + 10)
+        self.assert_same_losses("alone", "stopped")
+
+    def test_a_world_that_does_not_fit_is_refused_once(self):
+        told = self.tsrun("--worker_num=3", *train(*TP2), code=2)
+        self.assertEqual(told.count("but the run has 3"), 1, told)
+        self.assert_nothing_left()
+
+
+class LaunchTrainHosts(launch_hosts_test.Hosts):
+    def test_two_hosts_with_two_workers_give_the_losses_of_one_process(self):
+        self.tessera(*train(output_dir="alone")[1:])
+        jobs = [self.start_host(host, program=train(*TP2, *DP2, output_dir="hosts")) for host in range(2)]
+        for job in jobs:
+            self.end_of(job)
+        one, two = self.losses("alone"), self.losses("hosts")
+        self.assertEqual(len(one), len(two))
+        for a, b in zip(one, two):
+            self.assertLess(abs(a - b), TOLERANCE * abs(a))
+
+    def test_a_cable_cut_while_training_names_the_host(self):
+        jobs = [self.start_host(host, "--tail_worker_log=9", program=train(*TP2, training_iters=1000000, eval_interval=1000000, output_dir="hosts"))
+                for host in range(2)]
+        self.wait_until(lambda: self.steps_logged("hosts") >= 3, "3 steps")
+        self.cut(1)
+        told = [self.end_of(job, code=1, timeout=30) for job in jobs]
+        self.assertRegex(told[0], r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not been heard for 8 s")
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    harness.main()
