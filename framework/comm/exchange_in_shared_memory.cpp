@@ -11,9 +11,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t slot_bytes = 256 << 10;  // of a member and a turn: stays in the second cache
-constexpr std::size_t slots = 3;               // turns whose values may be in use at once
-constexpr std::size_t at_once = 16 << 10;      // up to here everybody adds everything, in one turn
+constexpr std::size_t slot_bytes = 1 << 20;  // of a member and a turn: few turns, as each may find a member not at work
+constexpr std::size_t slots = 3;             // turns whose values may be in use at once
+constexpr std::size_t at_once = 16 << 10;    // up to here everybody adds everything, in one turn
 constexpr std::size_t least_streamed = 4 << 10;
 
 /// A member's line of the shared memory; written by it alone. Zeros are its beginning.

@@ -17,6 +17,12 @@
 namespace tessera {
 namespace {
 
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 std::string link_target(const char* path) {
   std::array<char, 256> target{};
   const auto length = ::readlink(path, target.data(), target.size() - 1);
@@ -93,6 +99,8 @@ Run::Run(Transport how) : transport(how), mpi(true) {
     if (here) peer.record = OperationRecord::open(other.record.data());
     peers.push_back(std::move(peer));
   }
+  // Who lets go of its core may get it back only after another program's turn of milliseconds.
+  if (local_size <= ::sysconf(_SC_NPROCESSORS_ONLN)) spins = 4000;
 }
 
 Run::~Run() = default;
@@ -113,10 +121,11 @@ std::string Run::where_is(int world_rank) const {
 }
 
 bool Patience::pause() {
-  constexpr std::int64_t spins = 200, looks = 32;
+  constexpr std::int64_t looks = 32;
+  const std::int64_t spins = run_.spins;
   ++pauses_;
   if (pauses_ <= spins) {
-    __builtin_ia32_pause();
+    relax();
     if (pauses_ % looks == 0) run_.progress();
     return true;
   }

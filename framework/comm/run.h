@@ -49,6 +49,7 @@ class Run {
   std::vector<Peer> peers;  ///< by world rank, this one included
   std::chrono::nanoseconds time_out = std::chrono::minutes(10);
   std::optional<OperationRecord> record;
+  int spins = 200;         ///< before a wait lets others have the core; more when each process has a core
   int open_transfers = 0;  ///< messages that go on only while this process calls MPI
   LaunchLink launcher;
   bool mpi = false;  ///< initialised by this run and not yet ended

@@ -125,6 +125,30 @@ TEST(Operations, BroadcastGivesTheRootsValues) {
     }
 }
 
+TEST(Operations, LongArraysGoInManyPieces) {
+  const std::size_t count = 1700003, members = static_cast<std::size_t>(world().size());
+  const auto plain = [](std::size_t rank, std::size_t i) { return static_cast<float>(i % 4099 + rank * 5000); };
+  const auto me = static_cast<std::size_t>(world().rank());
+  std::vector<float> values(count), all(count * members);
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < count; ++i) values[i] = plain(me, i);
+    world().all().all_gather(bytes(values), bytes(all), "test");
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], plain(i / count, i % count)) << i;
+    std::vector<float> mine(count);
+    world().all().reduce_scatter(bytes(all), bytes(mine), DType::float32, "test");
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(mine[i], plain(me, i) * static_cast<float>(members)) << i;
+    world().all().all_reduce(values, "test");
+    for (std::size_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (std::size_t r = 0; r < members; ++r) sum += plain(r, i);
+      ASSERT_EQ(values[i], sum) << i;
+    }
+    world().all().broadcast(bytes(mine), round, "test");
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_EQ(mine[i], plain(static_cast<std::size_t>(round), i) * static_cast<float>(members)) << i;
+  }
+}
+
 TEST(Operations, TextsOfDifferentLengthReachAll) {
   const auto words = [](int rank) {
     return std::string(static_cast<std::size_t>(rank) * 1000, static_cast<char>('a' + rank));
