@@ -86,6 +86,10 @@ std::filesystem::path save_megatron(const std::filesystem::path& root, std::int6
 void save_megatron_rank(const std::filesystem::path& root, std::int64_t iteration, std::span<const TensorRange> tensors,
                         const std::string& progress, const Value& recipe, DType type, const Mappings& mappings,
                         const MegatronLayout& layout, std::int64_t tensor_rank, std::int64_t stage);
+/// The same of a checkpoint of ours, whatever layout saved it: reads what that rank writes and nothing else.
+void save_megatron_rank(const std::filesystem::path& root, const Checkpoint& from, const std::string& progress,
+                        const Value& recipe, DType type, const Mappings& mappings, const MegatronLayout& layout,
+                        std::int64_t tensor_rank, std::int64_t stage);
 /// When all ranks are written: the tracker file names the iteration. Returns its folder.
 std::filesystem::path finish_megatron(const std::filesystem::path& root, std::int64_t iteration);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -66,6 +67,25 @@ void add_fixed_arguments(Json& args, const Json& progress, std::int64_t rows, DT
     args[name] = value;
 }
 
+std::int64_t first_layer(const MegatronLayout& layout, std::int64_t stage, std::size_t chunk) {
+  std::int64_t first = 0;
+  for (std::size_t c = 0; c <= std::min(chunk, layout.layers[0].size() - 1); ++c)
+    for (std::int64_t p = 0; p < (c == chunk ? stage : layout.stages()); ++p)
+      first += layout.layers[static_cast<std::size_t>(p)][c];
+  return first;
+}
+
+/// Whether a chunk has that weight; copies are another matter.
+bool holds(const MegatronLayout& layout, std::int64_t stage, std::size_t chunk, const std::string& weight) {
+  const auto layer = megatron_layer_of(weight);
+  if (layer >= 0) {
+    const auto first = first_layer(layout, stage, chunk);
+    return layer >= first && layer < first + layout.layers[static_cast<std::size_t>(stage)][chunk];
+  }
+  if (begins(weight, "embedding.")) return stage == 0 && chunk == 0;
+  return stage + 1 == layout.stages() && chunk + 1 == layout.layers[0].size();
+}
+
 /// Puts together what each rank has of tensors that are given in boxes.
 class Parts {
  public:
@@ -83,7 +103,7 @@ class Parts {
     slots_.assign(slots.begin(), slots.end());
     tied_ = tied_ && weights_.count("output_layer.weight") == 0;
     if (layout_.layers.empty()) layout_.layers = {{layers()}};
-    if (const auto planned = first_layer(0, layout_.layers[0].size()); layers() > planned)
+    if (const auto planned = first_layer(layout_, 0, layout_.layers[0].size()); layers() > planned)
       throw ConfigError(text("saving for Megatron-LM: the layout has ", planned, " layers, the model ", layers()));
   }
 
@@ -97,12 +117,10 @@ class Parts {
     const auto chunks = layout_.layers[0].size();
     for (std::size_t c = 0; c < chunks; ++c) {
       auto& chunk = out.chunks.emplace_back();
-      const auto first = first_layer(stage, c), own = layout_.layers[static_cast<std::size_t>(stage)][c];
+      const auto first = first_layer(layout_, stage, c);
       const bool begins_model = stage == 0 && c == 0, ends_model = stage + 1 == layout_.stages() && c + 1 == chunks;
       for (const auto& name : in_order()) {
-        const auto layer = megatron_layer_of(name);
-        const bool table = begins(name, "embedding.");
-        if (layer >= 0 ? layer < first || layer >= first + own : table ? !begins_model : !ends_model) continue;
+        if (!holds(layout_, stage, c, name)) continue;
         chunk.push_back(weight(name, megatron_shifted(name, -first), tensor_rank, out));
         chunk.back().bucket_of_its_own = tied_ && layout_.stages() > 1 && has_vocabulary_rows(name);
       }
@@ -118,14 +136,6 @@ class Parts {
     std::int64_t count = 0;
     for (const auto& name : weights_) count = std::max(count, megatron_layer_of(name) + 1);
     return count;
-  }
-
-  std::int64_t first_layer(std::int64_t stage, std::size_t chunk) const {
-    std::int64_t first = 0;
-    for (std::size_t c = 0; c <= std::min(chunk, layout_.layers[0].size() - 1); ++c)
-      for (std::int64_t p = 0; p < (c == chunk ? stage : layout_.stages()); ++p)
-        first += layout_.layers[static_cast<std::size_t>(p)][c];
-    return first;
   }
 
   /// Names of weights as Megatron's modules own them.
@@ -198,7 +208,7 @@ class Saving {
         type_(type),
         parts_(tensors, table_, layout, args_.value("swiglu", false),
                !args_.value("untie_embeddings_and_output_weights", false)) {
-    std::int64_t rows = recipe_rows(recipe);
+    std::int64_t rows = layout.vocabulary > 0 ? layout.vocabulary : recipe_rows(recipe);
     for (const auto& range : tensors)
       if (has_vocabulary_rows(range.name)) rows = range.global_shape[0];
     add_fixed_arguments(args_, progress_, rows, type, parts_.layout());
@@ -261,6 +271,31 @@ void save_megatron_rank(const fs::path& root, std::int64_t iteration, std::span<
                         const MegatronLayout& layout, std::int64_t tensor_rank, std::int64_t stage) {
   Saving(tensors, progress, recipe, mappings, layout, type)
       .write(root / checkpoint_name("", iteration), iteration, tensor_rank, stage);
+}
+
+void save_megatron_rank(const fs::path& root, const Checkpoint& from, const std::string& progress, const Value& recipe,
+                        DType type, const Mappings& mappings, const MegatronLayout& layout, std::int64_t tensor_rank,
+                        std::int64_t stage) {
+  const auto args =
+      Json::parse(write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
+  const MegatronCut cut(mappings.table("weights/megatron.yaml"), args.value("swiglu", false));
+  auto full = layout;
+  std::deque<std::vector<std::byte>> memory;
+  std::vector<TensorRange> ranges;
+  for (const auto& name : from.names()) {
+    if (has_vocabulary_rows(name)) full.vocabulary = from.shape(name)[0];
+    const auto weight = begins(name, optimizer_mark) ? name.substr(name.find('.', optimizer_mark.size()) + 1) : name;
+    bool wanted = weight == "embedding.word_embeddings.weight" && stage + 1 == layout.stages();
+    for (std::size_t c = 0; c < layout.layers[0].size(); ++c) wanted = wanted || holds(layout, stage, c, weight);
+    if (!wanted) continue;
+    for (const auto& box : cut.boxes(name, from.shape(name), layout.tensor, tensor_rank)) {
+      const Shape extent(box.extent);
+      auto& bytes = memory.emplace_back(static_cast<std::size_t>(extent.elements()) * sizeof(float));
+      ranges.push_back({name, from.shape(name), box.begin, Tensor{std::span(bytes), DType::float32, extent}});
+      from.read(ranges.back(), {false, true});
+    }
+  }
+  save_megatron_rank(root, from.iteration(), ranges, progress, recipe, type, mappings, full, tensor_rank, stage);
 }
 
 fs::path finish_megatron(const fs::path& root, std::int64_t iteration) {

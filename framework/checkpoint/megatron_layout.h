@@ -17,6 +17,7 @@ struct MegatronLayout {
   std::int64_t tensor = 1, data = 1;
   std::vector<std::vector<std::int64_t>> layers = {};  ///< empty: one stage with all there are
   bool distributed_optimizer = false;                  ///< the optimizer's state lies in distrib_optim.pt
+  std::int64_t vocabulary = 0;                         ///< rows, for ranks that have none of them; 0: as tensors say
 
   std::int64_t stages() const { return layers.empty() ? 1 : static_cast<std::int64_t>(layers.size()); }
 };

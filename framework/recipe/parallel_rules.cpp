@@ -39,6 +39,10 @@ void check_built(const Recipe& r, Report& report) {
     if (given) tell(r, report, {cut + option}, text(option, " is not built yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
+  if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == CheckpointFormat::torch)
+    tell(r, report, {cut + "noop_layers", "training_config.ckpt_format"},
+         "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
+         "leave noop_layers or ckpt_format out");
 }
 
 void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {

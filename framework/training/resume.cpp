@@ -249,14 +249,6 @@ Restored restore(Parts& parts, const ModelState& state, Threads& threads) {
 
 namespace {
 
-void save_as_megatron(const Parts& parts, const ModelState& state, const Progress& progress) {
-  auto tensors = state.weight_ranges();
-  const auto slots = state.optimizer_ranges();
-  tensors.insert(tensors.end(), slots.begin(), slots.end());
-  save_megatron(parts.options.output_dir, progress.iteration, tensors, write(progress, parts),
-                parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings());
-}
-
 /// A step of saving that can fail: everybody learns of it, and what was written goes.
 void attempt(const Communicator& world, const CheckpointWriter& writer, const std::function<void()>& work) {
   try {
@@ -270,16 +262,10 @@ void attempt(const Communicator& world, const CheckpointWriter& writer, const st
   }
 }
 
-}  // namespace
-
-void save(const Parts& parts, const ModelState& state, const Progress& progress) {
+/// A checkpoint of our own by all processes. Returns its folder.
+std::filesystem::path save_own(const Parts& parts, const ModelState& state, const Progress& progress,
+                               const CheckpointWriter& writer) {
   const auto& world = parts.processes.world;
-  if (parts.options.ckpt_format == CheckpointFormat::torch) {
-    save_as_megatron(parts, state, progress);
-    return;
-  }
-  const auto root = checkpoint_folder(parts.options);
-  const CheckpointWriter writer(root, parts.options.prefix, progress.iteration);
   const bool first = world.rank() == 0;
   attempt(world, writer, [&] {
     if (first) writer.begin();
@@ -297,7 +283,71 @@ void save(const Parts& parts, const ModelState& state, const Progress& progress)
     auto blobs = parts.files;
     blobs[progress_blob] = write(progress, parts);
     writer.commit(written, blobs);
-    prune(root, parts.options.prefix, static_cast<int>(parts.options.keep_checkpoint_max));
+  });
+  return writer.folder();
+}
+
+MegatronLayout megatron_layout(const Parts& parts) {
+  const auto& sizes = parts.processes.mesh.sizes();
+  MegatronLayout layout{sizes.tensor, sizes.data, {}, parts.data_parallel.use_distributed_optimizer};
+  for (std::int64_t p = 0; p < parts.plan.stages(); ++p) {
+    layout.layers.emplace_back();
+    for (const auto& chunk : parts.plan.stage(p)) layout.layers.back().push_back(chunk.layers);
+  }
+  return layout;
+}
+
+void save_alone_as_megatron(const Parts& parts, const ModelState& state, const Progress& progress) {
+  auto tensors = state.weight_ranges();
+  const auto slots = state.optimizer_ranges();
+  tensors.insert(tensors.end(), slots.begin(), slots.end());
+  save_megatron(parts.options.output_dir, progress.iteration, tensors, write(progress, parts),
+                parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings());
+}
+
+/// By way of a checkpoint of our own, which every layout can save and every rank of Megatron's can read its part from:
+/// state that replicas share, copies of heads and uneven cuts need no further thought.
+void save_together_as_megatron(const Parts& parts, const ModelState& state, const Progress& progress) {
+  const auto& world = parts.processes.world;
+  const auto& place = parts.processes.place;
+  const std::filesystem::path root = parts.options.output_dir, between = root / "before_megatron_tmp";
+  const CheckpointWriter writer(between, "", progress.iteration);
+  const auto work = [&] {
+    const auto folder = save_own(parts, state, progress, writer);
+    attempt(world, writer, [&] {
+      if (place.data != 0 || place.context != 0) return;
+      save_megatron_rank(root, Checkpoint::open(folder), write(progress, parts),
+                         parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings(),
+                         megatron_layout(parts), place.tensor, place.pipeline);
+    });
+    attempt(world, writer, [&] {
+      if (world.rank() != 0) return;
+      finish_megatron(root, progress.iteration);
+      std::filesystem::remove_all(between);
+    });
+  };
+  try {
+    work();
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (world.rank() == 0) std::filesystem::remove_all(between, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+void save(const Parts& parts, const ModelState& state, const Progress& progress) {
+  const auto& world = parts.processes.world;
+  if (parts.options.ckpt_format == CheckpointFormat::torch) {
+    if (world.size() > 1) return save_together_as_megatron(parts, state, progress);
+    return save_alone_as_megatron(parts, state, progress);
+  }
+  const auto root = checkpoint_folder(parts.options);
+  const CheckpointWriter writer(root, parts.options.prefix, progress.iteration);
+  save_own(parts, state, progress, writer);
+  attempt(world, writer, [&] {
+    if (world.rank() == 0) prune(root, parts.options.prefix, static_cast<int>(parts.options.keep_checkpoint_max));
   });
 }
 

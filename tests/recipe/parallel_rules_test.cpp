@@ -136,6 +136,13 @@ TEST_F(ParallelRules, WhatAnOptimizerCannotShareIsRefused) {
             Lines{});
 }
 
+TEST_F(ParallelRules, WhatMegatronsFormatHasNoWordForIsRefused) {
+  EXPECT_EQ(problems("parallel_config: {noop_layers: [6, 7]}\n"), Lines{});
+  EXPECT_EQ(problems("parallel_config: {noop_layers: [6, 7]}\n", {"training_config.ckpt_format=torch"}),
+            Lines{"run.yaml:4: Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing; leave "
+                  "noop_layers or ckpt_format out"});
+}
+
 TEST_F(ParallelRules, TheVocabularyIsRoundedUpToWhatTensorRanksShare) {
   const Lines tokenizer = {"model_config.vocab_size=", "dataset_config.tokenizer_type=NullTokenizer",
                            "dataset_config.vocab_size=50256"};

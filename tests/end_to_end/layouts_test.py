@@ -1,0 +1,69 @@
+"""Cuts of layers over real processes, and Megatron-LM's checkpoints saved by them: the losses of one process."""
+
+import subprocess
+
+import harness
+from harness import sets
+
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "lo",
+          "--mca", "oob_tcp_if_include", "lo"]
+
+
+def cut(**options):
+    """--set words of parallel_config."""
+    return [word for name, value in options.items() for word in ("--set", f"parallel_config.{name}={value}")]
+
+
+class Layouts(harness.InOwnFolder):
+    def setUp(self):
+        super().setUp()
+        self.recipe("deep.yaml", num_layers=8, training_iters=4, batch_size=1, dataset_config__global_batch_size=8,
+                    training_config__tensorboard="false")
+
+    def run_on(self, ranks, run, *more):
+        """The losses of a run, rounded: sums of many ranks are made in another order."""
+        words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
+        done = subprocess.run([*MPIRUN, "-np", str(ranks), *words] if ranks > 1 else words, cwd=self.folder,
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return [round(loss, 4) for loss in self.losses(run)]
+
+    def test_every_way_to_cut_layers_gives_the_losses_of_one_process(self):
+        alone = self.run_on(1, "alone")
+        self.assertEqual(len(alone), 4)
+        for number, (ranks, options) in enumerate([
+                (3, dict(pipeline_model_parallel_size=3, decoder_first_pipeline_num_layers=2)),
+                (2, dict(pipeline_model_parallel_size=2, pipeline_model_parallel_layout="Et*3|t|(t|)*3tL")),
+                (2, dict(pipeline_model_parallel_size=2, account_for_embedding_in_pipeline_split="true",
+                         account_for_loss_in_pipeline_split="true", num_virtual_stages_per_pipeline_rank=5,
+                         microbatch_group_size_per_vp_stage=3)),
+                (3, dict(pipeline_model_parallel_size=3, standalone_embedding_stage="true", num_layer_list="[5,3]")),
+                (2, dict(pipeline_model_parallel_size=2, num_layers_per_virtual_pipeline_stage=2,
+                         recompute="[[1,0],[2,0]]", select_recompute="[[1,1],[0,1]]")),
+                (4, dict(pipeline_model_parallel_size=2, num_layer_list="[5,3]", use_tp_pp_dp_mapping="true", zero_level="z1"))]):
+            self.assertEqual(self.run_on(ranks, f"run{number}", *cut(**options)), alone, options)
+
+    def test_layers_that_do_nothing_do_so_in_every_cut(self):
+        nothing = cut(noop_layers="[2,7]")
+        alone = self.run_on(1, "alone", *nothing)
+        self.assertNotEqual(alone, self.run_on(1, "all"))
+        self.assertEqual(self.run_on(4, "cut", *nothing, *cut(pipeline_model_parallel_size=4)), alone)
+
+    def test_a_run_in_megatrons_format_goes_on_in_any_layout(self):
+        alone = self.run_on(1, "alone")
+        torch = ["--set", "training_config.ckpt_format=torch"]
+        until = lambda step: ["--set", f"training_config.exit_interval={step}"]
+        self.run_on(4, "moving", *torch, *until(1), *cut(tensor_model_parallel_size=2, pipeline_model_parallel_size=2))
+        self.run_on(2, "moving", *torch, *until(2), *cut(pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2))
+        self.run_on(4, "moving", *torch, *until(3), *cut(tensor_model_parallel_size=2, zero_level="z1"))
+        self.assertEqual(self.run_on(1, "moving", *torch), alone)
+        files = sorted(str(path.relative_to(self.folder / "moving")) for path in (self.folder / "moving").rglob("*.pt"))
+        self.assertEqual(files, [*(f"iter_0000001/mp_rank_0{tensor}_00{stage}/model_optim_rng.pt" for tensor in (0, 1) for stage in (0, 1)),
+                                 *(f"iter_0000002/mp_rank_00_00{stage}/model_optim_rng.pt" for stage in (0, 1)),
+                                 *(f"iter_0000003/mp_rank_0{tensor}/{name}.pt" for tensor in (0, 1) for name in ("distrib_optim", "model_optim_rng")),
+                                 "iter_0000004/mp_rank_00/model_optim_rng.pt"])
+        self.assertFalse((self.folder / "moving/before_megatron_tmp").exists())
+
+
+if __name__ == "__main__":
+    harness.main()
