@@ -164,6 +164,17 @@ class LaunchEnds(Launching):
         self.assertIn("its last was all_reduce 2 of group world", told)
         self.assert_nothing_left()
 
+    def test_a_worker_that_is_held_is_named_with_the_reason(self):
+        job = self.start_job("--tail_worker_log=9")
+        pid = self.process_of(2)
+        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log"), "a start")
+        time.sleep(.5)
+        os.kill(pid, signal.SIGSTOP)
+        told = self.end_of(job, 1)
+        self.assertRegex(told, r"tsrun: rank 2 of 4 on \S+ \(dp 2, iteration \d+\) hung")
+        self.assertIn("stopped by SIGSTOP", told)
+        self.assert_nothing_left()
+
     def test_a_worker_that_never_comes_is_named(self):
         told = self.tsrun("--worker_num=3", "--cluster_time_out=2", launching.worker(), 10, "late", 2, code=1)
         self.assertRegex(told, r"rank 2 did not come to the others within 2 s")

@@ -1,0 +1,86 @@
+#include "framework/comm/launch_link.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "framework/base/error.h"
+
+namespace tessera {
+namespace {
+
+/// The launcher's end of a line that LaunchLink finds in the environment.
+class Line : public testing::Test {
+ protected:
+  Line() {
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends_), 0);
+    promise(ends_[1], inode(ends_[1]));
+    setenv("TESSERA_LAUNCH_FOLDER", "/dev/shm/of_the_job", 1);
+  }
+  ~Line() override {
+    unsetenv("TESSERA_LAUNCH_LINK");
+    unsetenv("TESSERA_LAUNCH_FOLDER");
+    for (const int end : ends_) close(end);
+  }
+  static std::uint64_t inode(int descriptor) {
+    struct stat found = {};
+    fstat(descriptor, &found);
+    return found.st_ino;
+  }
+  static void promise(int descriptor, std::uint64_t number) {
+    setenv("TESSERA_LAUNCH_LINK", text(descriptor, ":", number).c_str(), 1);
+  }
+  std::string heard() const {
+    char packet[16384];
+    const auto size = recv(ends_[0], packet, sizeof packet, MSG_DONTWAIT);
+    return size > 0 ? std::string(packet, static_cast<std::size_t>(size)) : "";
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+
+ protected:
+  int theirs() const { return ends_[1]; }
+};
+
+TEST_F(Line, EachWordIsAPacket) {
+  const LaunchLink link;
+  ASSERT_TRUE(link.present());
+  EXPECT_EQ(link.folder(), "/dev/shm/of_the_job");
+  link.joining();
+  link.joined();
+  link.report("tp 0, iteration 3");
+  link.failed("own", false);
+  link.failed("peer", true);
+  link.done();
+  for (const auto* packet : {"J", "I", "Ptp 0, iteration 3", "Fown", "Lpeer", "D"}) EXPECT_EQ(heard(), packet);
+}
+
+TEST_F(Line, AnotherFileUnderThePromisedNumberIsLeftAlone) {
+  promise(theirs(), inode(theirs()) + 1);
+  EXPECT_FALSE(LaunchLink().present());
+  const int file = open("/dev/null", O_RDONLY);
+  promise(file, inode(file));
+  EXPECT_FALSE(LaunchLink().present());
+  close(file);
+  setenv("TESSERA_LAUNCH_LINK", "nonsense", 1);
+  const LaunchLink link;
+  EXPECT_FALSE(link.present());
+  EXPECT_TRUE(link.folder().empty());
+  link.done();
+  EXPECT_EQ(heard(), "");
+}
+
+TEST_F(Line, ALauncherThatDoesNotListenHoldsNobodyUp) {
+  const LaunchLink link;
+  for (int i = 0; i < 10000; i++) link.report(std::string(1000, 'x'));
+  link.report(std::string(100000, 'x'));
+  EXPECT_EQ(heard(), "P" + std::string(1000, 'x'));
+}
+
+}  // namespace
+}  // namespace tessera
