@@ -68,7 +68,7 @@ class SlurmLab:
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        first = 21000 + os.getpid() % 3000 * 8
+        first = 20008 + os.getpid() % 1500 * 8  # below those that the system hands out by itself
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(
             host=os.uname().nodename.split(".")[0], lab=self.folder, port=first - 1, nodes=nodes, first=first, last=first + nodes - 1))
         self.start("munged", "--force", "--foreground", "-S", f"{self.folder}/munge.sock", f"--key-file={key}",
