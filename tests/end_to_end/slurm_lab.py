@@ -106,7 +106,16 @@ class SlurmLab:
     def logs(self):
         return "".join(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}\n" for path in sorted(self.folder.glob("*.log")))
 
+    def end_jobs(self):
+        self.ask("scancel", "--user=root")
+        try:
+            self.until(lambda: not self.ask("squeue", "-h", "--states=RUNNING,COMPLETING"), "the end of all jobs")
+        except RuntimeError:
+            pass  # the lab goes down all the same
+
     def close(self):
+        if len(self.processes) > 2:
+            self.end_jobs()
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
         for process in self.processes:
