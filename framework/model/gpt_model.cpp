@@ -43,6 +43,7 @@ class GptModel final : public Model {
   Var embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Var hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
+  bool recomputes_attention(std::int64_t layer) const;
   bool tied() const { return !o_.untie_embeddings_and_output_weights; }
   void declare_tables();
   void add_layers();
@@ -149,6 +150,12 @@ void GptModel::share_copies() {
   }
 }
 
+bool GptModel::recomputes_attention(std::int64_t layer) const {
+  if (!chunk_.recompute) return o_.recomputes(RecomputedModule::core_attn);
+  const auto behind = layer - chunk_.first_layer - chunk_.recompute->layers;
+  return behind >= 0 && behind < chunk_.recompute->attention;
+}
+
 AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
   AttentionSizes sizes;
   sizes.hidden = o_.hidden_size;
@@ -164,7 +171,7 @@ AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
   sizes.scale = 1 / std::sqrt(o_.query_pre_attn_scalar.value_or(static_cast<double>(sizes.channels)));
   sizes.softcap = o_.attention_logit_softcap.value_or(0);
   sizes.windowed = o_.windowed(layer);
-  sizes.recomputed = o_.recomputes(RecomputedModule::core_attn);
+  sizes.recomputed = recomputes_attention(layer);
   if (o_.qk_layernorm) sizes.head_norm = o_.norm();
   return sizes;
 }
@@ -204,10 +211,11 @@ struct GptModel::Run {
 };
 
 Var GptModel::through_layers(Var x, const Pass& pass) const {
-  const bool full = chunk_.recompute ? *chunk_.recompute > 0 : o_.recompute_granularity == Recomputation::full;
+  const bool full = chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
   const bool block = chunk_.recompute || (full && *o_.recompute_method == RecomputedLayers::block);
   const auto layers = static_cast<std::int64_t>(layers_.size());
-  const auto count = std::min(chunk_.recompute ? *chunk_.recompute : full ? *o_.recompute_num_layers : 0, layers);
+  const auto wanted = chunk_.recompute ? chunk_.recompute->layers : full ? *o_.recompute_num_layers : 0;
+  const auto count = std::min(wanted, layers);
   const auto* first = layers_.data();
   if (!full || block) {
     for (std::int64_t i = 0; i < layers; ++i)

@@ -31,7 +31,12 @@ struct ModelChunk {
   std::int64_t first_layer = 0;        ///< of the whole model
   std::optional<std::int64_t> layers;  ///< nothing: all from first_layer on
   std::vector<std::int64_t> noop;      ///< layers, counted over the whole model, that pass on what they get
-  std::optional<std::int64_t> recompute, select_recompute;  ///< so many of the chunk's layers; nothing: as model_config
+  /// The first layers of the chunk that are computed again whole, and how many of those behind them compute attention
+  /// again; nothing: as model_config says.
+  struct Recompute {
+    std::int64_t layers = 0, attention = 0;
+  };
+  std::optional<Recompute> recompute;
 };
 
 /// What only the run knows when a model is made.

@@ -120,10 +120,7 @@ ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
   out.loss = chunk.loss;
   out.first_layer = chunk.first_layer;
   out.layers = chunk.layers;
-  if (chunk.recompute) {
-    out.recompute = chunk.recompute->layers;
-    out.select_recompute = chunk.recompute->attention;
-  }
+  if (chunk.recompute) out.recompute = {chunk.recompute->layers, chunk.recompute->attention};
   return out;
 }
 
