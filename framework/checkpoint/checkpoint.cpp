@@ -1,6 +1,7 @@
 #include "framework/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <set>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
@@ -174,9 +175,11 @@ std::uint64_t Checkpoint::bytes() const {
 void Checkpoint::must_fit(std::span<const TensorRange> wanted) const {
   std::string story;
   std::size_t problems = 0;
+  std::set<std::string> told;
   for (const auto& range : wanted) {
     const bool here = has(range.name);
     if (here && shape(range.name) == range.global_shape) continue;
+    if (!told.insert(range.name).second) continue;  // another part of the same tensor
     if (++problems > most_named) continue;
     story += text("\n  ", range.name, ": ", range.global_shape, " is wanted, ",
                   here ? text(shape(range.name), " was saved") : "nothing was saved under this name");
