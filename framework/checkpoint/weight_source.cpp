@@ -52,6 +52,12 @@ std::string place_of(std::size_t element, const Shape& shape) {
   return words + "]";
 }
 
+/// The weight that optimizer state belongs to; a weight's own name.
+std::string weight_of(const std::string& name) {
+  const std::string mark = "optimizer.";
+  return name.rfind(mark, 0) == 0 ? name.substr(name.find('.', mark.size()) + 1) : name;
+}
+
 bool same_but_for_rows(const Shape& a, const Shape& b) {
   const auto x = a.dims(), y = b.dims();
   return x.size() == y.size() && !x.empty() && std::equal(x.begin() + 1, x.end(), y.begin() + 1, y.end());
@@ -90,6 +96,28 @@ std::string read_padded(const WeightSource& source, const TensorRange& range) {
   const auto box = Box::of(range.offsets, range.tensor.shape());
   copy_box(box, all, Box::of({0, 0}, range.global_shape), range.tensor, box);
   return text(range.name, ": ", given, " rows kept, ", rows - given, " rows of padding filled with their mean");
+}
+
+bool differs_in_padding(const WeightSource& source, const TensorRange& range, std::int64_t tokens) {
+  if (!has_vocabulary_rows(weight_of(range.name)) || !source.has(range.name)) return false;
+  const auto there = source.shape(range.name);
+  if (there == range.global_shape || !same_but_for_rows(there, range.global_shape)) return false;
+  return there[0] < range.global_shape[0] || (tokens > 0 && range.global_shape[0] >= tokens);
+}
+
+std::string read_other_padding(const WeightSource& source, const TensorRange& range) {
+  const auto there = source.shape(range.name);
+  const auto given = there[0], rows = range.global_shape[0];
+  const auto first = range.offsets[0], here = range.tensor.shape()[0];
+  const auto kept = std::clamp<std::int64_t>(given - first, 0, here);
+  if (given < rows && range.name == weight_of(range.name)) return read_padded(source, range);
+  if (kept > 0) source.read_box({range.name, there, range.offsets, range.tensor.slice(0, kept)});
+  if (kept < here) {
+    const auto bytes = range.tensor.slice(kept, here - kept).raw();
+    std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  }
+  return given < rows ? text(range.name, ": ", given, " rows kept, ", rows - given, " rows of padding zero")
+                      : text(range.name, ": ", rows, " rows kept, ", given - rows, " rows of padding left out");
 }
 
 std::vector<std::string> CheckpointWeights::names() const {

@@ -58,6 +58,13 @@ std::vector<std::string> load_all(const WeightSource& source, std::span<const Te
 /// One of those with rows beyond the source's, or a part of it. Returns what was done, to be told.
 std::string read_padded(const WeightSource& source, const TensorRange& range);
 
+/// Whether the source's tensor differs from that of `range`, a weight or optimizer state of one, in the padding of the
+/// vocabulary alone: it has fewer rows, or more but not fewer than the model's are `tokens` (0: nobody knows).
+bool differs_in_padding(const WeightSource& source, const TensorRange& range, std::int64_t tokens);
+/// Fill such a range: rows that the source has not are the mean of those it has, of optimizer state zero. Returns what
+/// was done, to be told.
+std::string read_other_padding(const WeightSource& source, const TensorRange& range);
+
 /// Whether the source has these tensors in these shapes, as load_all would find it. Throws as it does; reads nothing.
 void must_fit(const WeightSource& source, std::span<const TensorRange> wanted);
 

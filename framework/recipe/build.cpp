@@ -139,6 +139,7 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
     model.chunk = chunk_of(parts.plan, chunk);
     parts.chunks.push_back(recipe.model.make(model));
   }
+  parts.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters())
     parts.all_weights.push_back({parameter->name, parameter->global_shape, {}, {}});

@@ -100,12 +100,31 @@ void read_all(const Checkpoint& checkpoint, const std::vector<TensorRange>& rang
   for (const auto& range : ranges) checkpoint.read(range, {check_crc, true});
 }
 
+/// Fill what has another padding of the vocabulary there than here. Returns all else.
+std::vector<TensorRange> read_other_paddings(const WeightSource& source, const std::vector<TensorRange>& ranges,
+                                             std::int64_t tokens, std::vector<std::string>& notes) {
+  std::vector<TensorRange> others;
+  for (const auto& range : ranges) {
+    if (!differs_in_padding(source, range, tokens)) {
+      others.push_back(range);
+      continue;
+    }
+    auto note = read_other_padding(source, range);
+    if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all boxes of a tensor
+  }
+  return others;
+}
+
 /// All of it: weights, optimizer, counters, as far as the options ask.
 Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelState& state,
                        std::vector<std::string>& notes) {
   const auto& o = parts.options;
-  read_all(checkpoint, state.weight_ranges(), o.crc_check);
-  if (!o.no_load_optim) read_all(checkpoint, state.optimizer_ranges(), o.crc_check);
+  const CheckpointWeights source(checkpoint);
+  const auto load = [&](const std::vector<TensorRange>& ranges) {
+    read_all(checkpoint, read_other_paddings(source, ranges, parts.tokens, notes), o.crc_check);
+  };
+  load(state.weight_ranges());
+  if (!o.no_load_optim) load(state.optimizer_ranges());
   auto progress = read_progress(checkpoint.blob(progress_blob), checkpoint.folder(), parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", checkpoint.folder().string(), " after iteration ", progress.iteration));
@@ -141,7 +160,7 @@ Progress continue_from(const MegatronCheckpoint& given, Parts& parts, const Mode
   const auto changes = load_all(given, state.weight_ranges(), parts.all_weights);
   notes.insert(notes.end(), changes.begin(), changes.end());
   if (!o.no_load_optim)
-    for (const auto& range : state.optimizer_ranges()) {
+    for (const auto& range : read_other_paddings(given, state.optimizer_ranges(), parts.tokens, notes)) {
       if (!given.has(range.name) || given.shape(range.name) != range.global_shape)
         throw ConfigError(text(given.folder().string(), ": has no '", range.name, "' of ", range.global_shape,
                                "; give training_config.no_load_optim: true to begin with the weights alone"));

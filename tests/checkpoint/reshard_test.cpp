@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "framework/checkpoint/weight_source.h"
 #include "framework/options/mappings.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -111,6 +112,34 @@ TEST_F(Reshard, PaddingOfTheVocabularyComesAndGoes) {
   expected = values(before, state);
   expected.resize(32);
   EXPECT_EQ(values(again(how), state), expected);
+}
+
+TEST_F(Reshard, ARangeOfAnotherPaddingIsFilledFromTheRowsThereAre) {
+  const std::string table = "embedding.word_embeddings.weight", state = "optimizer.exp_avg." + table;
+  const auto before = saved();
+  const CheckpointWeights source(before);
+  const auto range = [&](const std::string& name, std::int64_t rows, std::int64_t first, std::span<float> values) {
+    const auto here = static_cast<std::int64_t>(values.size()) / 4;
+    return TensorRange{name, {rows, 4}, {first, 0}, Tensor(values, Shape{here, 4})};
+  };
+  std::vector<float> box(4 * 4, 99.F);
+  EXPECT_FALSE(differs_in_padding(source, range(table, 10, 0, box), 0));
+  EXPECT_TRUE(differs_in_padding(source, range(state, 12, 8, box), 0));
+  EXPECT_FALSE(differs_in_padding(source, range(table, 8, 0, box), 0));  // tokens might be lost
+  EXPECT_FALSE(differs_in_padding(source, range(table, 8, 0, box), 9));
+  EXPECT_TRUE(differs_in_padding(source, range(table, 8, 0, box), 8));
+  EXPECT_FALSE(differs_in_padding(source, range("decoder.layers.0.mlp.linear_fc2.weight", 5, 0, box), 0));
+
+  auto whole_table = values(before, table), whole_state = values(before, state);
+  EXPECT_EQ(read_other_padding(source, range(state, 12, 8, box)), state + ": 10 rows kept, 2 rows of padding zero");
+  whole_state.resize(48, 0.F);
+  EXPECT_EQ(box, std::vector<float>(whole_state.begin() + 32, whole_state.end()));
+  EXPECT_EQ(read_other_padding(source, range(table, 8, 4, box)), table + ": 8 rows kept, 2 rows of padding left out");
+  EXPECT_EQ(box, std::vector<float>(whole_table.begin() + 16, whole_table.begin() + 32));
+  read_other_padding(source, range(table, 12, 8, box));
+  EXPECT_EQ(std::vector<float>(box.begin(), box.begin() + 8),
+            std::vector<float>(whole_table.begin() + 32, whole_table.end()));
+  EXPECT_EQ(box[8], box[12]);  // the mean
 }
 
 TEST_F(Reshard, ALayoutOfFewerLayersIsRefusedAndNothingIsLeft) {

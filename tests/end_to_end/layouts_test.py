@@ -64,6 +64,23 @@ class Layouts(harness.InOwnFolder):
                                  "iter_0000004/mp_rank_00/model_optim_rng.pt"])
         self.assertFalse((self.folder / "moving/before_megatron_tmp").exists())
 
+    def test_a_checkpoint_goes_on_with_another_padding_of_the_vocabulary(self):
+        # 51 tokens in rows that tensor parallel ranks share: 56 on one process, 64 on two.
+        self.recipe("deep.yaml", training_iters=4, batch_size=1, dataset_config__global_batch_size=4, vocab_size=None,
+                    training_config__tensorboard="false", training_config__save_interval=1, model_config__make_vocab_size_divisible_by=8,
+                    dataset_config__tokenizer_type="NullTokenizer", dataset_config__vocab_size=50)
+        until = lambda step: ["--set", f"training_config.exit_interval={step}"]
+        table, state = "embedding.word_embeddings.weight", "optimizer.exp_avg.embedding.word_embeddings.weight"
+        self.run_on(1, "run", *until(1))
+        self.run_on(4, "run", *until(2), *cut(tensor_model_parallel_size=4, zero_level="z1"))
+        losses = self.run_on(1, "run")
+        self.assertEqual(len(losses), 4)
+        self.assertLess(max(losses) - min(losses), 0.5)
+        shapes = [self.tessera("checkpoint", "inspect", folder, "--tensors") for folder in self.checkpoints()]
+        for told, rows in zip(shapes, (56, 64, 56)):
+            self.assertIn(f"{table} float32 [{rows}, 32]", told)
+            self.assertIn(f"{state} float32 [{rows}, 32]", told)
+
 
 if __name__ == "__main__":
     harness.main()
