@@ -61,7 +61,8 @@ Var Tape::input(const Tensor& tensor, bool wants_grad) { return add_slot(tensor,
 
 Var Tape::reuse(Var old, bool wants_grad) {
   const auto& slot = slots_[old.slot_];
-  if (slot.handles > 1 || slot.memory.empty() || slot.memory.shared()) return make(slot.value.shape(), wants_grad);
+  if (slot.handles > 1 || slot.memory.empty() || slot.memory.shared())
+    return make(slot.value.dtype(), slot.value.shape(), wants_grad);
   const auto value = slot.value;
   auto memory = slot.memory;
   return add_slot(value, std::move(memory), wants_grad);  // the old handle lets go of its share when it leaves

@@ -8,8 +8,9 @@ namespace tessera {
 /// Passages between what all processes of a tensor-parallel group have alike and what each has a part of. In pairs, the
 /// backward pass of one is the forward pass of the other. All members call them in the same order; with one member they
 /// are the identity. Values are [.., width] in the type of their tape; the sequence is dim 1 of [B, T, width]. `who`
-/// names the caller in records and messages and outlives the tape. Extents that do not divide by the group are
-/// ShapeErrors. Source: Megatron-LM core, tensor_parallel/mappings.
+/// names the caller in records and messages and outlives the tape. A value that comes to nothing in the loss gets no
+/// gradient and its backward pass sends nothing; that is so on all members or on none. Extents that do not divide by
+/// the group are ShapeErrors. Source: Megatron-LM core, tensor_parallel/mappings.
 ///
 ///                                         forward          backward
 ///   copy_to_tensor_region                 identity         sum

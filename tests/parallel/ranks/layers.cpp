@@ -1,0 +1,252 @@
+// Layers that are cut over a group give what the plain ones give: values and gradients.
+#include "framework/autograd/ops/embedding.h"
+#include "framework/nn/attention_layer.h"
+#include "framework/parallel/mappings.h"
+#include "framework/parallel/vocab_parallel.h"
+#include "tests/parallel/ranks/cut.h"
+#include "tests/story.h"
+
+namespace tessera {
+namespace {
+
+const Init drawn = Init::normal(0.5);
+
+/// A layer with its weights and its place of work.
+template <class Layer>
+struct Bench {
+  template <class... Args>
+  explicit Bench(Args&&... args) : layer(std::forward<Args>(args)...), weights(layer) {}
+  Layer layer;
+  Weights weights;
+  Work work;
+};
+
+struct WholeLinear : Module {
+  WholeLinear(const std::string& name, const LinearSizes& sizes)
+      : Module(""), linear(whole_layers().outputs_cut(name, sizes, {})) {
+    contains(*linear);
+  }
+  std::unique_ptr<LinearLayer> linear;
+};
+
+class OnGroupsOf : public testing::TestWithParam<int> {
+ protected:
+  TensorParallel alone() const { return {}; }
+  TensorParallel cut(bool sequence = false) const { return {groups.tensor, sequence}; }
+  std::vector<float> my_part(const std::vector<float>& whole, const Shape& shape, std::size_t dim) const {
+    return part_of(whole, shape, dim, groups.tensor.rank(), groups.tensor.size());
+  }
+  const int members = GetParam();
+  const ProcessGroups groups = initialize_model_parallel(world(), members);
+};
+
+constexpr std::int64_t B = 2, T = 8, in = 16, out = 24;
+const Shape x_shape{B, T, in}, y_shape{B, T, out};
+
+TEST_P(OnGroupsOf, AColumnParallelLinearGivesItsColumnsOfThePlainOne) {
+  for (const bool gathers : {false, true}) {
+    for (const bool activated : {false, true}) {
+      Bench<WholeLinear> whole("linear", LinearSizes{in, out, true, drawn});
+      Bench<ColumnParallelLinear> part("linear", LinearSizes{in, out, true, drawn}, cut(), gathers);
+      auto values = made(x_shape.elements(), 1), slope = made(y_shape.elements(), 2);
+      const auto forward = [&](const LinearLayer& layer, const Var& x) {
+        return activated ? layer.forward(x, Activation::gelu_tanh) : layer.forward(x);
+      };
+      const auto x = whole.work.input(values, x_shape), x_here = part.work.input(values, x_shape);
+      const auto y = forward(*whole.layer.linear, x), y_here = forward(part.layer, x_here);
+      expect_near(values_of(y_here), gathers ? values_of(y) : my_part(values_of(y), y_shape, 2), "y");
+      const auto dx = whole.work.backward(y, slope, x);
+      expect_near(part.work.backward(y_here, gathers ? slope : my_part(slope, y_shape, 2), x_here), dx, "dx");
+      part.weights.expect_part_of(whole.weights);
+    }
+  }
+}
+
+TEST_P(OnGroupsOf, ARowParallelLinearGivesThePlainOne) {
+  for (const bool parallel_input : {false, true}) {
+    Bench<WholeLinear> whole("linear", LinearSizes{in, out, true, drawn});
+    Bench<RowParallelLinear> part("linear", LinearSizes{in, out, true, drawn}, cut(), parallel_input);
+    auto values = made(x_shape.elements(), 1), slope = made(y_shape.elements(), 2);
+    auto values_here = parallel_input ? my_part(values, x_shape, 2) : values;
+    const auto x = whole.work.input(values, x_shape);
+    const auto x_here = part.work.input(values_here, parallel_input ? x_shape.with_width(in / members) : x_shape);
+    const auto y = whole.layer.linear->forward(x), y_here = part.layer.forward(x_here);
+    expect_near(values_of(y_here), values_of(y), "y");
+    const auto dx = whole.work.backward(y, slope, x);
+    expect_near(part.work.backward(y_here, slope, x_here), parallel_input ? my_part(dx, x_shape, 2) : dx, "dx");
+    part.weights.expect_part_of(whole.weights);
+  }
+}
+
+/// The pair that a feed-forward is: columns, an activation, rows.
+struct Pair : Module {
+  explicit Pair(const LayerMaker& maker) : Module("") {
+    const auto n = maker.ranks();
+    up = maker.outputs_cut("up", {in, out, true, drawn},
+                           n == 1 ? TensorCut{} : TensorCut::even(0, out, maker.rank(), n));
+    down = maker.inputs_cut("down", {out, in, true, drawn});
+    contains(*up);
+    contains(*down);
+  }
+  Var forward(const Var& x) const { return down->forward(up->forward(x, Activation::gelu_tanh)); }
+  std::unique_ptr<LinearLayer> up, down;
+};
+
+TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
+  Bench<Pair> whole(whole_layers());
+  const TensorParallelLayers maker(cut(true));
+  Bench<Pair> part(maker);
+  auto values = made(x_shape.elements(), 1), slope = made(x_shape.elements(), 2);
+  auto values_here = my_part(values, x_shape, 1);
+  const auto x = whole.work.input(values, x_shape), x_here = part.work.input(values_here, {B, T / members, in});
+  const auto y = whole.layer.forward(x), y_here = part.layer.forward(x_here);
+  expect_near(values_of(y_here), my_part(values_of(y), x_shape, 1), "y");
+  const auto dx = whole.work.backward(y, slope, x);
+  expect_near(part.work.backward(y_here, my_part(slope, x_shape, 1), x_here), my_part(dx, x_shape, 1), "dx");
+  for (const auto& run : part.weights.layout().runs())  // each saw its own tokens
+    if (run.parameter->name == "down.bias") groups.tensor.all_reduce(part.weights.grad(run), "bias");
+  part.weights.expect_part_of(whole.weights);
+}
+
+struct WholeTable : Module {
+  WholeTable(std::int64_t rows, std::int64_t width)
+      : Module("table"), weight(declare("weight", {rows, width}, drawn)) {}
+  Parameter& weight;
+};
+
+TEST_P(OnGroupsOf, AVocabParallelEmbeddingGivesThePlainOne) {
+  constexpr std::int64_t rows = 32;
+  std::vector<std::int32_t> tokens;
+  for (int i = 0; i < B * T; ++i) tokens.push_back(i * 13 % static_cast<int>(rows));
+  for (const bool sequence : {false, true}) {
+    Bench<WholeTable> whole(rows, in);
+    Bench<VocabParallelEmbedding> part("table", rows, in, drawn, cut(sequence));
+    auto slope = made(x_shape.elements(), 3);
+    const auto y = embedding(whole.work.tape, {B, T}, tokens, whole.layer.weight.leaf, {}, nullptr);
+    const auto y_here = part.layer.forward(part.work.tape, {B, T}, tokens);
+    const bool cuts = sequence && members > 1;
+    EXPECT_EQ(values_of(y_here), cuts ? my_part(values_of(y), x_shape, 1) : values_of(y));
+    whole.work.backward(y, slope);
+    part.work.backward(y_here, cuts ? my_part(slope, x_shape, 1) : slope);
+    part.weights.expect_part_of(whole.weights);
+  }
+}
+
+TEST_P(OnGroupsOf, AVocabularyThatDoesNotDivideIsRefused) {
+  if (members == 1) return;
+  EXPECT_TRUE(
+      says(story_of([&] { VocabParallelEmbedding("table", 33, in, drawn, cut()); }), "33 rows of an embedding"));
+}
+
+TEST_P(OnGroupsOf, VocabParallelCrossEntropyGivesThePlainOneInDouble) {
+  constexpr std::int64_t V = 40;
+  const Shape shape{B, T, V};
+  auto values = made(shape.elements(), 5);
+  for (auto& value : values) value *= 30;  // e^30 is no number to add carelessly
+  auto slope = made(B * T, 6);
+  std::vector<std::int32_t> labels;
+  for (int i = 0; i < B * T; ++i) labels.push_back(i * 7 % static_cast<int>(V));
+  labels[3] = -1;
+
+  std::vector<float> loss(labels.size()), dlogits(values.size());
+  for (std::size_t r = 0; r < labels.size(); ++r) {
+    const float* row = values.data() + r * V;
+    const double most = *std::max_element(row, row + V);
+    double sum = 0;
+    for (int v = 0; v < V; ++v) sum += std::exp(static_cast<double>(row[v]) - most);
+    if (labels[r] < 0) continue;
+    loss[r] = static_cast<float>(std::log(sum) + most - static_cast<double>(row[labels[r]]));
+    for (int v = 0; v < V; ++v) {
+      const double softmax = std::exp(static_cast<double>(row[v]) - most) / sum;
+      dlogits[r * V + static_cast<std::size_t>(v)] =
+          static_cast<float>(static_cast<double>(slope[r]) * (softmax - (v == labels[r] ? 1 : 0)));
+    }
+  }
+
+  Work work;
+  auto here = my_part(values, shape, 2);
+  const auto logits = work.input(here, {B, T, V / members});
+  const auto y = vocab_parallel_cross_entropy(logits, labels, groups.tensor);
+  EXPECT_EQ(y.shape(), Shape({B, T}));
+  expect_near(values_of(y), loss, "loss");
+  expect_near(work.backward(y, slope, logits), my_part(dlogits, shape, 2), "dlogits");
+  EXPECT_EQ(values_of(logits), my_part(values, shape, 2)) << "the logits were changed";
+}
+
+TEST_P(OnGroupsOf, VocabParallelCrossEntropyWantsALabelForEachRow) {
+  Work work;
+  auto values = made(12, 1);
+  const auto logits = work.input(values, {1, 3, 4});
+  const std::vector<std::int32_t> labels = {1, 2};
+  EXPECT_TRUE(says(story_of([&] { vocab_parallel_cross_entropy(logits, labels, groups.tensor); }), "2 labels"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, OnGroupsOf, testing::Values(1, 2, 4, 8));
+
+// Attention with 8 heads in 2 groups: on 4 and 8 processes each key and value head has copies.
+
+AttentionSizes grouped_heads() {
+  AttentionSizes sizes;
+  sizes.hidden = in;
+  sizes.heads = 8;
+  sizes.groups = 2;
+  sizes.channels = 4;
+  sizes.qkv_bias = sizes.out_bias = true;
+  sizes.init = sizes.out_init = drawn;
+  sizes.scale = 0.5;
+  sizes.head_norm = NormKind{Normalization::rms_norm};
+  return sizes;
+}
+
+Pass causal_pass(const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to) {
+  static const std::vector<std::int64_t> ids = {0, 1};
+  Pass pass;
+  pass.B = B;
+  pass.T = T;
+  pass.visible.first = from;
+  pass.visible.last = to;
+  pass.sample_ids = ids;
+  return pass;
+}
+
+/// What processes have parts of is summed over whom the parameters name.
+void sum_shared(Weights& weights, const ProcessGroups& groups) {
+  for (const auto& run : weights.layout().runs())
+    for (const auto& shared : run.parameter->shared) {
+      const auto part = weights.grad(run).subspan(static_cast<std::size_t>(shared.elements.first),
+                                                  static_cast<std::size_t>(shared.elements.count));
+      (shared.with == GradientSharers::tensor ? groups.tensor : groups.head_copies).all_reduce(part, "shared");
+    }
+}
+
+TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
+  std::vector<std::int32_t> from(B * T, 0), to;
+  for (int i = 0; i < B * T; ++i) to.push_back(i % static_cast<int>(T));
+  const auto pass = causal_pass(from, to);
+  for (const int members : {2, 4, 8})
+    for (const bool sequence : {false, true}) {
+      const auto groups = initialize_model_parallel(world(), members, 1, 2);
+      EXPECT_EQ(groups.head_copies.size(), members / 2);
+      Bench<SelfAttention> whole("attention", 0, grouped_heads(), nullptr, whole_layers());
+      const TensorParallelLayers maker({groups.tensor, sequence});
+      Bench<SelfAttention> part("attention", 0, grouped_heads(), nullptr, maker);
+      const auto mine = [&](const std::vector<float>& all) {
+        return sequence ? part_of(all, x_shape, 1, groups.tensor.rank(), members) : all;
+      };
+      auto values = made(x_shape.elements(), 1), slope = made(x_shape.elements(), 2), values_here = mine(values);
+      const auto x = whole.work.input(values, x_shape);
+      const auto x_here = part.work.input(values_here, {B, sequence ? T / members : T, in});
+      const auto y = whole.layer.forward(x, pass), y_here = part.layer.forward(x_here, pass);
+      expect_near(values_of(y_here), mine(values_of(y)), "y");
+      const auto dx = whole.work.backward(y, slope, x);
+      expect_near(part.work.backward(y_here, mine(slope), x_here), mine(dx), "dx");
+      sum_shared(part.weights, groups);
+      for (const auto& run : part.weights.layout().runs())
+        if (sequence && run.parameter->name == "attention.linear_proj.bias")
+          groups.tensor.all_reduce(part.weights.grad(run), "bias");
+      part.weights.expect_part_of(whole.weights);
+    }
+}
+
+}  // namespace
+}  // namespace tessera
