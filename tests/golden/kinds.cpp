@@ -97,10 +97,12 @@ class Walk {
 
 }  // namespace
 
-std::vector<CaseKind> case_kinds() {
+std::vector<CaseKind> case_kinds(const Programs& programs) {
+  const auto one_run = [programs](const fs::path& folder) { return run_training_case(folder, programs); };
+  const auto runs = [programs](const fs::path& folder) { return run_training_cases(folder, programs); };
   return {
-    {"models", is_model, run_model_cases}, {"training run", is_training_run, run_training_case},
-        {"training runs", is_training_folder, run_training_cases}, {"schedules", is_schedules, run_schedule_cases},
+    {"models", is_model, run_model_cases}, {"training run", is_training_run, one_run},
+        {"training runs", is_training_folder, runs}, {"schedules", is_schedules, run_schedule_cases},
 #if __has_include("tests/golden/operators.h")
         {"operators", is_operators, run_operator_cases},
 #endif

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/golden/case.h"
+#include "tests/golden/programs.h"
 
 namespace tessera::golden {
 
@@ -18,8 +19,9 @@ struct CaseKind {
   std::function<std::vector<CaseResult>(const std::filesystem::path& folder)> run;
 };
 
-/// All kinds there are. The first that recognises a folder judges it.
-std::vector<CaseKind> case_kinds();
+/// All kinds there are; runs of several processes are started with `programs`. The first that recognises a folder
+/// judges it.
+std::vector<CaseKind> case_kinds(const Programs& programs = Programs::built());
 
 /// Judge every case in `root` and below, telling each as soon as it is known. A folder with records (.json, .jsonl,
 /// .safetensors) that no kind recognises is one case that is not supported. Names begin with the folder, relative to

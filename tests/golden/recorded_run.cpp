@@ -13,6 +13,7 @@
 #include "framework/checkpoint/megatron.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/saved_layout.h"
 #include "framework/training/resume.h"
 #include "framework/training/step.h"
 #include "framework/training/trainer.h"
@@ -22,8 +23,6 @@ namespace tessera::golden {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* initial_file = "initial.rank0.safetensors";
 
 /// Standard output goes to a file while this lives: what a run tells is no line of the judge.
 class QuietOutput {
@@ -45,10 +44,6 @@ class QuietOutput {
   int before_;
 };
 
-std::int64_t ranks_of(const fs::path& folder) {
-  return Json::parse(read_file(folder / "arguments.json")).at("world_size");
-}
-
 /// "padded vocab (size: 600)" in the log of a run.
 std::optional<std::int64_t> tokens_in_log(const fs::path& folder) {
   if (!fs::exists(folder / "log.rank0.txt")) return std::nullopt;
@@ -58,27 +53,41 @@ std::optional<std::int64_t> tokens_in_log(const fs::path& folder) {
   return std::stoll(found[1]);
 }
 
-/// Our names of the tensors in a file of Megatron-LM's.
-std::map<std::string, std::string> names_in(const SafetensorsReader& file) {
-  const auto table = Mappings().table("weights/megatron.yaml");
-  std::map<std::string, std::string> theirs;
-  for (const auto& name : file.names())
-    if (const auto ours = our_name_of_megatron(name, table); !ours.empty()) theirs[ours] = name;
-  return theirs;
-}
-
-/// Whether the file holds exactly these tensors.
-bool fits(const SafetensorsReader& file, const std::map<std::string, std::string>& names,
-          const std::vector<TensorRange>& wanted) {
-  return names.size() == wanted.size() && std::all_of(wanted.begin(), wanted.end(), [&](const auto& range) {
-           const auto theirs = names.find(range.name);
-           return theirs != names.end() && file.shape(theirs->second) == range.global_shape;
+/// Whether these are exactly the wanted tensors.
+bool fits(const RecordedTensors& tensors, const std::vector<TensorRange>& wanted) {
+  return tensors.size() == wanted.size() && std::all_of(wanted.begin(), wanted.end(), [&](const auto& range) {
+           const auto found = tensors.find(range.name);
+           return found != tensors.end() && found->second.shape == range.global_shape;
          });
 }
 
-/// Whether two runs without weights of their own in common draw the same.
-bool draws_alike(const RunFlags& a, const RunFlags& b) {
-  return a.agrees(b, {"--seed", "--init-method-std", "--bf16", "--fp16", "--num-layers", "--use-cpu-initialization"});
+/// Whether two runs without weights of their own in common draw the same. Every stage has a seed of its own. Tensor
+/// parallel ranks draw whole weights where the CPU does it, but a gated product's rows stand in another order then.
+bool draws_alike(const RunFlags& a, const RunFlags& b, bool gated) {
+  return a.agrees(b, {"--seed", "--init-method-std", "--bf16", "--fp16", "--num-layers", "--use-cpu-initialization",
+                      "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage",
+                      "--num-virtual-stages-per-pipeline-rank", "--decoder-first-pipeline-num-layers",
+                      "--decoder-last-pipeline-num-layers"}) &&
+         ((a.has("--use-cpu-initialization") && !gated) || a.agrees(b, {"--tensor-model-parallel-size"}));
+}
+
+/// The recipe of the same run on one process: the same model, with the same rows of the vocabulary, and the same steps.
+Recipe on_one_process(const Recipe& recipe, std::int64_t replicas) {
+  auto alone = recipe;
+  alone.size.vocab_size = vocabulary(recipe, recipe.tokenizer.make().get());
+  alone.batch.global_batch_size = recipe.batch_sizes(replicas).global;
+  alone.parallel = {};
+  alone.parallel.noop_layers = recipe.parallel.noop_layers;
+  return alone;
+}
+
+/// The last lines of a file, as one.
+std::string end_of(const fs::path& file) {
+  auto words = read_file(file);
+  constexpr std::size_t most = 1500;
+  if (words.size() > most) words.erase(0, words.size() - most);
+  std::replace(words.begin(), words.end(), '\n', ' ');
+  return words;
 }
 
 /// [b, s, ...] -> [s, b, ...]
@@ -149,14 +158,21 @@ std::vector<double> doubles_of(const Tensor& tensor) {
   return out;
 }
 
-RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const std::vector<std::string>& left_out)
-    : folder_(fs::absolute(folder)), scratch_(scratch), flags_(RunFlags::of(folder).without(left_out)) {
-  const auto ranks = ranks_of(folder_);
-  if (ranks != 1) throw NotSupported{text("world size ", ranks)};
+RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const Programs& programs,
+                         const std::vector<std::string>& left_out)
+    : folder_(fs::absolute(folder)),
+      scratch_(scratch),
+      programs_(programs),
+      flags_(RunFlags::of(folder).without(left_out)),
+      ranks_(flags_, world_of(folder)) {
   places_.data = folder_.parent_path().parent_path() / "data";
   places_.output = scratch_ / folder_.filename();
   places_.tokens = tokens_in_log(folder_);
+  if (ranks_.world > 1) places_.threads = 1;
   recipe_ = std::make_unique<Recipe>(recipe_of_run(flags_, places_));
+  Report report;
+  check_ranks(*recipe_, ranks_.world, report);
+  if (!report.good()) throw NotSupported{report.problems().front()};
   make_folder(places_.output.string());
   if (const auto saved = flags_.value("--load"); !saved.empty())
     begin_after(saved);
@@ -164,9 +180,13 @@ RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const 
     begin_with_weights();
 }
 
-Parts RecordedRun::parts() const try { return build(*recipe_); } catch (const ConfigError& error) {
+Parts RecordedRun::parts() const try {
+  return build(ranks_.world == 1 ? *recipe_ : on_one_process(*recipe_, ranks_.replicas));
+} catch (const ConfigError& error) {
   throw NotSupported{error.what()};
 }
+
+BatchPlan RecordedRun::batch_plan() const { return {recipe_->ramp, recipe_->batch_sizes(ranks_.replicas)}; }
 
 fs::path RecordedRun::run_that_saves(const std::string& path) const {
   for (const auto& beside : list_folder(folder_.parent_path()))
@@ -178,12 +198,27 @@ fs::path RecordedRun::run_that_saves(const std::string& path) const {
 /// Our own run of what --load names, to its end.
 void RecordedRun::begin_after(const std::string& saved) {
   const auto before = run_that_saves(saved);
-  RecordedRun first(before, scratch_ / "before");
+  RecordedRun first(before, scratch_ / "before", programs_);
   knows_weights_ = first.knows_weights();
   weights_from_ = text("our own run of ", before.filename().string());
   first.train();
   places_.load = first.places_.output;
   recipe_ = std::make_unique<Recipe>(recipe_of_run(flags_, places_));
+}
+
+/// The recorded initial weights of a run beside this one, or of this.
+std::optional<RecordedTensors> RecordedRun::initial_of(const fs::path& beside) const {
+  if (!fs::exists(beside / "initial.rank0.safetensors")) return std::nullopt;
+  if (beside == folder_) return whole_tensors(folder_, "initial", ranks_, *recipe_);
+  auto places = places_;
+  places.output = scratch_ / "beside" / beside.filename();
+  places.tokens = tokens_in_log(beside);
+  try {
+    const auto flags = RunFlags::of(beside);
+    return whole_tensors(beside, "initial", RunRanks(flags, world_of(beside)), recipe_of_run(flags, places));
+  } catch (const NotSupported&) {
+    return std::nullopt;
+  }
 }
 
 /// The recorded initial weights become a checkpoint of ours, and the run begins with it.
@@ -193,18 +228,19 @@ void RecordedRun::begin_with_weights() {
   auto ranges = state.weight_ranges();
   std::vector<fs::path> candidates = {folder_};
   for (const auto& beside : list_folder(folder_.parent_path()))
-    if (fs::exists(beside / "arguments.json") && ranks_of(beside) == 1 && draws_alike(flags_, RunFlags::of(beside)))
+    if (fs::exists(beside / "arguments.json") && draws_alike(flags_, RunFlags::of(beside), is_gated(*recipe_)))
       candidates.push_back(beside);
   for (const auto& from : candidates) {
-    if (!fs::exists(from / initial_file)) continue;
-    const SafetensorsReader file(from / initial_file);
-    const auto names = names_in(file);
-    if (!fits(file, names, ranges)) {
-      if (from == folder_)
-        throw ConfigError(text((from / initial_file).string(), ": holds other tensors than the model"));
+    const auto initial = initial_of(from);
+    if (!initial) continue;
+    if (!fits(*initial, ranges)) {
+      if (from == folder_) throw ConfigError(text(from.string(), ": initial.*: holds other tensors than the model"));
       continue;
     }
-    for (const auto& range : ranges) copy_converted(file.tensor(names.at(range.name)), range.tensor);
+    for (const auto& range : ranges) {
+      auto elements = initial->at(range.name).elements;
+      copy_converted(Tensor(std::span(elements), range.global_shape), range.tensor);
+    }
     save_checkpoint(scratch_ / "initial", recipe_->training.prefix, 0, ranges, {});
     places_.load = scratch_ / "initial";
     places_.weights_alone = true;
@@ -225,6 +261,35 @@ Values RecordedRun::initial_weights() {
   return out;
 }
 
+std::vector<Batch> RecordedRun::batches(const Parts& parts, std::int64_t consumed, std::int64_t replica) const {
+  const auto& data = *parts.data->train;
+  const auto replicas = static_cast<int>(ranks_.replicas);
+  const auto order = recipe_->sampler.make({data.samples(), recipe_->batch.batch_size, replicas});
+  std::vector<Batch> all;
+  for (std::int64_t i = 0; i < batch_plan().at(consumed).micro_batches; ++i) {
+    auto& batch = all.emplace_back(recipe_->batch.batch_size, data.seq_length());
+    read_batch(data, *order, consumed + i * batch.samples * replicas, static_cast<int>(replica), replicas, batch);
+  }
+  return all;
+}
+
+Values RecordedRun::first_batches(std::int64_t replica) {
+  auto made = parts();
+  Threads threads(2);
+  const ModelState state(made.model(), made.optimizer.get());
+  const auto from = restore(made, state, threads).progress;
+  Values out;
+  std::int64_t i = 0;
+  for (const auto& batch : batches(made, from.consumed_samples, replica)) {
+    const auto which = text(".", i++);
+    out["tokens" + which] = as_doubles(batch.tokens);
+    out["labels" + which] = as_doubles(batch.labels);
+    out["loss_mask" + which] = as_doubles(batch.loss_mask);
+    out["position_ids" + which] = as_doubles(batch.positions);
+  }
+  return out;
+}
+
 RecordedRun::FirstIteration RecordedRun::first_iteration() {
   auto made = parts();
   Threads threads(2);
@@ -232,18 +297,11 @@ RecordedRun::FirstIteration RecordedRun::first_iteration() {
   const auto from = restore(made, state, threads).progress;
   Arena arena;
   Tape looking(arena, threads, false);
-  Batch batch(made.batch.batch_size, made.data->train->seq_length());
   FirstIteration out;
-  const auto micro_batches = made.batch_plan.at(from.consumed_samples).micro_batches;
-  for (std::int64_t i = 0; i < micro_batches; ++i) {
-    read_batch(*made.data->train, *made.train_order, from.consumed_samples + i * batch.samples, 0, 1, batch);
-    const auto which = text(".", i);
-    out.batch["tokens" + which] = as_doubles(batch.tokens);
-    out.batch["labels" + which] = as_doubles(batch.labels);
-    out.batch["loss_mask" + which] = as_doubles(batch.loss_mask);
-    out.batch["position_ids" + which] = as_doubles(batch.positions);
+  std::int64_t i = 0;
+  for (const auto& batch : batches(made, from.consumed_samples, 0)) {
     if (i == 0) out.activations = activations(made, state, looking, batch);
-    out.activations["per_token_loss" + which] =
+    out.activations[text("per_token_loss.", i++)] =
         doubles_of(made.model().loss(looking, view(batch), {}).token_loss.value());
     looking.clear();
   }
@@ -266,7 +324,7 @@ std::map<std::int64_t, Rates> RecordedRun::rates(const Json& trace) const {
   ModelState state(made.model(), made.optimizer.get());
   auto progress = restore(made, state, threads).progress;
   while (!skipped.empty() && progress.iteration < skipped.rbegin()->first) {
-    const auto samples = made.batch_plan.at(progress.consumed_samples).samples;
+    const auto samples = batch_plan().at(progress.consumed_samples).samples;
     progress.consumed_samples += samples;
     const auto at = skipped.find(++progress.iteration);
     if (at == skipped.end()) continue;  // passed over
@@ -276,13 +334,27 @@ std::map<std::int64_t, Rates> RecordedRun::rates(const Json& trace) const {
   return all;
 }
 
+void RecordedRun::train_here() {
+  const QuietOutput quiet(scratch_ / "log.txt");
+  const StopSignal stop;
+  tessera::train(build(*recipe_), stop);
+}
+
+void RecordedRun::train_on_ranks() {
+  const auto recipe = scratch_ / (folder_.filename().string() + ".yaml"), log = scratch_ / "tsrun.txt";
+  write_file_atomic(recipe, resolved_yaml(*recipe_));
+  const std::vector<std::string> words = {
+      programs_.tsrun.string(), "--nproc_per_node", std::to_string(ranks_.world), programs_.tessera.string(), "train",
+      recipe.string()};
+  const auto code = run_program(words, log);
+  if (code != 0) throw ConfigError(text(words.front(), " ended with exit code ", code, ": ", end_of(log)));
+}
+
 std::map<std::int64_t, Json> RecordedRun::train() {
-  auto made = parts();
-  {
-    const QuietOutput quiet(scratch_ / "log.txt");
-    const StopSignal stop;
-    tessera::train(std::move(made), stop);
-  }
+  if (ranks_.world == 1)
+    train_here();
+  else
+    train_on_ranks();
   std::map<std::int64_t, Json> lines;
   std::ifstream file(places_.output / "metrics.jsonl");
   for (std::string line; std::getline(file, line);) {

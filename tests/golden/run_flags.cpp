@@ -3,43 +3,13 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
+#include "framework/data/bpe.h"
 #include "framework/options/flag_map.h"
 #include "framework/options/mappings.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/schedule_flags.h"
 
-namespace tessera {
-
-/// A tokenizer of which a training run needs to know no more: how many tokens there are and which ends a document.
-struct RecordedTokensOptions {
-  std::int64_t recorded_tokens = 0;
-  std::optional<std::int64_t> recorded_eod;
-};
-
-void describe(Schema<RecordedTokensOptions>& s) {
-  s.option("recorded_tokens", &RecordedTokensOptions::recorded_tokens, "Size of the recorded tokenizer.").above(0);
-  s.option("recorded_eod", &RecordedTokensOptions::recorded_eod, "Its end of a document; null: not known.");
-}
-
-namespace {
-
-class RecordedTokens final : public Tokenizer {
- public:
-  explicit RecordedTokens(const RecordedTokensOptions& o) : o_(o) {}
-  std::unique_ptr<Encoder> encoder() const override { throw ConfigError("a recorded tokenizer reads no text"); }
-  std::int64_t vocab_size() const override { return o_.recorded_tokens; }
-  std::int32_t eod() const override { return static_cast<std::int32_t>(o_.recorded_eod.value_or(-1)); }
-  std::string piece(std::int32_t) const override { return ""; }
-
- private:
-  RecordedTokensOptions o_;
-};
-
-std::unique_ptr<Tokenizer> make(const RecordedTokensOptions& o) { return std::make_unique<RecordedTokens>(o); }
-
-}  // namespace
-
-namespace golden {
+namespace tessera::golden {
 namespace {
 
 namespace fs = std::filesystem;
@@ -90,8 +60,14 @@ void set_data(const RunFlags& flags, const fs::path& data, Tree& tree) {
   }
 }
 
-/// Size and end of document of the tokenizer that the flags name, as recorded in tokenizers.json.
-RecordedTokensOptions tokens_of(const RunFlags& flags, const RunPlaces& places) {
+/// What a training run needs to know of a tokenizer.
+struct RecordedTokens {
+  std::int64_t count = 0;
+  std::optional<std::int64_t> eod;  ///< nothing: not known
+};
+
+/// Of the tokenizer that the flags name, as recorded in tokenizers.json.
+RecordedTokens tokens_of(const RunFlags& flags, const RunPlaces& places) {
   if (flags.value("--tokenizer-type") == "NullTokenizer") {
     const auto size = std::stoll(flags.value("--vocab-size"));
     return {size + 1, size};
@@ -109,14 +85,22 @@ RecordedTokensOptions tokens_of(const RunFlags& flags, const RunPlaces& places) 
                           ": nothing says how many tokens it has")};
 }
 
+/// A vocabulary with as many tokens and the same end of a document, in files that every program can read. Tokens are
+/// recorded as ids, so their spelling is of no account.
 void set_tokenizer(const RunFlags& flags, const RunPlaces& places, Tree& tree) {
   const auto tokens = tokens_of(flags, places);
-  tree.set("dataset_config.tokenizer_type", "recorded");
-  tree.set("dataset_config.recorded_tokens", std::to_string(tokens.recorded_tokens));
-  if (tokens.recorded_eod) tree.set("dataset_config.recorded_eod", std::to_string(*tokens.recorded_eod));
   for (const auto* flag : {"--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"})
-    if (flags.has(flag) && !tokens.recorded_eod)
-      throw NotSupported{text(flag, ": nothing says which token ends a document")};
+    if (flags.has(flag) && !tokens.eod) throw NotSupported{text(flag, ": nothing says which token ends a document")};
+  Json vocabulary;
+  for (std::int64_t id = 0; id < tokens.count; ++id)
+    vocabulary[id == tokens.eod.value_or(tokens.count - 1) ? "<|endoftext|>" : text("token", id)] = id;
+  const auto folder = places.output.parent_path() / "tokenizer";
+  make_folder(folder);
+  write_file_atomic(folder / "vocab.json", vocabulary.dump());
+  write_file_atomic(folder / "merges.txt", std::string(merges_header) + "\n");
+  tree.set("dataset_config.tokenizer_type", "GPT2BPETokenizer");
+  tree.set("dataset_config.vocab_file", (folder / "vocab.json").string());
+  tree.set("dataset_config.merge_file", (folder / "merges.txt").string());
 }
 
 void set_places(const RunPlaces& places, Tree& tree) {
@@ -126,7 +110,7 @@ void set_places(const RunPlaces& places, Tree& tree) {
   tree.set("training_config.log_interval", "1");
   tree.set("training_config.log_num_zeros_in_grad", "true");
   tree.set("training_config.tensorboard", "false");
-  tree.set("training_config.num_threads", "2");
+  tree.set("training_config.num_threads", std::to_string(places.threads));
 }
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -189,7 +173,6 @@ Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
   const auto map = FlagMap::from(Mappings().table("megatron.yaml"));
   must_know(argv, map);
   Shelves shelves;
-  shelves.tokenizers.add("recorded", make, "Size and end of document of a recorded tokenizer.");
   Report report;
   Tree tree(map.convert(argv, all_facts(shelves), report));
   must_be_built(report);
@@ -201,5 +184,4 @@ Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
   return recipe;
 }
 
-}  // namespace golden
-}  // namespace tessera
+}  // namespace tessera::golden

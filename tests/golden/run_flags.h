@@ -38,10 +38,11 @@ class RunFlags {
 /// What was decided where the run was recorded, and is decided again here.
 struct RunPlaces {
   std::filesystem::path data;          ///< the folder that paths of data begin in, with tokenizers.json
-  std::filesystem::path output;        ///< run folder
+  std::filesystem::path output;        ///< run folder; files of its tokenizer are made beside it
   std::filesystem::path load;          ///< a run folder or checkpoint to begin with; may be empty
   bool weights_alone = false;          ///< all else begins anew
   std::optional<std::int64_t> tokens;  ///< size of the vocabulary as the run's log tells it, when it does
+  int threads = 2;                     ///< of each process
 };
 
 /// The recipe of a run by mappings/megatron.yaml. Every step is logged, zeros are counted; files lie where `places`

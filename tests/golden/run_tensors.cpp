@@ -39,6 +39,15 @@ void compare_tensor(const std::string& name, const std::vector<double>& x, const
   comparison.compare("norm of the deviation of " + name, norm(deviation), 0, allowed);
 }
 
+void compare_recorded(const Values& ours, const std::string& name, const std::string& theirs,
+                      std::vector<double> expected, const TensorTolerance& tolerance, double factor,
+                      Comparison& comparison) {
+  const auto found = ours.find(name);
+  if (found == ours.end()) return comparison.wrong(text(theirs, " is recorded, but was not computed"));
+  for (auto& value : expected) value /= factor;
+  compare_tensor(theirs, found->second, expected, tolerance, comparison);
+}
+
 }  // namespace
 
 void compare_tensors(const Values& ours, const std::filesystem::path& file,
@@ -46,26 +55,22 @@ void compare_tensors(const Values& ours, const std::filesystem::path& file,
                      double factor, Comparison& comparison) {
   if (!std::filesystem::exists(file)) return;
   const SafetensorsReader recorded(file);
-  for (const auto& theirs : recorded.names()) {
-    const auto found = ours.find(name(theirs));
-    if (found == ours.end()) {
-      comparison.wrong(text(file.filename().string(), ": ", theirs, " is recorded, but was not computed"));
-      continue;
-    }
-    auto expected = elements_of(recorded.tensor(theirs));
-    for (auto& value : expected) value /= factor;
-    compare_tensor(theirs, found->second, expected, tolerance, comparison);
-  }
+  for (const auto& theirs : recorded.names())
+    compare_recorded(ours, name(theirs), theirs, elements_of(recorded.tensor(theirs)), tolerance, factor, comparison);
 }
 
-double gradient_factor(const std::filesystem::path& file, const Json& first_step) {
-  if (!std::filesystem::exists(file)) return 1;
+void compare_tensors(const Values& ours, const RecordedTensors& recorded, const TensorTolerance& tolerance,
+                     double factor, Comparison& comparison) {
+  for (const auto& [name, tensor] : recorded)
+    compare_recorded(ours, name, name, tensor.elements, tolerance, factor, comparison);
+}
+
+double gradient_factor(const RecordedTensors& gradients, const Json& first_step) {
   const double scale = first_step.at("loss_scale_before");
   if (first_step.at("grad_norm").is_null()) return 0;
   if (scale == 1) return 1;
-  const SafetensorsReader recorded(file);
   double squares = 0;
-  for (const auto& name : recorded.names()) squares += std::pow(norm(doubles_of(recorded.tensor(name))), 2);
+  for (const auto& gradient : gradients) squares += std::pow(norm(gradient.second.elements), 2);
   return std::sqrt(squares) > std::sqrt(scale) * first_step.at("grad_norm").get<double>() ? scale : 1;
 }
 

@@ -23,8 +23,12 @@ void compare_tensors(const Values& ours, const std::filesystem::path& file,
                      const std::function<std::string(const std::string&)>& name, const TensorTolerance& tolerance,
                      double factor, Comparison& comparison);
 
+/// The same against tensors that were put together.
+void compare_tensors(const Values& ours, const RecordedTensors& recorded, const TensorTolerance& tolerance,
+                     double factor, Comparison& comparison);
+
 /// The factor on the recorded gradients: 1, or the loss scale where they were recorded with it, as their norm tells. 0
 /// when they overflowed, and there is nothing to compare.
-double gradient_factor(const std::filesystem::path& file, const nlohmann::json& first_step);
+double gradient_factor(const RecordedTensors& gradients, const nlohmann::json& first_step);
 
 }  // namespace tessera::golden

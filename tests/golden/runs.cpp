@@ -47,10 +47,12 @@ double largest(const std::vector<double>& x) {
 /// One run while it is judged.
 class RunJudge {
  public:
-  RunJudge(const fs::path& folder, const fs::path& scratch)
-      : folder_(folder), run_(folder, scratch), tolerance_(tolerance_of(run_.flags())) {
+  RunJudge(const fs::path& folder, const fs::path& scratch, const Programs& programs)
+      : folder_(folder), run_(folder, scratch, programs), tolerance_(tolerance_of(run_.flags())) {
     if (fs::exists(folder / "trace.json")) trace_ = Json::parse(read_file(folder / "trace.json"));
-    if (fs::exists(folder / "log.rank0.txt")) log_ = read_file(folder / "log.rank0.txt");
+    // Steps and validation are printed by the last rank.
+    if (const auto log = folder / text("log.rank", run_.ranks().world - 1, ".txt"); fs::exists(log))
+      log_ = read_file(log);
   }
 
   std::string judge() {
@@ -65,6 +67,7 @@ class RunJudge {
     if (!comparison_.good()) return comparison_.story();
     story_ =
         text(trace_.size(), " iterations, ", comparison_.compared(), " comparisons",
+             run_.ranks().world > 1 ? text(" on ", run_.ranks().world, " processes") : "",
              run_.knows_weights() ? "" : " (no weights are recorded: batches and rates alone)",
              run_.knows_weights() && run_.weights_from() != folder_.filename() ? ", from " + run_.weights_from() : "",
              "; ", comparison_.story());
@@ -74,6 +77,8 @@ class RunJudge {
 
  private:
   void compare_first_iteration();
+  void compare_activations(const RecordedRun::FirstIteration& first);
+  void compare_gradients(const RecordedRun::FirstIteration& first);
   void compare_batches();
   void compare_rates();
   void compare_training();
@@ -83,26 +88,21 @@ class RunJudge {
   void compare_step(const Json& recorded, const Json& ours, double scale_before);
   void compare_log(const std::map<std::int64_t, Json>& ours);
   fs::path folder_with_batches() const;
-  const RecordedRun::FirstIteration& first() {
-    if (!first_) first_ = run_.first_iteration();
-    return *first_;
-  }
-
   fs::path folder_;
   RecordedRun run_;
   Tolerance tolerance_;
   Json trace_ = Json::array();
   std::string log_, story_;
   Comparison comparison_;
-  std::optional<RecordedRun::FirstIteration> first_;
 };
 
-/// The folder whose recorded batch is that of this run: its own, or one beside it with the same data.
+/// The folder whose recorded batches are those of this run: its own, or one beside it with the same data.
 fs::path RunJudge::folder_with_batches() const {
   const char* file = "batch.rank0.safetensors";
   if (fs::exists(folder_ / file) || run_.flags().has("--load")) return folder_;
   for (const auto& beside : list_folder(folder_.parent_path()))
     if (fs::exists(beside / file) && fs::exists(beside / "arguments.json") &&
+        RunRanks(RunFlags::of(beside), world_of(beside)).replicas == run_.ranks().replicas &&
         run_.flags().agrees(RunFlags::of(beside),
                             {"--data-path", "--split", "--seed", "--seq-length", "--micro-batch-size",
                              "--global-batch-size", "--train-iters", "--train-samples", "--rampup-batch-size",
@@ -113,29 +113,56 @@ fs::path RunJudge::folder_with_batches() const {
 }
 
 void RunJudge::compare_batches() {
-  const std::string prefix = "chunk0.";
-  const auto name = [&](const std::string& theirs) {
-    return theirs.rfind(prefix, 0) == 0 ? theirs.substr(prefix.size()) : theirs;
+  const auto folder = folder_with_batches();
+  const auto name = [](const std::string& theirs) {
+    return theirs.rfind("chunk", 0) == 0 ? theirs.substr(theirs.find('.') + 1) : theirs;
   };
-  compare_tensors(first().batch, folder_with_batches() / "batch.rank0.safetensors", name, {}, 1, comparison_);
+  const RunRanks ranks(RunFlags::of(folder), world_of(folder));
+  for (std::int64_t rank = 0; rank < ranks.world; ++rank)
+    if (const auto file = folder / text("batch.rank", rank, ".safetensors"); fs::exists(file))
+      compare_tensors(run_.first_batches(ranks.replica_of(rank)), file, name, {}, 1, comparison_);
 }
 
-void RunJudge::compare_first_iteration() {
+/// Of rank 0, which has whole tensors but for its columns of the logits: so where it has all layers, and all of the
+/// sequence.
+void RunJudge::compare_activations(const RecordedRun::FirstIteration& first) {
+  const auto& ranks = run_.ranks();
+  if (ranks.stages > 1 || run_.flags().has("--sequence-parallel")) return;
+  auto ours = first.activations;
+  auto& logits = ours.at("logits");
+  const auto columns = logits.size() / ours.at("per_token_loss.0").size(), share = columns / ranks.tensor;
+  std::vector<double> own;
+  for (std::size_t row = 0; row < logits.size(); row += columns)
+    own.insert(own.end(), logits.begin() + static_cast<std::ptrdiff_t>(row),
+               logits.begin() + static_cast<std::ptrdiff_t>(row + share));
+  logits = std::move(own);
   const auto without_micro_batch = [](const std::string& theirs) {
     return theirs.rfind("per_token_loss", 0) == 0 ? theirs : theirs.substr(0, theirs.rfind('.'));
   };
-  compare_tensors(first().activations, folder_ / "activations.rank0.safetensors", without_micro_batch,
-                  tolerance_.tensors, 1, comparison_);
-  const auto file = folder_ / "gradients.rank0.safetensors";
-  const auto factor = trace_.empty() ? 1 : gradient_factor(file, trace_.front());
+  compare_tensors(ours, folder_ / "activations.rank0.safetensors", without_micro_batch, tolerance_.tensors, 1,
+                  comparison_);
+}
+
+/// Put together. Ranks that share the optimizer's state have their shares of the sum alone, and samples in a random
+/// order are others on other numbers of replicas: then there is nothing to compare one process with.
+void RunJudge::compare_gradients(const RecordedRun::FirstIteration& first) {
+  const auto& ranks = run_.ranks();
+  if (ranks.replicas > 1 && (run_.recipe().shares_optimizer() || run_.recipe().sampler.type != "single")) return;
+  const auto recorded = whole_tensors(folder_, "gradients", ranks, run_.recipe());
+  if (!recorded) return;
+  const auto factor = trace_.empty() ? 1 : gradient_factor(*recorded, trace_.front());
   if (factor == 0) return;
-  const auto table = Mappings().table("weights/megatron.yaml");
-  const auto our_name = [&](const std::string& theirs) { return our_name_of_megatron(theirs, table); };
   auto tolerance = tolerance_.tensors;
   // A gradient that nearly cancels keeps the roundings of its terms, which are as large as other gradients.
-  for (const auto& [name, gradient] : first().gradients)
+  for (const auto& [name, gradient] : first.gradients)
     if (tolerance.sixteen_bits) tolerance.absolute = std::max(tolerance.absolute, 2e-3 * largest(gradient));
-  compare_tensors(first().gradients, file, our_name, tolerance, factor, comparison_);
+  compare_tensors(first.gradients, *recorded, tolerance, factor, comparison_);
+}
+
+void RunJudge::compare_first_iteration() {
+  const auto first = run_.first_iteration();
+  compare_activations(first);
+  compare_gradients(first);
 }
 
 /// The recorded rates of the groups, each pair once.
@@ -145,12 +172,26 @@ Rates recorded_rates(const Json& step) {
   return rates;
 }
 
+/// Of `ours`, those that come nearest to one of `theirs` each.
+void keep_nearest(Rates& ours, const Rates& theirs) {
+  Rates kept;
+  for (const auto& [rate, decay] : theirs)
+    kept.insert(*std::min_element(ours.begin(), ours.end(), [rate = rate, decay = decay](const auto& a, const auto& b) {
+      const auto off = [&](const auto& one) { return std::abs(one.first - rate) + std::abs(one.second - decay); };
+      return off(a) < off(b);
+    }));
+  ours = std::move(kept);
+}
+
 /// Rates of every group in every step: functions of the samples before it, so nothing is rounded but the last digits.
+/// A stage may have some of the groups alone.
 void RunJudge::compare_rates() {
   const auto all = run_.rates(trace_);
   for (const auto& step : trace_) {
     const std::int64_t iteration = step.at("iteration");
-    const auto ours = all.at(iteration), theirs = recorded_rates(step);
+    const auto theirs = recorded_rates(step);
+    auto ours = all.at(iteration);
+    if (run_.ranks().stages > 1) keep_nearest(ours, theirs);
     if (ours.size() != theirs.size()) {
       comparison_.wrong(
           text("iteration ", iteration, ": ", ours.size(), " kinds of parameters; ", theirs.size(), " are recorded"));
@@ -242,18 +283,19 @@ void RunJudge::compare_training() {
 }
 
 /// The initial weights alone, of a model whose experts are not built: what does not belong to them.
-std::string judge_initialisation(const fs::path& folder, const fs::path& scratch, std::string& story) {
-  RecordedRun run(folder, scratch, {"--num-experts"});
+std::string judge_initialisation(const fs::path& folder, const fs::path& scratch, const Programs& programs,
+                                 std::string& story) {
+  RecordedRun run(folder, scratch, programs, {"--num-experts"});
   Comparison comparison;
   const auto left_out = compare_initialisation(folder, run.initial_weights(), comparison);
   story = text("initial weights but for ", left_out, " tensors of experts; ", comparison.story());
   return comparison.good() ? "" : comparison.story();
 }
 
-std::string judge_run(const fs::path& folder, const fs::path& scratch, std::string& story) {
+std::string judge_run(const fs::path& folder, const fs::path& scratch, const Programs& programs, std::string& story) {
   if (has_statistics(folder) && RunFlags::of(folder).has("--num-experts"))
-    return judge_initialisation(folder, scratch, story);
-  RunJudge judge(folder, scratch);
+    return judge_initialisation(folder, scratch, programs, story);
+  RunJudge judge(folder, scratch, programs);
   auto wrong = judge.judge();
   story = judge.story();
   return wrong;
@@ -268,10 +310,10 @@ bool is_training_run(const std::filesystem::path& folder) {
          (fs::exists(folder / "trace.json") || fs::exists(folder / "log.rank0.txt"));
 }
 
-std::vector<CaseResult> run_training_case(const std::filesystem::path& folder) {
+std::vector<CaseResult> run_training_case(const std::filesystem::path& folder, const golden::Programs& programs) {
   golden::DataFolder data(folder);
   std::string story;
-  data.run("", [&] { return golden::judge_run(folder, data.scratch(), story); });
+  data.run("", [&] { return golden::judge_run(folder, data.scratch(), programs, story); });
   auto& result = data.results.front();
   if (result.verdict == CaseResult::Verdict::passed) result.story = story;
   std::replace(result.story.begin(), result.story.end(), '\n', ' ');
@@ -280,11 +322,11 @@ std::vector<CaseResult> run_training_case(const std::filesystem::path& folder) {
 
 bool is_training_folder(const std::filesystem::path& folder) { return std::filesystem::exists(folder / "runs.json"); }
 
-std::vector<CaseResult> run_training_cases(const std::filesystem::path& folder) {
+std::vector<CaseResult> run_training_cases(const std::filesystem::path& folder, const golden::Programs& programs) {
   std::vector<CaseResult> all;
   for (const auto& one : list_folder(folder)) {
     if (!is_training_run(one)) continue;
-    for (auto& result : run_training_case(one)) {
+    for (auto& result : run_training_case(one, programs)) {
       result.name = one.filename().string();
       all.push_back(std::move(result));
     }

@@ -1,0 +1,139 @@
+#include "tests/golden/run_ranks.h"
+
+#include <algorithm>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/megatron.h"
+#include "framework/checkpoint/safetensors.h"
+#include "framework/model/gpt_options.h"
+#include "framework/recipe/saved_layout.h"
+#include "tests/golden/data_cases.h"
+
+namespace tessera::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t number(const RunFlags& flags, const char* flag) {
+  return flags.has(flag) ? std::stoll(flags.value(flag)) : 1;
+}
+
+/// The first layer of each chunk, [stage][chunk]: they are numbered through chunk 0 of all stages, then chunk 1, ...
+std::vector<std::vector<std::int64_t>> first_layers(const MegatronLayout& layout) {
+  auto first = layout.layers;
+  std::int64_t next = 0;
+  for (std::size_t chunk = 0; !layout.layers.empty() && chunk < layout.layers[0].size(); ++chunk)
+    for (std::size_t stage = 0; stage < layout.layers.size(); ++stage) {
+      first[stage][chunk] = next;
+      next += layout.layers[stage][chunk];
+    }
+  return first;
+}
+
+/// "model1.decoder..." -> 1, and the prefix goes away; 0 without one.
+std::size_t take_chunk(std::string& name) {
+  const std::string prefix = "model";
+  const auto dot = name.find('.');
+  if (name.rfind(prefix, 0) != 0 || dot == std::string::npos || dot == prefix.size()) return 0;
+  const auto digits = name.substr(prefix.size(), dot - prefix.size());
+  if (!std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) return 0;
+  name.erase(0, dot + 1);
+  return std::stoull(digits);
+}
+
+/// Puts the parts of ranks into whole tensors.
+class Assembly {
+ public:
+  explicit Assembly(const Recipe& recipe)
+      : table_(Mappings().table("weights/megatron.yaml")),
+        cut_(table_, is_gated(recipe)),
+        layout_(saved_layout(recipe)),
+        first_layers_(first_layers(layout_)) {
+    const auto* gpt = recipe.model.options<GptOptions>();
+    tied_ = gpt != nullptr && !gpt->untie_embeddings_and_output_weights;
+  }
+
+  void add(const SafetensorsReader& file, std::int64_t tensor_rank, std::int64_t stage) {
+    for (const auto& theirs : file.names()) {
+      auto name = theirs;
+      const auto chunk = take_chunk(name);
+      name = our_name_of_megatron(name, table_);
+      if (name.empty() || (tied_ && name == "output_layer.weight")) continue;
+      const auto& firsts = first_layers_.at(static_cast<std::size_t>(stage));
+      if (chunk >= firsts.size()) throw ConfigError(text(theirs, ": the stage has ", firsts.size(), " chunks"));
+      add(megatron_shifted(name, firsts[chunk]), file.tensor(theirs), tensor_rank);
+    }
+  }
+
+  RecordedTensors tensors;
+
+ private:
+  void add(const std::string& name, const Tensor& part, std::int64_t tensor_rank) {
+    const auto shape = cut_.whole(name, part.shape(), layout_.tensor);
+    auto& whole = tensors[name];
+    whole.shape = shape;
+    whole.elements.resize(static_cast<std::size_t>(shape.elements()));
+    const auto boxes = cut_.boxes(name, shape, layout_.tensor, tensor_rank);
+    const auto all = Box::of(std::vector<std::int64_t>(shape.rank(), 0), shape);
+    std::int64_t row = 0;
+    for (const auto& box : boxes) {
+      const auto rows = boxes.size() == 1 ? part : part.slice(row, box.extent[0]);
+      row += box.extent[0];
+      copy_box(box, rows, box, Tensor(std::span(whole.elements), shape), all);
+    }
+  }
+
+  Value table_;
+  MegatronCut cut_;
+  MegatronLayout layout_;
+  std::vector<std::vector<std::int64_t>> first_layers_;
+  bool tied_ = false;
+};
+
+/// The file of whichever data parallel rank kept one; empty: none did.
+fs::path file_of(const fs::path& folder, const std::string& kind, const RunRanks& ranks, std::int64_t tensor,
+                 std::int64_t stage) {
+  for (std::int64_t replica = 0; replica < ranks.replicas; ++replica) {
+    const auto file = folder / text(kind, ".rank", ranks.rank(tensor, replica, stage), ".safetensors");
+    if (fs::exists(file)) return file;
+  }
+  return {};
+}
+
+}  // namespace
+
+RunRanks::RunRanks(const RunFlags& flags, std::int64_t all)
+    : world(all),
+      tensor(number(flags, "--tensor-model-parallel-size")),
+      stages(number(flags, "--pipeline-model-parallel-size")),
+      stages_before_replicas(flags.has("--use-tp-pp-dp-mapping")) {
+  if (tensor < 1 || stages < 1 || world % (tensor * stages) != 0)
+    throw NotSupported{text("world size ", world, " with ", tensor, " tensor parallel ranks and ", stages, " stages")};
+  replicas = world / (tensor * stages);
+}
+
+std::int64_t RunRanks::rank(std::int64_t t, std::int64_t replica, std::int64_t stage) const {
+  return t + tensor * (stages_before_replicas ? stage + stages * replica : replica + replicas * stage);
+}
+
+std::int64_t RunRanks::replica_of(std::int64_t rank) const {
+  return stages_before_replicas ? rank / tensor / stages : rank / tensor % replicas;
+}
+
+std::int64_t world_of(const fs::path& folder) {
+  return Json::parse(read_file(folder / "arguments.json")).at("world_size");
+}
+
+std::optional<RecordedTensors> whole_tensors(const fs::path& folder, const std::string& kind, const RunRanks& ranks,
+                                             const Recipe& recipe) {
+  Assembly assembly(recipe);
+  for (std::int64_t stage = 0; stage < ranks.stages; ++stage)
+    for (std::int64_t tensor = 0; tensor < ranks.tensor; ++tensor) {
+      const auto file = file_of(folder, kind, ranks, tensor, stage);
+      if (file.empty()) return std::nullopt;
+      assembly.add(SafetensorsReader(file), tensor, stage);
+    }
+  return std::move(assembly.tensors);
+}
+
+}  // namespace tessera::golden
