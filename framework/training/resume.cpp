@@ -281,29 +281,37 @@ void attempt(const Communicator& world, const CheckpointWriter& writer, const st
   }
 }
 
-/// A checkpoint of our own by all processes. Returns its folder.
-std::filesystem::path save_own(const Parts& parts, const ModelState& state, const Progress& progress,
-                               const CheckpointWriter& writer) {
-  const auto& world = parts.processes.world;
+/// One checkpoint by all processes, of what `tensors` and `blobs` give. Returns its folder.
+std::filesystem::path save_together(const Communicator& world, const CheckpointWriter& writer,
+                                    const std::function<std::vector<TensorRange>()>& tensors,
+                                    const std::function<Blobs()>& blobs) {
   const bool first = world.rank() == 0;
   attempt(world, writer, [&] {
     if (first) writer.begin();
   });
   std::string part;
-  attempt(world, writer, [&] {
-    auto tensors = state.weight_ranges(ModelState::Ranges::saved);
-    const auto slots = state.optimizer_ranges(ModelState::Ranges::saved);
-    tensors.insert(tensors.end(), slots.begin(), slots.end());
-    part = writer.write(world.rank(), tensors);
-  });
+  attempt(world, writer, [&] { part = writer.write(world.rank(), tensors()); });
   const auto written = world.all_gather(part, "saving");
   attempt(world, writer, [&] {
-    if (!first) return;
-    auto blobs = parts.files;
-    blobs[progress_blob] = write(progress, parts);
-    writer.commit(written, blobs);
+    if (first) writer.commit(written, blobs());
   });
   return writer.folder();
+}
+
+/// A checkpoint of our own by all processes. Returns its folder.
+std::filesystem::path save_own(const Parts& parts, const ModelState& state, const Progress& progress,
+                               const CheckpointWriter& writer) {
+  const auto tensors = [&] {
+    auto all = state.weight_ranges(ModelState::Ranges::saved);
+    const auto slots = state.optimizer_ranges(ModelState::Ranges::saved);
+    all.insert(all.end(), slots.begin(), slots.end());
+    return all;
+  };
+  return save_together(parts.processes.world, writer, tensors, [&] {
+    auto blobs = parts.files;
+    blobs[progress_blob] = write(progress, parts);
+    return blobs;
+  });
 }
 
 MegatronLayout megatron_layout(const Parts& parts) {
@@ -368,6 +376,13 @@ void save(const Parts& parts, const ModelState& state, const Progress& progress)
   attempt(world, writer, [&] {
     if (world.rank() == 0) prune(root, parts.options.prefix, static_cast<int>(parts.options.keep_checkpoint_max));
   });
+}
+
+std::filesystem::path save_weights(const Communicator& world, const std::filesystem::path& root, std::int64_t iteration,
+                                   const ModelState& state, const Blobs& blobs) {
+  return save_together(
+      world, CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(ModelState::Ranges::saved); },
+      [&] { return blobs; });
 }
 
 }  // namespace tessera

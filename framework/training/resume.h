@@ -38,6 +38,11 @@ Restored restore(Parts& parts, const ModelState& state, Threads& threads);
 /// Save everything and prune old checkpoints. Throws IoError when the disk refuses; the last good checkpoint stays.
 void save(const Parts& parts, const ModelState& state, const Progress& progress);
 
+/// Save the weights of all processes of `world` as one checkpoint <root>/iter_0000005, which any layout can load, and
+/// return its folder. Collective. Throws on all when the disk of one refuses: IoError; earlier checkpoints stay.
+std::filesystem::path save_weights(const Communicator& world, const std::filesystem::path& root, std::int64_t iteration,
+                                   const ModelState& state, const Blobs& blobs = {});
+
 /// Load the weights of one checkpoint folder into `state`.
 void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool check_crc);
 
