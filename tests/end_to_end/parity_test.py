@@ -60,8 +60,9 @@ def tensors_of(checkpoint):
         whole = bytearray(4 * elements)
         row = elements // shape[0]
         for part in tensor["ranges"]:
-            data = (checkpoint / part["file"]).read_bytes()[part["byte_offset"]:part["byte_offset"] + part["bytes"]]
             offsets, extents = part["offsets"], part["extents"]
+            size = 4 * extents[0] * (extents[1] if len(extents) > 1 else 1)
+            data = (checkpoint / part["file"]).read_bytes()[part["byte_offset"]:part["byte_offset"] + size]
             width = 4 * extents[1] if len(extents) > 1 else 4
             for i in range(extents[0]):
                 at = 4 * (offsets[0] + i) * row + (4 * offsets[1] if len(offsets) > 1 else 0)
