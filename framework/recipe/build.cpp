@@ -154,6 +154,7 @@ std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const Ru
 }
 
 ProcessGroups arrange(const Recipe& recipe, const World& world) {
+  world.set_time_out(std::chrono::minutes(recipe.training.distributed_timeout_minutes));
   const auto ranks = world.size();
   const auto all = world.all().all_gather(std::to_string(name_id(resolved_yaml(recipe))), "the recipes");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
@@ -187,6 +188,7 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes) {
   parts.schedule_resume = recipe.schedule_resume;
   parts.loss_scaler = LossScaler(recipe.loss_scale, recipe.half.fp16);
   parts.data_parallel = recipe.data_parallel;
+  parts.parameter_gather = recipe.parameter_gather;
   parts.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
   if (recipe.parallel.overlap_grad_reduce)
     parts.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;

@@ -222,6 +222,7 @@ void ModelState::update(Threads& threads, std::span<StepScalars> groups, std::sp
 void ModelState::weights_changed() const {
   for (const auto& placed : placed_) round(placed, 0, size(placed.stretch.elements.count));
   gather();
+  weights_needed();
 }
 
 /// Every process gets the weights that the others updated.
@@ -235,6 +236,11 @@ void ModelState::gather() const {
         .shared()
         .begin_gather({first * bytes, size(bucket->elements.count) * bytes}, bytes, "weights of the other replicas");
   }
+  if (!sharing_.overlaps_gather) weights_needed();
+}
+
+void ModelState::weights_needed() const {
+  if (!shards()) return;
   if (layout_.has_16_bit()) rounded_.shared().finish();
   if (!values_.bytes().empty()) values_.shared().finish();
 }

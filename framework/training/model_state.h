@@ -19,6 +19,7 @@ namespace tessera {
 struct StateSharing {
   Communicator data = {};              ///< those processes
   bool distributed_optimizer = false;  ///< each updates a share and keeps the optimizer's state of that alone
+  bool overlaps_gather = false;        ///< update does not wait for the others' shares: weights_needed does
   std::int64_t bucket_elements = 0;    ///< of one bucket of gradients; 0: as few buckets as there can be
 };
 
@@ -42,6 +43,9 @@ class ModelState {
   void initialise(Threads& threads, std::uint64_t seed) const;
   /// To be called by all that share, after own weights were written: what the models read follows.
   void weights_changed() const;
+
+  /// To be called before weights are read again: waits for those that other processes updated.
+  void weights_needed() const;
 
   /// Buckets in the order of the backward pass, and the sum of one over the data-parallel group. With a distributed
   /// optimizer only the own stretches hold it afterwards.

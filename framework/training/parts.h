@@ -30,6 +30,7 @@ struct Parts {
   LayerPlan plan;
   std::int64_t micro_batch_group = 0;  ///< microbatch_group_size_per_vp_stage; 0: as many as stages
   DataParallelOptions data_parallel;
+  ParameterGatherOptions parameter_gather;
   std::vector<std::unique_ptr<Model>> chunks;  ///< of this process's pipeline stage
   std::vector<TensorRange> all_weights;        ///< names and shapes of the whole model, without elements
   std::int64_t tokens = 0;                     ///< rows of the vocabulary that are no padding; 0: not known

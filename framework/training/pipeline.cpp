@@ -57,7 +57,14 @@ Pipeline::Totals Pipeline::evaluate(const Source& source, std::int64_t micro_bat
   return totals;
 }
 
+void Pipeline::wait(Transfer& transfer, Totals& totals) {
+  const Stopwatch waiting;
+  transfer.wait();
+  totals.stage_wait_seconds += waiting.seconds();
+}
+
 void Pipeline::run(const Step& step) {
+  const Stopwatch running;
   const auto& actions = schedule(step.trains, step.micro_batches).of_stage(stage_);
   for (std::size_t i = 0; i < actions.size(); ++i) {
     if (i == 0) expect(step, actions[0]);
@@ -69,6 +76,7 @@ void Pipeline::run(const Step& step) {
     for (auto& flight : step.trains ? recording_ : looking_) let_go(flight, false);
   }
   for (auto& flight : step.trains ? recording_ : looking_) let_go(flight, true);
+  step.totals.seconds = running.seconds();
 }
 
 /// Matches what a chunk receives with what the other one sends.
@@ -162,7 +170,7 @@ void Pipeline::forward(const Step& step, const PipelineAction& action, Totals& t
   auto& source = load(step, action.micro_batch, totals);
   const auto batch = view(source.batch);
   if (parts_.plan.before(here)) {
-    pass.arriving.wait();
+    wait(pass.arriving, totals);
     const auto boundary = model.boundary(batch);
     pass.input = pass.tape.input(Tensor(pass.input_memory.bytes(), boundary.type, boundary.shape), step.trains);
   }
@@ -187,7 +195,7 @@ void Pipeline::backward(const Step& step, const PipelineAction& action) {
   auto& pass = flight(step, action.micro_batch, action.chunk);
   step.sync->last_micro_batch(action.micro_batch + 1 == step.micro_batches);
   if (parts_.plan.after(here)) {
-    pass.gradient_arriving.wait();
+    wait(pass.gradient_arriving, step.totals);
     pass.leaving.wait();  // its memory may be taken over
     const auto& shape = pass.output.shape();
     const Tensor gradient(pass.gradient_memory.bytes(), pass.output.value().dtype(), shape);

@@ -17,6 +17,7 @@ class Pipeline {
   struct Totals {
     LossSum loss;
     double data_wait_seconds = 0;
+    double seconds = 0, stage_wait_seconds = 0;  ///< all of it; and of that, waiting for other stages
   };
   /// From where samples come.
   struct Source {
@@ -64,6 +65,7 @@ class Pipeline {
   Flight& flight(const Step& step, std::int64_t micro_batch, std::int64_t chunk);
   void release(Flight& flight);
   void let_go(Flight& flight, bool wait);
+  static void wait(Transfer& transfer, Totals& totals);
   Loaded& load(const Step& step, std::int64_t micro_batch, Totals& totals);
   Loaded& loaded(std::int64_t micro_batch);
   int tag(const PipelineAction& action, LayerPlan::Place receiver) const;

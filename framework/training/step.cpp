@@ -7,6 +7,18 @@
 #include "framework/kernels/vector.h"
 
 namespace tessera {
+namespace {
+
+/// Sums go while the backward pass does: not of gradients that are rounded after each micro batch, nor where later
+/// stages are to wait.
+bool overlaps(const Parts& parts) {
+  const auto& o = parts.data_parallel;
+  return o.overlap_grad_reduce && parts.precision.gradients == DType::float32 &&
+         !(o.delay_grad_reduce && parts.processes.place.pipeline > 0);
+}
+
+}  // namespace
+
 bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
 TrainingStep::TrainingStep(const Parts& parts, ModelState& state, Threads& threads, std::uint64_t seed)
@@ -14,8 +26,7 @@ TrainingStep::TrainingStep(const Parts& parts, ModelState& state, Threads& threa
       state_(state),
       threads_(threads),
       seed_(seed),
-      sync_(parts.processes, state,
-            parts.data_parallel.overlap_grad_reduce && parts.precision.gradients == DType::float32),
+      sync_(parts.processes, state, overlaps(parts)),
       pipeline_(parts, state, threads, seed) {
   sort_into_groups();
 }
@@ -39,6 +50,7 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
   const auto micro_batches = parts_.batch_plan.at(consumed).micro_batches;
   fill(threads_, 0, state_.gradients());
+  state_.weights_needed();
   const auto totals = pipeline_.train({*parts_.data->train, *parts_.train_order, consumed}, micro_batches,
                                       static_cast<double>(parts_.loss_scaler.scale()), sync_);
   outcome.data_wait_seconds = totals.data_wait_seconds;
@@ -48,9 +60,12 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   double squares = 0;
   for (const auto& part : state_.counted_gradients()) squares += sum_of_squares(threads_, part);
   const bool counts = parts_.processes.tensor.rank() == 0;  // all of the tensor-parallel group have the same loss
-  std::array<double, 3> commit = {squares, counts ? totals.loss.sum : 0, counts ? totals.loss.count : 0};
+  std::array<double, 5> commit = {squares, counts ? totals.loss.sum : 0, counts ? totals.loss.count : 0, totals.seconds,
+                                  totals.stage_wait_seconds};
   parts_.processes.world.all_reduce(std::span(commit), "the commit of a step");
 
+  outcome.stage_seconds = commit[3];
+  outcome.stage_wait_seconds = commit[4];
   outcome.loss = commit[2] > 0 ? commit[1] / commit[2] : 0;
   outcome.gradient_factor = parts_.loss_scaler.inverse();
   if (parts_.options.calculate_per_token_loss && commit[2] > 0) outcome.gradient_factor /= commit[2];
@@ -88,6 +103,7 @@ double TrainingStep::weight_norm() const {
 }
 
 double TrainingStep::evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps) {
+  state_.weights_needed();
   const auto loss = pipeline_.evaluate({data, order, consumed}, steps * parts_.batch_plan.full().micro_batches).loss;
   const bool counts = parts_.processes.tensor.rank() == 0;
   std::array<double, 2> all = {counts ? loss.sum : 0, counts ? loss.count : 0};

@@ -32,6 +32,7 @@ class Trainer {
   }
   void tell_launcher();
   void agree_on_stopping();
+  void tell_bubble();
   void step();
   void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed);
   void evaluate_if_due();
@@ -60,6 +61,8 @@ class Trainer {
   Stopwatch running_;
   int stop_signal_ = 0;  ///< that some process received; all know it
   bool time_is_up_ = false;
+  bool warm_ = false;                                  ///< a step was made
+  double stage_seconds_ = 0, stage_wait_seconds_ = 0;  ///< of all processes, without the first step
   std::int64_t saved_at_ = -1;
   std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
 };
@@ -94,7 +97,8 @@ std::vector<Model*> models(const Parts& parts) {
 StateSharing sharing(const Parts& parts) {
   const auto& o = parts.data_parallel;
   const auto& data = parts.processes.data;
-  return {data, o.use_distributed_optimizer, o.bucket_elements(data.size())};
+  return {data, o.use_distributed_optimizer, parts.parameter_gather.overlap_param_gather,
+          o.bucket_elements(data.size())};
 }
 
 Trainer::Trainer(Parts parts, const StopSignal& stop)
@@ -166,6 +170,8 @@ void Trainer::step() {
   const Stopwatch watch;
   const auto size = parts_.batch_plan.at(progress_.consumed_samples);
   const auto outcome = work_.backward(progress_.consumed_samples);
+  if (warm_) stage_seconds_ += outcome.stage_seconds, stage_wait_seconds_ += outcome.stage_wait_seconds;
+  warm_ = true;
   auto& scaler = parts_.loss_scaler;
   auto& schedule = *parts_.schedule;
   if (o_.check_for_nan_in_grad && !scaler.dynamic() && !outcome.finite()) stop_at(outcome);
@@ -278,6 +284,16 @@ bool Trainer::time_to_exit(std::string& why) const {
   return !why.empty();
 }
 
+/// How long stages waited for each other beside how long they worked, and what equal stages would at the least.
+void Trainer::tell_bubble() {
+  const auto working = stage_seconds_ - stage_wait_seconds_;
+  if (parts_.plan.stages() == 1 || working <= 0) return;
+  const auto micro_batches = parts_.batch_plan.full().micro_batches;
+  const auto ideal = ideal_bubble({parts_.plan.stages(), parts_.plan.chunks(), micro_batches, 0});
+  note(text("pipeline bubble: ", 100 * stage_wait_seconds_ / working, " % measured, ", 100 * ideal,
+            " % = (p-1)/m for equal stages that each have a core"));
+}
+
 RunEnd Trainer::run() {
   std::string why;
   const bool done_before = progress_.iteration >= o_.training_iters;
@@ -297,6 +313,7 @@ RunEnd Trainer::run() {
   }
   if (why.empty() && stop_asked()) why = text("stopped by ", StopSignal::name_of(stop_signal_));
   const bool done = progress_.iteration >= o_.training_iters;
+  tell_bubble();
   if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();
   const auto folder = (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string();

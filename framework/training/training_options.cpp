@@ -64,9 +64,15 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("no_load_rng", &O::no_load_rng,
            "Leave the seed of the checkpoint unread; random numbers follow this recipe's seed.");
 
-  s.option("num_threads", &O::num_threads,
-           "Threads that compute; null: one for each core. Results do not depend on it.")
+  s.option(
+       "num_threads", &O::num_threads,
+       "Threads that compute; null: one for each core, which the ranks of a host share evenly. Results do not depend "
+       "on it.")
       .above(0);
+  s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
+           "How long a rank waits for the others before the run ends and names those that did not come.")
+      .above(0)
+      .unit("minutes");
 }
 
 }  // namespace tessera

@@ -66,6 +66,7 @@ struct TrainingOptions {
   bool no_load_rng = false;
 
   std::optional<std::int64_t> num_threads;
+  std::int64_t distributed_timeout_minutes = 10;
 };
 void describe(Schema<TrainingOptions>& s);
 
