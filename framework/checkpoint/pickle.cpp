@@ -1,5 +1,6 @@
 #include "framework/checkpoint/pickle.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <map>
@@ -91,8 +92,9 @@ const Node* Node::find(std::string_view key) const {
 /// The machine that a pickle is a program for, with the opcodes that build data and no others.
 class PickleReader {
  public:
-  PickleReader(std::span<const std::byte> bytes, const std::string& speaker, Pickle& into)
-      : bytes_(bytes), speaker_(speaker), into_(into) {}
+  PickleReader(std::span<const std::byte> bytes, const std::string& speaker, const std::vector<std::string>& also,
+               Pickle& into)
+      : bytes_(bytes), speaker_(speaker), also_(also), into_(into) {}
 
   const Node* run() {
     for (;;) {
@@ -364,13 +366,15 @@ class PickleReader {
     }
   }
   void push_global(std::string name) {
-    if (!is_known(name))
+    if (!is_known(name) &&
+        std::none_of(also_.begin(), also_.end(), [&](const auto& begin) { return name.rfind(begin, 0) == 0; }))
       refuse("it names ", name, ", which no checkpoint of this kind needs; nothing of the file was executed");
     push(Kind::global).text = std::move(name);
   }
 
   std::span<const std::byte> bytes_;
   const std::string& speaker_;
+  const std::vector<std::string>& also_;
   Pickle& into_;
   std::size_t at_ = 0;
   std::vector<Node*> stack_;
@@ -378,8 +382,8 @@ class PickleReader {
   std::map<std::uint64_t, Node*> memo_;
 };
 
-Pickle::Pickle(std::span<const std::byte> bytes, const std::string& speaker) {
-  root_ = PickleReader(bytes, speaker, *this).run();
+Pickle::Pickle(std::span<const std::byte> bytes, const std::string& speaker, const std::vector<std::string>& also) {
+  root_ = PickleReader(bytes, speaker, also, *this).run();
 }
 
 void PickleWriter::number(std::uint64_t value, std::size_t size) {

@@ -43,8 +43,9 @@ class Pickle {
   /// Protocols 2 to 5 as torch.save and Python write plain data. Throws ConfigError, beginning with `speaker`, for an
   /// opcode that is not on the list of those that make data, for a global that no checkpoint of Megatron-LM needs
   /// (`os.system` is one), for what is cut short or refers to nothing, and for more than ten million values.
+  /// `also`: beginnings of "module name" of globals that may be named beside those.
   /// Source: the opcodes as CPython's pickletools describes them.
-  Pickle(std::span<const std::byte> bytes, const std::string& speaker);
+  Pickle(std::span<const std::byte> bytes, const std::string& speaker, const std::vector<std::string>& also = {});
   Pickle(Pickle&&) = default;
 
   const PickleNode& root() const { return *root_; }

@@ -6,11 +6,14 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/megatron.h"
 #include "tests/golden/data_cases.h"
+#include "tests/golden/dist_checkpoint.h"
 
 namespace tessera::golden {
 namespace {
 
 namespace fs = std::filesystem;
+
+const std::string squares_of = "optimizer.exp_avg_sq.";
 
 double largest(const std::vector<double>& x) {
   double most = 0;
@@ -18,10 +21,23 @@ double largest(const std::vector<double>& x) {
   return most;
 }
 
-std::vector<double> read(const MegatronCheckpoint& checkpoint, const std::string& name) {
-  std::vector<double> x(static_cast<std::size_t>(checkpoint.shape(name).elements()));
-  checkpoint.read(name, Tensor(std::span(x), checkpoint.shape(name)));
-  return x;
+/// The weights in the folder of an iteration, and what there is of squares of gradients. Nothing: it holds none.
+RecordedTensors read(const fs::path& folder, const fs::path& scratch) {
+  if (is_dist_checkpoint(folder)) return read_dist_checkpoint(folder, scratch);
+  if (!is_megatron_folder(folder)) return {};
+  const Mappings mappings;
+  const MegatronCheckpoint checkpoint(folder, mappings);
+  RecordedTensors all;
+  auto names = checkpoint.names();
+  for (const auto& weight : checkpoint.names())
+    if (checkpoint.has(squares_of + weight)) names.push_back(squares_of + weight);
+  for (const auto& name : names) {
+    auto& tensor = all[name];
+    tensor.shape = checkpoint.shape(name);
+    tensor.elements.resize(static_cast<std::size_t>(tensor.shape.elements()));
+    checkpoint.read(name, Tensor(std::span(tensor.elements), tensor.shape));
+  }
+  return all;
 }
 
 /// What the steps up to an iteration could do at most.
@@ -52,20 +68,21 @@ std::vector<double> undetermined(const std::vector<double>& squares, double upda
   return sizes;
 }
 
-void compare_checkpoint(const MegatronCheckpoint& recorded, const Values& ours, const Steps& steps, double beta,
+void compare_checkpoint(const RecordedTensors& recorded, const Values& ours, const Steps& steps, double beta,
                         const WeightTolerance& tolerance, Comparison& comparison) {
-  for (const auto& name : recorded.names()) {
+  for (const auto& [name, weight] : recorded) {
+    if (name.rfind("optimizer.", 0) == 0) continue;
     const auto found = ours.find(name);
     if (found == ours.end()) {
       comparison.wrong(name + " is in the recorded checkpoint, but not in ours");
       continue;
     }
-    const auto expected = read(recorded, name);
+    const auto& expected = weight.elements;
     // In parts of the tolerance of each element.
     std::vector<double> x(expected.size()), y = x;
     std::vector<double> loose(expected.size(), 0.0);
-    if (const auto slot = "optimizer.exp_avg_sq." + name; recorded.has(slot))
-      loose = undetermined(read(recorded, slot), steps.updates, beta, tolerance);
+    if (const auto slot = recorded.find(squares_of + name); slot != recorded.end())
+      loose = undetermined(slot->second.elements, steps.updates, beta, tolerance);
     for (std::size_t i = 0; i < x.size() && found->second.size() == x.size(); ++i) {
       const auto allowed = tolerance.weights * largest(expected) + steps.rates * loose[i];
       x[i] = found->second[i] / allowed;
@@ -77,17 +94,17 @@ void compare_checkpoint(const MegatronCheckpoint& recorded, const Values& ours, 
 
 }  // namespace
 
-int compare_weights(const fs::path& folder, const RecordedRun& ours, const Json& trace,
+int compare_weights(const fs::path& folder, const fs::path& scratch, const RecordedRun& ours, const Json& trace,
                     const WeightTolerance& tolerance, Comparison& comparison) {
   int checkpoints = 0;
   if (!fs::is_directory(folder / "checkpoint")) return 0;
   const auto beta = ours.flags().has("--adam-beta2") ? std::stod(ours.flags().value("--adam-beta2")) : 0.999;
   for (const auto& kept : list_folder(folder / "checkpoint")) {
     const auto name = kept.filename().string();
-    if (name.rfind("iter_", 0) != 0 || !is_megatron_folder(kept)) continue;
+    if (name.rfind("iter_", 0) != 0) continue;
+    const auto recorded = read(kept, scratch);
+    if (recorded.empty()) continue;
     const auto iteration = std::stoll(name.substr(5));
-    const Mappings mappings;
-    const MegatronCheckpoint recorded(kept, mappings);
     const auto saved = ours.saved_weights(iteration);
     if (saved.empty())
       comparison.wrong(text("no checkpoint of iteration ", iteration, " was saved"));

@@ -48,7 +48,7 @@ double largest(const std::vector<double>& x) {
 class RunJudge {
  public:
   RunJudge(const fs::path& folder, const fs::path& scratch, const Programs& programs)
-      : folder_(folder), run_(folder, scratch, programs), tolerance_(tolerance_of(run_.flags())) {
+      : folder_(folder), scratch_(scratch), run_(folder, scratch, programs), tolerance_(tolerance_of(run_.flags())) {
     if (fs::exists(folder / "trace.json")) trace_ = Json::parse(read_file(folder / "trace.json"));
     // Steps and validation are printed by the last rank.
     if (const auto log = folder / text("log.rank", run_.ranks().world - 1, ".txt"); fs::exists(log))
@@ -88,7 +88,7 @@ class RunJudge {
   void compare_step(const Json& recorded, const Json& ours, double scale_before);
   void compare_log(const std::map<std::int64_t, Json>& ours);
   fs::path folder_with_batches() const;
-  fs::path folder_;
+  fs::path folder_, scratch_;
   RecordedRun run_;
   Tolerance tolerance_;
   Json trace_ = Json::array();
@@ -278,8 +278,8 @@ void RunJudge::compare_training() {
     comparison_.wrong(text("training ended after iteration ", ours.rbegin()->first));
   compare_log(ours);
   // Weights move by sums of steps: as near as the gradients of all of them.
-  compare_weights(folder_, run_, trace_, {tolerance_.norm, tolerance_.tensors.relative, tolerance_.tensors.absolute},
-                  comparison_);
+  compare_weights(folder_, scratch_, run_, trace_,
+                  {tolerance_.norm, tolerance_.tensors.relative, tolerance_.tensors.absolute}, comparison_);
 }
 
 /// The initial weights alone, of a model whose experts are not built: what does not belong to them.
