@@ -1,5 +1,7 @@
 #include "framework/parallel/vocab_parallel.h"
 
+#include <cmath>
+
 #include "framework/kernels/cross_entropy.h"
 #include "framework/kernels/vector.h"
 
@@ -31,6 +33,50 @@ class CrossEntropyNode final : public Node {
   Shape shape_;
 };
 
+/// Labels that are not quite sure: the label counts 1 - share, and share / V goes to every column.
+class Smoothing {
+ public:
+  Smoothing(const CrossEntropyPart& part, double label_smoothing)
+      : part_(part),
+        share_(label_smoothing * static_cast<double>(part.vocabulary) / static_cast<double>(part.vocabulary - 1)) {
+    if (!(label_smoothing >= 0 && label_smoothing < 1))
+      throw ConfigError(text(loss_name, ": label_smoothing is ", label_smoothing, "; give 0 or more, and less than 1"));
+  }
+  bool on() const { return share_ > 0; }
+
+  /// totals[r] = the sum of logit - most over the columns here.
+  void add_up(std::span<const float> logits, std::span<const float> most, std::span<double> totals) const {
+    if (!on()) return;
+    const auto columns = static_cast<std::size_t>(part_.columns);
+    for (std::size_t r = 0; r < totals.size(); ++r) {
+      totals[r] = 0;
+      for (const auto logit : logits.subspan(r * columns, columns))
+        totals[r] += static_cast<double>(logit) - static_cast<double>(most[r]);
+    }
+  }
+  /// With the sums over all columns: the losses, and where there are slopes, softmax - onehot, those too.
+  void apply(std::span<const std::int32_t> labels, std::span<const double> sums, std::span<const double> totals,
+             std::span<float> loss, std::span<float> slopes) const {
+    if (!on()) return;
+    const auto columns = static_cast<std::size_t>(part_.columns);
+    const double all = static_cast<double>(part_.vocabulary);
+    for (std::size_t r = 0; r < labels.size(); ++r) {
+      if (labels[r] < 0) continue;
+      const double log_sum = std::log(sums[2 * r]), plain = log_sum - sums[2 * r + 1];
+      loss[r] = static_cast<float>((1 - share_) * plain + share_ * (log_sum - totals[r] / all));
+      if (slopes.empty()) continue;
+      const auto row = slopes.subspan(r * columns, columns);
+      for (auto& slope : row) slope -= static_cast<float>(share_ / all);
+      const auto at = labels[r] - part_.first_column;
+      if (at >= 0 && at < part_.columns) row[static_cast<std::size_t>(at)] += static_cast<float>(share_);
+    }
+  }
+
+ private:
+  CrossEntropyPart part_;
+  double share_;
+};
+
 TensorCut rows_here(std::int64_t rows, const TensorParallel& parallel) {
   const auto& group = parallel.group;
   if (rows % group.size() != 0)
@@ -53,28 +99,33 @@ Var VocabParallelEmbedding::forward(Tape& tape, const Shape& batch, std::span<co
   return vocab_parallel_embedding(tape, batch, tokens, weight_.leaf, first, rows_, parallel_, tape.type());
 }
 
-Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t> labels, const Communicator& group) {
+Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t> labels, const Communicator& group,
+                                 double label_smoothing) {
   auto& tape = logits.tape();
   const auto& shape = logits.shape();
   const auto rows = static_cast<std::size_t>(shape.rows());
+  const auto columns = shape.width();
   if (labels.size() != rows)
     throw ShapeError(
         text(loss_name, ": logits are ", shape, ", with ", labels.size(), " labels; one a row was promised"));
-  const auto columns = shape.width();
   const CrossEntropyPart part{columns, columns * group.rank(), columns * group.size()};
+  const Smoothing smoothing(part, label_smoothing);
   auto loss = tape.make(Shape(shape.dims().first(shape.rank() - 1)), logits.wants_grad());
 
   auto slopes = tape.scratch(static_cast<std::size_t>(shape.elements()));
   const auto values = Tape::floats(slopes).first(static_cast<std::size_t>(shape.elements()));
   copy(tape.threads(), tape.read(logits), values);
-  const auto most_memory = tape.scratch(rows), sums_memory = tape.scratch(4 * rows);
+  const auto most_memory = tape.scratch(rows), sums_memory = tape.scratch(6 * rows);
   const auto most = Tape::floats(most_memory).first(rows);
-  const std::span<double> sums(reinterpret_cast<double*>(sums_memory.bytes().data()), 2 * rows);
+  const std::span<double> all_sums(reinterpret_cast<double*>(sums_memory.bytes().data()), 3 * rows);
+  const auto sums = all_sums.first(2 * rows), totals = all_sums.last(rows);
   cross_entropy_largest(tape.threads(), part, values, most);
   group.all_reduce_max(most, loss_name);
+  smoothing.add_up(values, most, totals);
   cross_entropy_sums(tape.threads(), part, values, labels, most, sums);
-  group.all_reduce(sums, loss_name);
+  group.all_reduce(smoothing.on() ? all_sums : sums, loss_name);
   cross_entropy_finish(tape.threads(), part, values, labels, sums, {}, loss.floats(), loss.wants_grad());
+  smoothing.apply(labels, sums, totals, loss.floats(), loss.wants_grad() ? values : std::span<float>());
   if (loss.wants_grad()) tape.record<CrossEntropyNode>(loss, logits, std::move(slopes), shape);
   return loss;
 }

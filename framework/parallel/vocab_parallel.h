@@ -26,15 +26,19 @@ class VocabParallelEmbedding final : public Module {
 };
 
 /// Cross-entropy of logits that are cut along the vocabulary: no process sees the others' columns, three numbers for
-/// each token are all that is exchanged.
+/// each token (four when smoothed) are all that is exchanged.
 ///
 ///   logits   [.., V / n]   columns [r * V / n, (r + 1) * V / n) on process r, of any type
 ///   labels   [rows]        in [0, V), the same on all; a negative one is ignored: loss 0, gradient 0
 ///   returns  [..]          -log softmax(logits)[label], fp32, the same on every process
 ///
+/// With `label_smoothing` e in [0, 1) the loss is (1 - s) * that + s * (mean of -log softmax over all V columns),
+/// s = e V / (V - 1). (Megatron-LM's means are over each process's own columns, so its losses then depend on n.)
+///
 /// Its backward pass exchanges nothing: each process has the gradient of its own columns. Throws ShapeError when there
 /// is not one label for each row of logits. A model takes vocabulary_loss instead, which never has all rows of logits
 /// at once. Source: Megatron-LM core, vocab_parallel_cross_entropy.
-Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t> labels, const Communicator& group);
+Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t> labels, const Communicator& group,
+                                 double label_smoothing = 0);
 
 }  // namespace tessera

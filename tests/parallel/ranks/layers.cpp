@@ -138,39 +138,52 @@ TEST_P(OnGroupsOf, AVocabularyThatDoesNotDivideIsRefused) {
       says(story_of([&] { VocabParallelEmbedding("table", 33, in, drawn, cut()); }), "33 rows of an embedding"));
 }
 
+/// Losses of rows of V logits, and their gradients when those of the losses are `slope`, in double.
+struct PlainCrossEntropy {
+  PlainCrossEntropy(const std::vector<float>& logits, const std::vector<std::int32_t>& labels,
+                    const std::vector<float>& slope, double label_smoothing)
+      : loss(labels.size()), dlogits(logits.size()) {
+    const auto V = logits.size() / labels.size();
+    const double all = static_cast<double>(V), share = label_smoothing * all / (all - 1);
+    for (std::size_t r = 0; r < labels.size(); ++r) {
+      if (labels[r] < 0) continue;
+      const float* row = logits.data() + r * V;
+      const double most = static_cast<double>(*std::max_element(row, row + V));
+      double sum = 0, total = 0;
+      for (std::size_t v = 0; v < V; ++v) sum += std::exp(static_cast<double>(row[v]) - most);
+      const double log_sum = std::log(sum) + most;
+      for (std::size_t v = 0; v < V; ++v) {
+        const double target = share / all + (static_cast<int>(v) == labels[r] ? 1 - share : 0);
+        total += target * (log_sum - static_cast<double>(row[v]));
+        dlogits[r * V + v] = static_cast<float>(static_cast<double>(slope[r]) *
+                                                (std::exp(static_cast<double>(row[v]) - log_sum) - target));
+      }
+      loss[r] = static_cast<float>(total);
+    }
+  }
+  std::vector<float> loss, dlogits;
+};
+
 TEST_P(OnGroupsOf, VocabParallelCrossEntropyGivesThePlainOneInDouble) {
   constexpr std::int64_t V = 40;
   const Shape shape{B, T, V};
   auto values = made(shape.elements(), 5);
   for (auto& value : values) value *= 30;  // e^30 is no number to add carelessly
-  auto slope = made(B * T, 6);
+  const auto slope = made(B * T, 6);
   std::vector<std::int32_t> labels;
   for (int i = 0; i < B * T; ++i) labels.push_back(i * 7 % static_cast<int>(V));
   labels[3] = -1;
-
-  std::vector<float> loss(labels.size()), dlogits(values.size());
-  for (std::size_t r = 0; r < labels.size(); ++r) {
-    const float* row = values.data() + r * V;
-    const double most = *std::max_element(row, row + V);
-    double sum = 0;
-    for (int v = 0; v < V; ++v) sum += std::exp(static_cast<double>(row[v]) - most);
-    if (labels[r] < 0) continue;
-    loss[r] = static_cast<float>(std::log(sum) + most - static_cast<double>(row[labels[r]]));
-    for (int v = 0; v < V; ++v) {
-      const double softmax = std::exp(static_cast<double>(row[v]) - most) / sum;
-      dlogits[r * V + static_cast<std::size_t>(v)] =
-          static_cast<float>(static_cast<double>(slope[r]) * (softmax - (v == labels[r] ? 1 : 0)));
-    }
+  for (const double smoothing : {0.0, 0.1}) {
+    const PlainCrossEntropy plain(values, labels, slope, smoothing);
+    Work work;
+    auto here = my_part(values, shape, 2);
+    const auto logits = work.input(here, {B, T, V / members});
+    const auto y = vocab_parallel_cross_entropy(logits, labels, groups.tensor, smoothing);
+    EXPECT_EQ(y.shape(), Shape({B, T}));
+    expect_near(values_of(y), plain.loss, "loss");
+    expect_near(work.backward(y, slope, logits), my_part(plain.dlogits, shape, 2), "dlogits");
+    EXPECT_EQ(values_of(logits), my_part(values, shape, 2)) << "the logits were changed";
   }
-
-  Work work;
-  auto here = my_part(values, shape, 2);
-  const auto logits = work.input(here, {B, T, V / members});
-  const auto y = vocab_parallel_cross_entropy(logits, labels, groups.tensor);
-  EXPECT_EQ(y.shape(), Shape({B, T}));
-  expect_near(values_of(y), loss, "loss");
-  expect_near(work.backward(y, slope, logits), my_part(dlogits, shape, 2), "dlogits");
-  EXPECT_EQ(values_of(logits), my_part(values, shape, 2)) << "the logits were changed";
 }
 
 TEST_P(OnGroupsOf, VocabParallelCrossEntropyWantsALabelForEachRow) {
@@ -179,6 +192,8 @@ TEST_P(OnGroupsOf, VocabParallelCrossEntropyWantsALabelForEachRow) {
   const auto logits = work.input(values, {1, 3, 4});
   const std::vector<std::int32_t> labels = {1, 2};
   EXPECT_TRUE(says(story_of([&] { vocab_parallel_cross_entropy(logits, labels, groups.tensor); }), "2 labels"));
+  const std::vector<std::int32_t> three = {1, 2, 3};
+  EXPECT_THROW(vocab_parallel_cross_entropy(logits, three, groups.tensor, 1), ConfigError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Members, OnGroupsOf, testing::Values(1, 2, 4, 8));
