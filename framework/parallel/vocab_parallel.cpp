@@ -102,7 +102,7 @@ Var VocabParallelEmbedding::forward(Tape& tape, const Shape& batch, std::span<co
 Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t> labels, const Communicator& group,
                                  double label_smoothing) {
   auto& tape = logits.tape();
-  const auto& shape = logits.shape();
+  const auto shape = logits.shape();
   const auto rows = static_cast<std::size_t>(shape.rows());
   const auto columns = shape.width();
   if (labels.size() != rows)
