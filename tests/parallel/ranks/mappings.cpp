@@ -120,6 +120,13 @@ TEST_F(OnTensor4Pipeline2, AGradientThatReachesAValueByTwoWaysIsAddedUp) {
   EXPECT_EQ(work.backward(y, one, x), times(1, 8));
 }
 
+TEST_F(OnTensor4Pipeline2, AValueThatNobodyUsesSendsNothingBackwards) {
+  const auto x = input(times(8, rank), {8});
+  const auto unused = gather_from_tensor_region(x, groups.tensor, "test");
+  const auto y = copy_to_tensor_region(x, groups.tensor, "test");
+  EXPECT_EQ(work.backward(y, times(8, 1), x), times(8, 4));
+}
+
 TEST_F(OnTensor4Pipeline2, ExtentsThatDoNotDivideAreRefusedByName) {
   const auto x = input(times(6, 1), {1, 1, 6});
   const auto story = story_of([&] { scatter_to_tensor_region(x, groups.tensor, "linear_fc2"); });
