@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string_view>
 
 #include "framework/comm/group.h"
 
@@ -153,6 +154,25 @@ Communicator World::group(const std::string& name, std::span<const int> world_ra
   state->rank = static_cast<int>(own - world_ranks.begin());
   if (state->size() > 1) open_group(*state);
   return Communicator(std::move(state));
+}
+
+void check_promised_size(int processes) {
+  struct Promise {
+    const char *variable, *advice;
+  };
+  constexpr std::array<Promise, 3> promises = {
+      Promise{"WORLD_SIZE", "start it with tsrun, which takes torchrun's options, or unset the variable"},
+      Promise{"RANK_SIZE", "start it with tsrun, which takes msrun's options, or unset the variable"},
+      Promise{"SLURM_STEP_NUM_TASKS", "give srun --mpi=pmix, or start it with tsrun or mpirun"}};
+  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  for (const auto& [variable, advice] : promises) {
+    const char* given = std::getenv(variable);
+    const bool of_slurm = std::string_view(variable).rfind("SLURM", 0) == 0;
+    if (!given || (of_slurm && by_mpirun)) continue;  // under mpirun it counts mpirun's own helpers
+    if (std::to_string(processes) != given)
+      throw ConfigError(text(variable, " promises ", given, " processes, but ", processes,
+                             processes == 1 ? " is here" : " are here", "; ", advice));
+  }
 }
 
 }  // namespace tessera

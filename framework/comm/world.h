@@ -14,6 +14,11 @@ namespace tessera {
 /// MPI and is alone.
 bool is_launched();
 
+/// Whether so many processes are what those promised who started them: WORLD_SIZE (torchrun, tsrun), RANK_SIZE (msrun,
+/// tsrun), and Slurm, where srun started this process itself. Throws ConfigError saying who promised what, and what to
+/// do: processes that a launcher without MPI started would each train alone.
+void check_promised_size(int processes);
+
 /// How bytes travel between processes of one host: through memory that they share, or as messages, as between hosts.
 enum class Transport { fastest, messages };
 

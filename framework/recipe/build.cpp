@@ -156,6 +156,7 @@ std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const Ru
 ProcessGroups arrange(const Recipe& recipe, const World& world) {
   world.set_time_out(std::chrono::minutes(recipe.training.distributed_timeout_minutes));
   const auto ranks = world.size();
+  check_promised_size(ranks);
   const auto all = world.all().all_gather(std::to_string(name_id(resolved_yaml(recipe))), "the recipes");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])

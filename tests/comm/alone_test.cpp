@@ -70,5 +70,16 @@ TEST(Alone, TransfersMayBeEmpty) {
   none.wait();
 }
 
+TEST(PromisedSize, IsHeldToWhatTheLauncherSaid) {
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
+  for (const char* variable : {"WORLD_SIZE", "RANK_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    ::setenv(variable, "4", 1);
+    EXPECT_NO_THROW(check_promised_size(4));
+    EXPECT_THROW(check_promised_size(1), ConfigError) << variable;
+    ::unsetenv(variable);
+    EXPECT_NO_THROW(check_promised_size(1));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""How much of one process with all cores do several processes with a core each reach, at the same global batch?
+
+    benchmarks/scaling.py [--build DIR] [--pairs N] [--steps N] [--ranks N] [--global-batch N] [--layout NAME ...]
+
+Trains GPT-2 124M on mock data: one process with N threads, then N ranks with one thread each, in alternation. Prints, for each
+layout, the median over the pairs of (least step time of one process) / (least step time of the ranks): above 1 the ranks are faster.
+The first two steps of each run are left out. Only the ratios are to be judged; the machine and its load are printed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+LAYOUTS = {
+    "dp": {},
+    "dp_zero": {"training_config.use_distributed_optimizer": "true"},
+    "dp_bf16": {"training_config.bf16": "true"},
+    "dp_zero_bf16": {"training_config.bf16": "true", "training_config.use_distributed_optimizer": "true"},
+    "tp": {"parallel_config.tensor_model_parallel_size": "N"},
+    "tp_sp": {"parallel_config.tensor_model_parallel_size": "N", "parallel_config.sequence_parallel": "true"},
+    "pp": {"parallel_config.pipeline_model_parallel_size": "N"},
+}
+RECIPE = """
+training_config: {{training_iters: {steps}, output_dir: run, log_interval: 1, eval_interval: 1000, eval_iters: 0, tensorboard: false,
+                  keep_checkpoint_max: 1}}
+model_config: {{num_layers: 12, hidden_size: 768, num_attention_heads: 12, seq_length: 256, max_position_embeddings: 1024,
+               vocab_size: 50304, hidden_dropout_rate: 0, attention_dropout_rate: 0}}
+optimizer_config: {{optimizer_type: adamw, learning_rate: 1e-4}}
+dataset_config: {{dataset_type: mock, batch_size: {batch}, global_batch_size: {globally}}}
+"""
+
+
+def machine():
+    words = pathlib.Path("/proc/cpuinfo").read_text()
+    name = re.search(r"model name\s*: (.*)", words)
+    sets = [s for s in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {s}" in words]
+    return f"{name.group(1) if name else '?'}, {os.cpu_count()} cores, {' '.join(sets)}, load {os.getloadavg()[0]:.1f}"
+
+
+def run(words, folder, steps):
+    """The least time of a step after the first two, and the bytes that the first rank took."""
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    timed = [line for line in lines if "step_seconds" in line][2:]
+    return min(line["step_seconds"] for line in timed), timed[-1]["memory_bytes"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/release"))
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--global-batch", type=int, default=4)
+    parser.add_argument("--layout", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    o = parser.parse_args()
+    tessera, tsrun = (str((o.build / "framework" / name).resolve()) for name in ("tessera", "tsrun"))
+    print(machine())
+    for name in o.layout:
+        options = {key: value.replace("N", str(o.ranks)) for key, value in LAYOUTS[name].items()}
+        replicas = 1 if name[:2] in ("tp", "pp") else o.ranks
+        batch = 1 if name == "pp" else o.global_batch // replicas
+        ratios, memory = [], 0
+        for _ in range(o.pairs):
+            with tempfile.TemporaryDirectory() as temporary:
+                alone, together = pathlib.Path(temporary, "alone"), pathlib.Path(temporary, "together")
+                for folder in (alone, together):
+                    folder.mkdir()
+                (alone / "r.yaml").write_text(RECIPE.format(steps=o.steps, batch=o.global_batch, globally=o.global_batch))
+                (together / "r.yaml").write_text(RECIPE.format(steps=o.steps, batch=batch, globally=o.global_batch))
+                precision = [f"--set={k}={v}" for k, v in options.items() if k.endswith("bf16")]
+                one, _ = run([tessera, "train", "r.yaml", f"--set=training_config.num_threads={o.ranks}", *precision], alone, o.steps)
+                sets = [f"--set={key}={value}" for key, value in options.items()]
+                many, memory = run([tsrun, "--nproc_per_node", str(o.ranks), "--log_dir", "log", tessera, "train", "r.yaml",
+                                    "--set=training_config.num_threads=1", *sets], together, o.steps)
+                ratios.append(one / many)
+                print(f"  {name}: {one:.2f} s alone, {many:.2f} s on {o.ranks} ranks, ratio {one / many:.3f}", flush=True)
+        print(f"{name}: {statistics.median(ratios):.3f} of one process with {o.ranks} threads, "
+              f"{memory / 1e9:.2f} GB of state and activations on the first rank", flush=True)
+
+
+if __name__ == "__main__":
+    main()
