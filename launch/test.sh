@@ -52,9 +52,9 @@ if $install; then
   launch/install_dependencies.sh
   [[ $label == unit ]] || provide_python_clients
 fi
-# The smoke tests are Python's: the program is all they need.
+# The smoke tests are Python's: the programs are all they need.
 targets=()
-[[ $label != smoke ]] || targets=(tessera)
+[[ $label != smoke ]] || targets=(tessera tsrun)
 build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }
 
 passed=0 failed=0 skipped=0

@@ -17,6 +17,7 @@ std::vector<int> order_of_the_machine() {
   std::vector<int> order;
   hwloc_topology_t machine = nullptr;
   if (hwloc_topology_init(&machine) != 0) return order;
+  hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");  // as the workers' MPI
   if (hwloc_topology_load(machine) == 0) {
     const int count = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PU);
     for (int i = 0; i < count; i++)

@@ -61,6 +61,9 @@ Environment without_other_jobs(const Environment& from) {
     if (setting ? within_one : of_a_job(name) || begins_with_one_of(name, {"TSRUN_", "TESSERA_LAUNCH_"})) continue;
     kept.emplace(name, value);
   }
+  // hwloc, which MPI asks for the machine, looks for X displays, the first at port 6000: a listener there that is no
+  // display (a --master_port 6000) would let every MPI program of the machine wait for ever.
+  kept.emplace("HWLOC_COMPONENTS", "-gl");
   return kept;
 }
 

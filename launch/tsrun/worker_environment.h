@@ -26,6 +26,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerPlace, rank, workers, local_rank, local
 Environment dialect_variables(const WorkerPlace& place);
 
 /// `from` without what binds a process to another job of MPI or Slurm.
+/// HWLOC_COMPONENTS is -gl unless it is given: no search for X displays, whose ports a run may use itself.
 Environment without_other_jobs(const Environment& from);
 
 /// The same without Slurm's: for MPI's launcher and daemons, which are to see only the hosts that we name.

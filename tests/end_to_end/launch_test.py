@@ -43,6 +43,11 @@ class LaunchWords(Launching):
                                 "TORCHELASTIC_RUN_ID": "job7", "OMP_NUM_THREADS": "1"}.items():
                 self.assertEqual(told.get(name), value, name)
 
+    def test_the_port_of_an_x_display_lets_nobody_wait(self):
+        # hwloc, asked by MPI, looks for displays at ports 6000 and up; the head listens there and is none.
+        done = self.tsrun("--nproc_per_node=2", "--master_addr", "localhost", "--master_port", 6000, launching.worker(), 1)
+        self.assertIn("all 2 workers are done", done)
+
     def test_variables_of_pet_stand_for_options_of_torchrun(self):
         told = self.tsrun("true", environment={"PET_NPROC_PER_NODE": "2", "PET_LOG_DIR": "logs"})
         self.assertIn("2 workers", told)
