@@ -6,7 +6,7 @@
 
 namespace tessera {
 namespace {
-constexpr std::size_t most_under_way = 4;
+constexpr std::size_t most_under_way = 2;
 }
 
 struct MessagePieces::Piece {
