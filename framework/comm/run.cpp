@@ -12,16 +12,11 @@
 #include <iomanip>
 #include <thread>
 
+#include "framework/base/relax.h"
 #include "framework/comm/group.h"
 
 namespace tessera {
 namespace {
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 std::string link_target(const char* path) {
   std::array<char, 256> target{};

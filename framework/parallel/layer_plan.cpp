@@ -142,6 +142,15 @@ LayerPlan::Place LayerPlan::of_layer(std::int64_t layer) const {
 
 bool LayerPlan::noop(std::int64_t layer) const { return std::binary_search(noops_.begin(), noops_.end(), layer); }
 
+std::vector<std::vector<std::int64_t>> LayerPlan::layers_by_chunk() const {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const auto& stage : chunks_) {
+    auto& numbers = all.emplace_back();
+    for (const auto& chunk : stage) numbers.push_back(chunk.layers);
+  }
+  return all;
+}
+
 std::optional<LayerPlan::Place> LayerPlan::after(Place place) const {
   if (place.stage + 1 < stages()) return Place{place.stage + 1, place.chunk};
   if (place.chunk + 1 < chunks()) return Place{0, place.chunk + 1};

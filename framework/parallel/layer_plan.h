@@ -55,6 +55,8 @@ class LayerPlan {
   /// The chunks of one stage.
   const std::vector<Chunk>& stage(std::int64_t stage) const;
   std::int64_t layers_of_stage(std::int64_t stage) const;
+  /// How many layers each chunk has, [stage][chunk].
+  std::vector<std::vector<std::int64_t>> layers_by_chunk() const;
   Place of_layer(std::int64_t layer) const;
 
   /// Whether a layer does nothing and has no weights (noop_layers).

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "framework/autograd/ops/in_place.h"
+
 namespace tessera {
 namespace {
 
@@ -171,10 +173,9 @@ Var reduce_from_tensor_region(Var x, const Communicator& group, std::string_view
   if (group.size() == 1) return x;
   auto& tape = x.tape();
   const Place from = x;
-  const auto in = x.value();
   const bool grad = x.wants_grad();
-  auto y = tape.reuse(std::move(x), grad);
-  Mapping{group, 0, who}.run(Passage::sum, tape, in, y.value());
+  const auto y = to_change(std::move(x), grad);
+  group.all_reduce(y.value().raw(), y.value().dtype(), who);
   if (grad) tape.record<Mapped>(y, from, group, std::size_t{0}, who, Passage::keep);
   return y;
 }

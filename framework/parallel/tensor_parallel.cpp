@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "framework/autograd/ops/in_place.h"
 #include "framework/kernels/embedding.h"
-#include "framework/kernels/vector.h"
 #include "framework/parallel/mappings.h"
 
 namespace tessera {
@@ -144,14 +144,8 @@ Var vocab_parallel_embedding(Tape& tape, const Shape& batch, std::span<const std
 Var plus_positions(Var x, std::span<const std::int32_t> positions, Leaf& table) {
   auto& tape = x.tape();
   const Place from = x;
-  const auto in = x.value();
-  auto y = tape.reuse(std::move(x), true);
-  {
-    const auto sum = tape.write(y);
-    const auto before = tape.read(in);
-    if (sum.span().data() != before.span().data()) copy(tape.threads(), before, sum);
-    embedding_forward(tape.threads(), positions, table.value, sum, true);
-  }
+  auto y = to_change(std::move(x), true);
+  embedding_forward(tape.threads(), positions, table.value, Floats(tape, y.value(), Floats::Use::update), true);
   if (y.wants_grad()) tape.record<PlusPositions>(y, from, positions, tape.use(&table));
   return y;
 }

@@ -106,12 +106,6 @@ void add_data(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
 
 const GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<GptOptions>(); }
 
-/// Which stage holds which layers. A model of the user's own is one chunk.
-LayerPlan plan_of(const Recipe& recipe) {
-  if (const auto* gpt = gpt_options(recipe)) return {recipe.parallel, gpt->num_layers};
-  return LayerPlan(0);
-}
-
 ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
   ModelChunk out;
   out.noop = plan.noop_layers();
@@ -124,10 +118,10 @@ ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
   return out;
 }
 
-/// This process's part of the model, and the names and shapes of all of it.
+/// This process's part of the model, and where others have the rest, the names and shapes of all of it.
 void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
   parts.precision = precision(recipe.half, recipe.precision);
-  parts.plan = plan_of(recipe);
+  parts.plan = recipe.layer_plan();
   parts.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = parts.processes;
   ModelParts model{recipe.size.seq_length,
@@ -140,6 +134,7 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
     parts.chunks.push_back(recipe.model.make(model));
   }
   parts.tokens = tokenizer ? tokenizer->vocab_size() : 0;
+  if (processes.model.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters())
     parts.all_weights.push_back({parameter->name, parameter->global_shape, {}, {}});

@@ -9,11 +9,7 @@ MegatronLayout saved_layout(const Recipe& recipe, std::int64_t data_ranks) {
   layout.tensor = recipe.parallel.tensor_model_parallel_size;
   layout.data = data_ranks;
   layout.distributed_optimizer = recipe.shares_optimizer();
-  const auto plan = recipe.layer_plan();
-  for (std::int64_t p = 0; p < plan.stages(); ++p) {
-    layout.layers.emplace_back();
-    for (const auto& chunk : plan.stage(p)) layout.layers.back().push_back(chunk.layers);
-  }
+  layout.layers = recipe.layer_plan().layers_by_chunk();
   return layout;
 }
 

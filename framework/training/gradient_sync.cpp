@@ -49,10 +49,7 @@ void GradientSync::begin(std::size_t bucket) {
   ++begun_;
 }
 
-void GradientSync::sum_shared(GradientSharers with, const Communicator& group, const char* who) {
-  const auto& ranges = with == GradientSharers::tensor        ? tensor_
-                       : with == GradientSharers::head_copies ? head_copies_
-                                                              : ends_;
+void GradientSync::sum_shared(std::span<const std::span<float>> ranges, const Communicator& group, const char* who) {
   if (ranges.empty() || group.size() == 1) return;
   if (ranges.size() == 1) {
     group.all_reduce(ranges[0], who);
@@ -73,9 +70,9 @@ void GradientSync::finish() {
     while (begun_ < state_.buckets().size()) begin(begun_);
     state_.finish_sums();
   }
-  sum_shared(GradientSharers::tensor, groups_.tensor, "gradients of what the tensor-parallel group has whole");
-  sum_shared(GradientSharers::head_copies, groups_.head_copies, "gradients of copied key and value heads");
-  sum_shared(GradientSharers::ends, groups_.ends, "gradient of the tied embedding");
+  sum_shared(tensor_, groups_.tensor, "gradients of what the tensor-parallel group has whole");
+  sum_shared(head_copies_, groups_.head_copies, "gradients of copied key and value heads");
+  sum_shared(ends_, groups_.ends, "gradient of the tied embedding");
 }
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ class GradientSync {
   void ready(const Leaf& leaf);
   void begin(std::size_t bucket);
   void collect(GradientSharers with, std::vector<std::span<float>>& ranges) const;
-  void sum_shared(GradientSharers with, const Communicator& group, const char* who);
+  void sum_shared(std::span<const std::span<float>> ranges, const Communicator& group, const char* who);
 
   const ProcessGroups& groups_;
   const ModelState& state_;

@@ -32,7 +32,7 @@ struct Parts {
   DataParallelOptions data_parallel;
   ParameterGatherOptions parameter_gather;
   std::vector<std::unique_ptr<Model>> chunks;  ///< of this process's pipeline stage
-  std::vector<TensorRange> all_weights;        ///< names and shapes of the whole model, without elements
+  std::vector<TensorRange> all_weights;        ///< names and shapes of the whole model; empty: it is all here
   std::int64_t tokens = 0;                     ///< rows of the vocabulary that are no padding; 0: not known
   Model& model() const { return *chunks.front(); }
   Precision precision;

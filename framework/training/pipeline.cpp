@@ -90,7 +90,7 @@ Pipeline::Flight& Pipeline::flight(const Step& step, std::int64_t micro_batch, s
   auto& all = step.trains ? recording_ : looking_;
   for (auto& one : all)
     if (one.micro_batch == micro_batch && one.chunk == chunk) return one;
-  auto free = std::find_if(all.begin(), all.end(), [](const Flight& one) { return one.micro_batch == -1; });
+  auto free = std::find_if(all.begin(), all.end(), [](const Flight& one) { return one.micro_batch == Flight::free; });
   if (free == all.end()) {
     auto& made = all.emplace_back(arena_, threads_, step.trains);
     if (step.sync) made.tape.on_grad_ready(step.sync->hook());
@@ -217,12 +217,12 @@ void Pipeline::backward(const Step& step, const PipelineAction& action) {
 
 /// The pass is through; its memory goes when what it sends has left.
 void Pipeline::release(Flight& flight) {
-  flight.micro_batch = -2;
+  flight.micro_batch = Flight::leaving_on;
   let_go(flight, false);
 }
 
 void Pipeline::let_go(Flight& flight, bool wait) {
-  if (flight.micro_batch != -2) return;
+  if (flight.micro_batch != Flight::leaving_on) return;
   if (wait) flight.leaving.wait();
   if (!flight.leaving.done()) return;
   flight.leaving = {};
@@ -234,7 +234,7 @@ void Pipeline::let_go(Flight& flight, bool wait) {
   flight.tape.clear();
   flight.input_memory = {};
   flight.gradient_memory = {};
-  flight.micro_batch = -1;
+  flight.micro_batch = Flight::free;
 }
 
 }  // namespace tessera

@@ -50,7 +50,8 @@ class Pipeline {
   struct Flight {
     Flight(Arena& arena, Threads& threads, bool records) : tape(arena, threads, records) {}
     Tape tape;
-    std::int64_t micro_batch = -1, chunk = -1;  ///< -1: free; -2: waits for what it sends to leave
+    static constexpr std::int64_t free = -1, leaving_on = -2;  ///< the latter: waits for what it sends to leave
+    std::int64_t micro_batch = free, chunk = free;
     Memory input_memory, gradient_memory;
     Var input, output;
     Transfer arriving, gradient_arriving, leaving;

@@ -316,12 +316,7 @@ std::filesystem::path save_own(const Parts& parts, const ModelState& state, cons
 
 MegatronLayout megatron_layout(const Parts& parts) {
   const auto& sizes = parts.processes.mesh.sizes();
-  MegatronLayout layout{sizes.tensor, sizes.data, {}, parts.data_parallel.use_distributed_optimizer};
-  for (std::int64_t p = 0; p < parts.plan.stages(); ++p) {
-    layout.layers.emplace_back();
-    for (const auto& chunk : parts.plan.stage(p)) layout.layers.back().push_back(chunk.layers);
-  }
-  return layout;
+  return {sizes.tensor, sizes.data, parts.plan.layers_by_chunk(), parts.data_parallel.use_distributed_optimizer};
 }
 
 void save_alone_as_megatron(const Parts& parts, const ModelState& state, const Progress& progress) {

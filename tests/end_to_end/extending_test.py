@@ -3,18 +3,11 @@
 import os
 import pathlib
 import re
-import subprocess
 
 import harness
 
 
 class Extending(harness.InOwnFolder):
-    def command(self, *words):
-        done = subprocess.run([str(word) for word in words], cwd=self.folder, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=280)
-        self.assertEqual(done.returncode, 0, f"{words}:\n{done.stdout[-6000:]}")
-        return done.stdout
-
     def test_the_page_builds_against_an_install_and_trains(self):
         self.command("cmake", "--install", os.environ["TESSERA_BUILD"], "--prefix", self.folder / "prefix")
         self.command(self.folder / "prefix" / "bin" / "tessera", "--help")

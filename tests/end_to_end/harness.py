@@ -96,6 +96,13 @@ class InOwnFolder(unittest.TestCase):
         self.assertEqual(process.returncode, code, f"tessera {' '.join(map(str, words))}:\n{told}")
         return told
 
+    def command(self, *words):
+        """Run any program to its good end; returns what it told."""
+        done = subprocess.run([str(word) for word in words], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=280)
+        self.assertEqual(done.returncode, 0, f"{words}:\n{done.stdout[-6000:]}")
+        return done.stdout
+
     def metrics(self, run="run"):
         """The lines of metrics.jsonl without clocks."""
         lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import subprocess
 
 import harness
 from launching import Launching
@@ -12,12 +11,6 @@ PAGE = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "docs" / "tutorial_tensor_pa
 
 
 class Tutorial(Launching):
-    def command(self, *words):
-        done = subprocess.run([str(word) for word in words], cwd=self.folder, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=280)
-        self.assertEqual(done.returncode, 0, f"{words}:\n{done.stdout[-6000:]}")
-        return done.stdout
-
     def build(self):
         self.command("cmake", "--install", os.environ["TESSERA_BUILD"], "--prefix", self.folder / "prefix")
         files = re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", self.page, re.MULTILINE | re.DOTALL)

@@ -1,7 +1,7 @@
 #include "framework/autograd/ops/linear.h"
 
+#include "framework/autograd/ops/in_place.h"
 #include "framework/kernels/activation.h"
-#include "framework/kernels/vector.h"
 
 namespace tessera {
 namespace {
@@ -124,14 +124,9 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
 Var add_bias(Var x, Leaf& bias) {
   auto& tape = x.tape();
   const Place from = x;
-  const auto in = x.value();
-  auto y = tape.reuse(std::move(x), true);
-  {
-    const auto sum = tape.write(y);
-    const auto before = tape.read(in);
-    if (sum.span().data() != before.span().data()) copy(tape.threads(), before, sum);
-    linear_add_bias(tape.threads(), in.shape().rows(), in.shape().width(), tape.read(bias, tape.type()), sum);
-  }
+  auto y = to_change(std::move(x), true);
+  linear_add_bias(tape.threads(), y.shape().rows(), y.shape().width(), tape.read(bias, tape.type()),
+                  Floats(tape, y.value(), Floats::Use::update));
   if (y.wants_grad()) tape.record<AddBias>(y, from, tape.use(&bias));
   return y;
 }
