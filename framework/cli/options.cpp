@@ -6,7 +6,8 @@
 #include <cctype>
 #include <iostream>
 
-#include "framework/options/doc_writer.h"
+#include "framework/convert/options_page.h"
+#include "framework/options/json_schema.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {
@@ -50,7 +51,7 @@ void print(const std::string& key, const SchemaFacts& schema, const OptionFacts&
 }
 
 /// Every option that `arguments` ask for; the known keys go to `known`.
-int print_options(const Facts& facts, const FlagMap& flags, const Arguments& arguments,
+int print_options(const Facts& facts, const FlagTable& flags, const Arguments& arguments,
                   std::vector<std::string>& known) {
   int found = 0;
   for (const auto& [group, schemas] : facts)
@@ -75,7 +76,7 @@ int print_options(const Facts& facts, const FlagMap& flags, const Arguments& arg
 
 void options(const Arguments& arguments, const CommandContext& context) {
   const auto facts = all_facts(context.shelves);
-  const auto flags = FlagMap::from(context.mappings().table("megatron.yaml"));
+  const auto flags = FlagTable::from("megatron.yaml", context.mappings());
   if (arguments.markdown) {
     std::cout << options_page(facts, flags);
   } else if (arguments.json_schema) {

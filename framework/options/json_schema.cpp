@@ -1,6 +1,7 @@
+#include "framework/options/json_schema.h"
+
 #include <nlohmann/json.hpp>
 
-#include "framework/options/doc_writer.h"
 #include "framework/options/option_type.h"
 
 namespace tessera {

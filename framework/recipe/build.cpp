@@ -118,7 +118,8 @@ ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
   return out;
 }
 
-/// This process's part of the model, and where others have the rest, the names and shapes of all of it.
+/// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
+/// the names and shapes of all of it.
 void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
   parts.precision = precision(recipe.half, recipe.precision);
   parts.plan = recipe.layer_plan();
@@ -134,7 +135,7 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
     parts.chunks.push_back(recipe.model.make(model));
   }
   parts.tokens = tokenizer ? tokenizer->vocab_size() : 0;
-  if (processes.model.size() == 1) return;
+  if (processes.world.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters())
     parts.all_weights.push_back({parameter->name, parameter->global_shape, {}, {}});

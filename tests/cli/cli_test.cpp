@@ -129,8 +129,8 @@ TEST_F(Program, TheSchemaForEditorsIsJson) {
 }
 
 TEST_F(Program, MappingsComeFromAFolderWhenOneIsGiven) {
-  std::filesystem::create_directory("own");
-  write("own/megatron.yaml", "--rate: {to: optimizer_config.learning_rate}\n");
+  std::filesystem::create_directories("own/flags");
+  write("own/flags/megatron.yaml", "flags: {--rate: {to: optimizer_config.learning_rate}}\n");
   EXPECT_TRUE(has(tessera({"--mappings", "own", "options", "learning_rate"}).out, "Megatron: --rate\n"));
   const auto wrong = tessera({"--mappings", "nowhere", "options"});
   EXPECT_EQ(wrong.code, 2);

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
+#include "framework/convert/flag_table.h"
 #include "framework/data/bpe.h"
-#include "framework/options/flag_map.h"
 #include "framework/options/mappings.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/schedule_flags.h"
@@ -170,7 +170,7 @@ bool RunFlags::agrees(const RunFlags& other, const std::vector<std::string>& fla
 Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
   const auto elsewhere = joined(joined(data_paths, tokenizer_flags), joined(place_flags, format_flags(flags)));
   const auto argv = flags.without(elsewhere);
-  const auto map = FlagMap::from(Mappings().table("megatron.yaml"));
+  const auto map = FlagTable::from("megatron.yaml", Mappings());
   must_know(argv, map);
   Shelves shelves;
   Report report;

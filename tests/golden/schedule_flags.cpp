@@ -4,7 +4,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "framework/options/flag_map.h"
+#include "framework/convert/flag_table.h"
 #include "framework/options/mappings.h"
 #include "framework/recipe/build.h"
 
@@ -20,7 +20,7 @@ std::vector<std::string> words_of(const std::string& flags) {
 
 Recipe recipe_of(const std::string& flags) {
   const auto argv = words_of(flags);
-  const auto map = FlagMap::from(Mappings().table("megatron.yaml"));
+  const auto map = FlagTable::from("megatron.yaml", Mappings());
   must_know(argv, map);
   if (std::find(argv.begin(), argv.end(), "--lr") == argv.end())
     throw ConfigError("--lr is missing; Megatron-LM has no default for it");
@@ -49,7 +49,7 @@ Json samples_of(const Recipe& recipe, const char* steps, const char* samples) {
 
 }  // namespace
 
-void must_know(const std::vector<std::string>& argv, const FlagMap& map) {
+void must_know(const std::vector<std::string>& argv, const FlagTable& map) {
   for (const auto& word : argv) {
     if (word.rfind("--", 0) != 0) continue;
     const auto row =

@@ -3,7 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "framework/options/flag_map.h"
+#include "framework/convert/flag_table.h"
 #include "framework/recipe/recipe.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/data_cases.h"
@@ -11,7 +11,7 @@
 namespace tessera::golden {
 
 /// Throws NotSupported for the first flag of `argv` without a row, or with one that refuses it.
-void must_know(const std::vector<std::string>& argv, const FlagMap& map);
+void must_know(const std::vector<std::string>& argv, const FlagTable& map);
 
 /// A run of Megatron-LM by its flags, as far as schedules and batch sizes go.
 struct FlaggedRun {
@@ -19,8 +19,8 @@ struct FlaggedRun {
   BatchPlan batches;
   std::unique_ptr<OptimizerSchedule> schedule;
 
-  /// Reads the flags through mappings/megatron.yaml. Throws NotSupported for a flag that is not known or not built, and
-  /// ConfigError for what the recipe refuses.
+  /// Reads the flags through mappings/flags/megatron.yaml. Throws NotSupported for a flag that is not known or not
+  /// built, and ConfigError for what the recipe refuses.
   FlaggedRun(const std::string& flags, std::int64_t ranks);
 
   /// Learning rates and weight decays in the next step of the recorded groups: decayed, not decayed, decoupled.

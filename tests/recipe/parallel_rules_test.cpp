@@ -1,8 +1,6 @@
 #include <gtest/gtest.h>
 
 #include "framework/base/files.h"
-#include "framework/options/flag_map.h"
-#include "framework/options/mappings.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
 #include "tests/own_folder.h"
@@ -153,66 +151,6 @@ TEST_F(ParallelRules, TheVocabularyIsRoundedUpToWhatTensorRanksShare) {
     EXPECT_EQ(report.problems(), Lines{});
     EXPECT_EQ(vocabulary(recipe, recipe.tokenizer.make().get()), rows);
   }
-}
-
-TEST_F(ParallelRules, FlagsOfMegatronBecomeTheSameCut) {
-  const auto flags = FlagMap::from(Mappings().table("megatron.yaml"));
-  const auto cut = flags.convert({"--num-layers",
-                                  "8",
-                                  "--hidden-size",
-                                  "32",
-                                  "--num-attention-heads",
-                                  "4",
-                                  "--seq-length",
-                                  "16",
-                                  "--max-position-embeddings",
-                                  "16",
-                                  "--train-iters",
-                                  "3",
-                                  "--lr",
-                                  "1e-3",
-                                  "--micro-batch-size",
-                                  "1",
-                                  "--global-batch-size",
-                                  "8",
-                                  "--tensor-model-parallel-size",
-                                  "2",
-                                  "--pipeline-model-parallel-size",
-                                  "2",
-                                  "--num-layers-per-virtual-pipeline-stage",
-                                  "2",
-                                  "--microbatch-group-size-per-virtual-pipeline-stage",
-                                  "3",
-                                  "--sequence-parallel",
-                                  "--use-distributed-optimizer",
-                                  "--overlap-grad-reduce",
-                                  "--overlap-param-gather",
-                                  "--ddp-bucket-size",
-                                  "1000",
-                                  "--use-tp-pp-dp-mapping",
-                                  "--tp-comm-overlap"},
-                                 all_facts({}), report);
-  const auto recipe = read_recipe(cut, shelves, report);
-  ASSERT_EQ(report.problems().size(), 1u);  // their tokenizer is not said here
-  EXPECT_EQ(recipe.layer_plan().chunks(), 2);
-  EXPECT_EQ(recipe.pipeline_shape(1).group, 3);
-  EXPECT_EQ(recipe.pipeline_shape(1).micro_batches, 8);
-  EXPECT_EQ(recipe.data_parallel.bucket_size, 1000);
-  EXPECT_TRUE(recipe.shares_optimizer() && recipe.data_parallel.overlap_grad_reduce &&
-              recipe.parameter_gather.overlap_param_gather && recipe.parallel.use_tp_pp_dp_mapping &&
-              recipe.parallel.sequence_parallel);
-}
-
-TEST_F(ParallelRules, FlagsOfMindSpeedAreTextsThatHoldLists) {
-  const auto flags = FlagMap::from(Mappings().table("megatron.yaml"));
-  report = {};
-  const auto tree = flags.convert({"--num-layer-list", "1,2,3,2", "--noop-layers", "6,7",
-                                   "--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout", "Et|ttL"},
-                                  all_facts({}), report);
-  const auto recipe = read_recipe(tree, shelves, report);
-  EXPECT_EQ(recipe.parallel.num_layer_list.stages, (std::vector<std::vector<std::int64_t>>{{1}, {2}, {3}, {2}}));
-  EXPECT_EQ(recipe.parallel.noop_layers.ids, (std::vector<std::int64_t>{6, 7}));
-  EXPECT_EQ(recipe.parallel.pipeline_model_parallel_layout, "Et|ttL");
 }
 
 TEST_F(ParallelRules, OptionsOfTheCutReadBackToThemselves) {

@@ -5,8 +5,7 @@
 #include <set>
 
 #include "framework/model/gpt_options.h"
-#include "framework/options/doc_writer.h"
-#include "framework/options/mappings.h"
+#include "framework/options/json_schema.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/figures.h"
@@ -37,8 +36,6 @@ class RecipeFile : public InOwnFolder {
   Shelves shelves;
   Report report;
 };
-
-FlagMap megatron() { return FlagMap::from(Mappings().table("megatron.yaml")); }
 
 TEST_F(RecipeFile, TheLeastRecipeIsReadAndTheRestAreDefaults) {
   const auto recipe = read(least + length);
@@ -306,73 +303,6 @@ TEST_F(RecipeFile, AFileMistakeIsFoundBeforeAnythingRuns) {
   const auto gpt = read(least + length, {"dataset_config={dataset_type: gpt, data_path: absent/text}"});
   EXPECT_EQ(report.problems(), Lines{});
   EXPECT_THROW(figures(gpt), ConfigError);
-}
-
-// Other programs' flags, and the page about all options.
-
-std::set<std::string> every_key() {
-  std::set<std::string> known;
-  for (const auto& [group, schemas] : all_facts({}))
-    for (const auto& schema : schemas)
-      for (const auto& option : schema.options) known.insert(group + "." + option.name);
-  return known;
-}
-
-TEST(Flags, TheirCommandLineBecomesOurRecipe) {
-  Report report;
-  const auto recipe = megatron().convert(
-      {"--optimizer", "adam", "--adam-beta2", "0.95", "--no-bias-swiglu-fusion", "--fp8-format", "e4m3"}, all_facts({}),
-      report);
-  const auto& optimizer = *recipe.find("optimizer_config");
-  EXPECT_EQ(optimizer.find("optimizer_type")->scalar, "adamw");
-  EXPECT_EQ(text(*optimizer.find("betas")), "[0.9, 0.95]");
-  EXPECT_EQ(text(*optimizer.find("weight_decay")), "0.01");  // not given: their default
-  EXPECT_EQ(report.notes().size(), 1u);
-  EXPECT_EQ(report.problems().size(), 1u);
-}
-
-TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
-  Report report;
-  const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, all_facts({}), report);
-  EXPECT_EQ(recipe.find("optimizer_config")->find("betas"), nullptr);
-  EXPECT_EQ(text(*recipe.find("optimizer_config")->find("sgd_momentum")), "0.9");
-  EXPECT_EQ(report.notes(), Lines{"--adam-beta2: without effect with optimizer_type sgd"});
-}
-
-TEST(Flags, EveryRowLeadsToAnOptionThatExists) {
-  const auto known = every_key();
-  const auto table = megatron();
-  for (const auto& row : table.rows())
-    EXPECT_TRUE(row.to.empty() || known.count(row.option()))
-        << row.flag << " leads to " << row.to << ", which is no option";
-}
-
-TEST(Flags, TheirDefaultsAndWordsPassOurLimits) {
-  const auto table = megatron();
-  const auto facts = all_facts({});
-  const auto complaints = [&](const Lines& argv) {
-    Report report;
-    read_recipe(table.convert(argv, facts, report), {}, report);
-    Lines all;
-    for (const auto& finding : report.findings())
-      if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
-    return all;
-  };
-  EXPECT_EQ(complaints({}), Lines{});
-  for (const auto& row : table.rows())
-    for (const auto& [theirs, ours] : row.words) {
-      Lines argv{row.flag, theirs};
-      if (theirs == "WSD") argv.insert(argv.end(), {"--lr-wsd-decay-iters", "1"});
-      for (const auto& line : complaints(argv))
-        EXPECT_EQ(line.find("takes "), std::string::npos) << row.flag << " " << theirs << ": " << line;
-    }
-}
-
-TEST(Docs, ThePageOfAllOptionsIsCurrent) {
-  std::ifstream file(DOCS_DIR "/options.md");
-  const std::string page(std::istreambuf_iterator<char>(file), {});
-  EXPECT_TRUE(page == options_page(all_facts({}), megatron()))
-      << "docs/options.md is stale; run `tessera options --markdown > docs/options.md`";
 }
 
 TEST(Docs, NoOptionIsDeclaredTwiceForOneChoice) {

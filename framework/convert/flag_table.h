@@ -1,0 +1,105 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "framework/options/group.h"
+#include "framework/options/mappings.h"
+
+namespace tessera {
+
+/// One flag of a command line, as it was written.
+struct GivenFlag {
+  std::string flag;                 ///< "--lr"
+  std::vector<std::string> values;  ///< all words up to the next flag; ${NAME} stands for what could not be known
+  Origin at;
+};
+
+/// The flags of a command line: a word that begins with "--" is one, or with "-" and a letter; "--flag=value" is two
+/// words.
+std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv);
+
+/// One row of a table under mappings/flags/: what another program's flag becomes here.
+struct FlagRow {
+  enum class Kind { same, fixed, words, implied, ignored, refused };
+  enum class Takes { none, one, optional, many };
+  std::string flag;
+  std::string dest;        ///< the name of its argument over there: "adam_beta1"
+  Kind kind = Kind::same;  ///< implied: `also` is all it says
+  Takes takes = Takes::one;
+  std::string to;     ///< "optimizer_config.eps", or one item: "optimizer_config.betas[0]"
+  std::string fixed;  ///< Kind::fixed: the value the bare flag stands for
+  std::vector<std::pair<std::string, std::string>> words;  ///< Kind::words: their word -> ours
+  std::string absent;                                      ///< our value when the flag is not given: their default
+  /// What the flag says besides, option and value; a flag that sets the option itself wins, wherever it stands.
+  std::vector<std::pair<std::string, std::string>> also;
+  std::string why;  ///< Kind::ignored and Kind::refused
+
+  std::string option() const { return to.substr(0, to.find('[')); }  ///< "optimizer_config.betas"
+};
+
+/// What became of one flag of a command line.
+struct FlagFate {
+  enum class Fate { mapped, ignored, planned, refused, unknown };
+  GivenFlag given;
+  Fate fate = Fate::mapped;
+  std::vector<std::string> to = {};  ///< the options that it set
+  std::string why = {};              ///< of all but mapped
+};
+std::string word_of(FlagFate::Fate fate);
+
+struct Conversion {
+  Value recipe;  ///< their whole run: flags that were not given count with their default, whatever ours is
+  std::vector<FlagFate> fates = {};  ///< one for each given flag, in their order
+};
+
+/// Every flag of another program and what it becomes here: a table of mappings/flags/.
+///
+///     name: mindspeed-llm          what --from calls it; "program@version" where there are several
+///     doc: MindSpeed-LLM 2.1       whose flags these are
+///     base: megatron.yaml          rows of another table that hold here too, unless they are given again
+///     removed: {--flag: why}       flags of the base that this program refuses
+///     flags: {--flag: row}
+///
+/// A row is exactly one of
+///     to                   the value goes over unchanged; with `takes: many` all values up to the next flag, as a list
+///     to + value           the bare flag stands for this value
+///     to + words           their word -> our word
+///     ignored: why         harmless to drop, and what shows that; the converter says so
+///     refused: why         dropping it would change the run; the converter stops
+/// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is left out; which
+/// those are, the schemas know. `absent` is our value when the flag is not given, that is, their default. `also` is
+/// what the flag says besides, option and value; a flag that sets the option itself wins. `takes` is how many words
+/// follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of its
+/// argument where that is not the flag's with underscores.
+class FlagTable {
+ public:
+  /// The table in a file of mappings/flags/, "megatron.yaml", with its bases.
+  static FlagTable from(const std::string& file, const Mappings& mappings);
+  /// A table that has no base.
+  static FlagTable from(const Value& table);
+  /// The table that --from calls `name`. Throws ConfigError, naming those there are, when there is none.
+  static FlagTable named(const std::string& name, const Mappings& mappings);
+  static constexpr const char* usual = "megatron@core_v0.12.1";
+
+  /// Turn a command line into a recipe that repeats their run. An option of a type that is not chosen is left out;
+  /// `facts` knows which those are. Refused and unknown flags are problems; ignored ones and those without effect are
+  /// notes. A flag that leads to an option not built yet has the fate `planned` unless its value changes nothing; the
+  /// recipe has it all the same, and reading that recipe refuses it.
+  Conversion convert(const std::vector<GivenFlag>& flags, const Facts& facts, Report& report) const;
+  /// The recipe of a list of words.
+  Value convert(const std::vector<std::string>& argv, const Facts& facts, Report& report) const;
+
+  const FlagRow* find(const std::string& flag) const;  ///< null when there is none
+  const std::vector<FlagRow>& rows() const { return rows_; }
+  std::vector<std::string> flags() const;
+  const std::string& name() const { return name_; }
+  const std::string& doc() const { return doc_; }
+
+ private:
+  void add(const Value& table);
+  std::string name_, doc_;
+  std::vector<FlagRow> rows_;
+};
+
+}  // namespace tessera
