@@ -25,6 +25,8 @@ namespace tessera {
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets, Report& report);
 /// The same; throws ConfigError with all that is wrong.
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets = {});
+/// Lay each "path=value" of `sets` on `tree`, as `read_yaml` does.
+void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report);
 /// Read `words` as one YAML text; no bases, no environment. Origins say `name`. Throws ConfigError.
 Value parse_yaml(const std::string& words, const std::string& name);
 

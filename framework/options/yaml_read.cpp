@@ -65,6 +65,8 @@ std::string hint_for(const std::string& words, const YAML::Mark& mark) {
 
 using Documents = std::vector<YAML::Node>;
 
+constexpr int first_set = 1'000;  // layer: above all files
+
 /// Turns YAML texts into Values; what is wrong goes to the report.
 class Reader {
  public:
@@ -74,7 +76,6 @@ class Reader {
   Value stack(const std::string& file, const std::vector<std::string>& above, Origin at = {});
   /// One text; `origin` is that of its first line.
   Value read(const std::string& words, const Origin& origin, const std::string& path = "");
-  int next_layer() { return ++layer_; }
 
  private:
   Documents load(const std::string& file, const Origin& first);
@@ -300,13 +301,19 @@ void Reader::merge(Value& into, const Value& from, const std::string& path) {
 }  // namespace
 
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets, Report& report) {
-  Reader reader(report, true);
-  auto tree = reader.stack(file_name, {});
+  auto tree = Reader(report, true).stack(file_name, {});
   tree.origin.source = file_name;
+  lay_sets(tree, sets, report);
+  return tree;
+}
+
+void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report) {
+  Reader reader(report, true);
+  int layer = first_set;
   for (const auto& set : sets) {
     const auto equals = set.find('=');
     const auto path = set.substr(0, equals);
-    const Origin origin{"--set " + path, 0, "", reader.next_layer()};
+    const Origin origin{"--set " + path, 0, "", layer++};
     const auto refuse = [&](const std::string& what) {
       report.problem(origin, path, what, "give it as group.key=value");
     };
@@ -326,7 +333,6 @@ Value read_yaml(const std::string& file_name, const std::vector<std::string>& se
       refuse(error.what());
     }
   }
-  return tree;
 }
 
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets) {
