@@ -1,0 +1,97 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/hugging_face.h"
+#include "framework/recipe/figures.h"
+#include "framework/recipe/hugging_face_model.h"
+#include "tests/story.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+/// Models whose recipes stand in configs/models, with what is published of each: parameters, and facts of config.json.
+Json published_models() { return Json::parse(read_file(TESTS_DATA "/published_models.json")); }
+
+fs::path file_of(const std::string& model) { return fs::path(CONFIGS_DIR) / "models" / (model + ".yaml"); }
+
+Recipe recipe_of_model(const std::string& model) {
+  return read_recipe(file_of(model).string(), {"training_config.training_iters=1", "dataset_config.dataset_type=mock"},
+                     {});
+}
+
+/// "7.61B" and half of what its last digit stands for.
+std::pair<double, double> number_and_rounding(const std::string& words) {
+  const double unit = words.back() == 'B' ? 1e9 : 1e6;
+  const auto dot = words.find('.');
+  const auto digits = dot == std::string::npos ? 0 : static_cast<double>(words.size() - dot - 2);
+  return {std::stod(words) * unit, unit * std::pow(10, -digits)};
+}
+
+TEST(PublishedModels, EveryRecipeOfAModelHasPublishedFacts) {
+  const auto published = published_models();
+  std::size_t recipes = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(CONFIGS_DIR) / "models")) {
+    const auto model = entry.path().stem().string();
+    if (entry.is_directory() || model.rfind("mixtral", 0) == 0) continue;
+    ++recipes;
+    EXPECT_TRUE(published.contains(model)) << model;
+    EXPECT_TRUE(fs::exists(fs::path(CONFIGS_DIR) / "models" / "tiny" / entry.path().filename())) << model;
+  }
+  EXPECT_EQ(recipes, published.size());
+}
+
+TEST(PublishedModels, HaveThePublishedNumberOfParameters) {
+  const auto published = published_models();
+  for (const auto& [model, facts] : published.items()) {
+    const auto parameters = figures(recipe_of_model(model)).parameters;
+    EXPECT_EQ(parameters, facts["parameters"].get<std::int64_t>()) << model;
+    // Published numbers are rounded, up or down; PanGu's name leaves one of its two tables of tokens out.
+    auto [number, rounding] = number_and_rounding(facts["published"]);
+    if (model == "pangu_38b") number += 165664 * 6144;
+    EXPECT_NEAR(static_cast<double>(parameters), number, rounding) << model;
+  }
+}
+
+TEST(PublishedModels, AreWhatTheirConfigJsonSays) {
+  const Mappings mappings(MAPPINGS_DIR);
+  int compared = 0;
+  const auto published = published_models();
+  for (const auto& [model, facts] : published.items()) {
+    if (!facts.contains("config")) continue;
+    ++compared;
+    const auto config = parse_hugging_face_config(facts["config"].dump(), model, mappings);
+    Value tree;
+    tree.set("model_config", config.model_config);
+    tree.set("model_config.seq_length", Value::of("1024", {model, 0, "", 1}));
+    const auto vocabulary = facts["config"]["vocab_size"].get<std::int64_t>();
+    auto theirs = whole_model_config(imported_recipe(tree, {}, {}), vocabulary);
+    auto ours = whole_model_config(recipe_of_model(model), vocabulary);
+    for (const auto& [key, value] : theirs.fields) {
+      if (key == "seq_length") continue;  // how they were trained; config.json does not say it
+      const auto* same = ours.find(key);
+      ASSERT_NE(same, nullptr) << model << ": " << key;
+      EXPECT_EQ(text(*same), text(value)) << model << ": " << key;
+    }
+  }
+  EXPECT_EQ(compared, 26);
+}
+
+TEST(PublishedModels, AModelOfExpertsIsRefusedByTheNamesOfItsKeys) {
+  Report report;
+  read_recipe(file_of("mixtral_8x7b").string(),
+              {"training_config.training_iters=1", "dataset_config.dataset_type=mock"}, {}, report);
+  const auto problems = report.findings();
+  ASSERT_FALSE(problems.empty());
+  for (const auto& problem : problems) EXPECT_EQ(problem.key.rfind("moe_config.", 0), 0U) << text_of(problem);
+  EXPECT_EQ(problems[0].key, "moe_config.num_experts");
+}
+
+}  // namespace
+}  // namespace tessera
