@@ -97,13 +97,13 @@ void GptModel::declare_tables() {
     auto cut = vocabulary_cut(vocabulary_, maker_);
     if (head_alone && cut.strips.empty()) cut = TensorCut::copy(vocabulary_);
     if (head_alone) cut.strips[0].owned = false;  // the stage with the embedding speaks for it
-    words_ = &declare("embedding.word_embeddings.weight", {vocabulary_, o_.hidden_size},
-                      o_.weight_init(vocabulary_, o_.hidden_size, false), std::move(cut));
+    words_ = &declare("embedding.word_embeddings.weight", {vocabulary_, o_.hidden_size}, o_.table_init(vocabulary_),
+                      std::move(cut));
     if (tied() && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
   }
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
-    position_table_ = &declare("embedding.position_embeddings.weight", {positions_, o_.hidden_size},
-                               o_.weight_init(positions_, o_.hidden_size, false));
+    position_table_ =
+        &declare("embedding.position_embeddings.weight", {positions_, o_.hidden_size}, o_.table_init(positions_));
 }
 
 void GptModel::add_layers() {

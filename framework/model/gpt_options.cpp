@@ -161,6 +161,9 @@ void describe_rest(Schema<O>& s) {
   s.option("init_method_std", &O::init_method_std,
            "Standard deviation of the initial weights; output projections have it over sqrt(2 num_layers).")
       .above(0);
+  s.option("embedding_init_method_std", &O::embedding_init_method_std,
+           "The same for the tables of tokens and places alone; null: as all.")
+      .above(0);
   s.option("init_method", &O::init_method,
            "How weights are drawn; xavier_uniform: within +-sqrt(6 / (inputs + outputs)), all alike.")
       .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}});
@@ -226,6 +229,10 @@ bool GptOptions::windowed(std::int64_t layer) const {
 Init GptOptions::weight_init(std::int64_t out, std::int64_t in, bool output) const {
   if (init_method == InitMethod::xavier_uniform) return Init::uniform(std::sqrt(6.0 / static_cast<double>(out + in)));
   return Init::normal(output ? init_method_std / std::sqrt(2.0 * static_cast<double>(num_layers)) : init_method_std);
+}
+
+Init GptOptions::table_init(std::int64_t rows) const {
+  return embedding_init_method_std ? Init::normal(*embedding_init_method_std) : weight_init(rows, hidden_size, false);
 }
 
 bool GptOptions::recomputes(RecomputedModule module) const {

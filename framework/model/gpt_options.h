@@ -132,6 +132,7 @@ struct GptOptions {
   double hidden_dropout_rate = 0.1;
   double attention_dropout_rate = 0.1;
   double init_method_std = 0.02;
+  std::optional<double> embedding_init_method_std;
   InitMethod init_method = InitMethod::normal;
 
   Recomputation recompute_granularity = Recomputation::none;
@@ -156,6 +157,8 @@ struct GptOptions {
   NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
   /// Of a weight [out, in]; `output`: the projection that ends a branch, which begins smaller the more branches add up.
   Init weight_init(std::int64_t out, std::int64_t in, bool output) const;
+  /// Of a table of so many places or tokens.
+  Init table_init(std::int64_t rows) const;
   bool recomputes(RecomputedModule module) const;
 };
 void describe(Schema<GptOptions>& s);

@@ -148,6 +148,7 @@ const std::vector<Case> cases = {
     {m + "hidden_dropout_rate", "0.5", Seen::metrics},
     {m + "attention_dropout_rate", "0.5", Seen::metrics},
     {m + "init_method_std", "0.1", Seen::metrics},
+    {m + "embedding_init_method_std", "0.1", Seen::metrics},
     {m + "init_method", "xavier_uniform", Seen::weights},
     {m + "seq_length", "4", Seen::metrics},
     {m + "vocab_size", "96", Seen::weights},
