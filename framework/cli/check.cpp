@@ -75,7 +75,7 @@ std::int64_t ranks_of(const Recipe& recipe, const Arguments& arguments) {
 
 void check(const Arguments& arguments, CommandContext& context) {
   Report report;
-  const auto recipe = read_recipe(arguments.recipe.file, arguments.recipe.sets, context.shelves, report);
+  const auto recipe = read_recipe(arguments.recipe, context, report);
   if (!arguments.json)
     for (const auto& note : report.notes()) std::cerr << "note: " << note << "\n";
   if (!arguments.json) report.must_be_good();

@@ -8,7 +8,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/cli/convert.h"
+#include "framework/cli/convert_checkpoint.h"
 #include "framework/cli/reshard.h"
 
 namespace tessera {
@@ -139,7 +139,7 @@ void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
   inspecting->callback([given, &context] { telling_damage(context, [&] { inspect(given->folder, given->tensors); }); });
   add("verify", "Read everything and compare every checksum; exit code 24 when it is damaged")
       ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder); }); });
-  add_convert_command(*group, context);
+  add_convert_checkpoint_command(*group, context);
   add_reshard_command(*group, context);
 }
 

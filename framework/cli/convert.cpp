@@ -1,251 +1,138 @@
 #include "framework/cli/convert.h"
 
-#include <cmath>
+#include <algorithm>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/hugging_face_export.h"
-#include "framework/checkpoint/megatron.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/recipe/hugging_face_model.h"
-#include "framework/recipe/saved_layout.h"
+#include "framework/convert/conversion_report.h"
+#include "framework/convert/recipe_writer.h"
+#include "framework/recipe/recipe.h"
 
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr int not_all_taken = 3;
 
-struct Flags {
-  std::string from, to, in, out, dtype, family, shard_size = "5GB";
-  std::int64_t vocabulary = 0;
-  std::vector<std::string> sets;
+struct Arguments {
+  std::vector<std::string> input;  ///< one file, or a list of flags
+  std::string out, report, to;
+  ForeignArguments foreign;
+  bool allow_refused = false;
 };
 
-std::optional<DType> wanted_type(const Flags& flags) {
-  if (flags.dtype.empty()) return std::nullopt;
-  return dtype_named(flags.dtype);
+bool is_taken(const FlagFate& fate) {
+  return fate.fate == FlagFate::Fate::mapped || fate.fate == FlagFate::Fate::ignored;
 }
 
-/// "500MB" -> 500'000'000
-std::uint64_t bytes_of(const std::string& words) {
-  const std::vector<std::pair<std::string, double>> units = {
-      {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}};
-  std::size_t used = 0;
-  double count = 0;
-  try {
-    count = std::stod(words, &used);
-  } catch (const std::exception&) {
-    used = 0;
+/// "--adam-beta1, --adam-beta2": what stands beside an option that is called otherwise there.
+class Comments {
+ public:
+  Comments(const Source& source, const Value& shown) {
+    for (const auto& fate : source.fates)
+      for (const auto& to : fate.to) add(to, fate.given.flag);
+    const auto said = comments_;
+    for (const auto& fate : source.fates)
+      for (const auto& to : fate.implied)
+        if (!said.count(option_of(to))) add(to, fate.given.flag);
+    for (const auto& [group, options] : shown.fields)
+      for (const auto& [name, value] : options.fields) {
+        const auto& origin = value.items.empty() ? value.origin : value.items.front().origin;
+        if (origin.source.find(" not given") != std::string::npos) add(text(group, ".", name), origin.source);
+      }
+    std::erase_if(comments_, [](const auto& one) { return one.second == own_name(one.first); });
   }
-  auto unit = words.substr(used);
-  for (auto& letter : unit) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-  for (const auto& [name, factor] : units)
-    if (used > 0 && (unit == name || (unit.empty() && factor == 1)) && count * factor >= 1)
-      return static_cast<std::uint64_t>(count * factor);
-  throw ConfigError(text("--shard-size ", words, ": a size such as 5GB, 500MB or a number of bytes was expected"));
-}
+  std::map<std::string, std::string> all() const { return comments_; }
 
-void tell(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) std::cout << "note: " << note << "\n";
-}
-
-/// Weights that are to be saved under our names, and their memory.
-struct Weights {
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<TensorRange> ranges;
+ private:
+  static std::string option_of(const std::string& to) { return to.substr(0, to.find('[')); }
+  /// The flag that has the option's name.
+  static std::string own_name(const std::string& option) {
+    auto name = option.substr(option.find('.') + 1);
+    std::replace(name.begin(), name.end(), '_', '-');
+    return "--" + name;
+  }
+  void add(const std::string& to, const std::string& words) {
+    auto& comment = comments_[option_of(to)];
+    if (comment.find(words) == std::string::npos) comment += (comment.empty() ? "" : ", ") + words;
+  }
+  std::map<std::string, std::string> comments_;
 };
 
-Weights room_for(Model& model, const WeightSource& source, std::optional<DType> type) {
-  Weights out;
-  for (const auto* parameter : model.parameters()) {
-    const auto own = type.value_or(source.has(parameter->name) ? source.dtype(parameter->name) : DType::float32);
-    auto& memory = out.memory.emplace_back(static_cast<std::size_t>(parameter->elements()) * size_of(own));
-    out.ranges.push_back(whole(parameter->name, Tensor{std::span(memory), own, parameter->global_shape}));
+/// What cannot be taken over, as comments: options where they would stand, flags without one at the end.
+void shut(const Source& source, RecipeText& around) {
+  for (const auto& fate : source.fates) {
+    if (is_taken(fate)) continue;
+    const auto story = text(fate.given.flag, " is ", word_of(fate.fate), ": ", fate.why);
+    if (fate.fate == FlagFate::Fate::planned)
+      for (const auto& to : fate.to) around.shut[to] = story;
+    if (!around.shut.empty() && fate.fate == FlagFate::Fate::planned) continue;
+    if (around.tail.empty()) around.tail.emplace_back("Not taken over:");
+    std::string values;
+    for (const auto& value : fate.given.values) values += " " + value;
+    around.tail.push_back(text("  ", fate.given.flag, values, "  # ", word_of(fate.fate), ": ", fate.why));
   }
-  return out;
 }
 
-void refuse_what_is_there(const fs::path& folder) {
-  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
+std::string recipe_text(const Source& source, const std::string& name, const std::string& recipe, const Facts& facts) {
+  auto shown = what_differs(source.tree, {}, facts);
+  RecipeText around{head_of(source, name, recipe), ""};
+  around.comments = Comments(source, shown).all();
+  shut(source, around);
+  make_paths_variables(shown);
+  return write_recipe(shown, facts, around);
 }
 
-/// From Transformers: weights, the recipe that describes them, and what is carried along.
-void import_hugging_face(const Flags& flags, const CommandContext& context) {
-  refuse_what_is_there(flags.out);
-  const fs::path in = flags.in;
-  const HuggingFaceModel source(in, context.mappings());
-  auto blobs = carried_files(in);
-  std::vector<std::string> sets;
-  const auto tokenizer = gpt2_tokenizer_files(in);
-  if (tokenizer) {
-    blobs["tokenizer.vocab_file.json"] = tokenizer->vocab;
-    blobs["tokenizer.merge_file.txt"] = tokenizer->merges;
-    sets = {"dataset_config.tokenizer_type=GPT2BPETokenizer", "dataset_config.vocab_file=vocab.json",
-            "dataset_config.merge_file=merges.txt"};
-  }
-  sets.insert(sets.end(), flags.sets.begin(), flags.sets.end());
-  const auto recipe = recipe_of(source, sets, context.shelves);
-  const auto model = build_model(recipe, nullptr);
-  const auto weights = room_for(*model, source, wanted_type(flags));
-  tell(load_all(source, weights.ranges));
-  blobs[recipe_blob] = resolved_yaml(recipe);
-  save_checkpoint(flags.out, "", 0, weights.ranges, blobs);
-  if (!tokenizer) std::cout << "note: it has no tokenizer that this program knows; generate takes --prompt-tokens\n";
-  std::cout << (fs::path(flags.out) / checkpoint_name("", 0)).string() << ": " << source.family() << ", "
-            << weights.ranges.size() << " tensors\n";
+void write(const std::string& file, const std::string& words) {
+  if (file.empty() || file == "-")
+    std::cout << words;
+  else
+    write_file_atomic(file, words);
 }
 
-/// What config.json says of the tokens where the model never had one.
-std::string special_tokens(const SavedModel& saved) {
-  nlohmann::json json = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
-  if (saved.tokenizer) json["bos_token_id"] = json["eos_token_id"] = saved.tokenizer->eod();
-  return json.dump();
-}
-
-/// The files beside the weights: those that came with the model, else the tokenizer it was trained with.
-Blobs files_beside(const SavedModel& saved) {
-  Blobs files;
-  const std::string prefix = carried_prefix;
-  for (const auto& [name, content] : saved.checkpoint.blobs())
-    if (name.rfind(prefix, 0) == 0) files[name.substr(prefix.size())] = content;
-  if (!files.empty()) return files;
-  const auto& blobs = saved.checkpoint.blobs();
-  const auto vocab = blobs.find("tokenizer.vocab_file.json"), merges = blobs.find("tokenizer.merge_file.txt");
-  if (vocab == blobs.end() || merges == blobs.end()) return files;
-  files["vocab.json"] = vocab->second;
-  files["merges.txt"] = merges->second;
-  files["tokenizer_config.json"] = "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n";
-  return files;
-}
-
-/// Rows that are tokens: as told, as the model came, as many as the tokenizer that chose their number has; else all.
-std::int64_t true_vocabulary(const Flags& flags, const SavedModel& saved, const Blobs& files, std::int64_t rows) {
-  if (flags.vocabulary > rows)
-    throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows"));
-  if (flags.vocabulary > 0) return flags.vocabulary;
-  if (const auto carried = files.find("config.json"); carried != files.end()) {
-    const auto json = nlohmann::json::parse(carried->second, nullptr, false);
-    if (json.is_object() && json.contains("vocab_size") && json["vocab_size"].is_number_integer())
-      return std::min(rows, json["vocab_size"].get<std::int64_t>());
-  }
-  return !saved.recipe.size.vocab_size && saved.tokenizer ? saved.tokenizer->vocab_size() : rows;
-}
-
-std::string family_of(const std::string& config) {
-  const auto json = nlohmann::json::parse(config, nullptr, false);
-  return json.is_object() && json.contains("model_type") && json["model_type"].is_string()
-             ? json["model_type"].get<std::string>()
-             : "";
-}
-
-void export_hugging_face(const Flags& flags, const CommandContext& context) {
+void convert(const Arguments& arguments, CommandContext& context) {
+  const auto facts = all_facts(context.shelves);
   const auto mappings = context.mappings();
-  const auto saved = open_saved(flags.in, context.shelves);
-  const CheckpointWeights weights(saved.checkpoint);
-  auto files = files_beside(saved);
-  const auto rows = vocabulary(saved.recipe, saved.tokenizer.get());
-  HuggingFaceExport how;
-  how.vocabulary = true_vocabulary(flags, saved, files, rows);
-  how.dtype = wanted_type(flags);
-  how.shard_bytes = bytes_of(flags.shard_size);
-  auto candidates = hugging_face_families(mappings);
-  if (!flags.family.empty())
-    candidates = {flags.family};
-  else if (const auto own = family_of(files["config.json"]); !own.empty())
-    candidates.insert(candidates.begin(), own);
-  how.family = family_that_fits(saved.recipe, how.vocabulary, candidates, context.shelves, mappings);
-  const auto config = whole_model_config(saved.recipe, how.vocabulary);
-  const auto type = how.dtype.value_or(weights.dtype("embedding.word_embeddings.weight"));
-  const auto carried = files["config.json"].empty() ? special_tokens(saved) : files["config.json"];
-  files["config.json"] = write_hugging_face_config(config, how.family, type, carried, mappings);
-  how.files = std::move(files);
-  tell(write_hugging_face(flags.out, config, weights, how, mappings));
-  std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
-}
-
-/// From Megatron-LM: weights, optimizer state, progress, and the recipe that its arguments describe.
-void import_megatron(const Flags& flags, const CommandContext& context) {
-  refuse_what_is_there(flags.out);
-  const auto mappings = context.mappings();
-  const MegatronCheckpoint source(flags.in, mappings);
-  const auto recipe = imported_recipe(source.recipe(), flags.sets, context.shelves);
-  const auto model = build_model(recipe, nullptr);
-  auto all = room_for(*model, source, wanted_type(flags).value_or(DType::float32));
-  tell(load_all(source, all.ranges));
-  for (const auto& name : source.optimizer_names()) {
-    const auto shape = source.shape(name);
-    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
-    source.read(name, all.ranges.back().tensor);
+  const bool flags = arguments.input.front().rfind("-", 0) == 0;
+  if (!flags && arguments.input.size() > 1)
+    throw ConfigError(text("one file is converted at a time, not '", arguments.input[0], "' and '", arguments.input[1],
+                           "'; flags stand after --"));
+  const auto name = flags ? "the command line" : arguments.input[0];
+  Report report;
+  const auto options = source_options(arguments.foreign);
+  const auto source = flags ? read_flags(arguments.input, options, facts, mappings, report)
+                            : read_source(arguments.input[0], options, facts, mappings, report);
+  const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
+  if (!arguments.report.empty()) write(arguments.report, report_json(source, name, recipe, report));
+  for (const auto& note : report.notes())
+    if (note.find("ignored") == std::string::npos) std::cerr << "note: " << note << "\n";
+  if (source.fates.empty()) report.must_be_good();
+  std::cerr << report_table(source);
+  const bool all = std::all_of(source.fates.begin(), source.fates.end(), is_taken);
+  if (!all && !arguments.allow_refused) {
+    context.exit_code = not_all_taken;
+    std::cerr << "no recipe is written; with --allow-refused one is, with what is not taken over as comments\n";
+    return;
   }
-  const auto progress = source.progress();
-  const auto iteration = nlohmann::json::parse(progress)["iteration"].get<std::int64_t>();
-  save_checkpoint(flags.out, "", iteration, all.ranges,
-                  {{recipe_blob, resolved_yaml(recipe)}, {"progress.json", progress}});
-  std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": iteration " << iteration << ", "
-            << all.ranges.size() << " tensors\n";
-}
-
-void export_megatron(const Flags& flags, const CommandContext& context) {
-  refuse_what_is_there(flags.out);
-  const auto saved = open_saved(flags.in, context.shelves, flags.sets);
-  if (!saved.recipe.parallel.noop_layers.ids.empty())
-    throw ConfigError("parallel_config.noop_layers: Megatron-LM has no layers that do nothing; give it as null");
-  const auto& checkpoint = saved.checkpoint;
-  Weights all;
-  for (const auto& name : checkpoint.names()) {
-    const auto& shape = checkpoint.shape(name);
-    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
-    checkpoint.read(all.ranges.back(), {true, true});
-  }
-  const auto type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
-  const auto& blobs = checkpoint.blobs();
-  const auto progress = blobs.find("progress.json");
-  const auto folder =
-      save_megatron(flags.out, checkpoint.iteration(), all.ranges, progress == blobs.end() ? "" : progress->second,
-                    saved.recipe.resolved, type, context.mappings(),
-                    saved_layout(saved.recipe, saved.recipe.parallel.data_parallel_size.value_or(1)));
-  std::cout << folder.string() << ": " << name_of(type) << "; Megatron-LM takes it with --no-load-rng\n";
-}
-
-void convert(const Flags& flags, const CommandContext& context) {
-  if (flags.from == "hf" && flags.to == "tessera") return import_hugging_face(flags, context);
-  if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
-  if (flags.from == "megatron" && flags.to == "tessera") return import_megatron(flags, context);
-  if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
-  throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
-                         ": one of them is tessera, the other another program; go by way of tessera"));
+  write(arguments.out, recipe_text(source, name, recipe, facts));
 }
 
 }  // namespace
 
-void add_convert_command(CLI::App& group, CommandContext& context) {
-  auto* command = group.add_subcommand("convert", "Bring a model from another program, or take it there");
-  const auto flags = std::make_shared<Flags>();
-  const auto programs = CLI::IsMember({"hf", "megatron", "tessera"});
+void add_convert_commands(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("convert", "Turn another program's launch script or flags into a recipe");
+  const auto arguments = std::make_shared<Arguments>();
   command
-      ->add_option("--from", flags->from,
-                   "What IN is: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
+      ->add_option("INPUT", arguments->input,
+                   "A launch script, a MODEL_ARGS file, a nested recipe; or after -- the flags themselves")
       ->required()
-      ->check(programs);
-  command->add_option("--to", flags->to, "What OUT becomes")->required()->check(programs);
-  command->add_option("IN", flags->in, "A folder; of tessera a checkpoint, or a run folder: its newest")->required();
-  command->add_option("OUT", flags->out, "A new folder")->required();
-  command->add_option("--dtype", flags->dtype, "Type of every weight; left out: as they are kept")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  command->add_option("--shard-size", flags->shard_size, "Most bytes of one file of hf")->capture_default_str();
-  command->add_option("--model-type", flags->family,
-                      "The family that hf gets; left out: the one it came as, or the first that fits");
-  command
-      ->add_option("--vocab-size", flags->vocabulary,
-                   "Rows that hf gets; the rest is padding. Left out: as it came, else those of the tokenizer")
-      ->check(CLI::PositiveNumber);
-  add_set_arguments(*command, flags->sets);
-  command->callback([flags, &context] { convert(*flags, context); });
+      ->type_name("");
+  command->add_option("-o,--output", arguments->out, "The recipe; left out: stdout")->type_name("FILE");
+  command->add_option("--report", arguments->report, "What became of every flag, as JSON")->type_name("FILE");
+  add_foreign_arguments(*command, arguments->foreign);
+  command->add_flag("--allow-refused", arguments->allow_refused, "Write what cannot be taken over as comments");
+  command->callback([arguments, &context] { convert(*arguments, context); });
 }
 
 }  // namespace tessera

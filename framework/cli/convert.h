@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// `tessera checkpoint convert`, below `group`.
-void add_convert_command(CLI::App& group, CommandContext& context);
+/// `tessera convert`: scripts, flags and recipes of other programs into ours, and back.
+void add_convert_commands(CLI::App& app, CommandContext& context);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "framework/cli/checkpoint.h"
 #include "framework/cli/command.h"
 #include "framework/cli/completion.h"
+#include "framework/cli/convert.h"
 #include "framework/cli/data.h"
 #include "framework/cli/eval.h"
 #include "framework/cli/generate.h"
@@ -24,6 +25,7 @@ constexpr int wrong_input = 2, has_failed = 1;
 void add_commands(CLI::App& app, CommandContext& context) {
   add_train_commands(app, context);
   add_check_commands(app, context);
+  add_convert_commands(app, context);
   add_options_commands(app, context);
   add_data_commands(app, context);
   add_checkpoint_commands(app, context);

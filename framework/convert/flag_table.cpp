@@ -117,6 +117,12 @@ Value list_of(const std::vector<std::string>& values, const Origin& origin) {
   return list;
 }
 
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
+  return all;
+}
+
 bool is_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
@@ -159,21 +165,33 @@ class Converter {
   void ignore(const std::string& why) {
     out_.fates.back().fate = FlagFate::Fate::ignored;
     out_.fates.back().why = why;
-    report_.note(origin(), why);
+    report_.note(origin(), story(why));
+  }
+
+  /// With the flag's name, where the place does not say it.
+  std::string story(const std::string& why) const {
+    const auto& flag = out_.fates.back().given;
+    return flag.at.source == flag.flag ? why : text(flag.flag, ": ", why);
   }
 
   void end(FlagFate::Fate fate, const std::string& why, const std::string& hint = "") {
     out_.fates.back().fate = fate;
     out_.fates.back().why = why;
-    report_.problem(origin(), out_.fates.back().given.flag, why, hint);
+    report_.problem(origin(), out_.fates.back().given.flag, story(why), hint);
   }
 
   void follow(const FlagRow& row) {
-    imply(row);
     const auto& values = out_.fates.back().given.values;
-    const auto value = values.empty() ? std::string() : values[0];
+    const auto value = joined(values);
+    if (row.takes == FlagRow::Takes::none && !values.empty())
+      return end(FlagFate::Fate::refused, text("takes no value, but '", value, "' follows"));
+    if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagFate::Fate::refused, "a value is missing");
+    if (row.takes != FlagRow::Takes::many && values.size() > 1)
+      report_.note(origin(), story(text("takes one value; the words '", value, "' are read as one")));
+    imply(row);
     if (row.kind == FlagRow::Kind::same)
-      set(row.to, row.takes == FlagRow::Takes::many ? list_of(values, origin()) : Value::of(value, origin()));
+      set(row.to, row.takes == FlagRow::Takes::many && wants_list(row.to, values) ? list_of(values, origin())
+                                                                                  : Value::of(value, origin()));
     else if (row.kind == FlagRow::Kind::fixed)
       set(row.to, Value::of(row.fixed, origin()));
     else if (row.kind == FlagRow::Kind::words)
@@ -182,15 +200,23 @@ class Converter {
 
   void set_word(const FlagRow& row, const std::string& value) {
     const auto word = std::find_if(row.words.begin(), row.words.end(), [&](const auto& w) { return w.first == value; });
-    if (word == row.words.end())
+    if (word == row.words.end() && value.find('$') != std::string::npos)
+      set(row.to, Value::of(value, origin()));  // what the caller will say
+    else if (word == row.words.end())
       end(FlagFate::Fate::refused, text("no counterpart for '", value, "'"));
     else
       set(row.to, Value::of(word->second, origin()));
   }
 
+  /// One word is a list only where the option is one: [5], but text_document.
+  bool wants_list(const std::string& to, const std::vector<std::string>& values) const {
+    const auto* option = option_at(to, facts_);
+    return values.size() != 1 || !option || option->type.rfind("list", 0) == 0;
+  }
+
   void set(const std::string& to, Value value) {
     auto& fate = out_.fates.back();
-    fate.to.push_back(to);
+    (value.origin.layer == implied ? fate.implied : fate.to).push_back(to);
     if (asks_for_planned(to, value, facts_)) {
       fate.fate = FlagFate::Fate::planned;
       fate.why = option_at(to, facts_)->doc + " Not built yet.";

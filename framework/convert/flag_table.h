@@ -43,8 +43,9 @@ struct FlagFate {
   enum class Fate { mapped, ignored, planned, refused, unknown };
   GivenFlag given;
   Fate fate = Fate::mapped;
-  std::vector<std::string> to = {};  ///< the options that it set
-  std::string why = {};              ///< of all but mapped
+  std::vector<std::string> to = {};       ///< the options that it says
+  std::vector<std::string> implied = {};  ///< those that follow from it, where no flag says them
+  std::string why = {};                   ///< of all but mapped
 };
 std::string word_of(FlagFate::Fate fate);
 

@@ -1,4 +1,5 @@
-# cmake -DFOLDER=mappings -DOUT=mappings.cpp -P embed.cmake: every .yaml below FOLDER as text in a C++ source.
+# cmake -DFOLDER=mappings -DNAME=embedded_mappings -DOUT=mappings.cpp -P embed.cmake: every .yaml below FOLDER as text in a C++ source,
+# given by a function NAME.
 # As bytes, because a compiler need not take a literal longer than 64 KiB.
 file(GLOB_RECURSE files RELATIVE ${FOLDER} ${FOLDER}/*.yaml)
 list(SORT files)
@@ -16,5 +17,5 @@ foreach(file ${files})
   math(EXPR number "${number} + 1")
 endforeach()
 string(APPEND code "\nconstexpr EmbeddedFile files[] = {\n${list}};\n\n}  // namespace\n\n"
-  "std::span<const EmbeddedFile> embedded_mappings() { return files; }\n\n}  // namespace tessera\n")
+  "std::span<const EmbeddedFile> ${NAME}() { return files; }\n\n}  // namespace tessera\n")
 file(WRITE ${OUT} "${code}")

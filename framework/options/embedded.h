@@ -5,13 +5,14 @@
 
 namespace tessera {
 
-/// One file of mappings/ as it was when the program was built.
+/// One file of mappings/ or configs/ as it was when the program was built.
 struct EmbeddedFile {
-  std::string_view name;  ///< below mappings/: "weights/gpt2.yaml"
+  std::string_view name;  ///< below its folder: "weights/gpt2.yaml"
   std::string_view text;
 };
 
-/// All of them. Defined in a source that framework/options/embed.cmake writes into the build folder.
+/// All of them. Defined in sources that framework/options/embed.cmake writes into the build folder.
 std::span<const EmbeddedFile> embedded_mappings();
+std::span<const EmbeddedFile> embedded_configs();
 
 }  // namespace tessera

@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-/// Read a recipe on top of the files its `base` names (one, or a list; relative to the file that names
-/// them), then lay each "path=value" of `sets` on it.
+/// Read a recipe on top of the files its `base` names (one, or a list; relative to the file that names them, else one
+/// of configs/, which come with the program: "models/llama2_7b.yaml"), then lay each "path=value" of `sets` on it.
 ///
 /// ${NAME} in a value is the environment's NAME, ${NAME:-words} is `words` where NAME is unset or empty,
 /// $${NAME} is the text ${NAME}. Top level keys that begin with `x-` only hold anchors and are dropped.

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "framework/base/error.h"
+#include "framework/options/embedded.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
@@ -65,6 +66,20 @@ std::string hint_for(const std::string& words, const YAML::Mark& mark) {
 
 using Documents = std::vector<YAML::Node>;
 
+/// Recipes that come with the program are called so: "tessera:models/llama2_7b.yaml".
+const std::string own_place = "tessera:";
+
+const EmbeddedFile* own_recipe(const std::string& file) {
+  for (const auto& own : embedded_configs())
+    if (file == own_place + std::string(own.name)) return &own;
+  return nullptr;
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code failed;
+  return a == b || fs::equivalent(a, b, failed);
+}
+
 constexpr int first_set = 1'000;  // layer: above all files
 
 /// Turns YAML texts into Values; what is wrong goes to the report.
@@ -106,7 +121,7 @@ Value Reader::stack(const std::string& file, const std::vector<std::string>& abo
   path.push_back(file);
   Value all;
   all.kind = Value::Kind::group;
-  if (std::any_of(above.begin(), above.end(), [&](const auto& one) { return fs::equivalent(one, file); })) {
+  if (std::any_of(above.begin(), above.end(), [&](const auto& one) { return is_same_file(one, file); })) {
     std::string chain;
     for (const auto& one : path) chain += (chain.empty() ? "" : " -> ") + one;
     give_up(at, text("a file is its own base: ", chain), "take one of these bases away");
@@ -132,10 +147,15 @@ Documents Reader::load(const std::string& file, const Origin& first) {
   };
   std::error_code failed;
   if (fs::is_directory(file, failed)) return refuse("is a folder", "give the path of a recipe");
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  const std::string words{std::istreambuf_iterator<char>(in), {}};
-  if (!in) return refuse(text("cannot be read: ", std::strerror(errno)), "give the path of a recipe");
+  std::string words;
+  if (const auto* own = own_recipe(file)) {
+    words = own->text;
+  } else {
+    errno = 0;
+    std::ifstream in(file, std::ios::binary);
+    words.assign(std::istreambuf_iterator<char>(in), {});
+    if (!in) return refuse(text("cannot be read: ", std::strerror(errno)), "give the path of a recipe");
+  }
   auto node = parse(words, first);
   const std::string hint = "a recipe has groups such as training_config";
   if (!node.empty() && node[0].IsNull()) return refuse("is empty", hint);
@@ -150,12 +170,14 @@ Value Reader::bases(const YAML::Node& base, const Origin& first, const std::vect
   const auto given = convert(base, on_line(first, base.Mark()), "base", 0);
   for (const auto& name : given.kind == Value::Kind::list ? given.items : std::vector<Value>{given}) {
     if (name.wrong) continue;
-    const auto where = (fs::path(first.source).parent_path() / name.scalar).lexically_normal().string();
+    const auto folder = fs::path(first.source).parent_path();
+    auto where = (folder / name.scalar).lexically_normal().string();
+    if (const auto own = own_place + name.scalar; !fs::exists(where) && own_recipe(own)) where = own;
     if (name.kind != Value::Kind::scalar)
       give_up(name.origin, text("base takes a file name or a list of them, not '", name, "'"));
-    else if (!fs::exists(where))
+    else if (!fs::exists(where) && !own_recipe(where))
       give_up(name.origin, text("the base '", name, "' does not exist"),
-              text("it is looked for beside this file, as ", where));
+              text("it is looked for beside this file, as ", where, ", and among the recipes that come with tessera"));
     else
       all.lay(stack(where, path, name.origin));
   }

@@ -133,6 +133,15 @@ TEST_F(Yaml, AVariableInsideBracketsIsToldToTakeQuotes) {
   EXPECT_EQ(problems("a: [1, 2\nb: 1\n").at(0).find("needs quotes"), std::string::npos);
 }
 
+TEST_F(Yaml, ARecipeThatComesWithTheProgramIsABaseFromAnywhere) {
+  write("run.yaml", "base: quickstart.yaml\nmodel_config: {num_layers: 7}\n");
+  const auto tree = read_yaml("run.yaml", {}, report);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(tree.at("model_config.num_layers")->scalar, "7");
+  EXPECT_EQ(tree.at("model_config.hidden_size")->scalar, "192");
+  EXPECT_EQ(text(tree.at("model_config.hidden_size")->origin).substr(0, 24), "tessera:quickstart.yaml:");
+}
+
 TEST_F(Yaml, BasesAreLaidInOrderAndLookedForBesideTheFile) {
   std::filesystem::create_directory("deep");
   write("deep/one.yaml", "base: two.yaml\na: {x: one, y: one}\n");
@@ -148,7 +157,8 @@ TEST_F(Yaml, ABaseThatCannotBeReadIsNamedWhereItIsAsked) {
                                                    "-> circle.yaml -> run.yaml; take one of these bases away"});
   EXPECT_EQ(
       problems("a: 1\nbase:\n  - nowhere.yaml\n"),
-      Lines{"run.yaml:3: the base 'nowhere.yaml' does not exist; it is looked for beside this file, as nowhere.yaml"});
+      Lines{"run.yaml:3: the base 'nowhere.yaml' does not exist; it is looked for beside this file, as nowhere.yaml, "
+            "and among the recipes that come with tessera"});
   EXPECT_EQ(problems("base: {x: 1}\n"), Lines{"run.yaml:1: base takes a file name or a list of them, not '{x: 1}'"});
   write("broken.yaml", "a: [1\nb: 2\n");
   EXPECT_EQ(problems("base: broken.yaml\n").at(0).substr(0, 33), "broken.yaml:2: this is no YAML: e");

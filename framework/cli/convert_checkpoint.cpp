@@ -1,0 +1,251 @@
+#include "framework/cli/convert_checkpoint.h"
+
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/hugging_face_export.h"
+#include "framework/checkpoint/megatron.h"
+#include "framework/cli/recipe_arguments.h"
+#include "framework/recipe/hugging_face_model.h"
+#include "framework/recipe/saved_layout.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::string from, to, in, out, dtype, family, shard_size = "5GB";
+  std::int64_t vocabulary = 0;
+  std::vector<std::string> sets;
+};
+
+std::optional<DType> wanted_type(const Flags& flags) {
+  if (flags.dtype.empty()) return std::nullopt;
+  return dtype_named(flags.dtype);
+}
+
+/// "500MB" -> 500'000'000
+std::uint64_t bytes_of(const std::string& words) {
+  const std::vector<std::pair<std::string, double>> units = {
+      {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}};
+  std::size_t used = 0;
+  double count = 0;
+  try {
+    count = std::stod(words, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  auto unit = words.substr(used);
+  for (auto& letter : unit) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  for (const auto& [name, factor] : units)
+    if (used > 0 && (unit == name || (unit.empty() && factor == 1)) && count * factor >= 1)
+      return static_cast<std::uint64_t>(count * factor);
+  throw ConfigError(text("--shard-size ", words, ": a size such as 5GB, 500MB or a number of bytes was expected"));
+}
+
+void tell(const std::vector<std::string>& notes) {
+  for (const auto& note : notes) std::cout << "note: " << note << "\n";
+}
+
+/// Weights that are to be saved under our names, and their memory.
+struct Weights {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<TensorRange> ranges;
+};
+
+Weights room_for(Model& model, const WeightSource& source, std::optional<DType> type) {
+  Weights out;
+  for (const auto* parameter : model.parameters()) {
+    const auto own = type.value_or(source.has(parameter->name) ? source.dtype(parameter->name) : DType::float32);
+    auto& memory = out.memory.emplace_back(static_cast<std::size_t>(parameter->elements()) * size_of(own));
+    out.ranges.push_back(whole(parameter->name, Tensor{std::span(memory), own, parameter->global_shape}));
+  }
+  return out;
+}
+
+void refuse_what_is_there(const fs::path& folder) {
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
+    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
+}
+
+/// From Transformers: weights, the recipe that describes them, and what is carried along.
+void import_hugging_face(const Flags& flags, const CommandContext& context) {
+  refuse_what_is_there(flags.out);
+  const fs::path in = flags.in;
+  const HuggingFaceModel source(in, context.mappings());
+  auto blobs = carried_files(in);
+  std::vector<std::string> sets;
+  const auto tokenizer = gpt2_tokenizer_files(in);
+  if (tokenizer) {
+    blobs["tokenizer.vocab_file.json"] = tokenizer->vocab;
+    blobs["tokenizer.merge_file.txt"] = tokenizer->merges;
+    sets = {"dataset_config.tokenizer_type=GPT2BPETokenizer", "dataset_config.vocab_file=vocab.json",
+            "dataset_config.merge_file=merges.txt"};
+  }
+  sets.insert(sets.end(), flags.sets.begin(), flags.sets.end());
+  const auto recipe = recipe_of(source, sets, context.shelves);
+  const auto model = build_model(recipe, nullptr);
+  const auto weights = room_for(*model, source, wanted_type(flags));
+  tell(load_all(source, weights.ranges));
+  blobs[recipe_blob] = resolved_yaml(recipe);
+  save_checkpoint(flags.out, "", 0, weights.ranges, blobs);
+  if (!tokenizer) std::cout << "note: it has no tokenizer that this program knows; generate takes --prompt-tokens\n";
+  std::cout << (fs::path(flags.out) / checkpoint_name("", 0)).string() << ": " << source.family() << ", "
+            << weights.ranges.size() << " tensors\n";
+}
+
+/// What config.json says of the tokens where the model never had one.
+std::string special_tokens(const SavedModel& saved) {
+  nlohmann::json json = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
+  if (saved.tokenizer) json["bos_token_id"] = json["eos_token_id"] = saved.tokenizer->eod();
+  return json.dump();
+}
+
+/// The files beside the weights: those that came with the model, else the tokenizer it was trained with.
+Blobs files_beside(const SavedModel& saved) {
+  Blobs files;
+  const std::string prefix = carried_prefix;
+  for (const auto& [name, content] : saved.checkpoint.blobs())
+    if (name.rfind(prefix, 0) == 0) files[name.substr(prefix.size())] = content;
+  if (!files.empty()) return files;
+  const auto& blobs = saved.checkpoint.blobs();
+  const auto vocab = blobs.find("tokenizer.vocab_file.json"), merges = blobs.find("tokenizer.merge_file.txt");
+  if (vocab == blobs.end() || merges == blobs.end()) return files;
+  files["vocab.json"] = vocab->second;
+  files["merges.txt"] = merges->second;
+  files["tokenizer_config.json"] = "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n";
+  return files;
+}
+
+/// Rows that are tokens: as told, as the model came, as many as the tokenizer that chose their number has; else all.
+std::int64_t true_vocabulary(const Flags& flags, const SavedModel& saved, const Blobs& files, std::int64_t rows) {
+  if (flags.vocabulary > rows)
+    throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows"));
+  if (flags.vocabulary > 0) return flags.vocabulary;
+  if (const auto carried = files.find("config.json"); carried != files.end()) {
+    const auto json = nlohmann::json::parse(carried->second, nullptr, false);
+    if (json.is_object() && json.contains("vocab_size") && json["vocab_size"].is_number_integer())
+      return std::min(rows, json["vocab_size"].get<std::int64_t>());
+  }
+  return !saved.recipe.size.vocab_size && saved.tokenizer ? saved.tokenizer->vocab_size() : rows;
+}
+
+std::string family_of(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, false);
+  return json.is_object() && json.contains("model_type") && json["model_type"].is_string()
+             ? json["model_type"].get<std::string>()
+             : "";
+}
+
+void export_hugging_face(const Flags& flags, const CommandContext& context) {
+  const auto mappings = context.mappings();
+  const auto saved = open_saved(flags.in, context.shelves);
+  const CheckpointWeights weights(saved.checkpoint);
+  auto files = files_beside(saved);
+  const auto rows = vocabulary(saved.recipe, saved.tokenizer.get());
+  HuggingFaceExport how;
+  how.vocabulary = true_vocabulary(flags, saved, files, rows);
+  how.dtype = wanted_type(flags);
+  how.shard_bytes = bytes_of(flags.shard_size);
+  auto candidates = hugging_face_families(mappings);
+  if (!flags.family.empty())
+    candidates = {flags.family};
+  else if (const auto own = family_of(files["config.json"]); !own.empty())
+    candidates.insert(candidates.begin(), own);
+  how.family = family_that_fits(saved.recipe, how.vocabulary, candidates, context.shelves, mappings);
+  const auto config = whole_model_config(saved.recipe, how.vocabulary);
+  const auto type = how.dtype.value_or(weights.dtype("embedding.word_embeddings.weight"));
+  const auto carried = files["config.json"].empty() ? special_tokens(saved) : files["config.json"];
+  files["config.json"] = write_hugging_face_config(config, how.family, type, carried, mappings);
+  how.files = std::move(files);
+  tell(write_hugging_face(flags.out, config, weights, how, mappings));
+  std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
+}
+
+/// From Megatron-LM: weights, optimizer state, progress, and the recipe that its arguments describe.
+void import_megatron(const Flags& flags, const CommandContext& context) {
+  refuse_what_is_there(flags.out);
+  const auto mappings = context.mappings();
+  const MegatronCheckpoint source(flags.in, mappings);
+  const auto recipe = imported_recipe(source.recipe(), flags.sets, context.shelves);
+  const auto model = build_model(recipe, nullptr);
+  auto all = room_for(*model, source, wanted_type(flags).value_or(DType::float32));
+  tell(load_all(source, all.ranges));
+  for (const auto& name : source.optimizer_names()) {
+    const auto shape = source.shape(name);
+    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    source.read(name, all.ranges.back().tensor);
+  }
+  const auto progress = source.progress();
+  const auto iteration = nlohmann::json::parse(progress)["iteration"].get<std::int64_t>();
+  save_checkpoint(flags.out, "", iteration, all.ranges,
+                  {{recipe_blob, resolved_yaml(recipe)}, {"progress.json", progress}});
+  std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": iteration " << iteration << ", "
+            << all.ranges.size() << " tensors\n";
+}
+
+void export_megatron(const Flags& flags, const CommandContext& context) {
+  refuse_what_is_there(flags.out);
+  const auto saved = open_saved(flags.in, context.shelves, flags.sets);
+  if (!saved.recipe.parallel.noop_layers.ids.empty())
+    throw ConfigError("parallel_config.noop_layers: Megatron-LM has no layers that do nothing; give it as null");
+  const auto& checkpoint = saved.checkpoint;
+  Weights all;
+  for (const auto& name : checkpoint.names()) {
+    const auto& shape = checkpoint.shape(name);
+    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    checkpoint.read(all.ranges.back(), {true, true});
+  }
+  const auto type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
+  const auto& blobs = checkpoint.blobs();
+  const auto progress = blobs.find("progress.json");
+  const auto folder =
+      save_megatron(flags.out, checkpoint.iteration(), all.ranges, progress == blobs.end() ? "" : progress->second,
+                    saved.recipe.resolved, type, context.mappings(),
+                    saved_layout(saved.recipe, saved.recipe.parallel.data_parallel_size.value_or(1)));
+  std::cout << folder.string() << ": " << name_of(type) << "; Megatron-LM takes it with --no-load-rng\n";
+}
+
+void convert(const Flags& flags, const CommandContext& context) {
+  if (flags.from == "hf" && flags.to == "tessera") return import_hugging_face(flags, context);
+  if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
+  if (flags.from == "megatron" && flags.to == "tessera") return import_megatron(flags, context);
+  if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
+  throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
+                         ": one of them is tessera, the other another program; go by way of tessera"));
+}
+
+}  // namespace
+
+void add_convert_checkpoint_command(CLI::App& group, CommandContext& context) {
+  auto* command = group.add_subcommand("convert", "Bring a model from another program, or take it there");
+  const auto flags = std::make_shared<Flags>();
+  const auto programs = CLI::IsMember({"hf", "megatron", "tessera"});
+  command
+      ->add_option("--from", flags->from,
+                   "What IN is: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
+      ->required()
+      ->check(programs);
+  command->add_option("--to", flags->to, "What OUT becomes")->required()->check(programs);
+  command->add_option("IN", flags->in, "A folder; of tessera a checkpoint, or a run folder: its newest")->required();
+  command->add_option("OUT", flags->out, "A new folder")->required();
+  command->add_option("--dtype", flags->dtype, "Type of every weight; left out: as they are kept")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  command->add_option("--shard-size", flags->shard_size, "Most bytes of one file of hf")->capture_default_str();
+  command->add_option("--model-type", flags->family,
+                      "The family that hf gets; left out: the one it came as, or the first that fits");
+  command
+      ->add_option("--vocab-size", flags->vocabulary,
+                   "Rows that hf gets; the rest is padding. Left out: as it came, else those of the tokenizer")
+      ->check(CLI::PositiveNumber);
+  add_set_arguments(*command, flags->sets);
+  command->callback([flags, &context] { convert(*flags, context); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// `tessera checkpoint convert`, below `group`.
+void add_convert_checkpoint_command(CLI::App& group, CommandContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "framework/convert/source.h"
+
+namespace tessera {
+
+/// How many flags had each fate, in the order of FlagFate::Fate.
+std::vector<std::size_t> count_fates(const std::vector<FlagFate>& fates);
+
+/// The line that starts the same training here, as the script starts it there; empty when there is no launch. `recipe`
+/// is the file that was written.
+std::string start_line(const Source& source, const std::string& recipe);
+
+/// report.json: {source, kind, from, from_why, launcher: {name, program, options, start, environment},
+/// flags: [{flag, values, fate, to, why, file, line}], elsewhere, unknown, notes, counts}.
+std::string report_json(const Source& source, const std::string& file, const std::string& recipe, const Report& report);
+
+/// The same for people: one line a flag, and the counts.
+std::string report_table(const Source& source);
+
+/// The lines at the head of a written recipe: where it is from, how to start it, what is to be filled in.
+std::vector<std::string> head_of(const Source& source, const std::string& file, const std::string& recipe);
+
+}  // namespace tessera

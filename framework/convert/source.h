@@ -1,0 +1,49 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/convert/flag_table.h"
+#include "framework/convert/launch.h"
+
+namespace tessera {
+
+/// How something that is no recipe of ours is read.
+struct SourceOptions {
+  std::string from;     ///< the flag table, "megatron@main"; empty: guessed
+  ScriptInputs inputs;  ///< what a script cannot know: positional arguments and environment
+};
+
+/// Something that says how to train, as a recipe.
+struct Source {
+  enum class Kind { recipe, script, model_args, yaml_arguments, nested, flags };
+  Kind kind = Kind::recipe;
+  Value tree;                     ///< our groups and options; origins name the file and line that said them
+  std::string from;               ///< the flag table that was read with; empty: none was
+  std::string from_why;           ///< what showed that
+  std::optional<Launch> launch;   ///< of a script: what it starts
+  std::size_t launches = 0;       ///< how many trainings the script starts; the first is read
+  std::vector<FlagFate> fates;    ///< one for each flag
+  std::vector<Unknown> unknowns;  ///< what a script leaves to its caller
+};
+std::string name_of(Source::Kind kind);
+
+/// Whatever `file` is: a recipe of ours (with its bases), a nested one, arguments in YAML, a launch script. What is
+/// wrong with it goes to `report`; of flags, what became of them is in `fates` too.
+Source read_source(const std::string& file, const SourceOptions& options, const Facts& facts, const Mappings& mappings,
+                   Report& report);
+
+/// The same of a list of flags.
+Source read_flags(const std::vector<std::string>& argv, const SourceOptions& options, const Facts& facts,
+                  const Mappings& mappings, Report& report);
+
+/// Whether `file` is read by `read_source` in another way than as a recipe of ours.
+bool is_foreign(const std::string& file);
+
+/// What could not be known of a script becomes ${NAME}: "$4" is ${ARG_4}, "$(date)" is named after its option.
+void name_unknowns(Value& tree);
+/// Each ${NAME} of a foreign source by what the environment says; one that says nothing is a problem.
+void expand_unknowns(Value& tree, Report& report);
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+#include "framework/options/same.h"
+
+#include <algorithm>
+
+#include "framework/options/option_type.h"
+
+namespace tessera {
+
+bool same(const Value& a, const Value& b) {
+  double x = 0, y = 0;
+  if (OptionType<double>::read(a, x) && OptionType<double>::read(b, y)) return x == y;
+  bool p = false, q = false;
+  if (OptionType<bool>::read(a, p) && OptionType<bool>::read(b, q)) return p == q;
+  return a.kind == b.kind && a.scalar == b.scalar &&
+         std::equal(a.items.begin(), a.items.end(), b.items.begin(), b.items.end(), same);
+}
+
+}  // namespace tessera
