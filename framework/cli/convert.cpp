@@ -7,6 +7,8 @@
 #include "framework/base/files.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/convert/conversion_report.h"
+#include "framework/convert/flags_writer.h"
+#include "framework/convert/known_models.h"
 #include "framework/convert/recipe_writer.h"
 #include "framework/recipe/recipe.h"
 
@@ -76,8 +78,11 @@ void shut(const Source& source, RecipeText& around) {
 }
 
 std::string recipe_text(const Source& source, const std::string& name, const std::string& recipe, const Facts& facts) {
-  auto shown = what_differs(source.tree, {}, facts);
-  RecipeText around{head_of(source, name, recipe), ""};
+  auto tree = source.tree;
+  const auto model = known_model(tree, facts);
+  answer_base(tree, model.tree, facts);
+  auto shown = what_differs(tree, model.tree, facts);
+  RecipeText around{head_of(source, name, recipe), model.name};
   around.comments = Comments(source, shown).all();
   shut(source, around);
   make_paths_variables(shown);
@@ -89,6 +94,26 @@ void write(const std::string& file, const std::string& words) {
     std::cout << words;
   else
     write_file_atomic(file, words);
+}
+
+/// A recipe as a launch script of the program that `--to` names.
+void write_as_flags(const Arguments& arguments, const Recipe& recipe, const Facts& facts, CommandContext& context) {
+  const auto table = FlagTable::named(arguments.to == "megatron" ? FlagTable::usual : arguments.to, context.mappings());
+  const auto flags = write_flags(recipe.resolved, table, facts, {});
+  std::vector<std::string> head{text("From ", arguments.input[0], ", for ", table.doc(), ", by tessera convert.")};
+  if (!flags.lost.empty()) head.emplace_back("Not said, as there is no flag for it:");
+  for (const auto& lost : flags.lost) {
+    std::cerr << text_of(lost) << "\n";
+    head.push_back("  " + lost.message);
+  }
+  if (!flags.lost.empty() && !arguments.allow_refused) {
+    context.exit_code = not_all_taken;
+    std::cerr << "no script is written; with --allow-refused one is, which says so\n";
+    return;
+  }
+  const auto& o = recipe.parallel;
+  const auto ranks = o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
+  write(arguments.out, write_script(flags, text("torchrun --nproc_per_node ", ranks), "pretrain_gpt.py", head));
 }
 
 void convert(const Arguments& arguments, CommandContext& context) {
@@ -103,6 +128,13 @@ void convert(const Arguments& arguments, CommandContext& context) {
   const auto options = source_options(arguments.foreign);
   const auto source = flags ? read_flags(arguments.input, options, facts, mappings, report)
                             : read_source(arguments.input[0], options, facts, mappings, report);
+  if (!arguments.to.empty()) {
+    auto tree = source.tree;
+    expand_unknowns(tree, report);
+    const auto recipe = read_recipe(tree, context.shelves, report);
+    report.must_be_good();
+    return write_as_flags(arguments, recipe, facts, context);
+  }
   const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
   if (!arguments.report.empty()) write(arguments.report, report_json(source, name, recipe, report));
   for (const auto& note : report.notes())
@@ -131,6 +163,8 @@ void add_convert_commands(CLI::App& app, CommandContext& context) {
   command->add_option("-o,--output", arguments->out, "The recipe; left out: stdout")->type_name("FILE");
   command->add_option("--report", arguments->report, "What became of every flag, as JSON")->type_name("FILE");
   add_foreign_arguments(*command, arguments->foreign);
+  command->add_option("--to", arguments->to, "Write a launch script of another program instead: megatron, ...")
+      ->type_name("PROGRAM");
   command->add_flag("--allow-refused", arguments->allow_refused, "Write what cannot be taken over as comments");
   command->callback([arguments, &context] { convert(*arguments, context); });
 }

@@ -56,7 +56,8 @@ void add_recipe_arguments(CLI::App& command, RecipeArguments& arguments) {
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report) {
-  if (!is_foreign(arguments.file)) return read_recipe(arguments.file, arguments.sets, context.shelves, report);
+  if (!is_foreign(arguments.file, context.mappings()))
+    return read_recipe(arguments.file, arguments.sets, context.shelves, report);
   auto source = read_source(arguments.file, source_options(arguments.foreign), all_facts(context.shelves),
                             context.mappings(), report);
   lay_sets(source.tree, arguments.sets, report);

@@ -55,6 +55,7 @@ std::string written(const Value& value, bool in_list = false) {
     case Value::Kind::none:
       return "null";
     case Value::Kind::scalar:
+      if (value.scalar == "True" || value.scalar == "False") return value.scalar == "True" ? "true" : "false";
       return plain(value.scalar, in_list) ? value.scalar : quoted(value.scalar);
     case Value::Kind::list:
     case Value::Kind::group:

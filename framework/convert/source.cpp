@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/convert/forms.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
@@ -80,20 +81,35 @@ std::string named(const std::string& words, const std::string& option) {
   return out;
 }
 
-/// What a YAML file is, without its bases and the environment. A file that is no YAML is a recipe that says so.
-Source::Kind kind_of_yaml(const std::string& file) {
+/// What a YAML file is, its bases and the environment aside. A file that is no YAML is a recipe that says so.
+RecipeForm form_of(const std::string& file, const Mappings& mappings) {
   try {
-    if (is_model_args(parse_yaml(read_file(file), file))) return Source::Kind::model_args;
+    return form_of(parse_yaml(read_file(file), file), mappings);
   } catch (const std::exception&) {
-    return Source::Kind::recipe;
+    return RecipeForm::flat;
+  }
+}
+
+Source::Kind kind_of(RecipeForm form) {
+  switch (form) {
+    case RecipeForm::nested:
+      return Source::Kind::nested;
+    case RecipeForm::br_master:
+    case RecipeForm::megatron_yaml:
+      return Source::Kind::yaml_arguments;
+    case RecipeForm::model_args:
+      return Source::Kind::model_args;
+    case RecipeForm::none:
+    case RecipeForm::flat:
+      break;
   }
   return Source::Kind::recipe;
 }
 
-Source::Kind kind_of(const std::string& file) {
+Source::Kind kind_of(const std::string& file, const Mappings& mappings) {
   std::error_code failed;
   if (fs::is_directory(file, failed)) return Source::Kind::recipe;  // which says that it is one
-  return is_yaml(file) ? kind_of_yaml(file) : Source::Kind::script;
+  return is_yaml(file) ? kind_of(form_of(file, mappings)) : Source::Kind::script;
 }
 
 void convert_flags(Source& source, const std::vector<GivenFlag>& flags, const Facts& facts, const Mappings& mappings,
@@ -146,16 +162,18 @@ std::string name_of(Source::Kind kind) {
   return "flags";
 }
 
-bool is_foreign(const std::string& file) { return kind_of(file) != Source::Kind::recipe; }
+bool is_foreign(const std::string& file, const Mappings& mappings) {
+  return kind_of(file, mappings) != Source::Kind::recipe;
+}
 
 Source read_source(const std::string& file, const SourceOptions& options, const Facts& facts, const Mappings& mappings,
                    Report& report) {
   Source source;
-  source.kind = kind_of(file);
-  if (source.kind == Source::Kind::recipe)
-    source.tree = read_yaml(file, {}, report);
-  else
+  source.kind = kind_of(file, mappings);
+  if (source.kind == Source::Kind::script || source.kind == Source::Kind::model_args)
     read_launch(source, file, options, facts, mappings, report);
+  else
+    source.tree = read_any(read_yaml(file, {}, report), mappings, facts, report);
   return source;
 }
 

@@ -39,7 +39,7 @@ Source read_flags(const std::vector<std::string>& argv, const SourceOptions& opt
                   const Mappings& mappings, Report& report);
 
 /// Whether `file` is read by `read_source` in another way than as a recipe of ours.
-bool is_foreign(const std::string& file);
+bool is_foreign(const std::string& file, const Mappings& mappings);
 
 /// What could not be known of a script becomes ${NAME}: "$4" is ${ARG_4}, "$(date)" is named after its option.
 void name_unknowns(Value& tree);
