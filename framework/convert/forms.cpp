@@ -1,6 +1,7 @@
 #include "framework/convert/forms.h"
 
 #include "framework/convert/nested_recipe.h"
+#include "framework/convert/yaml_arguments.h"
 
 namespace tessera {
 namespace {
@@ -10,11 +11,12 @@ const char* const groups[] = {"training_config", "model_config", "parallel_confi
 
 }  // namespace
 
-RecipeForm form_of(const Value& tree, const Mappings&) {
+RecipeForm form_of(const Value& tree, const Mappings& mappings) {
   if (tree.find("MODEL_ARGS")) return RecipeForm::model_args;
   if (tree.find("train_config") || tree.find("accelerate_config") || tree.at("model_config.llm"))
     return RecipeForm::nested;
-  if (tree.find("language_model") || tree.find("model_parallel")) return RecipeForm::megatron_yaml;
+  const auto program = program_of_yaml_arguments(tree, mappings);
+  if (!program.empty()) return program == "br_master" ? RecipeForm::br_master : RecipeForm::megatron_yaml;
   for (const auto* group : groups)
     if (tree.find(group)) return RecipeForm::flat;
   return RecipeForm::none;
@@ -38,10 +40,15 @@ std::string words_for(RecipeForm form) {
   return "no recipe";
 }
 
-Value read_any(const Value& tree, const Mappings& mappings, const Facts&, Report& report) {
+Conversion read_any(const Value& tree, const Mappings& mappings, const Facts& facts, Report& report) {
   const auto form = form_of(tree, mappings);
-  if (form == RecipeForm::nested) return read_nested(tree, mappings, report);
-  return tree;
+  if (form == RecipeForm::nested) return {read_nested(tree, mappings, report)};
+  if (form == RecipeForm::br_master) return read_yaml_arguments(tree, "br_master", mappings, facts, report);
+  if (form == RecipeForm::megatron_yaml) return read_yaml_arguments(tree, "megatron_yaml", mappings, facts, report);
+  if (form == RecipeForm::model_args)
+    report.problem(tree.origin, "MODEL_ARGS", "these are flags of a launch, not a recipe",
+                   "`tessera convert` makes a recipe of them");
+  return {tree};
 }
 
 }  // namespace tessera

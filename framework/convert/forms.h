@@ -2,8 +2,7 @@
 
 #include <string>
 
-#include "framework/options/group.h"
-#include "framework/options/mappings.h"
+#include "framework/convert/flag_table.h"
 
 namespace tessera {
 
@@ -22,8 +21,11 @@ RecipeForm form_of(const Value& tree, const Mappings& mappings);
 /// "a nested recipe of MindSpeed-Core-MS".
 std::string words_for(RecipeForm form);
 
-/// `tree`, whatever its form, as a tree of our groups; each value keeps its place in the user's file. What is wrong
-/// with it or left out goes to `report`, also that model_args is no recipe.
-Value read_any(const Value& tree, const Mappings& mappings, const Facts& facts, Report& report);
+/// `tree`, whatever its form, as a tree of our groups; each value keeps its place in the user's file. Of arguments in
+/// YAML the fates tell what became of each. What is wrong or left out goes to `report`, also that model_args is no
+/// recipe.
+///
+/// What --set says may be laid on `tree` before, in its own form or in ours, or on the result.
+Conversion read_any(const Value& tree, const Mappings& mappings, const Facts& facts, Report& report);
 
 }  // namespace tessera

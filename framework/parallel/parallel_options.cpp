@@ -150,6 +150,7 @@ void describe_planned(Schema<ParallelOptions>& s) {
       .also(true);
   s.planned("deterministic_mode", false, "The same bits in every run; always so here.").also(true);
   s.planned("variable_seq_lengths", false, "Stages agree on shapes from batch to batch.");
+  s.planned("tp_2d", false, "Ranks that share a layer cut it both ways.");
 }
 
 std::int64_t tensor_times_pipeline(const ParallelOptions& o) {

@@ -71,6 +71,8 @@ void describe_attention(Schema<PlannedModel>& s) {
       .also(3)
       .also(4);
   s.planned("enable_flash_sp", false, "A form of ring attention.");
+  s.planned("rope_scaling_mscale", 1.0, "yarn: weight of rope_scaling_factor in the size of cosines and sines.");
+  s.planned("rope_scaling_mscale_all_dim", 0.0, "yarn: the same for all channels.");
   s.planned("use_query_layer", false, "One more layer that asks.");
   s.planned("parallel_position_embedding", false, "Ranks share the learned positions.");
 }
@@ -119,8 +121,9 @@ void describe(Schema<PlannedDataset>& s) {
   s.planned("shuffle", false, "Shuffle samples; the order of dataset_type gpt is always shuffled.");
   s.planned("data_layout", std::string("BSH"), "Order of dims of activations; ours is our own.").also("SBH");
   s.planned("drop_remainder", true, "Drop samples at the end that do not fill a batch.");
-  s.planned("pad_token_id", Number{}, "Token that fills short samples.");
+  s.planned("pad_token_id", Number{}, "Token that fills short samples.").also(0);
   s.planned("eos_token_id", Number{}, "Token that ends a document, when no tokenizer says it.").also(0);
+  s.planned("is_instruction_dataset", false, "Samples are instructions and answers.");
 }
 
 void describe(Schema<PlannedExperts>& s) {

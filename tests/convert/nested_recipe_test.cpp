@@ -18,7 +18,7 @@ Recipe read_file(const std::string& file, const Lines& sets, Report& report) {
   const Shelves all;
   const Mappings mappings;
   const auto tree = read_yaml(file, sets, report);
-  return read_recipe(read_any(tree, mappings, all_facts(all), report), all, report);
+  return read_recipe(read_any(tree, mappings, all_facts(all), report).recipe, all, report);
 }
 
 /// The recipe that `words` are, with what is wrong.
