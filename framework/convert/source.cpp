@@ -170,10 +170,13 @@ Source read_source(const std::string& file, const SourceOptions& options, const 
                    Report& report) {
   Source source;
   source.kind = kind_of(file, mappings);
-  if (source.kind == Source::Kind::script || source.kind == Source::Kind::model_args)
+  if (source.kind == Source::Kind::script || source.kind == Source::Kind::model_args) {
     read_launch(source, file, options, facts, mappings, report);
-  else
-    source.tree = read_any(read_yaml(file, {}, report), mappings, facts, report);
+  } else {
+    auto read = read_any(read_yaml(file, {}, report), mappings, facts, report);
+    source.tree = std::move(read.recipe);
+    source.fates = std::move(read.fates);
+  }
   return source;
 }
 
