@@ -116,6 +116,7 @@ class ScriptReader {
     if (to == reading_.launches.end()) to = reading_.launches.begin();
     for (const auto& flag : other.flags) {
       const auto given = [&flag](const GivenFlag& one) { return one.flag == flag.flag; };
+      if (flag.flag.find('$') != std::string::npos) continue;  // --${PRECISION}
       if (std::any_of(to->flags.begin(), to->flags.end(), given)) continue;
       if (std::none_of(to->elsewhere.begin(), to->elsewhere.end(), [&](const auto& one) { return given(one.given); }))
         to->elsewhere.push_back({flag, condition});

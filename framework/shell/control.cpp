@@ -13,8 +13,8 @@ bool Decision::operator<(const Decision& other) const {
 }
 
 /// Which branch is taken: as the caller chose, else `usual`. Writes down that there was a choice.
-int Evaluator::decide(const Node& node, const std::string& condition, int branches, int usual) {
-  Decision decision{node.at, node.site, condition, branches, usual};
+int Evaluator::decide(const Place& at, int site, const std::string& condition, int branches, int usual) {
+  Decision decision{at, site, condition, branches, usual};
   if (const auto forced = choices_.find(decision); forced != choices_.end())
     decision.taken = std::min(forced->second, branches - 1);
   if (decided_.insert(decision).second) reading_.decisions.push_back(decision);
@@ -45,13 +45,15 @@ Truth Evaluator::run_branches(const Node& node) {
   int usual = static_cast<int>(count);  // else, or nothing
   std::string condition = node.source;
   for (std::size_t i = 0; i < count; ++i) {
+    assumed_ = false;
     const auto truth = run(node.children[2 * i]);
     if (flow_ != Flow::on) return Truth::yes;
-    if (truth == Truth::no || (truth == Truth::unknown && ends_script(node.children[2 * i + 1]))) continue;
+    const bool sure = truth == Truth::yes && !assumed_;
+    if (truth == Truth::no || (!sure && ends_script(node.children[2 * i + 1]))) continue;
     usual = static_cast<int>(i);
     break;
   }
-  const int taken = decide(node, condition, branches, usual);
+  const int taken = decide(node.at, node.site, condition, branches, usual);
   if (taken < static_cast<int>(count)) return run(node.children[2 * static_cast<std::size_t>(taken) + 1]);
   return has_else ? run(node.children.back()) : Truth::yes;
 }
@@ -79,7 +81,7 @@ Truth Evaluator::run_loop(const Node& node) {
     if (flow_ != Flow::on) break;
     if (node.until) truth = !truth;
     if (truth == Truth::unknown && rounds > 0) break;
-    if (truth == Truth::unknown && decide(node, node.source, 2, 1) == 1) break;
+    if (truth == Truth::unknown && decide(node.at, node.site, node.source, 2, 1) == 1) break;
     if (truth == Truth::no) break;
     run(node.children[1]);
     if (!end_of_round()) break;
@@ -100,7 +102,7 @@ Truth Evaluator::run_items(const Node& node, const std::vector<std::string>& ite
 Truth Evaluator::run_each(const Node& node) {
   const auto items = node.all_arguments ? all_arguments() : fields(node.words);
   const bool nobody_knows = items.size() == 1 && items[0] == unknown("$@");
-  if (nobody_knows && decide(node, node.source, 2, 1) == 1) return Truth::yes;
+  if (nobody_knows && decide(node.at, node.site, node.source, 2, 1) == 1) return Truth::yes;
   return run_items(node, items);
 }
 
@@ -133,7 +135,7 @@ Truth Evaluator::run_choice(const Node& node) {
       if (!has_unknown(subject) && !has_unknown(wanted) ? fits(subject, wanted) : !ends_script(item.body)) usual = i;
     }
   }
-  auto taken = static_cast<std::size_t>(decide(node, node.source, count + 1, usual));
+  auto taken = static_cast<std::size_t>(decide(node.at, node.site, node.source, count + 1, usual));
   auto out = Truth::yes;
   for (; taken < node.items.size(); ++taken) {
     out = run(node.items[taken].body);

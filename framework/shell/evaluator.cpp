@@ -49,6 +49,7 @@ Evaluator::Evaluator(const std::string& file, const Inputs& inputs, const Choice
 
 Reading Evaluator::read(const std::string& text) {
   auto script = parse_script(text, {0, 1}, false);
+  learn(script);
   reading_.remarks = std::move(script.remarks);
   try {
     run(script.tree);
@@ -107,6 +108,7 @@ Truth Evaluator::run_list(const Node& node) {
 
 /// A && B || C. What is not known counts as met, unless the script would end with what follows.
 Truth Evaluator::run_and_or(const Node& node) {
+  assumed_ = false;
   auto out = run(node.children[0]);
   for (std::size_t i = 1; i < node.children.size() && flow_ == Flow::on; ++i) {
     const bool on_success = node.joins[i - 1] == "&&";
@@ -119,15 +121,11 @@ Truth Evaluator::run_and_or(const Node& node) {
       continue;
     }
     bool runs = (out == Truth::yes) == on_success;
-    if (out == Truth::unknown) {
-      const int usual = on_success && !ends_script(next) ? 0 : 1;
-      Node site;
-      site.at = node.at;
-      site.site = node.site * 1000 + static_cast<int>(i);
-      runs = decide(site, node.source, 2, usual) == 0;
-      if (!runs && on_success) out = Truth::no;
-      if (!runs && !on_success) out = Truth::yes;
-      if (runs && !on_success) out = Truth::no;
+    if (out == Truth::unknown || is_test(node.children[i - 1])) {
+      if (out == Truth::unknown) runs = on_success;
+      if ((out == Truth::unknown || assumed_) && ends_script(next)) runs = false;
+      runs = decide(node.at, node.site * 1000 + static_cast<int>(i), node.source, 2, runs ? 0 : 1) == 0;
+      out = runs == on_success ? Truth::yes : Truth::no;
     }
     if (runs) out = run(next);
   }
@@ -298,6 +296,14 @@ Truth Evaluator::call_function(const Tree& body, std::vector<std::string> argume
   state_.arguments_known = known;
   if (flow_ == Flow::leave_function) flow_ = Flow::on;
   return out;
+}
+
+/// Names that a script assigns are its own: where they are not set yet they are empty.
+void Evaluator::learn(ParsedScript& script) {
+  if (assigned_.empty())
+    assigned_ = std::move(script.assigned);
+  else
+    assigned_.insert(script.assigned.begin(), script.assigned.end());
 }
 
 /// eval, bash -c: a text that is a script.

@@ -60,6 +60,7 @@ class Evaluator {
   bool is_file(const std::string& path, char kind);
   bool has(const std::string& name) const;
   void step(long cost = 1);
+  void assume() { assumed_ = true; }  ///< a condition took a name that nobody sets for empty
 
  private:
   friend class WordMaker;
@@ -83,6 +84,7 @@ class Evaluator {
   void run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
                   std::vector<std::string> arguments);
   std::vector<std::pair<std::string, std::string>> exported() const;
+  void learn(ParsedScript& script);
 
   // control
   Truth run_branches(const Node& node);
@@ -92,7 +94,7 @@ class Evaluator {
   Truth run_choice(const Node& node);
   bool end_of_round();
   Truth run_items(const Node& node, const std::vector<std::string>& items);
-  int decide(const Node& node, const std::string& condition, int branches, int usual);
+  int decide(const Place& at, int site, const std::string& condition, int branches, int usual);
   bool ends_script(const Tree& tree, int depth = 0) const;
 
   // words
@@ -144,10 +146,12 @@ class Evaluator {
   std::string script_folder_;
   Place at_;
   Flow flow_ = Flow::on;
+  bool assumed_ = false;
   int levels_ = 0;  ///< loops to leave
   Output* output_ = nullptr;
   std::optional<std::string> input_;
   std::set<Decision> decided_;
+  std::set<std::string> assigned_;  ///< names that the scripts assign somewhere
   int depth_ = 0, substitutions_ = 0;
   long steps_left_, produced_ = 0;
 };

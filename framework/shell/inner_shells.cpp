@@ -77,7 +77,8 @@ Truth Evaluator::run_script_file(const std::string& path, std::vector<std::strin
   reading_.files.push_back(name.empty() ? plain(path) : name);
   const auto number = static_cast<int>(reading_.files.size()) - 1;
   step(static_cast<long>(text->size() / 256));
-  const auto script = parse_script(*text, {number, 1}, false);
+  auto script = parse_script(*text, {number, 1}, false);
+  learn(script);
   reading_.remarks.insert(reading_.remarks.end(), script.remarks.begin(), script.remarks.end());
   const auto before = state_;
   const auto functions = functions_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <functional>
 
 #include "framework/shell/evaluator.h"
 
@@ -110,7 +111,7 @@ std::string Evaluator::value_or_mark(const std::string& name) {
   if (auto value = value_of(name)) return *value;
   const auto found = state_.variables.find(name);
   if (found != state_.variables.end()) return "";  // `unset NAME`
-  if (!is_number(name)) return mark_of(name);
+  if (!is_number(name)) return assigned_.count(name) != 0 ? "" : mark_of(name);
   if (state_.arguments_known) return "";
   return mark_of(std::to_string(std::atoi(name.c_str()) + state_.shifted));
 }
@@ -236,7 +237,12 @@ std::string Evaluator::with_op(const Part& part, std::optional<std::string> valu
   const auto& op = parameter.op;
   if (std::string_view("-=+?").find(op.back()) < 4) {
     const bool there = value && (op.size() == 1 || !value->empty());
-    if (op.back() == '+') return there ? concat(parameter.first.parts, false) : "";
+    if (op.back() == '+') {
+      const bool nobody_knows = !value && has_unknown(value_or_mark(parameter.name));
+      const auto site = static_cast<int>(std::hash<std::string>{}(part.words) % 1'000'000'000);
+      const bool set = nobody_knows ? decide(at_, site, part.words, 2, 1) == 0 : there;
+      return set ? concat(parameter.first.parts, false) : "";
+    }
     if (there) return *value;
     if (op.back() == '?') return value_or_mark(parameter.name);
     auto other = concat(parameter.first.parts, false);

@@ -146,6 +146,8 @@ ParsedScript Parser::script() {
     out.error_at = error.at;
   }
   out.remarks = std::move(remarks_);
+  for (const auto& name : extended_) assigned_.erase(name);
+  out.assigned = std::move(assigned_);
   return out;
 }
 

@@ -119,6 +119,7 @@ class Parser {
   std::vector<std::size_t> lines_;  ///< where each line begins
   std::vector<HereDocument> pending_;
   std::vector<Remark> remarks_;
+  std::set<std::string> assigned_, extended_;  ///< names, and those whose new value has the old one in it
 };
 
 /// Counts how deep the parser is in what is nested.

@@ -133,6 +133,10 @@ Assignment Parser::assignment() {
     assigned_list(out);
   else if (!is_meta(ahead()) || placeholder_ahead() != 0 || ((ahead() == '<' || ahead() == '>') && ahead(1) == '('))
     out.value = word();
+  const auto value = text_.substr(begin + out.name.size(), i_ - begin - out.name.size());
+  const bool extends = out.append || value.find("$" + out.name) != std::string_view::npos ||
+                       value.find("${" + out.name) != std::string_view::npos;
+  (extends ? extended_ : assigned_).insert(out.name);
   return out;
 }
 

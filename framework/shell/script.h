@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -122,6 +123,7 @@ struct Remark {
 struct ParsedScript {
   Tree tree;
   std::vector<Remark> remarks;
+  std::set<std::string> assigned;  ///< names that something assigns which does not look at them: not NAME=$NAME:x
   std::string error;  ///< why the rest could not be read; `tree` is what stands before it, as Bash would run it
   Place error_at;
 };

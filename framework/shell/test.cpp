@@ -102,6 +102,7 @@ class Test {
       if (has_unknown(words)) {
         const bool whole = words[0] == unknown_begin && end_of_mark(words, 0) == words.size();
         empty = is_unset_name(words) ? Truth::yes : whole ? Truth::unknown : Truth::no;
+        if (is_unset_name(words)) evaluator_.assume();
       }
       return op == "-z" ? empty : !empty;
     }
@@ -112,7 +113,12 @@ class Test {
                                                                                                    : Truth::unknown;
   }
 
-  Truth compared(const Operand& a, const std::string& op, const Operand& b) {
+  Truth compared(Operand a, const std::string& op, Operand b) {
+    for (auto* one : {&a, &b})
+      if (is_unset_name(one->words)) {
+        one->words = one->pattern = "";
+        evaluator_.assume();
+      }
     if (op[0] == '-' && op.size() == 3) return numbers(a.words, op, b.words);
     if (op == "=~") return Truth::unknown;
     if (has_unknown(a.words) || has_unknown(b.words)) {
