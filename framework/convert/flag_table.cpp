@@ -47,12 +47,14 @@ FlagRow read_row(const std::string& flag, const Value& row) {
   }
   if (const auto* also = row.find("also"))
     for (const auto& [option, implied] : also->fields) out.also.emplace_back(option, implied.scalar);
+  if (const auto* always = row.find("always"))
+    for (const auto& [option, implied] : always->fields) out.always.emplace_back(option, implied.scalar);
   if (out.kind == FlagRow::Kind::same && out.to.empty()) out.kind = FlagRow::Kind::implied;
   out.takes = takes_of(row, word("takes"), out.kind == FlagRow::Kind::fixed || out.kind == FlagRow::Kind::implied);
   return out;
 }
 
-constexpr int not_given = 1, implied = 2, given = 3;  // layers
+constexpr int not_given = 1, implied = 2, given = 3, overruling = 4;  // layers
 
 /// The option at "group.name" or "group.name[0]"; null when there is none.
 const OptionFacts* option_at(const std::string& path, const Facts& facts) {
@@ -80,6 +82,17 @@ bool asks_for_planned(const std::string& to, const Value& value, const Facts& fa
          });
 }
 
+/// Whether a table's word leads to one that the option at `to` does not have yet. The words of a list of words, as
+/// "list of core_attn / mlp", stand in its type.
+bool lacks_word(const std::string& to, const std::string& word, const Facts& facts) {
+  const auto* option = option_at(to, facts);
+  if (!option) return false;
+  const auto& choices = option->choices;
+  if (!choices.empty()) return std::find(choices.begin(), choices.end(), word) == choices.end();
+  return option->type.find(" / ") != std::string::npos &&
+         (option->type + " ").find(" " + word + " ") == std::string::npos;
+}
+
 /// The choice that leaves `option` without effect, as "optimizer_type sgd"; empty when it has one.
 std::string barred_by(const std::string& option, const Value& group, const std::vector<SchemaFacts>& schemas) {
   std::string bar;
@@ -102,7 +115,7 @@ void leave_out_unchosen(Value& recipe, const Facts& facts, Report& report) {
       auto settings = field.value.items;  // of a list each item has its own flag
       settings.push_back(field.value);
       for (const auto& setting : settings)
-        if (!bar.empty() && setting.origin.layer == given)
+        if (!bar.empty() && setting.origin.layer >= given)
           report.note(setting.origin, text("without effect with ", bar));
       return !bar.empty();
     });
@@ -195,17 +208,25 @@ class Converter {
     else if (row.kind == FlagRow::Kind::fixed)
       set(row.to, Value::of(row.fixed, origin()));
     else if (row.kind == FlagRow::Kind::words)
-      set_word(row, value);
+      set_words(row, row.takes == FlagRow::Takes::many ? values : std::vector<std::string>{value});
   }
 
-  void set_word(const FlagRow& row, const std::string& value) {
-    const auto word = std::find_if(row.words.begin(), row.words.end(), [&](const auto& w) { return w.first == value; });
-    if (word == row.words.end() && value.find('$') != std::string::npos)
-      set(row.to, Value::of(value, origin()));  // what the caller will say
-    else if (word == row.words.end())
-      end(FlagFate::Fate::refused, text("no counterpart for '", value, "'"));
-    else
-      set(row.to, Value::of(word->second, origin()));
+  void set_words(const FlagRow& row, const std::vector<std::string>& values) {
+    std::vector<std::string> ours;
+    std::string lacking;
+    for (const auto& value : values) {
+      const auto word =
+          std::find_if(row.words.begin(), row.words.end(), [&](const auto& w) { return w.first == value; });
+      const bool unknown = value.find('$') != std::string::npos;  // what the caller will say
+      if (word == row.words.end() && !unknown)
+        return end(FlagFate::Fate::refused, text("no counterpart for '", value, "'"));
+      ours.push_back(word == row.words.end() ? value : word->second);
+      if (!unknown && lacks_word(row.to, ours.back(), facts_)) lacking = value;
+    }
+    set(row.to, row.takes == FlagRow::Takes::many ? list_of(ours, origin()) : Value::of(ours[0], origin()));
+    if (lacking.empty()) return;
+    out_.fates.back().fate = FlagFate::Fate::planned;
+    out_.fates.back().why = text(row.to, " has no '", lacking, "' yet.");
   }
 
   /// One word is a list only where the option is one: [5], but text_document.
@@ -221,7 +242,11 @@ class Converter {
       fate.fate = FlagFate::Fate::planned;
       fate.why = option_at(to, facts_)->doc + " Not built yet.";
     }
-    out_.recipe.set(to, std::move(value));
+    const auto* there = out_.recipe.at(to);
+    if (there && there->origin.layer > value.origin.layer)
+      report_.note(value.origin, text("overruled: another flag says ", to, " ", *there));
+    else
+      out_.recipe.set(to, std::move(value));
   }
 
   void imply(const FlagRow& row) {
@@ -230,6 +255,11 @@ class Converter {
       if (there && there->origin.layer >= given) continue;
       auto at = origin();
       at.layer = implied;
+      set(option, Value::of(value, at));
+    }
+    for (const auto& [option, value] : row.always) {
+      auto at = origin();
+      at.layer = overruling;
       set(option, Value::of(value, at));
     }
   }

@@ -25,7 +25,7 @@ struct FlagRow {
   enum class Takes { none, one, optional, many };
   std::string flag;
   std::string dest;        ///< the name of its argument over there: "adam_beta1"
-  Kind kind = Kind::same;  ///< implied: `also` is all it says
+  Kind kind = Kind::same;  ///< implied: `also` or `always` is all it says
   Takes takes = Takes::one;
   std::string to;     ///< "optimizer_config.eps", or one item: "optimizer_config.betas[0]"
   std::string fixed;  ///< Kind::fixed: the value the bare flag stands for
@@ -33,6 +33,8 @@ struct FlagRow {
   std::string absent;                                      ///< our value when the flag is not given: their default
   /// What the flag says besides, option and value; a flag that sets the option itself wins, wherever it stands.
   std::vector<std::pair<std::string, std::string>> also;
+  /// The same, but it wins over a flag that sets the option itself.
+  std::vector<std::pair<std::string, std::string>> always;
   std::string why;  ///< Kind::ignored and Kind::refused
 
   std::string option() const { return to.substr(0, to.find('[')); }  ///< "optimizer_config.betas"
@@ -70,9 +72,10 @@ struct Conversion {
 ///     refused: why         dropping it would change the run; the converter stops
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is left out; which
 /// those are, the schemas know. `absent` is our value when the flag is not given, that is, their default. `also` is
-/// what the flag says besides, option and value; a flag that sets the option itself wins. `takes` is how many words
-/// follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of its
-/// argument where that is not the flag's with underscores.
+/// what the flag says besides, option and value; a flag that sets the option itself wins. `always` is the same, but
+/// wins over such a flag. A word may lead to a word that the option does not have yet: that is planned. `takes` is how
+/// many words follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of
+/// its argument where that is not the flag's with underscores.
 class FlagTable {
  public:
   /// The table in a file of mappings/flags/, "megatron.yaml", with its bases.

@@ -130,6 +130,24 @@ void describe_recompute(Schema<ParallelOptions>& s) {
       .at_least(0);
 }
 
+/// Groups of ranks that there are not yet.
+void describe_planned_groups(Schema<ParallelOptions>& s) {
+  using Number = std::optional<std::int64_t>;
+  s.planned("expert_tensor_parallel_size", Number{}, "Ranks that share each expert; null: tensor_model_parallel_size.")
+      .also(1);
+  s.planned("encoder_tensor_model_parallel_size", std::int64_t{0}, "Ranks that share each layer of an encoder.");
+  s.planned("encoder_pipeline_model_parallel_size", std::int64_t{0}, "Stages of an encoder.");
+  s.planned("hierarchical_context_parallel_sizes", std::optional<std::vector<std::int64_t>>{},
+            "Ranks that share each sequence, as groups of groups.");
+  s.planned("use_torch_fsdp2", false, "Data parallel ranks share weights too.");
+  s.planned("use_custom_fsdp", false, "The same, as data_parallel_sharding_strategy says.");
+  s.planned("data_parallel_sharding_strategy", std::string("no_shard"),
+            "What use_custom_fsdp shares; means nothing without it.")
+      .also("optim")
+      .also("optim_grads")
+      .also("optim_grads_params");
+}
+
 void describe_planned(Schema<ParallelOptions>& s) {
   using Number = std::optional<std::int64_t>;
   const std::int64_t one = 1;
@@ -143,12 +161,13 @@ void describe_planned(Schema<ParallelOptions>& s) {
             "Type of what stages send to each other; always that of the activations here.")
       .also("bfloat16")
       .also("float16");
-  s.planned("gradient_accumulation_fusion", false, "Add weight gradients inside the product; always done here.")
-      .also(true);
+  s.planned("gradient_accumulation_fusion", true, "Add weight gradients inside the product; always done here.")
+      .also(false);
   s.planned("overlap_p2p_comm", true, "Stages compute while they send; always done here.").also(false);
   s.planned("use_cpu_initialization", false, "Draw whole weights, then cut them; draws never depend on the cut here.")
       .also(true);
   s.planned("deterministic_mode", false, "The same bits in every run; always so here.").also(true);
+  describe_planned_groups(s);
   s.planned("variable_seq_lengths", false, "Stages agree on shapes from batch to batch.");
   s.planned("tp_2d", false, "Ranks that share a layer cut it both ways.");
 }

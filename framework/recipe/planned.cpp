@@ -6,13 +6,15 @@ namespace {
 using Number = std::optional<std::int64_t>;
 using Real = std::optional<double>;
 using Text = std::optional<std::string>;
+using Numbers = std::optional<std::vector<std::int64_t>>;
 using Texts = std::optional<std::vector<std::string>>;
 
 void describe_profile(Schema<PlannedTraining>& s) {
   s.planned("profile", false, "Record where time and memory go.");
   s.planned("profile_save_path", Text{}, "Where records are written.");
-  s.planned("profile_step_start", std::int64_t{1}, "First step recorded.");
-  s.planned("profile_step_end", std::int64_t{5}, "Last step recorded.");
+  s.planned("profile_step_start", std::int64_t{10}, "First step recorded.").also(1);
+  s.planned("profile_step_end", std::int64_t{12}, "Last step recorded.").also(5);
+  s.planned("profile_ranks", std::vector<std::int64_t>{0}, "Ranks that record.").also({});
   s.planned("profile_level", std::string("level0"), "How much detail.");
   s.planned("profile_with_stack", false, "Record call stacks.");
   s.planned("profile_memory", false, "Record memory.").alias("profile_with_memory");
@@ -34,8 +36,7 @@ void describe_profile(Schema<PlannedTraining>& s) {
 void describe_compute(Schema<PlannedModel>& s) {
   const std::string fp32 = "float32";
   s.planned("softmax_compute_dtype", fp32, "Type in which attention's softmax computes.");
-  s.planned("attention_softmax_in_fp32", true, "Attention's softmax in fp32; always done here.").also(false);
-  s.planned("fp8_format", Text{}, "8-bit arithmetic.");
+  s.planned("attention_softmax_in_fp32", false, "Attention's softmax in fp32; always done here.").also(true);
   s.planned("apply_query_key_layer_scaling", false,
             "Divide scores by the number of the layer and multiply again in the softmax, against fp16's limits; scores "
             "are fp32 here.")
@@ -46,13 +47,59 @@ void describe_compute(Schema<PlannedModel>& s) {
       .alias("use_flash_attn")
       .also(true);
   s.planned("apply_swiglu_fusion", false, "SwiGLU in one pass; always done here.").alias("use_fused_swiglu").also(true);
-  s.planned("apply_rope_fusion", false, "Rotary positions in one pass; always done here.").also(true);
-  s.planned("bias_dropout_fusion", false, "Bias, dropout and residual in one pass.").also(true);
-  s.planned("masked_softmax_fusion", false, "Mask and softmax in one pass.").also(true);
-  s.planned("clone_scatter_output_in_embedding", false, "Copy the embedding's output.").also(true);
+  s.planned("apply_rope_fusion", true, "Rotary positions in one pass; always done here.").also(false);
+  s.planned("bias_swiglu_fusion", true, "SwiGLU in one pass, in Megatron-LM's words.").also(false);
+  s.planned("bias_dropout_fusion", true, "Bias, dropout and residual in one pass.").also(false);
+  s.planned("masked_softmax_fusion", true, "Mask and softmax in one pass.").also(false);
+  s.planned("cross_entropy_loss_fusion", false, "Logits to losses in one pass; always done here.").also(true);
+  s.planned("clone_scatter_output_in_embedding", true, "Copy the embedding's output.").also(false);
   s.planned("flatten_labels_and_input_mask", true, "The loss sees one long list of tokens.").also(false);
-  s.planned("transformer_impl", std::string("local"), "Whose layers compute; ours do.").also("transformer_engine");
+  s.planned("transformer_impl", std::string("transformer_engine"), "Whose layers compute; ours do.").also("local");
+  s.planned("attention_backend", std::string("auto"), "Whose attention computes; ours does.")
+      .also("flash")
+      .also("fused")
+      .also("unfused")
+      .also("local");
   s.planned("mask_func_type", std::string("attn_mask_add"), "How scores are masked.").also("attn_mask_fill");
+}
+
+void describe_8_bits(Schema<PlannedModel>& s) {
+  s.planned("fp8_format", Text{}, "8-bit arithmetic: e4m3 or hybrid.");
+  s.planned("fp8_recipe", std::string("delayed"), "How 8-bit values are scaled.");
+  s.planned("fp8_margin", std::int64_t{0}, "Spare powers of two in such a scale.");
+  s.planned("fp8_amax_history_len", std::int64_t{1}, "Steps whose largest values a scale follows.");
+  s.planned("fp8_amax_compute_algo", std::string("most_recent"), "Which of these values it follows.");
+  s.planned("fp8_wgrad", true, "Gradients of weights in 8 bits too.");
+  s.planned("fp8_param_gather", false, "Weights travel in 8 bits.");
+  s.planned("first_last_layers_bf16", false, "The first and last layers are spared 8 bits.");
+  s.planned("num_layers_at_start_in_bf16", std::int64_t{1}, "How many at the start.");
+  s.planned("num_layers_at_end_in_bf16", std::int64_t{1}, "How many at the end.");
+}
+
+/// Latent attention: queries, keys and values come from narrow vectors.
+void describe_latent_attention(Schema<PlannedModel>& s) {
+  s.planned("multi_latent_attention", false, "Queries, keys and values come from narrow vectors.");
+  s.planned("q_lora_rank", Number{}, "Width of that of queries; null: they have none.");
+  s.planned("kv_lora_rank", std::int64_t{32}, "Width of that of keys and values.");
+  s.planned("qk_head_dim", std::int64_t{128}, "Channels of a query or key that do not turn.");
+  s.planned("qk_pos_emb_head_dim", std::int64_t{64}, "Channels of a query or key that turn.");
+  s.planned("v_head_dim", std::int64_t{128}, "Channels of a value.");
+  s.planned("rotary_scaling_factor", 1.0, "How much slower its slow rotary frequencies turn.");
+  s.planned("mscale", 1.0, "Weight of that slowness in the size of scores.");
+  s.planned("mscale_all_dim", 1.0, "The same for all channels.").also(0);
+}
+
+/// Models that are not one stack of equal layers, and what makes them.
+void describe_shapes(Schema<PlannedModel>& s) {
+  s.planned("add_position_embedding", true, "Learned positions; position_embedding_type says whether there are any.")
+      .also(false);
+  s.planned("mrope_section", Numbers{}, "Channels that turn with time, height and width.");
+  s.planned("mtp_num_layers", Number{}, "Layers that predict tokens after the next one.");
+  s.planned("mtp_loss_scaling_factor", 0.1, "Weight of their losses.");
+  s.planned("heterogeneous_layers_config_path", Text{}, "File that says of each layer what it is.");
+  s.planned("heterogeneous_layers_config_encoded_json", Text{}, "The same as text.");
+  s.planned("spec", Texts{}, "Module of Python that says what a layer is made of.");
+  s.planned("is_hybrid_model", false, "Layers of several kinds, which begin with other weights.");
 }
 
 void describe_attention(Schema<PlannedModel>& s) {
@@ -77,14 +124,38 @@ void describe_attention(Schema<PlannedModel>& s) {
   s.planned("parallel_position_embedding", false, "Ranks share the learned positions.");
 }
 
+void describe_router(Schema<PlannedExperts>& s) {
+  s.planned("moe_router_dtype", Text{}, "Type in which the router computes; null: that of the model.");
+  s.planned("moe_router_score_function", std::string("softmax"), "How its logits become scores.");
+  s.planned("moe_router_pre_softmax", false, "Softmax over all experts before the best are taken, not after.");
+  s.planned("moe_router_num_groups", Number{}, "Groups that experts are parted into.");
+  s.planned("moe_router_group_topk", Number{}, "How many groups a token may go to.");
+  s.planned("moe_router_topk_scaling_factor", Real{}, "What the scores of those taken are multiplied by.");
+  s.planned("moe_router_enable_expert_bias", false, "A bias for each expert, moved so that all are equally busy.");
+  s.planned("moe_router_bias_update_rate", 0.001, "How far it is moved in a step.");
+}
+
 }  // namespace
 
 void describe(Schema<PlannedTraining>& s) {
   s.planned("eval_metric", Text{}, "What is measured besides the loss.");
   s.planned("best_metric_comparison", Text{}, "Which measure is the better one.");
   s.planned("grad_clip_kwargs", Text{}, "Another way to clip gradients.");
+  s.planned("check_for_spiky_loss", false, "Stop at a loss that is ten times the largest before it.");
+  s.planned("check_for_large_grads", false, "Stop at a gradient that is much larger than those before it.");
+  s.planned("result_rejected_tracker_filename", Text{}, "File with more iterations_to_skip.");
+  s.planned("error_injection_rate", std::int64_t{0}, "Wrong results on purpose, one in so many steps.");
+  s.planned("rerun_mode", std::string("disabled"),
+            "Whether a result in doubt is computed again; a run stops at it here.")
+      .also("validate_results")
+      .also("report_stats");
+  s.planned("skip_train", false, "Only evaluate.");
   s.planned("loss_reduction", std::string("mean"), "Gradients of ranks are averaged or summed.");
 
+  s.planned("pretrained_checkpoint", Text{}, "Weights to begin with when load_checkpoint holds none.");
+  s.planned("ckpt_step", Number{}, "Step of the checkpoint to load, instead of the newest.");
+  s.planned("use_checkpoint_args", false, "Take the model's shape from the checkpoint.");
+  s.planned("use_mp_args_from_checkpoint_args", false, "Take the cut from the checkpoint too.");
   s.planned("new_dataset", false, "Go on from a checkpoint with data from the beginning.");
   s.planned("enable_compile_cache", false, "Keep compiled graphs; there are none here.").also(true);
   s.planned("compile_cache_path", Text{}, "Where compiled graphs are kept.");
@@ -93,7 +164,10 @@ void describe(Schema<PlannedTraining>& s) {
 
 void describe(Schema<PlannedModel>& s) {
   describe_compute(s);
+  describe_8_bits(s);
   describe_attention(s);
+  describe_latent_attention(s);
+  describe_shapes(s);
   s.planned("select_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("select_comm_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("distribute_saved_activations", false, "Ranks share what is kept for the backward pass.");
@@ -101,7 +175,7 @@ void describe(Schema<PlannedModel>& s) {
   s.planned("bias_init", std::string("zeros"), "How biases begin.");
   s.planned("out_hidden_size", Number{}, "Width that the feed-forward gives out.");
   s.planned("head_skip_weight_param_allocation", true, "The head has no weights of its own when they are tied.");
-  s.planned("num_experts", Number{}, "Experts of a layer; moe_config has more.");
+  s.planned("num_experts", Number{}, "Experts of a layer; moe_config has more.").also(0);
 
   s.planned("encoder_num_layers", Number{}, "Layers of an encoder.");
   s.planned("decoder_num_layers", Number{}, "Layers of its decoder.");
@@ -114,11 +188,30 @@ void describe(Schema<PlannedOptimizer>& s) {
   s.planned("learning_rate_scheduler_kwargs", Text{}, "Another way to give a schedule.");
   s.planned("weight_decay_kwargs", Text{}, "Another way to give weight decay.");
   s.planned("zero_config", Text{}, "How data parallel ranks share the optimizer's state.");
+
+  const std::string fp32 = "fp32";
+  s.planned("use_precision_aware_optimizer", false, "The four types that follow are read; all are fp32 here.")
+      .also(true);
+  s.planned("main_grads_dtype", fp32, "Type of the gradients that the optimizer reads.");
+  s.planned("main_params_dtype", fp32, "Type of the weights that it keeps.");
+  s.planned("exp_avg_dtype", fp32, "Type of its first moments.");
+  s.planned("exp_avg_sq_dtype", fp32, "Type of its second moments.");
 }
 
 void describe(Schema<PlannedDataset>& s) {
   s.planned("dataset_dir", Text{}, "Folder of data that is not given by a path.").also("./dataset");
   s.planned("shuffle", false, "Shuffle samples; the order of dataset_type gpt is always shuffled.");
+  s.planned("data_args_path", Text{}, "File with the words of data_path.");
+  s.planned("per_split_data_args_path", Text{},
+            "File with those of train_data_path, valid_data_path and test_data_path.");
+  s.planned("create_attention_mask_in_dataloader", true,
+            "Whether data brings the mask; without it reset_attention_mask means nothing.")
+      .also(false);
+  s.planned("tokenizer_model", Text{}, "File or folder of a tokenizer.");
+  s.planned("vocab_extra_ids", std::int64_t{0}, "Tokens that the tokenizer gets besides.");
+  s.planned("tiktoken_pattern", Text{}, "Which rule cuts text into words: v1 or v2.");
+  s.planned("tiktoken_num_special_tokens", std::int64_t{1000}, "Ids kept for special tokens.");
+  s.planned("tiktoken_special_tokens", Texts{}, "Names of these.");
   s.planned("data_layout", std::string("BSH"), "Order of dims of activations; ours is our own.").also("SBH");
   s.planned("drop_remainder", true, "Drop samples at the end that do not fill a batch.");
   s.planned("pad_token_id", Number{}, "Token that fills short samples.").also(0);
@@ -128,10 +221,19 @@ void describe(Schema<PlannedDataset>& s) {
 
 void describe(Schema<PlannedExperts>& s) {
   s.planned("num_experts", std::int64_t{1}, "Experts of a layer.");
-  s.planned("moe_grouped_gemm", false, "All experts in one product.");
+  s.planned("moe_layer_freq", std::string("1"), "Which layers have experts: each n-th, or a list.");
+  s.planned("moe_ffn_hidden_size", Number{}, "Inner width of an expert; null: ffn_hidden_size.");
+  s.planned("moe_shared_expert_intermediate_size", Number{}, "Inner width of the expert that sees every token.");
+  s.planned("moe_grouped_gemm", false, "All experts in one product; results do not change.").also(true);
+  s.planned("moe_layer_recompute", false, "Compute experts again in the backward pass.");
+  s.planned("moe_use_upcycling", false, "Begin with the weights of a model without experts.");
   s.planned("moe_router_topk", std::int64_t{2}, "Experts that each token is sent to.");
-  s.planned("moe_router_load_balancing_type", std::string("none"), "What keeps experts equally busy.");
-  s.planned("moe_token_dispatcher_type", std::string("alltoall"), "How tokens travel to experts.");
+  s.planned("moe_router_load_balancing_type", std::string("aux_loss"), "What keeps experts equally busy.").also("none");
+  s.planned("moe_token_dispatcher_type", std::string("allgather"),
+            "How tokens travel to experts; results do not change.")
+      .also("alltoall")
+      .also("alltoall_seq")
+      .also("flex");
   s.planned("use_self_defined_alltoall", false, "That exchange built from single messages.");
   s.planned("moe_expert_capacity_factor", Real{}, "Most tokens of an expert, as a share of an equal split.");
   s.planned("moe_pad_expert_input_to_capacity", false, "Fill every expert's input to that size.");
@@ -139,6 +241,7 @@ void describe(Schema<PlannedExperts>& s) {
   s.planned("moe_aux_loss_coeff", 0.0, "Weight of the loss that balances.");
   s.planned("moe_z_loss_coeff", Real{}, "Weight of the loss that keeps the router's logits small.");
   s.planned("moe_input_jitter_eps", Real{}, "Noise on what the router sees.");
+  describe_router(s);
 }
 
 void describe(Schema<PlannedAdapters>& s) {
