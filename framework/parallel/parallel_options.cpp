@@ -195,6 +195,21 @@ Value OptionType<ChunkNumbers>::write(const ChunkNumbers& numbers) {
   return numbers.empty() ? Value{} : OptionType<std::vector<Numbers>>::write(numbers.stages);
 }
 
+std::string OptionType<ChunkNumbers>::json_schema() {
+  const std::string numbers = " *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*", list = "\\\\[" + numbers + "\\\\] *";
+  const std::string lists = " *" + list + "(?:, *" + list + ")*";
+  const auto texts = text("^(?:", numbers, "|", lists, "|\\\\[", lists, "\\\\])?$");
+  return R"({"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/item"}},
+    {"type": "array", "items": {"type": "array", "items": {"$ref": "#/$defs/item"}}},
+    {"type": "integer", "minimum": 0}, {"type": "string", "pattern": ")" +
+         texts + "\"}]}";
+}
+
+std::string OptionType<LayerIds>::json_schema() {
+  return R"({"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/item"}}, {"type": "integer", "minimum": 0},
+    {"type": "string", "pattern": "^(?: *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*)?$"}]})";
+}
+
 bool OptionType<LayerIds>::read(const Value& value, LayerIds& out) {
   if (says_nothing(value)) return out = {}, true;
   return OptionType<Numbers>::read(as_list(value), out.ids);
