@@ -37,6 +37,7 @@ Json schema_of(const Alias& alias, const OptionFacts& option, const std::string&
     OptionFacts theirs;
     for (const auto& [word, ours] : alias.words) theirs.type += (theirs.type.empty() ? "" : " / ") + word;
     schema.update(json_type(theirs));
+    schema["anyOf"].push_back({{"type", "null"}});
     schema["anyOf"].push_back(same);
   }
   return schema;

@@ -18,6 +18,8 @@ const std::string below_one =
     "(?:(?:0+\\.?[0-9]*|\\.[0-9]+)(?:[eE]-[0-9]{1,2})?|[0-9]\\.?[0-9]*[eE]-0*[1-9][0-9]?|"
     "[0-9]{2}\\.?[0-9]*[eE]-0*(?:[2-9]|[1-9][0-9]))";
 
+const std::string above_one = "0*(?:[2-9]|[1-9][0-9]+|1(?=\\.[0-9]*[1-9]))\\.?[0-9]*(?:[eE]\\+?[0-9]{1,2})?";
+
 struct Limit {
   std::string sign;
   double bound = 0;
@@ -48,6 +50,8 @@ std::string number_pattern(bool integer, const std::vector<Limit>& limits) {
       body = below_one;
     else if (sign == "<=" && bound == 1 && !integer)
       body = "(?:" + below_one + "|0*1(?:\\.0*)?)";
+    else if (sign == ">" && bound == 1 && !integer)
+      front = "\\+?", body = above_one;
     else if (!(sign == "<" && bound > 1e9 && integer))
       return "";
   }

@@ -64,6 +64,8 @@ bool says_nothing(const Value& value) {
 
 /// The list that `value` is, or that its text holds.
 Value as_list(const Value& value) {
+  std::int64_t number = 0;
+  if (OptionType<std::int64_t>::read(value, number)) return ListReader(std::to_string(number)).read();
   return value.kind == Value::Kind::scalar ? ListReader(value.scalar).read() : value;
 }
 

@@ -19,8 +19,8 @@ CONFIGS = sorted((SOURCE / "configs").rglob("*.yaml"))
 # How `tessera check` says that one key is wrong by itself, whatever the others are.
 ONE_KEY = re.compile(r" takes .*, not '|must be [<>]=? |^no option '|^no group '|^\w+\.\w+ is missing$|^no \w+ '.*'; have "
                      r"|is not built yet|is a group of options, not|is a map of options, not")
-# This one says that a rule between three keys is broken.
-NO_LENGTH = "training_config.training_iters is missing"
+# The first says that a rule between three keys is broken; the second is of a list that the plan of layers knows and nothing serves yet.
+NOT_OF_ONE_KEY = ("training_config.training_iters is missing", "select_comm_recompute is not built yet")
 
 VALUES = [0, 1, -1, 2, 3, 7, 0.5, 1.5, -0.5, 1e-5, 1.0, 0.0, "0", "1", "-1", "2", "0.5", "1.5", "3e-4", "1e2", "-3e-4", "0x10", "010", "true",
           "True", "yes", "", "none", "NONE", "cosine", "${HOME}", "${NO_SUCH_NAME:-1}", "${NOT_CLOSED", True, False, None, [], [1], [1, 2],
@@ -95,6 +95,12 @@ class SchemaJudged(InOwnFolder):
         for recipe, answer in zip(accepted, answers[len(refused):]):
             self.assertEqual(answer, "accepted", recipe)
 
+    @staticmethod
+    def change(mutant):
+        """What a mutant has that the recipe it was made of has not."""
+        return {group: {key: value for key, value in keys.items() if TINY.get(group, {}).get(key) != value} if isinstance(keys, dict) else keys
+                for group, keys in mutant.items() if keys != TINY.get(group)}
+
     def mutants(self, schema, number, dice):
         """Recipes of which most have one or two keys changed: a value of any kind, a key left out, misspelt or in the wrong group."""
         groups = {name: part["properties"] for name, part in schema["properties"].items() if "properties" in part}
@@ -133,16 +139,17 @@ class SchemaJudged(InOwnFolder):
         print(f"seed {seed}; another by TESSERA_SEED")
         mutants = list(self.mutants(json.loads(SCHEMA.read_text()), int(os.environ.get("TESSERA_MUTANTS", "250")), random.Random(seed)))
         wrong, counts = [], {}
+        environment = re.compile(r"\$\{(HOME|NO_SUCH_NAME:-1)\}")  # what these stand for, the schema cannot know
         for mutant, answer in zip(mutants, self.judged(mutants)):
             problems = self.checked(mutant)
             pair = (answer == "accepted", not problems)
             counts[pair] = counts.get(pair, 0) + 1
             if not problems and answer != "accepted":
-                wrong.append(f"check takes it, the schema does not: {json.dumps(mutant)}: {answer}")
+                wrong.append(f"check takes it, the schema does not: {self.change(mutant)}: {answer}")
             for problem in problems:
-                if answer == "accepted" and ONE_KEY.search(problem) and problem != NO_LENGTH:
-                    wrong.append(f"the schema takes it, check does not: {json.dumps(mutant)}: {problem}")
-        self.assertEqual(wrong, [])
+                if answer == "accepted" and ONE_KEY.search(problem) and problem not in NOT_OF_ONE_KEY and not environment.search(json.dumps(mutant)):
+                    wrong.append(f"the schema takes it, check does not: {self.change(mutant)}: {problem}")
+        self.assertEqual("\n".join(wrong), "")
         print("(schema accepts, check accepts): number", counts)
         for pair in ((True, True), (False, False), (True, False)):
             self.assertGreater(counts.get(pair, 0), 10, f"{pair} hardly happens; the mutants show nothing")
