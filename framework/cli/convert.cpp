@@ -7,6 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/convert/conversion_report.h"
+#include "framework/convert/core_ms_writer.h"
 #include "framework/convert/flags_writer.h"
 #include "framework/convert/known_models.h"
 #include "framework/convert/recipe_writer.h"
@@ -16,6 +17,7 @@ namespace tessera {
 namespace {
 
 constexpr int not_all_taken = 3;
+const std::string flat_form = "mindspeed-core-ms", nested_form = "mindspeed-core-ms-nested";
 
 struct Arguments {
   std::vector<std::string> input;  ///< one file, or a list of flags
@@ -96,6 +98,25 @@ void write(const std::string& file, const std::string& words) {
     write_file_atomic(file, words);
 }
 
+/// A recipe in one of MindSpeed-Core-MS's forms.
+void write_as_core_ms(const Arguments& arguments, const Recipe& recipe, const Facts& facts, CommandContext& context) {
+  Report report;
+  const bool nested = arguments.to == nested_form;
+  const auto tree = nested ? write_nested_core_ms(recipe.resolved, facts, context.mappings(), report)
+                           : write_flat_core_ms(recipe.resolved, facts, context.mappings(), report);
+  for (const auto& line : report.notes()) std::cerr << "note: " << line << "\n";
+  for (const auto& line : report.problems()) std::cerr << line << "\n";
+  RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};
+  if (!report.good()) around.head.emplace_back("Not said, as it has no key for it:");
+  for (const auto& finding : report.findings()) around.head.push_back("  " + finding.message);
+  if (!report.good() && !arguments.allow_refused) {
+    context.exit_code = not_all_taken;
+    std::cerr << "no recipe is written; with --allow-refused one is, which says so\n";
+    return;
+  }
+  write(arguments.out, write_recipe(tree, facts, around));
+}
+
 /// A recipe as a launch script of the program that `--to` names.
 void write_as_flags(const Arguments& arguments, const Recipe& recipe, const Facts& facts, CommandContext& context) {
   const auto table = FlagTable::named(arguments.to == "megatron" ? FlagTable::usual : arguments.to, context.mappings());
@@ -133,6 +154,8 @@ void convert(const Arguments& arguments, CommandContext& context) {
     expand_unknowns(tree, report);
     const auto recipe = read_recipe(tree, context.shelves, report);
     report.must_be_good();
+    if (arguments.to == flat_form || arguments.to == nested_form)
+      return write_as_core_ms(arguments, recipe, facts, context);
     return write_as_flags(arguments, recipe, facts, context);
   }
   const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
@@ -163,7 +186,10 @@ void add_convert_commands(CLI::App& app, CommandContext& context) {
   command->add_option("-o,--output", arguments->out, "The recipe; left out: stdout")->type_name("FILE");
   command->add_option("--report", arguments->report, "What became of every flag, as JSON")->type_name("FILE");
   add_foreign_arguments(*command, arguments->foreign);
-  command->add_option("--to", arguments->to, "Write a launch script of another program instead: megatron, ...")
+  command
+      ->add_option("--to", arguments->to,
+                   "Write for another program instead: a launch script (megatron, megatron@main, ...), or a recipe of "
+                   "MindSpeed-Core-MS (mindspeed-core-ms, mindspeed-core-ms-nested)")
       ->type_name("PROGRAM");
   command->add_flag("--allow-refused", arguments->allow_refused, "Write what cannot be taken over as comments");
   command->callback([arguments, &context] { convert(*arguments, context); });

@@ -87,12 +87,10 @@ std::string report_json(const Source& source, const std::string& file, const std
   json["launches"] = source.launches;
   json["flags"] = Json::array();
   for (const auto& fate : source.fates) json["flags"].push_back(json_of(fate));
-  json["elsewhere"] = Json::array();
-  if (source.launch)
-    for (const auto& flag : source.launch->elsewhere) {
-      json["elsewhere"].push_back(json_of(flag.given));
-      json["elsewhere"].back()["condition"] = flag.condition;
-    }
+  for (const auto& [fate, condition] : source.elsewhere) {
+    json["flags"].push_back(json_of(fate));
+    json["flags"].back()["only_where"] = condition;
+  }
   json["unknown"] = Json::array();
   for (const auto& one : source.unknowns)
     json["unknown"].push_back(
@@ -124,6 +122,10 @@ std::string report_table(const Source& source) {
     const auto becomes = fate.fate == Fate::mapped ? options_of(fate) : word_of(fate.fate) + ": " + fate.why;
     out += text(padded(fate.given.flag, flag_width), "  ", padded(value_of(fate), value_width), "  ", becomes, "\n");
   }
+  if (!source.elsewhere.empty()) out += "\nin branches that were not taken:\n";
+  for (const auto& [fate, condition] : source.elsewhere)
+    out +=
+        text(padded(fate.given.flag, flag_width), "  ", padded(value_of(fate), value_width), "  not ", condition, "\n");
   const auto counts = count_fates(source.fates);
   out += text("\n", source.fates.size(), " flags: ", counts[0], " mapped, ", counts[1], " ignored, ", counts[2],
               " planned, ", counts[3], " refused, ", counts[4], " unknown\n");

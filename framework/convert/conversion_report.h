@@ -15,7 +15,8 @@ std::vector<std::size_t> count_fates(const std::vector<FlagFate>& fates);
 std::string start_line(const Source& source, const std::string& recipe);
 
 /// report.json: {source, kind, from, from_why, launcher: {name, program, options, start, environment},
-/// flags: [{flag, values, fate, to, why, file, line}], elsewhere, unknown, notes, counts}.
+/// flags: [{flag, values, fate, to, why, file, line[, only_where]}], unknown, problems, notes, counts}. Flags of
+/// branches that were not taken have `only_where` and do not count.
 std::string report_json(const Source& source, const std::string& file, const std::string& recipe, const Report& report);
 
 /// The same for people: one line a flag, and the counts.

@@ -40,7 +40,7 @@ class Search {
   void run() {
     for (int pass = 0; pass < 3; ++pass)
       for (const auto& row : table_.rows())
-        if (row.kind != FlagRow::Kind::implied && differs(row.to)) say(row);
+        if (row.kind != FlagRow::Kind::implied && (differs(row.to) || must_be_said(row))) say(row);
     for (const auto& row : table_.rows())
       if (row.kind == FlagRow::Kind::implied && helps(row)) give(row, {});
     drop_needless();
@@ -74,6 +74,13 @@ class Search {
     if (!found || bracket == std::string::npos) return found;
     const auto item = static_cast<std::size_t>(std::stoul(path.substr(bracket + 1)));
     return item < found->items.size() ? &found->items[item] : nullptr;
+  }
+
+  /// There it has no default, whatever ours is.
+  bool must_be_said(const FlagRow& row) const {
+    const bool given =
+        std::any_of(given_.begin(), given_.end(), [&](const auto& flag) { return flag.flag == row.flag; });
+    return !given && row.kind == FlagRow::Kind::same && row.absent.empty() && at(wanted_, row.to) != nullptr;
   }
 
   void say(const FlagRow& row) {
@@ -118,6 +125,10 @@ class Search {
     for (std::size_t i = 0; i < given_.size();) {
       const auto before = differences();
       const auto flag = given_[i];
+      if (const auto* row = table_.find(flag.flag); row->kind == FlagRow::Kind::same && row->absent.empty()) {
+        ++i;
+        continue;
+      }
       given_.erase(given_.begin() + static_cast<std::ptrdiff_t>(i));
       try_again();
       if (differences() <= before) continue;
@@ -174,7 +185,7 @@ WrittenFlags write_flags(const Value& resolved, const FlagTable& table, const Fa
   std::stable_sort(out.flags.begin(), out.flags.end(),
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
   each(resolved, "", [&](const std::string& path, const Value& value) {
-    if (!contains(ours, path) && search.differs(path))
+    if (value.kind != Value::Kind::none && !contains(ours, path) && search.differs(path))
       out.lost.push_back({value.origin, path, text("no flag of ", table.name(), " says ", path, " ", value), ""});
   });
   return out;

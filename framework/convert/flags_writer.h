@@ -14,8 +14,8 @@ struct WrittenFlags {
 };
 
 /// The fewest flags of `table` that repeat `resolved`, a recipe with every option: read back through the table they
-/// give the same options. Options that only tell how results are computed or shown here (`ours`, "group.key") are
-/// passed over.
+/// give the same options. An option that is null is left to its default, which is theirs too. Options that only tell
+/// how results are computed or shown here (`ours`, "group.key") are passed over.
 WrittenFlags write_flags(const Value& resolved, const FlagTable& table, const Facts& facts,
                          const std::vector<std::string>& ours);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 
 #include "framework/base/error.h"
 #include "framework/options/same.h"
@@ -23,6 +24,17 @@ const OptionFacts* option_of(const std::string& name, const Value& group, const 
       if (!found || (chosen && chosen->scalar == schema.type)) found = &option;
     }
   return found;
+}
+
+/// Each option of a group, those of nested maps by "fa_config.pre_tokens".
+void each_option(const Value& group, const std::string& prefix,
+                 const std::function<void(const std::string&, const Value&)>& see) {
+  for (const auto& [name, value] : group.fields) {
+    if (value.kind == Value::Kind::group)
+      each_option(value, prefix + name + ".", see);
+    else
+      see(prefix + name, value);
+  }
 }
 
 bool plain(const std::string& words, bool in_list) {
@@ -153,13 +165,13 @@ Value what_differs(const Value& tree, const Value& base, const Facts& facts) {
   out.kind = Value::Kind::group;
   for (const auto& [name, group] : tree.fields) {
     const auto schemas = facts.find(name);
-    const auto* below = base.find(name);
-    for (const auto& field : group.fields) {
-      const auto* option = schemas == facts.end() ? nullptr : option_of(field.name, group, schemas->second);
-      const auto* there = below ? below->find(field.name) : nullptr;
+    each_option(group, "", [&, group_name = name, whole = &group](const std::string& key, const Value& value) {
+      const auto path = group_name + "." + key;
+      const auto* option = schemas == facts.end() ? nullptr : option_of(key, *whole, schemas->second);
+      const auto* there = base.at(path);
       if (!there && option && !option->required) there = &option->default_value;
-      if (!there || !same(*there, field.value)) out.set(name + "." + field.name, field.value);
-    }
+      if (!there || !same(*there, value)) out.set(path, value);
+    });
   }
   return out;
 }

@@ -126,6 +126,16 @@ void choose_table(Source& source, const SourceOptions& options) {
   source.from_why = options.from.empty() ? "usual" : "--from says so";
 }
 
+void judge_elsewhere(Source& source, const Facts& facts, const Mappings& mappings) {
+  std::vector<GivenFlag> flags;
+  for (const auto& flag : source.launch->elsewhere) flags.push_back(flag.given);
+  if (flags.empty()) return;
+  Report unheard;
+  auto fates = FlagTable::named(source.from, mappings).convert(flags, facts, unheard).fates;
+  for (std::size_t i = 0; i < fates.size(); ++i)
+    source.elsewhere.emplace_back(std::move(fates[i]), source.launch->elsewhere[i].condition);
+}
+
 void read_launch(Source& source, const std::string& file, const SourceOptions& options, const Facts& facts,
                  const Mappings& mappings, Report& report) {
   auto reading = read_launches(file, options.inputs, mappings, report);
@@ -140,6 +150,7 @@ void read_launch(Source& source, const std::string& file, const SourceOptions& o
     report.note(source.launch->at, text("'", word, "' belongs to no flag and is passed over"));
   choose_table(source, options);
   convert_flags(source, source.launch->flags, facts, mappings, report);
+  judge_elsewhere(source, facts, mappings);
 }
 
 }  // namespace
