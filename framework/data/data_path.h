@@ -17,6 +17,9 @@ struct DataPath {
 template <>
 struct OptionType<DataPath> : OneValue<DataPath> {
   static std::string name() { return "prefix, or list of weights and prefixes, or null"; }
+  static std::string json_schema() {
+    return R"({"anyOf": [{"$ref": "#/$defs/text"}, {"type": "array", "items": {"$ref": "#/$defs/text"}}]})";
+  }
   static bool read(const Value& value, DataPath& out);
   static Value write(const DataPath& path);
 };

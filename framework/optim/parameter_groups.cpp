@@ -20,6 +20,11 @@ bool OptionType<ParameterRule>::read(const Value& value, ParameterRule& out) {
   return true;
 }
 
+std::string OptionType<ParameterRule>::json_schema() {
+  return R"({"type": "object", "required": ["params"], "additionalProperties": false, "properties": {
+    "params": {"$ref": "#/$defs/text"}, "lr_mult": {"$ref": "#/$defs/factor"}, "wd_mult": {"$ref": "#/$defs/factor"}}})";
+}
+
 Value OptionType<ParameterRule>::write(const ParameterRule& rule) {
   Value value;
   value.set("params", OptionType<std::string>::write(rule.params));

@@ -20,6 +20,7 @@ struct ParameterRule {
 template <>
 struct OptionType<ParameterRule> : OneValue<ParameterRule> {
   static std::string name() { return "{params, lr_mult, wd_mult}"; }
+  static std::string json_schema();
   static bool read(const Value& value, ParameterRule& out);
   static Value write(const ParameterRule& rule);
 };

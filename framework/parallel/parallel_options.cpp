@@ -64,6 +64,8 @@ bool says_nothing(const Value& value) {
 
 /// The list that `value` is, or that its text holds.
 Value as_list(const Value& value) {
+  std::int64_t number = 0;
+  if (OptionType<std::int64_t>::read(value, number)) return ListReader(std::to_string(number)).read();
   return value.kind == Value::Kind::scalar ? ListReader(value.scalar).read() : value;
 }
 
@@ -193,6 +195,21 @@ bool OptionType<ChunkNumbers>::read(const Value& value, ChunkNumbers& out) {
 
 Value OptionType<ChunkNumbers>::write(const ChunkNumbers& numbers) {
   return numbers.empty() ? Value{} : OptionType<std::vector<Numbers>>::write(numbers.stages);
+}
+
+std::string OptionType<ChunkNumbers>::json_schema() {
+  const std::string numbers = " *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*", list = "\\\\[" + numbers + "\\\\] *";
+  const std::string lists = " *" + list + "(?:, *" + list + ")*";
+  const auto texts = text("^(?:", numbers, "|", lists, "|\\\\[", lists, "\\\\])?$");
+  return R"({"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/item"}},
+    {"type": "array", "items": {"type": "array", "items": {"$ref": "#/$defs/item"}}},
+    {"type": "integer", "minimum": 0}, {"type": "string", "pattern": ")" +
+         texts + "\"}]}";
+}
+
+std::string OptionType<LayerIds>::json_schema() {
+  return R"({"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/item"}}, {"type": "integer", "minimum": 0},
+    {"type": "string", "pattern": "^(?: *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*)?$"}]})";
 }
 
 bool OptionType<LayerIds>::read(const Value& value, LayerIds& out) {

@@ -24,6 +24,7 @@ struct OptionType<ChunkNumbers> {
     return true;
   }
   static std::string name() { return "list of list of int, or null"; }
+  static std::string json_schema();
   static bool read(const Value& value, ChunkNumbers& out);
   static Value write(const ChunkNumbers& numbers);
 };
@@ -39,6 +40,7 @@ struct OptionType<LayerIds> {
     return std::all_of(layers.ids.begin(), layers.ids.end(), holds);
   }
   static std::string name() { return "list of int, or null"; }
+  static std::string json_schema();
   static bool read(const Value& value, LayerIds& out);
   static Value write(const LayerIds& layers);
 };

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/rules.h"
 
@@ -56,9 +58,16 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {
   }
 }
 
+/// Whether a key of parallel_config is wrong by itself: then nothing can be said of the cut.
+bool is_wrong(const Value& group, const Report& report) {
+  return std::any_of(group.fields.begin(), group.fields.end(),
+                     [&](const auto& field) { return report.concerns(cut + field.name); });
+}
+
 }  // namespace
 
 void check_parallel(const Recipe& r, Report& report) {
+  if (is_wrong(*r.resolved.find("parallel_config"), report)) return;
   const auto* gpt = r.model.options<GptOptions>();
   for (const auto* needed : {"num_layers", "hidden_size", "num_attention_heads", "seq_length"})
     if (!gpt || report.concerns(std::string("model_config.") + needed)) return;

@@ -106,8 +106,9 @@ const std::vector<Rule>& rules() {
 void check_schedules(const Recipe& recipe, Report& report) {
   const std::string group = "optimizer_config.";
   const std::string data = "dataset_config.";
-  for (const auto* length : {"training_config.training_iters", "dataset_config.batch_size",
-                             "dataset_config.train_samples", "optimizer_config.lr_warmup_samples"})
+  for (const auto* length :
+       {"training_config.training_iters", "dataset_config.batch_size", "dataset_config.train_samples",
+        "optimizer_config.lr_warmup_samples", "parallel_config.data_parallel_size"})
     if (report.concerns(length)) return;
   for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes(recipe.parallel.data_parallel_size.value_or(1))))
     tell(recipe, report, {data + rule.key, data + "batch_size"}, rule.message, rule.suggestion);
