@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr long steps_of_one_way = 300'000, steps_of_all_ways = 600'000;  // some tenths of a second
+constexpr long steps_of_one_way = 200'000, steps_of_other_ways = 100'000;  // tenths of a second; scripts need thousands
 constexpr std::size_t most_ways = 400;
 
 bool ends_with(const std::string& words, const std::string& end) {
@@ -44,8 +44,9 @@ class ScriptReader {
   };
 
   shell::Reading follow(const shell::Choices& choices) {
-    auto out = shell::follow_text(text_, file_, inputs_, choices, std::min(steps_of_one_way, steps_left_));
-    steps_left_ -= out.steps;
+    const bool usual = choices.empty();
+    auto out = shell::follow_text(text_, file_, inputs_, choices, usual ? steps_of_one_way : steps_left_);
+    if (!usual) steps_left_ -= out.steps;
     return out;
   }
 
@@ -58,16 +59,18 @@ class ScriptReader {
   }
 
   std::vector<Launch> launches(const shell::Reading& from, Report& report) {
-    std::vector<Launch> out;
+    std::vector<Launch> out, perhaps;
     for (const auto& run : from.runs) {
       auto launch = launch_of(run, from.files, table_, report);
       if (launch.program.empty()) continue;
-      if (table_.trains(launch.program) || launch.program[0] == '$')
+      if (table_.trains(launch.program))
         out.push_back(std::move(launch));
+      else if (launch.program[0] == '$' && launch.program.find('/') == std::string::npos && launch.flags.size() > 1)
+        perhaps.push_back(std::move(launch));  // nobody knows what it is
       else
         others_.insert(launch.program);
     }
-    return out;
+    return out.empty() ? perhaps : out;
   }
 
   /// Each condition once the other way round, and conditions that only come up there.
@@ -138,7 +141,7 @@ class ScriptReader {
   const LauncherTable table_;
   Report& report_;
   std::string text_;
-  long steps_left_ = steps_of_all_ways;
+  long steps_left_ = steps_of_other_ways;
   LaunchReading reading_;
   std::set<std::string> others_;
 };

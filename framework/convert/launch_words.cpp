@@ -84,20 +84,24 @@ class LaunchReader {
     return unknown_launcher();
   }
 
-  /// A launcher that no row names: its options go up to the first training program.
+  /// A word where no row has its name: a launcher that nobody knows, or something before one that is known. Goes to the
+  /// training program, or to a launcher before it.
   bool unknown_launcher() {
     auto program = i_;
     while (program < words_.size() && !(ends_with(words_[program], ".py") && table_.trains(words_[program]))) ++program;
-    if (program == words_.size()) {
-      program = i_;  // torchrun ... ${PROGRAM} --lr 1
-      const bool starts = !launch_.launcher.empty() && shell::has_unknown(marked_[program]) && !is_bundle(marked_[i_]);
-      if (!starts) return false;
+    const bool named = shell::has_unknown(marked_[i_]), first = launch_.launcher.empty();
+    if (program == words_.size()) {  // torchrun ... ${PROGRAM} --lr 1
+      if (first || !named) return false;
       launch_.program = words_[i_++];
       return true;
     }
-    launch_.launcher += (launch_.launcher.empty() ? "" : " ") + words_[i_];
-    for (++i_; i_ < program; ++i_)
-      if (is_flag(words_[i_])) option(i_, ends_of_values(i_ + 1, program));
+    auto next = i_ + 1;
+    for (auto at = next; next < program && !table_.find(words_, at); at = ++next) {
+    }
+    if (next == program && first && !named) return false;
+    if (first) launch_.launcher = words_[i_];
+    for (++i_; i_ < next; ++i_)
+      if (is_flag(words_[i_])) option(i_, ends_of_values(i_ + 1, next));
     return true;
   }
 
@@ -123,7 +127,7 @@ class LaunchReader {
   void own_options(const LauncherTable::Row& row) {
     for (; i_ < words_.size(); ++i_) {
       const auto& word = words_[i_];
-      if (is_bundle(marked_[i_])) continue;
+      if (is_bundle(marked_[i_]) || is_unknown_option(i_)) continue;
       if (word == "--") {
         ++i_;
         break;
@@ -149,6 +153,12 @@ class LaunchReader {
       i_ = end - 1;
     }
     for (int k = 0; k < row.words && i_ < words_.size(); ++k) ++i_;
+  }
+
+  /// ${WORKERS} before other options or the program.
+  bool is_unknown_option(std::size_t at) const {
+    if (at + 1 >= words_.size() || marked_[at][0] != shell::unknown_begin) return false;
+    return is_flag(words_[at + 1]) ? leads_on(at + 1) : ends_with(words_[at + 1], ".py");
   }
 
   /// Whether an option of the same launcher or the program follows the plain words from `at` on.

@@ -15,12 +15,15 @@ constexpr int deepest = 60;
 /// A number, or nothing because something is not known.
 using Number = std::optional<long long>;
 
+/// Thrown for what is no expression, or divides by zero.
+struct NotComputable {};
+
 long long wrapped(unsigned long long bits) { return static_cast<long long>(bits); }
 
 class Arithmetic {
  public:
-  Arithmetic(const std::string& words, Evaluator& evaluator, const Place& at, int depth)
-      : words_(words), evaluator_(evaluator), at_(at), depth_(depth) {}
+  Arithmetic(const std::string& words, Evaluator& evaluator, int depth)
+      : words_(words), evaluator_(evaluator), depth_(depth) {}
 
   Number value() {
     skip();
@@ -32,9 +35,7 @@ class Arithmetic {
   }
 
  private:
-  [[noreturn]] void fail() const {
-    throw Stop{"'" + plain(words_).substr(0, 60) + "' cannot be computed: an integer expression was expected", at_};
-  }
+  [[noreturn]] void fail() const { throw NotComputable{}; }
   void skip() {
     while (i_ < words_.size() && (is_blank(words_[i_]) || words_[i_] == '\n')) ++i_;
   }
@@ -268,7 +269,11 @@ class Arithmetic {
     return number(word, 10);
   }
 
-  Number number(const std::string& word, int base) {
+  Number number(std::string word, int base) {
+    if (base == 10 && word.find('_') != std::string::npos) {
+      evaluator_.remark("'" + word + "' is read as a number; Bash knows no _ in numbers");
+      std::erase(word, '_');
+    }
     char* end = nullptr;
     const auto out = std::strtoull(word.c_str(), &end, base);
     if (*end != 0) fail();
@@ -281,7 +286,7 @@ class Arithmetic {
     if (!value) return evaluator_.has(name) ? Number(0) : std::nullopt;
     if (has_unknown(*value)) return std::nullopt;
     if (depth_ + 10 > deepest) fail();
-    return Arithmetic(without_places(*value), evaluator_, at_, depth_ + 10).value();
+    return Arithmetic(without_places(*value), evaluator_, depth_ + 10).value();
   }
 
   void store(const std::string& name, const Number& value) {
@@ -337,16 +342,21 @@ class Arithmetic {
 
   const std::string words_;
   Evaluator& evaluator_;
-  const Place at_;
   std::size_t i_ = 0;
   int depth_;
 };
 
 }  // namespace
 
-std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator, const Place& at) {
+std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator) {
   evaluator.step(1 + static_cast<long>(expression.size() / 64));
-  return Arithmetic(without_places(expression), evaluator, at, 0).value();
+  try {
+    return Arithmetic(without_places(expression), evaluator, 0).value();
+  } catch (const NotComputable&) {
+    constexpr std::size_t longest = 60;
+    evaluator.remark("'" + plain(expression).substr(0, longest) + "' cannot be computed");
+    return std::nullopt;
+  }
 }
 
 std::string arithmetic_words(const std::string& expression, Evaluator& evaluator) {

@@ -34,7 +34,7 @@ Truth Evaluator::change_folder(const Words& words) {
 Truth Evaluator::let(const Words& words) {
   auto out = Truth::no;
   for (std::size_t i = 1; i < words.size(); ++i) {
-    const auto value = arithmetic_value(words[i], *this, at_);
+    const auto value = arithmetic_value(words[i], *this);
     out = !value ? Truth::unknown : *value != 0 ? Truth::yes : Truth::no;
   }
   return out;
@@ -87,7 +87,7 @@ Truth Evaluator::leave(const Words& words) {
   auto truth = Truth::yes;
   long long number = 1;
   if (words.size() > 1) {
-    const auto value = arithmetic_value(without_places(words[1]), *this, at_);
+    const auto value = arithmetic_value(without_places(words[1]), *this);
     truth = !value ? Truth::unknown : *value == 0 ? Truth::yes : Truth::no;
     if (value) number = *value;
   }

@@ -17,7 +17,11 @@ int Evaluator::decide(const Place& at, int site, const std::string& condition, i
   Decision decision{at, site, condition, branches, usual};
   if (const auto forced = choices_.find(decision); forced != choices_.end())
     decision.taken = std::min(forced->second, branches - 1);
-  if (decided_.insert(decision).second) reading_.decisions.push_back(decision);
+  const auto [known, first] = decided_.try_emplace(decision, reading_.decisions.size());
+  if (first)
+    reading_.decisions.push_back(decision);
+  else if (reading_.decisions[known->second].taken != decision.taken)
+    reading_.decisions[known->second].taken = -1;
   return decision.taken;
 }
 
@@ -108,7 +112,7 @@ Truth Evaluator::run_each(const Node& node) {
 
 /// for ((a; b; c))
 Truth Evaluator::run_counted(const Node& node) {
-  const auto value = [&](std::size_t i) { return arithmetic_value(single(node.words[i]), *this, node.at); };
+  const auto value = [&](std::size_t i) { return arithmetic_value(single(node.words[i]), *this); };
   value(0);
   for (;;) {
     at_ = node.at;

@@ -155,8 +155,7 @@ Truth Evaluator::run_pipeline(const Node& node) {
 }
 
 Truth Evaluator::run_subshell(const Tree& body) {
-  step(static_cast<long>(state_.variables.size() / 16));
-  const auto before = state_;
+  const auto before = copy_of_state();
   const auto out = run(body);
   state_ = before;
   flow_ = Flow::on;
@@ -229,7 +228,7 @@ Truth Evaluator::run_simple(const Node& node) {
     case Node::Kind::subshell:
       return run_subshell(node.children[0]);
     case Node::Kind::arithmetic: {
-      const auto value = arithmetic_value(single(node.words[0]), *this, node.at);
+      const auto value = arithmetic_value(single(node.words[0]), *this);
       return !value ? Truth::unknown : *value != 0 ? Truth::yes : Truth::no;
     }
     case Node::Kind::test: {

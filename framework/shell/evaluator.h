@@ -60,6 +60,7 @@ class Evaluator {
   bool is_file(const std::string& path, char kind);
   bool has(const std::string& name) const;
   void step(long cost = 1);
+  void remark(const std::string& words);
   void assume() { assumed_ = true; }  ///< a condition took a name that nobody sets for empty
 
  private:
@@ -85,6 +86,7 @@ class Evaluator {
                   std::vector<std::string> arguments);
   std::vector<std::pair<std::string, std::string>> exported() const;
   void learn(ParsedScript& script);
+  State copy_of_state();
 
   // control
   Truth run_branches(const Node& node);
@@ -135,7 +137,6 @@ class Evaluator {
 
   std::optional<std::string> text_of_file(const std::string& path);
   std::string found_file(const std::string& path) const;  ///< a file that is there; empty when none is
-  void remark(const std::string& words);
 
   Reading reading_;
   const Choices& choices_;
@@ -150,14 +151,14 @@ class Evaluator {
   int levels_ = 0;  ///< loops to leave
   Output* output_ = nullptr;
   std::optional<std::string> input_;
-  std::set<Decision> decided_;
+  std::map<Decision, std::size_t> decided_;  ///< which of the reading's
   std::set<std::string> assigned_;  ///< names that the scripts assign somewhere
   int depth_ = 0, substitutions_ = 0;
   long steps_left_, produced_ = 0;
 };
 
-/// An integer expression of Bash. Nothing when something in it is not known; throws Stop when it is none.
-std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator, const Place& at);
+/// An integer expression of Bash. Nothing when something in it is not known; also, with a remark, when it is none.
+std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator);
 /// The expression with the values of its names in their place.
 std::string arithmetic_words(const std::string& expression, Evaluator& evaluator);
 

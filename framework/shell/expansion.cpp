@@ -129,6 +129,7 @@ std::vector<std::string> Evaluator::fields(const std::vector<Word>& words) {
       }
     }
   }
+  step(static_cast<long>(out.size() / 8));
   return out;
 }
 
@@ -193,15 +194,23 @@ std::string Evaluator::concat(const std::vector<Part>& parts, bool as_pattern) {
 
 std::string Evaluator::arithmetic(const Part& part) {
   const auto expression = without_places(concat(part.inside, false));
-  if (const auto value = arithmetic_value(expression, *this, at_)) return std::to_string(*value);
+  if (const auto value = arithmetic_value(expression, *this)) return std::to_string(*value);
   std::string out(1, unknown_begin);
   return out + "$((" + arithmetic_words(expression, *this) + "))" + unknown_end;
 }
 
+/// What a subshell leaves as it was. A copy costs time.
+State Evaluator::copy_of_state() {
+  std::size_t bytes = 0;
+  for (const auto& [name, variable] : state_.variables)
+    for (const auto& item : variable.items) bytes += 64 + item.size();
+  step(1 + static_cast<long>(bytes / 1024));
+  return state_;
+}
+
 /// $(...): what is printed, if that is known without running anything.
 std::string Evaluator::substitution(const Part& part) {
-  step(2 + static_cast<long>(state_.variables.size() / 16));
-  const auto before = state_;
+  const auto before = copy_of_state();
   const auto files = reading_.written;
   const auto flow = flow_;
   const auto input = std::move(input_);

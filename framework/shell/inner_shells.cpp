@@ -80,7 +80,7 @@ Truth Evaluator::run_script_file(const std::string& path, std::vector<std::strin
   auto script = parse_script(*text, {number, 1}, false);
   learn(script);
   reading_.remarks.insert(reading_.remarks.end(), script.remarks.begin(), script.remarks.end());
-  const auto before = state_;
+  const auto before = copy_of_state();
   const auto functions = functions_;
   if (own_shell) {
     std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
@@ -118,7 +118,7 @@ std::vector<std::pair<std::string, std::string>> Evaluator::exported() const {
 /// The commands in `text`, started by the first `count` of `words`.
 void Evaluator::run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
                            std::vector<std::string> arguments) {
-  const auto before = state_;
+  const auto before = copy_of_state();
   const auto prefix = prefix_;
   const auto functions = functions_;
   prefix_.insert(prefix_.end(), words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));

@@ -143,11 +143,10 @@ std::vector<std::string> Evaluator::list_items(const Part& part) {
   }
   step(static_cast<long>(items.size()));
   if (parameter.op == ":") {
-    auto from = arithmetic_value(single(parameter.first), *this, at_).value_or(0) - (arguments ? 1 : 0);
+    auto from = arithmetic_value(single(parameter.first), *this).value_or(0) - (arguments ? 1 : 0);
     const auto size = static_cast<long long>(items.size());
     if (from < 0) from = arguments ? 0 : from + size;
-    const auto length =
-        parameter.has_second ? arithmetic_value(single(parameter.second), *this, at_).value_or(size) : size;
+    const auto length = parameter.has_second ? arithmetic_value(single(parameter.second), *this).value_or(size) : size;
     if (from < 0 || from > size || length < 0) return {};
     items.erase(items.begin(), items.begin() + from);
     if (length < static_cast<long long>(items.size())) items.resize(static_cast<std::size_t>(length));
@@ -164,7 +163,7 @@ std::string Evaluator::subscripted(const Variable& variable, const Word& subscri
   if (variable.named) {
     for (std::size_t i = 0; i < variable.keys.size(); ++i)
       if (variable.keys[i] == key) return variable.items[i];
-  } else if (const auto index = arithmetic_value(key, *this, at_)) {
+  } else if (const auto index = arithmetic_value(key, *this)) {
     const auto size = static_cast<long long>(variable.items.size());
     const auto at = *index < 0 ? *index + size : *index;
     if (at >= 0 && at < size) return variable.items[static_cast<std::size_t>(at)];
@@ -222,9 +221,9 @@ std::string Evaluator::scalar(const Part& part, bool in_words) {
 std::string Evaluator::cut(const Parameter& parameter, const std::string& value) {
   const auto words = without_places(value);
   const auto size = static_cast<long long>(words.size());
-  const auto from = arithmetic_value(without_places(single(parameter.first)), *this, at_);
+  const auto from = arithmetic_value(without_places(single(parameter.first)), *this);
   std::optional<long long> length = size;
-  if (parameter.has_second) length = arithmetic_value(without_places(single(parameter.second)), *this, at_);
+  if (parameter.has_second) length = arithmetic_value(without_places(single(parameter.second)), *this);
   if (!from || !length) return unknown("${" + parameter.name + ":...}");
   auto begin = *from < 0 ? *from + size : *from;
   if (begin < 0 || begin > size) return "";

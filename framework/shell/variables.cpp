@@ -32,7 +32,7 @@ void Evaluator::assign_list(const Assignment& assignment, Variable& variable) {
   }
   if (!variable.named && keys.size() == items.size()) {  // [3]=x: by number
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      const auto at = arithmetic_value(keys[i], *this, at_).value_or(0);
+      const auto at = arithmetic_value(keys[i], *this).value_or(0);
       constexpr long long most = 100000;
       if (at < 0 || at > most) continue;
       if (static_cast<std::size_t>(at) >= variable.items.size())
@@ -64,7 +64,7 @@ void Evaluator::assign_item(const Assignment& assignment, Variable& variable) {
     at = static_cast<std::size_t>(std::find(variable.keys.begin(), variable.keys.end(), key) - variable.keys.begin());
     if (at == variable.keys.size()) variable.keys.push_back(key);
   } else {
-    const auto index = arithmetic_value(key, *this, at_);
+    const auto index = arithmetic_value(key, *this);
     constexpr long long most = 100000;
     if (!index || *index < 0 || *index > most) return;
     at = static_cast<std::size_t>(*index);
@@ -171,7 +171,7 @@ Truth Evaluator::set(const Words& words) {
 }
 
 Truth Evaluator::shift(const Words& words) {
-  const auto count = words.size() > 1 ? arithmetic_value(without_places(words[1]), *this, at_).value_or(1) : 1;
+  const auto count = words.size() > 1 ? arithmetic_value(without_places(words[1]), *this).value_or(1) : 1;
   auto& arguments = state_.arguments;
   if (count < 0) return Truth::no;
   if (count > static_cast<long long>(arguments.size())) {
