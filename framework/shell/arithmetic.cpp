@@ -283,7 +283,7 @@ class Arithmetic {
   Number named(const std::string& name) {
     evaluator_.step();
     const auto value = evaluator_.value_of(name);
-    if (!value) return evaluator_.has(name) ? Number(0) : std::nullopt;
+    if (!value) return evaluator_.value_or_mark(name).empty() ? Number(0) : std::nullopt;
     if (has_unknown(*value)) return std::nullopt;
     if (depth_ + 10 > deepest) fail();
     return Arithmetic(without_places(*value), evaluator_, depth_ + 10).value();

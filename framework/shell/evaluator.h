@@ -34,6 +34,7 @@ struct Variable {
 /// All that a subshell gets a copy of.
 struct State {
   std::map<std::string, Variable> variables;
+  std::set<std::string> exports;       ///< names that are exported once they get a value
   std::vector<std::string> arguments;  ///< $1 ...
   bool arguments_known = false;        ///< `arguments` is all there is
   int shifted = 0;                     ///< arguments that are not known and were shifted away
@@ -110,6 +111,8 @@ class Evaluator {
   bool is_list(const Part& part) const;
   std::vector<std::string> list_items(const Part& part);
   std::optional<std::string> raw_value(const Parameter& parameter, bool in_words);
+  bool set_for_sure(const Part& part, const std::optional<std::string>& value);
+  bool stands_in(const Part& part);
   std::string with_op(const Part& part, std::optional<std::string> value);
   std::string cut(const Parameter& parameter, const std::string& value);
   std::optional<std::string> special(const std::string& name);
@@ -152,7 +155,7 @@ class Evaluator {
   Output* output_ = nullptr;
   std::optional<std::string> input_;
   std::map<Decision, std::size_t> decided_;  ///< which of the reading's
-  std::set<std::string> assigned_;  ///< names that the scripts assign somewhere
+  std::set<std::string> assigned_;           ///< names that the scripts assign somewhere
   int depth_ = 0, substitutions_ = 0;
   long steps_left_, produced_ = 0;
 };

@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::size_t longest_value = std::size_t{4} << 20;
 
-bool is_separator(char c) { return is_blank(c) || c == '\n'; }
-
 }  // namespace
 
 /// Collects the words that one word of the script becomes.
 class WordMaker {
  public:
-  explicit WordMaker(Evaluator& evaluator) : evaluator_(evaluator) {}
+  explicit WordMaker(Evaluator& evaluator) : evaluator_(evaluator) {
+    if (const auto ifs = evaluator.value_of("IFS")) separators_ = *ifs;
+  }
 
   void add(const std::vector<Part>& parts) {
     for (const auto& part : parts) add(part);
@@ -36,14 +36,25 @@ class WordMaker {
       case Part::Kind::group:
         return group(part.inside);
       case Part::Kind::parameter:
-        if (!evaluator_.is_list(part)) return split(evaluator_.scalar(part, true));
-        return list(evaluator_.list_items(part), false);
+        if (evaluator_.is_list(part)) return list(evaluator_.list_items(part), false);
+        if (evaluator_.stands_in(part)) return stand_in(part.parameter->first.parts);
+        return split(evaluator_.scalar(part, true));
       case Part::Kind::command:
         return split(evaluator_.substitution(part));
       case Part::Kind::arithmetic:
         return literal(evaluator_.arithmetic(part));
       case Part::Kind::stream:
         return literal(unknown(part.words));
+    }
+  }
+
+  /// The words of ${NAME:-words}: cut like a value, but for what is quoted.
+  void stand_in(const std::vector<Part>& parts) {
+    for (const auto& part : parts) {
+      if (part.kind == Part::Kind::text)
+        split(part.words);
+      else
+        add(part);
     }
   }
 
@@ -87,7 +98,8 @@ class WordMaker {
         const auto next = end_of_mark(value, i);
         literal(value.substr(i, next - i));
         i = next;
-      } else if (is_separator(value[i])) {
+      } else if (separators_.find(value[i]) != std::string::npos) {
+        if (!is_blank(value[i]) && value[i] != '\n') begun_ = true;  // a comma ends an empty word, too
         end();
         ++i;
       } else {
@@ -105,7 +117,7 @@ class WordMaker {
 
   Evaluator& evaluator_;
   std::vector<std::string> words_;
-  std::string now_;
+  std::string now_, separators_ = " \t\n";
   bool begun_ = false;
 };
 

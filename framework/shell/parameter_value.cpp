@@ -123,7 +123,7 @@ bool Evaluator::is_list(const Part& part) const {
   const auto& subscript = parameter.subscript.parts;
   const bool all =
       parameter.subscripted && subscript.size() == 1 && (subscript[0].words == "@" || subscript[0].words == "*");
-  return all && has(parameter.name) &&
+  return all && state_.variables.count(parameter.name) != 0 &&
          (parameter.op.empty() || parameter.op == ":" || parameter.op[0] == '/' || parameter.op[0] == '#' ||
           parameter.op[0] == '%' || parameter.indirect);
 }
@@ -136,6 +136,7 @@ std::vector<std::string> Evaluator::list_items(const Part& part) {
     items = all_arguments();
   } else {
     const auto& variable = state_.variables.at(parameter.name);
+    if (variable.unset) return {};
     items = variable.items;
     if (parameter.indirect && variable.named) return variable.keys;
     if (parameter.indirect)
@@ -231,17 +232,30 @@ std::string Evaluator::cut(const Parameter& parameter, const std::string& value)
   return end <= begin ? "" : words.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
+/// Whether ${NAME:+words} is its words. Where nobody knows whether NAME is set, it is not.
+bool Evaluator::set_for_sure(const Part& part, const std::optional<std::string>& value) {
+  const bool nobody_knows = !value && has_unknown(value_or_mark(part.parameter->name));
+  const auto site = static_cast<int>(std::hash<std::string>{}(part.words) % 1'000'000'000);
+  if (nobody_knows) return decide(at_, site, part.words, 2, 1) == 0;
+  return value && (part.parameter->op.size() == 1 || !value->empty());
+}
+
+/// Whether the words of ${NAME:-words} or ${NAME:+words} stand in its place.
+bool Evaluator::stands_in(const Part& part) {
+  const auto& parameter = *part.parameter;
+  if (parameter.op.empty() || parameter.length || (parameter.op.back() != '-' && parameter.op.back() != '+'))
+    return false;
+  const auto value = raw_value(parameter, true);
+  if (parameter.op.back() == '+') return set_for_sure(part, value);
+  return !(value && (parameter.op.size() == 1 || !value->empty()));
+}
+
 std::string Evaluator::with_op(const Part& part, std::optional<std::string> value) {
   const auto& parameter = *part.parameter;
   const auto& op = parameter.op;
   if (std::string_view("-=+?").find(op.back()) < 4) {
     const bool there = value && (op.size() == 1 || !value->empty());
-    if (op.back() == '+') {
-      const bool nobody_knows = !value && has_unknown(value_or_mark(parameter.name));
-      const auto site = static_cast<int>(std::hash<std::string>{}(part.words) % 1'000'000'000);
-      const bool set = nobody_knows ? decide(at_, site, part.words, 2, 1) == 0 : there;
-      return set ? concat(parameter.first.parts, false) : "";
-    }
+    if (op.back() == '+') return set_for_sure(part, value) ? concat(parameter.first.parts, false) : "";
     if (there) return *value;
     if (op.back() == '?') return value_or_mark(parameter.name);
     auto other = concat(parameter.first.parts, false);

@@ -49,7 +49,6 @@ std::size_t Parser::arithmetic_end() const {
     if (c == '(') ++open;
     if (c == ')' && open == 0) return text_[i + 1] == ')' ? i : 0;
     if (c == ')') --open;
-    if (c == ';' && text_[i + 1] == ';') return 0;
   }
   return 0;
 }

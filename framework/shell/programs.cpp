@@ -62,6 +62,8 @@ Input sequence(const Words& words) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "-s" && i + 1 < words.size())
       between = words[++i];
+    else if (words[i].compare(0, 2, "-s") == 0)
+      between = words[i].substr(2);
     else
       numbers.push_back(words[i]);
   }

@@ -30,7 +30,7 @@ struct Decision {
   int site = 0;
   std::string condition;  ///< as written
   int branches = 2;
-  int taken = 0;          ///< -1: now this one, now that one
+  int taken = 0;                                ///< -1: now this one, now that one
   bool operator<(const Decision& other) const;  ///< by place and site: which condition it is
 };
 

@@ -12,6 +12,7 @@ void Evaluator::assign(const std::string& name, std::string value) {
   if (variable.items.empty()) variable.items.emplace_back();
   variable.items[0] = std::move(value);
   if (!variable.list) variable.items.resize(1);
+  variable.exported = variable.exported || state_.exports.count(name) != 0;
   variable.unset = false;
 }
 
@@ -112,6 +113,7 @@ Truth Evaluator::declare(const Node& node, const Words& words) {
       state_.variables[name] = Variable();
     }
     if (words[0] != "export" && words[0] != "readonly") state_.variables.try_emplace(name);
+    if (exports) state_.exports.insert(name);
     if (const auto found = state_.variables.find(name); found != state_.variables.end()) {
       found->second.exported = found->second.exported || exports;
       if (options.find('A') != std::string::npos) found->second.named = found->second.list = true;

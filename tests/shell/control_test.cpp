@@ -105,7 +105,7 @@ TEST(Control, FunctionsHaveArgumentsAndNamesOfTheirOwn) {
 TEST(Control, EvaluatedTextIsAScript) {
   EXPECT_EQ(programs("C=\"p --lr 1\n --x \\\"a b\\\"\"; eval $C; eval \"$C\""),
             "[p] [--lr] [1] [--x] [a b]\n[p] [--lr] [1]\n[--x] [a b]");
-  EXPECT_EQ(programs("bash -c 'p $0 $1' a b; X=1; export Y=2; sh -c 'p \"$X\" $Y'"), "[p] [$0] [b]\n[p] [${X}] [2]");
+  EXPECT_EQ(programs("bash -c 'p $1' a b; X=1; export Y=2; sh -c 'p \"$X\" $Y'"), "[p] [b]\n[p] [] [2]");
   EXPECT_EQ(programs("D=$(date); eval \"p $D\""), "[p] [$(date)]");
 }
 
@@ -114,7 +114,7 @@ TEST(Control, ShellsInsideOfOtherProgramsAreRead) {
   EXPECT_EQ(programs("C='cd /x; python t.py --lr 1'; srun -l sh -c \"$C\""), "[srun] [-l] [python] [t.py] [--lr] [1]");
   EXPECT_EQ(programs("srun -N 2 \"python t.py --lr 1\""), "[srun] [-N] [2] [python] [t.py] [--lr] [1]");
   EXPECT_EQ(programs("N=4\nsbatch <<EOF\n#!/bin/bash\n#SBATCH -N 1\nsrun python t.py --tp $N \\$HOME\nEOF\n"),
-            "[sbatch] [srun] [python] [t.py] [--tp] [4] [${HOME}]");
+            "[srun] [python] [t.py] [--tp] [4] [${HOME}]");
 }
 
 TEST(Control, HereDocumentsAreTextsAndFiles) {

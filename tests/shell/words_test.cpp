@@ -23,7 +23,8 @@ TEST(Words, AVariableWithoutQuotesIsCutAtItsBlanksAndLines) {
 }
 
 TEST(Words, InnerQuotesCloseAndReopenAString) {
-  EXPECT_EQ(programs("A=\"--a \"x y\" --b\"\np $A"), "[y --b]");  // as in Bash: A is "--a x" for the command `y --b`
+  EXPECT_EQ(programs("A=\"--a \"x y\" --b\"\np $A"),
+            "[y --b]\n[p]");  // as in Bash: A is "--a x" for the command `y --b`
   EXPECT_EQ(programs("A=\"--a \"x\" --b 1\"\np $A"), "[p] [--a] [x] [--b] [1]");
 }
 
@@ -75,7 +76,7 @@ TEST(Words, ParenthesesWithoutQuotesAreReadAsPartOfTheWords) {
 
 TEST(Words, RedirectionsAreNoWords) {
   EXPECT_EQ(programs("p a > out 2>&1 b 2> err >> more &> all < in <<< text c &"), "[p] [a] [b] [c]");
-  EXPECT_EQ(programs("p a | tee log | q 2>&1 >/dev/null"), "[p] [a]\n[q]");
+  EXPECT_EQ(programs("p a | tee log | q 2>&1 >/dev/null"), "[p] [a]\n[tee] [log]\n[q]");
 }
 
 TEST(Words, WhatIsNotKnownKeepsItsWords) {
