@@ -128,10 +128,7 @@ class LaunchReader {
     for (; i_ < words_.size(); ++i_) {
       const auto& word = words_[i_];
       if (is_bundle(marked_[i_]) || is_unknown_option(i_)) continue;
-      if (word == "--") {
-        ++i_;
-        break;
-      }
+      if (word == "--") continue;
       if (word.size() < 2 || word[0] != '-') break;
       if (row.name == "python" && word == "-m" && i_ + 1 < words_.size()) {
         launch_.program = words_[i_ + 1];
