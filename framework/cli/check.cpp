@@ -7,6 +7,7 @@
 
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
+#include "framework/convert/megatron_arguments.h"
 #include "framework/recipe/figures.h"
 
 namespace tessera {
@@ -16,17 +17,20 @@ struct Arguments {
   RecipeArguments recipe;
   std::int64_t ranks = 0;           ///< 0: not given
   std::int64_t ranks_per_host = 0;  ///< 0: not given
+  std::string as;                   ///< the program in whose words the run is told; empty: ours
   bool json = false;
 };
 
 void print_mistakes(const std::vector<Finding>& findings) {
   auto all = nlohmann::ordered_json::array();
-  for (const auto& f : findings)
+  for (const auto& f : findings) {
     all.push_back({{"file", f.at.source},
                    {"line", f.at.line},
                    {"key", f.key},
                    {"message", f.message},
                    {"suggestion", f.suggestion}});
+    if (!f.rule.empty()) all.back()["rule"] = f.rule;
+  }
   std::cout << all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
@@ -73,6 +77,21 @@ std::int64_t ranks_of(const Recipe& recipe, const Arguments& arguments) {
   return o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
 }
 
+/// The run in the words of the program that --as names: "name value" lines, or one JSON object.
+void tell_as(const Arguments& arguments, const Recipe& recipe, std::int64_t ranks, const CommandContext& context) {
+  const auto mappings = context.mappings();
+  const auto table = FlagTable::named(arguments.as == "megatron" ? FlagTable::usual : arguments.as, mappings);
+  Report report;
+  const auto all = megatron_arguments(recipe, ranks, table, report);
+  report.must_be_good();
+  if (arguments.json) {
+    std::cout << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return;
+  }
+  for (const auto& [name, value] : all.items())
+    std::cout << name << " " << value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
 void check(const Arguments& arguments, CommandContext& context) {
   Report report;
   const auto recipe = read_recipe(arguments.recipe, context, report);
@@ -82,6 +101,10 @@ void check(const Arguments& arguments, CommandContext& context) {
   const auto ranks = ranks_of(recipe, arguments);
   if (report.good() && arguments.ranks > 0) check_ranks(recipe, ranks, report);
   if (!arguments.json) report.must_be_good();
+  if (report.good() && !arguments.as.empty()) {
+    if (arguments.ranks == 0) check_ranks(recipe, ranks);
+    return tell_as(arguments, recipe, ranks, context);
+  }
   if (report.good()) {
     try {
       const auto f = figures(recipe, data_parallel_ranks(recipe.parallel, ranks));
@@ -107,7 +130,14 @@ void add_check_commands(CLI::App& app, CommandContext& context) {
       ->check(CLI::PositiveNumber);
   command->add_option("--ranks-per-host", arguments->ranks_per_host, "Say which host each of them is on")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--json", arguments->json, "Print the mistakes as JSON: [{file, line, key, message, suggestion}]");
+  command
+      ->add_option("--as", arguments->as,
+                   "Tell the run in another program's words instead: megatron prints the arguments of Megatron-LM "
+                   "core_v0.12.1 as they are after its validation; with --json as one object")
+      ->check(CLI::IsMember({"megatron", FlagTable::usual}));
+  command->add_flag(
+      "--json", arguments->json,
+      "Print the mistakes as JSON: [{file, line, key, message, suggestion}], and the rule that does not hold");
   command->callback([arguments, &context] { check(*arguments, context); });
 }
 

@@ -73,7 +73,7 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       maker_(parts.tensor),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
-  for (const auto& [option, words] : contradictions(o_, parts.seq_length)) throw ConfigError(words);
+  for (const auto& found : contradictions(o_, parts.seq_length)) throw ConfigError(found.words);
   if (vocabulary_ % maker_.ranks() != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", maker_.ranks(),
                            ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));

@@ -242,67 +242,71 @@ bool GptOptions::recomputes(RecomputedModule module) const {
 
 namespace {
 
-using Found = std::vector<std::pair<std::string, std::string>>;
+using Found = std::vector<Contradiction>;
 
-/// Notes `words` about `option` when `is`.
-void wrong(Found& found, bool is, const char* option, const std::string& words) {
-  if (is) found.push_back({option, words});
+/// Notes `words` about `option` when `is`: `rule` does not hold.
+void wrong(Found& found, const char* rule, bool is, const char* option, const std::string& words) {
+  if (is) found.push_back({option, words, rule});
 }
 
 void check_attention(const O& o, Found& found) {
-  wrong(found, !o.kv_channels && o.hidden_size % o.num_attention_heads != 0, "num_attention_heads",
+  wrong(found, "M4", !o.kv_channels && o.hidden_size % o.num_attention_heads != 0, "num_attention_heads",
         text("num_attention_heads is ", o.num_attention_heads, ", which does not divide hidden_size ", o.hidden_size,
              "; change one, or give kv_channels"));
-  wrong(found, o.num_attention_heads % o.groups() != 0, "num_query_groups",
+  wrong(found, "M8", o.num_attention_heads % o.groups() != 0, "num_query_groups",
         text("num_query_groups is ", o.num_query_groups, ", which does not divide num_attention_heads ",
              o.num_attention_heads));
-  wrong(found, o.sliding_window && o.window_size[0] >= 0 && o.window_size[0] != *o.sliding_window - 1, "sliding_window",
+  wrong(found, "one window", o.sliding_window && o.window_size[0] >= 0 && o.window_size[0] != *o.sliding_window - 1,
+        "sliding_window",
         text("sliding_window is ", o.sliding_window.value_or(0), ", but window_size sees ", o.window_size[0],
              " tokens to the left; give one of them"));
-  wrong(found, o.window_size[1] < 0, "window_size",
+  wrong(found, "one window", o.window_size[1] < 0, "window_size",
         "window_size sees -1 tokens to the right; give how many, 0 for causal attention");
   const bool windows = std::find(o.layer_types.begin(), o.layer_types.end(), LayerSight::window) != o.layer_types.end();
-  wrong(found, windows && o.window()[0] < 0 && o.window()[1] == 0, "layer_types",
+  wrong(found, "a window for layers", windows && o.window()[0] < 0 && o.window()[1] == 0, "layer_types",
         "layer_types names sliding_attention, but there is no window; give sliding_window");
 }
 
 void check_feed_forward(const O& o, Found& found) {
   const bool is_swiglu = o.hidden_act == FeedForwardKind::swiglu;
-  wrong(found, o.swiglu && !*o.swiglu && is_swiglu, "swiglu",
+  wrong(found, "one activation", o.swiglu && !*o.swiglu && is_swiglu, "swiglu",
         "swiglu is false, but hidden_act is swiglu; give one of them");
-  wrong(found,
+  wrong(found, "one activation",
         o.swiglu.value_or(false) && !is_swiglu && o.hidden_act != FeedForwardKind::gelu_tanh &&
             o.hidden_act != FeedForwardKind::silu,
         "swiglu", "swiglu is true, but hidden_act is another activation; give one of them");
-  wrong(found, o.inner() < 1, "ffn_hidden_size",
+  wrong(found, "M3", o.inner() < 1, "ffn_hidden_size",
         text("ffn_hidden_size is not given and hidden_size ", o.hidden_size, " is too small to derive it"));
 }
 
 void check_norms(const O& o, Found& found) {
   const bool scales = o.attn_post_norm_scale != 1 || o.ffn_post_norm_scale != 1;
-  wrong(found, o.use_sandwich_norm && scales && o.normalization == Normalization::layer_norm,
+  wrong(found, "sandwich scales", o.use_sandwich_norm && scales && o.normalization == Normalization::layer_norm,
         o.attn_post_norm_scale != 1 ? "attn_post_norm_scale" : "ffn_post_norm_scale",
         "attn_post_norm_scale and ffn_post_norm_scale are read by RMSNorm alone; leave them out, or choose RMSNorm");
-  wrong(found, o.use_parallel_residual && o.apply_residual_connection_post_norm, "use_parallel_residual",
+  wrong(found, "one residual", o.use_parallel_residual && o.apply_residual_connection_post_norm,
+        "use_parallel_residual",
         "use_parallel_residual and apply_residual_connection_post_norm do not go together; give one of them");
-  wrong(found, o.shared_parallel_norm && !o.use_parallel_residual, "shared_parallel_norm",
+  wrong(found, "one residual", o.shared_parallel_norm && !o.use_parallel_residual, "shared_parallel_norm",
         "shared_parallel_norm is for layers with use_parallel_residual; give both or neither");
 }
 
 void check_positions(const O& o, std::int64_t seq_length, Found& found) {
   if (o.position_embedding_type == PositionEmbedding::rope)
-    wrong(found, o.rotary_dim() < 2, "rotary_percent",
+    wrong(found, "rotary_percent", o.rotary_dim() < 2, "rotary_percent",
           text("rotary_percent leaves ", o.rotary_dim(), " of ", o.channels(), " channels to turn; at least 2 must"));
-  wrong(found, o.rope_scaling_low_freq_factor >= o.rope_scaling_high_freq_factor, "rope_scaling_low_freq_factor",
+  wrong(found, "rope scaling", o.rope_scaling_low_freq_factor >= o.rope_scaling_high_freq_factor,
+        "rope_scaling_low_freq_factor",
         text("rope_scaling_low_freq_factor is ", o.rope_scaling_low_freq_factor, ", rope_scaling_high_freq_factor ",
              o.rope_scaling_high_freq_factor, "; the first must be the smaller one"));
-  wrong(found, o.rope_scaling_beta_slow >= o.rope_scaling_beta_fast, "rope_scaling_beta_slow",
+  wrong(found, "rope scaling", o.rope_scaling_beta_slow >= o.rope_scaling_beta_fast, "rope_scaling_beta_slow",
         text("rope_scaling_beta_slow is ", o.rope_scaling_beta_slow, ", rope_scaling_beta_fast ",
              o.rope_scaling_beta_fast, "; the first must be the smaller one"));
-  wrong(found, o.scale_embeddings && o.position_embedding_type == PositionEmbedding::learned_absolute,
-        "scale_embeddings", "scale_embeddings does not go with learned positions; choose rope or none");
+  wrong(found, "scale_embeddings",
+        o.scale_embeddings && o.position_embedding_type == PositionEmbedding::learned_absolute, "scale_embeddings",
+        "scale_embeddings does not go with learned positions; choose rope or none");
   const auto positions = o.max_position_embeddings.value_or(seq_length);
-  wrong(found, o.position_embedding_type != PositionEmbedding::none && seq_length > positions,
+  wrong(found, "M6", o.position_embedding_type != PositionEmbedding::none && seq_length > positions,
         "max_position_embeddings",
         text("max_position_embeddings is ", positions, ", but seq_length is ", seq_length,
              "; sequences cannot be longer than the places there are"));
@@ -310,22 +314,23 @@ void check_positions(const O& o, std::int64_t seq_length, Found& found) {
 
 void check_recomputation(const O& o, Found& found) {
   const bool full = o.recompute_granularity == Recomputation::full;
-  wrong(found, full && !o.recompute_method, "recompute_method",
+  wrong(found, "REC3", full && !o.recompute_method, "recompute_method",
         "recompute_granularity is full, but recompute_method does not say how; give uniform or block");
-  wrong(found, full && !o.recompute_num_layers, "recompute_num_layers",
+  wrong(found, "REC3", full && !o.recompute_num_layers, "recompute_num_layers",
         "recompute_granularity is full, but recompute_num_layers does not say how many; give it");
-  wrong(found, !full && (o.recompute_method || o.recompute_num_layers),
+  wrong(found, "REC2", !full && (o.recompute_method || o.recompute_num_layers),
         o.recompute_method ? "recompute_method" : "recompute_num_layers",
         "recompute_method and recompute_num_layers are for recompute_granularity full; leave them out, or give it");
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> contradictions(const GptOptions& o, std::int64_t seq_length) {
+std::vector<Contradiction> contradictions(const GptOptions& o, std::int64_t seq_length) {
   Found found;
-  wrong(found, o.num_layers < 1, "num_layers", "num_layers is not given; a gpt needs it");
-  wrong(found, o.hidden_size < 1, "hidden_size", "hidden_size is not given; a gpt needs it");
-  wrong(found, o.num_attention_heads < 1, "num_attention_heads", "num_attention_heads is not given; a gpt needs it");
+  wrong(found, "M2", o.num_layers < 1, "num_layers", "num_layers is not given; a gpt needs it");
+  wrong(found, "M2", o.hidden_size < 1, "hidden_size", "hidden_size is not given; a gpt needs it");
+  wrong(found, "M2", o.num_attention_heads < 1, "num_attention_heads",
+        "num_attention_heads is not given; a gpt needs it");
   if (!found.empty()) return found;
   check_attention(o, found);
   check_norms(o, found);

@@ -163,8 +163,7 @@ struct GptOptions {
 };
 void describe(Schema<GptOptions>& s);
 
-/// What is wrong among these options and `seq_length`: pairs of the option to point at and the sentence. Empty when all
-/// fit.
-std::vector<std::pair<std::string, std::string>> contradictions(const GptOptions& o, std::int64_t seq_length);
+/// What is wrong among these options and `seq_length`. Empty when all fit.
+std::vector<Contradiction> contradictions(const GptOptions& o, std::int64_t seq_length);
 
 }  // namespace tessera

@@ -61,28 +61,28 @@ Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions
   return out;
 }
 
-std::vector<std::pair<std::string, std::string>> contradictions(const HalfPrecisionOptions& training,
-                                                                const PrecisionOptions& model) {
-  std::vector<std::pair<std::string, std::string>> found;
-  const auto wrong = [&](bool is, const char* option, const std::string& words) {
-    if (is) found.push_back({option, words});
+std::vector<Contradiction> contradictions(const HalfPrecisionOptions& training, const PrecisionOptions& model) {
+  std::vector<Contradiction> found;
+  const auto wrong = [&](const char* rule, bool is, const char* option, const std::string& words) {
+    if (is) found.push_back({option, words, rule});
   };
-  wrong(training.bf16 && training.fp16, "training_config.fp16",
+  wrong("MP1", training.bf16 && training.fp16, "training_config.fp16",
         "bf16 and fp16 are both true; a run has one of them, give the one you mean");
   const auto whole = of_training(training);
   const auto against = [&](const std::optional<FloatType>& given, const char* option) {
-    wrong(whole != DType::float32 && given && dtype(*given) != whole, option,
+    wrong("one type", whole != DType::float32 && given && dtype(*given) != whole, option,
           text(option + sizeof("model_config.") - 1, " is ", given ? name_of(dtype(*given)) : "",
                ", but training_config asks for ", name_of(whole), "; give one of them"));
   };
   against(model.params_dtype, "model_config.params_dtype");
   against(model.compute_dtype, "model_config.compute_dtype");
-  wrong(model.fp32_residual_connection && model.residual_connection_dtype &&
+  wrong("one residual type",
+        model.fp32_residual_connection && model.residual_connection_dtype &&
             *model.residual_connection_dtype != FloatType::float32,
         "model_config.fp32_residual_connection",
         "fp32_residual_connection is true, but residual_connection_dtype says another type; give one of them");
   const auto made = precision(training, model);
-  wrong(model.fp16_lm_cross_entropy && made.compute == DType::float32, "model_config.fp16_lm_cross_entropy",
+  wrong("MP6", model.fp16_lm_cross_entropy && made.compute == DType::float32, "model_config.fp16_lm_cross_entropy",
         "fp16_lm_cross_entropy needs a 16-bit compute_dtype; give bf16 or fp16, or leave it out");
   return found;
 }

@@ -48,8 +48,7 @@ struct Precision {
 };
 Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
-/// What is wrong among these options: pairs of the option ("model_config.params_dtype") and the sentence.
-std::vector<std::pair<std::string, std::string>> contradictions(const HalfPrecisionOptions& training,
-                                                                const PrecisionOptions& model);
+/// What is wrong among these options; each option with its group, "model_config.params_dtype".
+std::vector<Contradiction> contradictions(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
 }  // namespace tessera

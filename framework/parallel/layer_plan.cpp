@@ -16,13 +16,14 @@ void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<Mist
   if (!ids.empty() && ids.back() >= layers)
     mistakes.push_back({group + "noop_layers",
                         text("noop_layers names layer ", ids.back(), "; the layers are 0 to ", layers - 1),
-                        "count from 0, and num_layers with the layers that do nothing"});
+                        "count from 0, and num_layers with the layers that do nothing", "noop layers"});
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end())
     mistakes.push_back({group + "noop_layers",
                         text("noop_layers names layer ", *std::adjacent_find(ids.begin(), ids.end()), " twice"),
-                        "name each once"});
+                        "name each once", "noop layers"});
   if (static_cast<std::int64_t>(ids.size()) >= layers && layers > 0)
-    mistakes.push_back({group + "noop_layers", "noop_layers leaves no layer that does anything", "name fewer"});
+    mistakes.push_back(
+        {group + "noop_layers", "noop_layers leaves no layer that does anything", "name fewer", "noop layers"});
 }
 
 /// The numbers of a recompute list for every stage; zeros where it is not given. Stages without layers may be left out.
@@ -53,7 +54,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
     mistakes.push_back({group + name,
                         text(name, " ", OptionType<ChunkNumbers>::write(*numbers), " is no list of ", counts.size(),
                              " stages of ", counts[0].size(), counts[0].size() == 1 ? " chunk" : " chunks"),
-                        "give it the form of the cut of layers, [stage][chunk]"});
+                        "give it the form of the cut of layers, [stage][chunk]", "recompute lists"});
   }
   if (!all_fit) return;
   const auto whole = filled(o.recompute, counts);
@@ -68,7 +69,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
               {group + lists[which].first,
                text("stage ", p, " chunk ", c, " has ", counts[p][c], " layers, but ",
                     which == 0 ? "recompute" : text("recompute and ", lists[which].first), " ask for ", asked),
-               "give at most as many as there are"});
+               "give at most as many as there are", "recompute lists"});
       }
   }
 }

@@ -19,7 +19,9 @@ class Shares {
 
   Counts make() {
     if (o_.standalone_embedding_stage) {
-      if (stages_ < 2) wrong("standalone_embedding_stage", "standalone_embedding_stage needs a second stage", stages());
+      if (stages_ < 2)
+        wrong("standalone embedding", "standalone_embedding_stage", "standalone_embedding_stage needs a second stage",
+              stages());
       --stages_;
     }
     if (stages_ < 1 || !mistakes_.empty()) return {};
@@ -28,15 +30,15 @@ class Shares {
     check_total(counts);
     if (o_.standalone_embedding_stage) counts.insert(counts.begin(), std::vector<std::int64_t>(counts[0].size(), 0));
     if (counts.size() == 1 && counts[0].size() > 1)
-      wrong("pipeline_model_parallel_size",
+      wrong("PAR12", "pipeline_model_parallel_size",
             text("the one stage there is has ", counts[0].size(), " chunks; chunks need stages that take turns"),
             "give at least two stages, or one chunk");
     return counts;
   }
 
  private:
-  void wrong(const std::string& option, const std::string& message, const std::string& suggestion) {
-    mistakes_.push_back({group + option, message, suggestion});
+  void wrong(const char* rule, const std::string& option, const std::string& message, const std::string& suggestion) {
+    mistakes_.push_back({group + option, message, suggestion, rule});
   }
   static std::string stages() { return "change pipeline_model_parallel_size"; }
 
@@ -45,7 +47,7 @@ class Shares {
     const auto& ours = o_.virtual_pipeline_model_parallel_size;
     const auto& theirs = o_.num_virtual_stages_per_pipeline_rank;
     if (ours && theirs && *ours != *theirs)
-      wrong("num_virtual_stages_per_pipeline_rank",
+      wrong("PAR6", "num_virtual_stages_per_pipeline_rank",
             text("num_virtual_stages_per_pipeline_rank is ", *theirs, ", but virtual_pipeline_model_parallel_size ",
                  *ours),
             "they are the same: give one of them");
@@ -68,13 +70,14 @@ class Shares {
         {option != "num_layer_list" && !o_.num_layer_list.empty(), "num_layer_list"},
         {option != "num_layer_list" && o_.standalone_embedding_stage, "standalone_embedding_stage"}};
     for (const auto& [given, name] : others)
-      if (given) wrong(name, text(name, " and ", option, " both say how layers are cut"), "keep one of them");
+      if (given)
+        wrong("one cut", name, text(name, " and ", option, " both say how layers are cut"), "keep one of them");
   }
 
   void must_have_chunks(const std::string& option, std::int64_t chunks) {
     const auto named = named_chunks();
     if (named && *named != chunks)
-      wrong(option,
+      wrong("one cut", option,
             text(option, " has ", chunks, chunks == 1 ? " chunk" : " chunks",
                  " on each stage, but virtual_pipeline_model_parallel_size is ", *named),
             text("give ", *named, " on each stage, or leave virtual_pipeline_model_parallel_size out"));
@@ -87,12 +90,12 @@ class Shares {
     try {
       parts = read_layout(*o_.pipeline_model_parallel_layout);
     } catch (const ConfigError& error) {
-      wrong(option, error.what(), "write it as \"Et*3|(tt|)*6L\"");
+      wrong("layout", option, error.what(), "write it as \"Et*3|(tt|)*6L\"");
       return {};
     }
     const auto count = static_cast<std::int64_t>(parts.size());
     if (count % stages_ != 0) {
-      wrong(option, text(option, " has ", count, " chunks, which ", stages_, " stages do not divide"),
+      wrong("layout", option, text(option, " has ", count, " chunks, which ", stages_, " stages do not divide"),
             "part it by | into a multiple of pipeline_model_parallel_size");
       return {};
     }
@@ -108,19 +111,20 @@ class Shares {
     must_be_alone(option);
     const auto& counts = o_.num_layer_list.stages;
     if (static_cast<std::int64_t>(counts.size()) != stages_)
-      wrong(option,
+      wrong("num_layer_list", option,
             text("num_layer_list ", listed(counts), " speaks of ", counts.size(), " stages; there are ", stages_,
                  o_.standalone_embedding_stage ? " after the one with the embedding alone" : ""),
             "its outer list has an item for each stage");
     for (const auto& stage : counts)
       if (stage.size() != counts[0].size() || stage.empty())
-        return wrong(option, text("num_layer_list ", listed(counts), " has not as many chunks on each stage"),
+        return wrong("num_layer_list", option,
+                     text("num_layer_list ", listed(counts), " has not as many chunks on each stage"),
                      "its inner lists have an item for each chunk"),
                Counts{};
     for (const auto& stage : counts)
       for (const auto count : stage)
         if (count < 1)
-          return wrong(option, text("num_layer_list ", listed(counts), " has a chunk without layers"),
+          return wrong("num_layer_list", option, text("num_layer_list ", listed(counts), " has a chunk without layers"),
                        "give each chunk at least one layer"),
                  Counts{};
     must_have_chunks(option, static_cast<std::int64_t>(counts[0].size()));
@@ -133,13 +137,13 @@ class Shares {
     if (!length) return {};
     const std::string option = "num_layers_per_virtual_pipeline_stage";
     if (uneven_ends()) {
-      wrong(option, text(option, " and the number of layers of the first or last stage do not go together"),
+      wrong("PAR6", option, text(option, " and the number of layers of the first or last stage do not go together"),
             "give virtual_pipeline_model_parallel_size instead");
       return {};
     }
     const auto all = layers_ + counted_parts();
     if (all % stages_ != 0 || all / stages_ % *length != 0) {
-      wrong(option,
+      wrong("PAR6", option,
             text(option, " is ", *length, ", but ", all, " layers",
                  counted_parts() ? " (embedding and loss counted)" : "", " over ", stages_,
                  " stages do not make whole chunks of that"),
@@ -155,7 +159,7 @@ class Shares {
     if (!mistakes_.empty()) return {};
     if (named && counted && *named != *counted)
       wrong(
-          "num_layers_per_virtual_pipeline_stage",
+          "PAR6", "num_layers_per_virtual_pipeline_stage",
           text("num_layers_per_virtual_pipeline_stage ", *o_.num_layers_per_virtual_pipeline_stage, " makes ", *counted,
                " chunks of each of ", stages_, " stages, but virtual_pipeline_model_parallel_size is ", *named),
           "give one of them");
@@ -163,7 +167,7 @@ class Shares {
     if (uneven_ends()) return with_given_ends(chunks);
     if (counted_parts() > 0) return with_counted_parts(chunks);
     if (layers_ < stages_ * chunks) {
-      wrong("pipeline_model_parallel_size",
+      wrong("layers for all", "pipeline_model_parallel_size",
             text("num_layers is ", layers_, ", fewer than ", stages_, " stages",
                  chunks > 1 ? text(" of ", chunks, " chunks") : std::string(), " that each need one"),
             "give fewer stages or more layers");
@@ -191,7 +195,7 @@ class Shares {
   Counts with_counted_parts(std::int64_t chunks) {
     const auto all = layers_ + counted_parts();
     if (all % (stages_ * chunks) != 0) {
-      wrong("pipeline_model_parallel_size",
+      wrong("PAR9", "pipeline_model_parallel_size",
             text("num_layers ", layers_, " and ", counted_parts(),
                  " more for embedding and loss do not make equal "
                  "shares of ",
@@ -205,7 +209,7 @@ class Shares {
     if (o_.account_for_embedding_in_pipeline_split) --counts.front().front();
     if (o_.account_for_loss_in_pipeline_split) --counts.back().back();
     if (counts.front().front() < 0)
-      wrong("account_for_loss_in_pipeline_split", "there are fewer layers than chunks to hold them",
+      wrong("PAR9", "account_for_loss_in_pipeline_split", "there are fewer layers than chunks to hold them",
             "give more layers");
     return counts;
   }
@@ -215,11 +219,11 @@ class Shares {
     const auto& last = o_.decoder_last_pipeline_num_layers;
     const std::string option = first ? "decoder_first_pipeline_num_layers" : "decoder_last_pipeline_num_layers";
     if (counted_parts() > 0)
-      wrong(option, text(option, " does not go with embedding and loss counted as layers"), "keep one of them");
+      wrong("PAR8", option, text(option, " does not go with embedding and loss counted as layers"), "keep one of them");
     const auto given = std::int64_t{first.has_value()} + last.has_value();
     const auto middle = layers_ - first.value_or(0) - last.value_or(0), others = stages_ - given;
     if (others < 0 || (others == 0 ? middle != 0 : middle < others || middle % others != 0)) {
-      wrong(option,
+      wrong("PAR8", option,
             text("num_layers ", layers_, " with ", first ? text(*first, " on the first") : std::string(),
                  first && last ? " and " : "", last ? text(*last, " on the last") : std::string(), " stage leaves ",
                  middle, " for ", std::max<std::int64_t>(others, 0), " others, which is no whole number for each"),
@@ -232,7 +236,7 @@ class Shares {
     Counts counts;
     for (const auto row : rows) {
       if (row % chunks != 0)
-        return wrong(option, text("a stage of ", row, " layers is not ", chunks, " equal chunks"),
+        return wrong("PAR8", option, text("a stage of ", row, " layers is not ", chunks, " equal chunks"),
                      "give multiples of the number of chunks"),
                Counts{};
       counts.emplace_back(static_cast<std::size_t>(chunks), row / chunks);
@@ -245,7 +249,7 @@ class Shares {
     for (const auto& stage : counts) sum = std::accumulate(stage.begin(), stage.end(), sum);
     if (sum == layers_) return;
     const bool list = !has_layout();
-    wrong(list ? "num_layer_list" : "pipeline_model_parallel_layout",
+    wrong(list ? "num_layer_list" : "layout", list ? "num_layer_list" : "pipeline_model_parallel_layout",
           text(list ? "num_layer_list " + listed(counts) : std::string("pipeline_model_parallel_layout"),
                " adds up to ", sum, " layers; num_layers is ", layers_),
           text("make it add up to ", layers_));

@@ -256,32 +256,36 @@ std::vector<Mistake> mistakes_of_ranks(const ParallelOptions& o, std::int64_t wo
          text("a copy of the model takes ", model, " processes (tensor_model_parallel_size ",
               o.tensor_model_parallel_size, " x pipeline_model_parallel_size ", o.pipeline_model_parallel_size,
               "), but the run has ", world),
-         text("start ", model, " processes or a multiple of that")});
+         text("start ", model, " processes or a multiple of that"), "PAR1"});
   else if (o.data_parallel_size && *o.data_parallel_size != world / model)
     all.push_back({group + "data_parallel_size",
                    text("data_parallel_size is ", *o.data_parallel_size, ", but ", world, " processes of which ", model,
                         " hold one copy of the model make ", world / model),
-                   text("start ", model * *o.data_parallel_size, " processes, or leave data_parallel_size out")});
+                   text("start ", model * *o.data_parallel_size, " processes, or leave data_parallel_size out"),
+                   "PAR3"});
   return all;
 }
 
 std::vector<Mistake> mistakes_of_extents(const ParallelOptions& o, const CutExtents& e) {
   std::vector<Mistake> all;
   const auto ranks = o.tensor_model_parallel_size;
-  const auto must_divide = [&](const std::string& option, std::int64_t extent, const std::string& of) {
+  const auto must_divide = [&](const char* rule, const std::string& option, std::int64_t extent,
+                               const std::string& of) {
     if (extent % ranks != 0)
       all.push_back({option, text("tensor_model_parallel_size ", ranks, " does not divide ", of, " ", extent),
-                     text("make it a multiple of ", ranks, ", or change parallel_config.tensor_model_parallel_size")});
+                     text("make it a multiple of ", ranks, ", or change parallel_config.tensor_model_parallel_size"),
+                     rule});
   };
-  must_divide("model_config.num_attention_heads", e.heads, "num_attention_heads");
+  must_divide("M8", "model_config.num_attention_heads", e.heads, "num_attention_heads");
   if (e.groups > 0 && e.groups % ranks != 0 && ranks % e.groups != 0)
     all.push_back({"model_config.num_query_groups",
                    text("num_query_groups ", e.groups, " and tensor_model_parallel_size ", ranks,
                         " do not fit: neither divides the other"),
-                   "give as many groups as each rank has the same number of, or as divide the ranks"});
-  must_divide("model_config.ffn_hidden_size", e.inner, "ffn_hidden_size");
-  must_divide("model_config.vocab_size", e.vocabulary, "the vocabulary's");
-  if (o.sequence_parallel) must_divide("model_config.seq_length", e.seq_length, "with sequence_parallel seq_length");
+                   "give as many groups as each rank has the same number of, or as divide the ranks", "M8"});
+  must_divide("M9", "model_config.ffn_hidden_size", e.inner, "ffn_hidden_size");
+  must_divide("M9", "model_config.vocab_size", e.vocabulary, "the vocabulary's");
+  if (o.sequence_parallel)
+    must_divide("PAR10", "model_config.seq_length", e.seq_length, "with sequence_parallel seq_length");
   return all;
 }
 

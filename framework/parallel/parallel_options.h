@@ -85,6 +85,7 @@ void describe(Schema<ParallelOptions>& s);
 struct Mistake {
   std::string option;  ///< "parallel_config.num_layer_list"
   std::string message, suggestion;
+  std::string rule = {};  ///< its name in docs/rules.md
 };
 
 /// What does not fit a run of `world` processes.

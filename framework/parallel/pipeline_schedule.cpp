@@ -141,18 +141,18 @@ std::vector<Mistake> mistakes_of_schedule(const PipelineShape& s) {
                                   : "change the number of micro batches, or give microbatch_group_size_per_vp_stage";
   if (group < s.stages)
     return {{option, text("microbatch_group_size_per_vp_stage is ", group, ", fewer than the ", s.stages, " stages"),
-             "give at least as many as stages"}};
+             "give at least as many as stages", "PAR14"}};
   if (group > s.micro_batches)
     return {{option,
              text("a step has ", s.micro_batches, " micro batches, fewer than the ", group,
                   " that pass through a chunk before the next chunk's turn"),
-             advice}};
+             advice, "PAR14"}};
   const auto rest = s.micro_batches % group;
   if (rest != 0 && rest < s.stages)
     return {{option,
              text("a step's ", s.micro_batches, " micro batches in groups of ", group, " leave a last group of ", rest,
                   ", fewer than the ", s.stages, " stages"),
-             advice}};
+             advice, "PAR14"}};
   return {};
 }
 

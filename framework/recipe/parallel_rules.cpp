@@ -13,7 +13,7 @@ void tell_all(const Recipe& recipe, Report& report, const std::vector<Mistake>& 
   for (const auto& mistake : mistakes) {
     std::vector<std::string> options = {mistake.option};
     options.insert(options.end(), about.begin(), about.end());
-    tell(recipe, report, options, mistake.message, mistake.suggestion);
+    tell(recipe, report, mistake.rule, options, mistake.message, mistake.suggestion);
   }
 }
 
@@ -21,16 +21,16 @@ void check_optimizer(const Recipe& r, Report& report) {
   const std::string sharing =
       r.data_parallel.use_distributed_optimizer ? "training_config.use_distributed_optimizer" : cut + "zero_level";
   if (r.optimizer.type == "muon" && r.parallel.tensor_model_parallel_size > 1)
-    tell(r, report, {"optimizer_config.optimizer_type", cut + "tensor_model_parallel_size"},
+    tell(r, report, "muon", {"optimizer_config.optimizer_type", cut + "tensor_model_parallel_size"},
          "muon needs whole matrices, and tensor_model_parallel_size cuts them",
          "choose another optimizer_type, or tensor_model_parallel_size 1");
   if (r.optimizer.type == "muon" && r.shares_optimizer())
-    tell(r, report, {"optimizer_config.optimizer_type", sharing},
+    tell(r, report, "muon", {"optimizer_config.optimizer_type", sharing},
          "muon needs whole matrices, and ranks that share the optimizer's state have parts of them",
          text("choose another optimizer_type, or leave ", sharing, " out"));
   const auto& d = r.data_parallel;
   if (r.parameter_gather.overlap_param_gather && !(r.shares_optimizer() && d.overlap_grad_reduce))
-    tell(r, report, {"optimizer_config.overlap_param_gather", sharing, "training_config.overlap_grad_reduce"},
+    tell(r, report, "PAR16", {"optimizer_config.overlap_param_gather", sharing, "training_config.overlap_grad_reduce"},
          "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce",
          "give training_config.use_distributed_optimizer and training_config.overlap_grad_reduce too");
 }
@@ -38,11 +38,11 @@ void check_optimizer(const Recipe& r, Report& report) {
 /// What the parts of a run do not serve yet.
 void check_built(const Recipe& r, Report& report) {
   const auto missing = [&](bool given, const std::string& option) {
-    if (given) tell(r, report, {cut + option}, text(option, " is not built yet"), "leave it out");
+    if (given) tell(r, report, "not built", {cut + option}, text(option, " is not built yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
   if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == CheckpointFormat::torch)
-    tell(r, report, {cut + "noop_layers", "training_config.ckpt_format"},
+    tell(r, report, "noop layers", {cut + "noop_layers", "training_config.ckpt_format"},
          "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
          "leave noop_layers or ckpt_format out");
 }
@@ -90,13 +90,14 @@ void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
   const auto sizes = r.batch_sizes(ranks);
   const auto& b = r.batch;
   if (b.global_batch_size && b.micro_batch_num && sizes.global != *b.micro_batch_num * b.batch_size * ranks)
-    tell(r, report, {"dataset_config.micro_batch_num", "dataset_config.global_batch_size"},
+    tell(r, report, "micro_batch_num", {"dataset_config.micro_batch_num", "dataset_config.global_batch_size"},
          text("micro_batch_num is ", *b.micro_batch_num, ", but global_batch_size ", sizes.global,
               " in micro-batches of ", b.batch_size, ranks > 1 ? text(" on ", ranks, " data parallel ranks") : "",
               " makes ", sizes.global / b.batch_size / ranks),
          "give one of micro_batch_num and global_batch_size");
   for (const auto& rule : broken_rules(r.ramp, sizes))
-    tell(r, report, {text("dataset_config.", rule.key), "dataset_config.batch_size"}, rule.message, rule.suggestion);
+    tell(r, report, rule.rule, {text("dataset_config.", rule.key), "dataset_config.batch_size"}, rule.message,
+         rule.suggestion);
   if (report.good()) check_micro_batches(r, ranks, report);
 }
 

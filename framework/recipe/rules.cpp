@@ -20,21 +20,22 @@ bool known_wrong(const Report& report, const std::vector<std::string>& options) 
 
 }  // namespace
 
-void tell(const Recipe& recipe, Report& report, const std::vector<std::string>& options, const std::string& message,
-          const std::string& advice) {
+void tell(const Recipe& recipe, Report& report, const std::string& rule, const std::vector<std::string>& options,
+          const std::string& message, const std::string& advice) {
   if (known_wrong(report, options)) return;
   auto at = place(recipe, options[0]);
   for (const auto& option : options)
     if (at.layer == 0) at = place(recipe, option);
   if (at.layer == 0) at = place(recipe, options[0].substr(0, options[0].find('.')));
-  report.problem(at, options[0], message, advice);
+  report.problem(at, options[0], message, advice, rule);
 }
 
 namespace {
 
-/// What must hold between options, and what to say when it does not.
+/// What must hold between options, why, and what to say when it does not.
 struct Rule {
-  const char* name;
+  const char* name;  ///< its id in Megatron-LM's rules where it is one of them, "B7"; docs/rules.md
+  const char* reason;
   std::vector<const char*> about;  ///< the options it looks at; the first is pointed at
   bool (*holds)(const Recipe&);
   std::string (*story)(const Recipe&);  ///< what came
@@ -43,22 +44,26 @@ struct Rule {
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
-      {"the run has a length",
+      {"B7",
+       "schedules and the loop need to know where the run ends",
        {"training_config.training_iters", "dataset_config.train_samples", "training_config.epochs"},
        [](const Recipe& r) { return r.training.training_iters > 0 || r.training.epochs || r.batch.in_samples(); },
        [](const Recipe&) { return std::string("training_config.training_iters is missing"); },
        "give it in steps, or dataset_config.train_samples, or epochs"},
-      {"the run has one length",
+      {"B6",
+       "two lengths would end the run at two places",
        {"dataset_config.train_samples", "training_config.training_iters", "training_config.epochs"},
        [](const Recipe& r) { return !r.batch.in_samples() || (r.training.training_iters == 0 && !r.training.epochs); },
        [](const Recipe&) { return std::string("the length of the run is given in samples and in another way too"); },
        "keep one of train_samples, training_iters, epochs"},
-      {"a growing batch counts in samples",
+      {"B5",
+       "steps of different sizes have no common measure but samples",
        {"dataset_config.rampup_batch_size", "dataset_config.train_samples"},
        [](const Recipe& r) { return !r.ramp.rampup_batch_size || r.batch.in_samples(); },
        [](const Recipe&) { return std::string("rampup_batch_size needs a run whose length is given in samples"); },
        "give dataset_config.train_samples instead of training_iters"},
-      {"lengths are in samples",
+      {"B6",
+       "schedules count in what the run's length is given in",
        {"optimizer_config.lr_warmup_iters", "optimizer_config.lr_decay_iters", "dataset_config.train_samples"},
        [](const Recipe& r) {
          const auto& o = r.learning_rate;
@@ -68,7 +73,8 @@ const std::vector<Rule>& rules() {
          return std::string("the run's length is given in samples, so lr_warmup_iters and lr_decay_iters mean nothing");
        },
        "give lr_warmup_samples and lr_decay_samples"},
-      {"lengths are in steps",
+      {"B5",
+       "schedules count in what the run's length is given in",
        {"optimizer_config.lr_warmup_samples", "optimizer_config.lr_decay_samples", "training_config.training_iters"},
        [](const Recipe& r) {
          const auto& o = r.learning_rate;
@@ -78,7 +84,8 @@ const std::vector<Rule>& rules() {
          return std::string("the run's length is given in steps, but lr_warmup_samples or lr_decay_samples in samples");
        },
        "give lr_warmup_iters and lr_decay_iters, or train_samples"},
-      {"batches agree",
+      {"micro_batch_num",
+       "micro batches of a step follow from the batch sizes where these are given",
        {"dataset_config.micro_batch_num", "dataset_config.global_batch_size", "dataset_config.batch_size"},
        [](const Recipe& r) {
          const auto& b = r.batch;
@@ -91,7 +98,8 @@ const std::vector<Rule>& rules() {
                      *r.batch.global_batch_size / r.batch.batch_size);
        },
        "give one of micro_batch_num and global_batch_size"},
-      {"the vocabulary is known",
+      {"vocabulary",
+       "the embedding has a row for each token",
        {"model_config.vocab_size", "dataset_config.tokenizer_type"},
        [](const Recipe& r) { return r.size.vocab_size || r.tokenizer.type != "none"; },
        [](const Recipe&) {
@@ -111,24 +119,24 @@ void check_schedules(const Recipe& recipe, Report& report) {
         "optimizer_config.lr_warmup_samples", "parallel_config.data_parallel_size"})
     if (report.concerns(length)) return;
   for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes(recipe.parallel.data_parallel_size.value_or(1))))
-    tell(recipe, report, {data + rule.key, data + "batch_size"}, rule.message, rule.suggestion);
+    tell(recipe, report, rule.rule, {data + rule.key, data + "batch_size"}, rule.message, rule.suggestion);
   for (const auto& rule : broken_rules(recipe.schedule_resume))
-    tell(recipe, report, {group + rule.key, group + "use_checkpoint_opt_param_scheduler"}, rule.message,
+    tell(recipe, report, rule.rule, {group + rule.key, group + "use_checkpoint_opt_param_scheduler"}, rule.message,
          rule.suggestion);
   if (recipe.length().samples == 0) return;  // epochs: judged when the data is known
   for (const auto& rule : broken_rules(recipe.learning_rate, recipe.length()))
-    tell(recipe, report,
+    tell(recipe, report, rule.rule,
          {group + rule.key, group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"},
          rule.message, rule.suggestion);
   for (const auto& rule : broken_rules(recipe.weight_decay, recipe.length()))
-    tell(recipe, report, {group + rule.key, group + "weight_decay", group + "weight_decay_incr_style"}, rule.message,
-         rule.suggestion);
+    tell(recipe, report, rule.rule, {group + rule.key, group + "weight_decay", group + "weight_decay_incr_style"},
+         rule.message, rule.suggestion);
 }
 
 void check_precision(const Recipe& recipe, Report& report) {
-  for (const auto& [option, message] : contradictions(recipe.half, recipe.precision)) {
+  for (const auto& [option, message, rule] : contradictions(recipe.half, recipe.precision)) {
     const auto advice = message.rfind("; ");
-    tell(recipe, report, {option, "training_config.bf16", "training_config.fp16"}, message.substr(0, advice),
+    tell(recipe, report, rule, {option, "training_config.bf16", "training_config.fp16"}, message.substr(0, advice),
          message.substr(advice + 2));
   }
 }
@@ -138,9 +146,9 @@ void check_model(const Recipe& recipe, Report& report) {
   const auto* gpt = recipe.model.options<GptOptions>();
   for (const auto* needed : {"num_layers", "hidden_size", "num_attention_heads", "seq_length"})
     if (!gpt || report.concerns(group + needed)) return;
-  for (const auto& [option, message] : contradictions(*gpt, recipe.size.seq_length)) {
+  for (const auto& [option, message, rule] : contradictions(*gpt, recipe.size.seq_length)) {
     const auto advice = message.rfind("; ");  // their last part says what to do
-    tell(recipe, report, {group + option, group + "seq_length"}, message.substr(0, advice),
+    tell(recipe, report, rule, {group + option, group + "seq_length"}, message.substr(0, advice),
          advice == std::string::npos ? "change one of them" : message.substr(advice + 2));
   }
 }
@@ -151,7 +159,7 @@ void check_rules(const Recipe& recipe, Report& report) {
   for (const auto& rule : rules()) {
     const std::vector<std::string> about(rule.about.begin(), rule.about.end());
     if (!known_wrong(report, about) && !rule.holds(recipe))
-      tell(recipe, report, about, rule.story(recipe), rule.advice);
+      tell(recipe, report, rule.name, about, rule.story(recipe), rule.advice);
   }
   check_schedules(recipe, report);
   check_precision(recipe, report);

@@ -20,7 +20,7 @@ struct Ramp {
 std::vector<BrokenRule> broken_ramp(const std::vector<std::int64_t>& r, std::int64_t global) {
   constexpr const char* key = "rampup_batch_size";
   const auto broken = [&](std::string message, const char* advice) {
-    return std::vector<BrokenRule>{{key, std::move(message), advice}};
+    return std::vector<BrokenRule>{{key, std::move(message), advice, "B3"}};
   };
   if (r.size() != 3)
     return broken(text("rampup_batch_size has ", r.size(), " numbers"),
@@ -52,13 +52,13 @@ std::vector<BrokenRule> broken_rules(const BatchRampOptions& o, const BatchSizes
     return {{"global_batch_size",
              text("global_batch_size ", sizes.global, " is below batch_size ", sizes.micro,
                   sizes.ranks > 1 ? text(" on ", sizes.ranks, " ranks") : ""),
-             "make it larger"}};
+             "make it larger", "B2"}};
   }
   if (sizes.global % stride == 0) return {};
   return {{"global_batch_size",
            text("global_batch_size is ", sizes.global, ", which batch_size ", sizes.micro,
                 sizes.ranks > 1 ? text(" on ", sizes.ranks, " ranks") : "", " does not divide"),
-           "make it a multiple"}};
+           "make it a multiple", "B2"}};
 }
 
 BatchPlan::BatchPlan(const BatchRampOptions& o, const BatchSizes& sizes)

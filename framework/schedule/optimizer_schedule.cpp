@@ -44,7 +44,7 @@ void describe(Schema<ScheduleResumeOptions>& s) {
 std::vector<BrokenRule> broken_rules(const ScheduleResumeOptions& o) {
   if (!o.override_opt_param_scheduler || !o.use_checkpoint_opt_param_scheduler) return {};
   return {{"override_opt_param_scheduler", "both override_opt_param_scheduler and use_checkpoint_opt_param_scheduler",
-           "keep one of the two"}};
+           "keep one of the two", "O4"}};
 }
 
 OptimizerSchedule::OptimizerSchedule(LearningRate rate, WeightDecay decay, std::string style, DecayMaker make_decay)

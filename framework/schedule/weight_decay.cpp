@@ -25,15 +25,15 @@ std::vector<BrokenRule> broken_rules(const WeightDecayOptions& o, const RunLengt
     if (!differs(o.start_weight_decay) && !differs(o.end_weight_decay)) return {};
     return {{differs(o.start_weight_decay) ? "start_weight_decay" : "end_weight_decay",
              text("weight_decay_incr_style constant keeps weight_decay ", o.weight_decay, " from start to end"),
-             "leave start_weight_decay and end_weight_decay out, or choose linear or cosine"}};
+             "leave start_weight_decay and end_weight_decay out, or choose linear or cosine", "O2"}};
   }
   if (!o.start_weight_decay || !o.end_weight_decay)
     return {{"weight_decay_incr_style", "weight_decay_incr_style linear and cosine need both ends of the way",
-             "give start_weight_decay and end_weight_decay"}};
+             "give start_weight_decay and end_weight_decay", "O2"}};
   if (*o.start_weight_decay > *o.end_weight_decay)
     return {{"end_weight_decay",
              text("end_weight_decay ", *o.end_weight_decay, " is below start_weight_decay ", *o.start_weight_decay),
-             "weight decay can only grow: exchange them"}};
+             "weight decay can only grow: exchange them", "O2"}};
   return {};
 }
 

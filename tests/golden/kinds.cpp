@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "tests/golden/command_lines.h"
 #include "tests/golden/data.h"
 #include "tests/golden/models.h"
 #include "tests/golden/operators.h"
@@ -50,8 +51,9 @@ std::string joined(const std::string& folder, const std::string& name) {
 /// Walks the folders and collects what their kinds say.
 class Walk {
  public:
-  Walk(fs::path root, const std::vector<CaseKind>& kinds, const std::function<void(const CaseResult&)>& tell)
-      : root_(std::move(root)), kinds_(kinds), tell_(tell) {}
+  Walk(fs::path root, const std::vector<CaseKind>& kinds, const std::function<void(const CaseResult&)>& tell,
+       const std::function<void(const std::string&)>& tell_sum)
+      : root_(std::move(root)), kinds_(kinds), tell_(tell), tell_sum_(tell_sum) {}
 
   void visit(const fs::path& folder) {
     const auto kind =
@@ -71,10 +73,13 @@ class Walk {
   void judge(const CaseKind& kind, const fs::path& folder) {
     const auto name = name_of(folder);
     try {
-      for (auto result : kind.run(folder)) {
+      const auto all = kind.run(folder);
+      for (auto result : all) {
         result.name = joined(name, result.name);
         add(std::move(result));
       }
+      if (kind.sum_up && tell_sum_)
+        for (const auto& line : kind.sum_up(all)) tell_sum_(text(name, ": ", line));
     } catch (const std::exception& error) {
       add({name, CaseResult::Verdict::failed, text(kind.name, ": ", error.what())});
     }
@@ -93,6 +98,7 @@ class Walk {
   fs::path root_;
   const std::vector<CaseKind>& kinds_;
   const std::function<void(const CaseResult&)>& tell_;
+  const std::function<void(const std::string&)>& tell_sum_;
 };
 
 }  // namespace
@@ -103,6 +109,7 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
   return {
     {"models", is_model, run_model_cases}, {"training run", is_training_run, one_run},
         {"training runs", is_training_folder, runs}, {"schedules", is_schedules, run_schedule_cases},
+        {"command lines", is_command_lines, run_command_line_cases, shares_of_command_lines},
 #if __has_include("tests/golden/operators.h")
         {"operators", is_operators, run_operator_cases},
 #endif
@@ -113,9 +120,10 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
 }
 
 std::vector<CaseResult> run_cases(const fs::path& root, const std::vector<CaseKind>& kinds,
-                                  const std::function<void(const CaseResult&)>& tell) {
+                                  const std::function<void(const CaseResult&)>& tell,
+                                  const std::function<void(const std::string&)>& tell_sum) {
   if (!fs::is_directory(root)) throw ConfigError(text(root.string(), ": no such folder"));
-  Walk walk(root, kinds, tell);
+  Walk walk(root, kinds, tell, tell_sum);
   walk.visit(root);
   return std::move(walk.results);
 }

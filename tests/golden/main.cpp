@@ -40,8 +40,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const auto results = run_cases(words.folder, case_kinds(words.programs),
-                                   [](const auto& result) { std::cout << line_of(result) << std::endl; });
+    const auto results = run_cases(
+        words.folder, case_kinds(words.programs), [](const auto& result) { std::cout << line_of(result) << std::endl; },
+        [](const auto& line) { std::cout << line << std::endl; });
     std::cout << summary_of(results) << "\n";
     for (const auto& result : results)
       if (result.verdict == tessera::CaseResult::Verdict::failed) return 1;

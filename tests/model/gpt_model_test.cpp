@@ -172,8 +172,8 @@ TEST(GptModel, WrongOptionsAreRefusedEachWithItsSentence) {
   o.max_position_embeddings = 8;
   const auto found = contradictions(o, 16);
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0].first, "num_attention_heads");
-  EXPECT_EQ(found[1].second,
+  EXPECT_EQ(found[0].option, "num_attention_heads");
+  EXPECT_EQ(found[1].words,
             "max_position_embeddings is 8, but seq_length is 16; sequences cannot be longer than the places there are");
 }
 

@@ -225,7 +225,7 @@ TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
     o.num_layers = 2, o.hidden_size = 16, o.num_attention_heads = 4;
     change(o);
     const auto found = contradictions(o, 8);
-    return found.empty() ? std::string("nothing") : found[0].first;
+    return found.empty() ? std::string("nothing") : found[0].option;
   };
   EXPECT_EQ(said([](auto&) {}), "nothing");
   EXPECT_EQ(said([](auto& o) { o.sliding_window = 4, o.window_size = {5, 0}; }), "sliding_window");

@@ -1,0 +1,183 @@
+#include "tests/golden/command_lines.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "framework/base/error.h"
+#include "framework/convert/flag_table.h"
+#include "framework/convert/megatron_arguments.h"
+#include "framework/convert/megatron_rules.h"
+#include "framework/recipe/recipe.h"
+#include "tests/golden/comparison.h"
+#include "tests/golden/data_cases.h"
+#include "tests/golden/refusals.h"
+
+namespace tessera::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> files = {"launch_scripts.jsonl", "model_args_yaml.jsonl"};
+constexpr const char* refused_alike = "refused as there: ";
+
+/// What there is to judge with.
+struct Court {
+  FlagTable table = FlagTable::named(FlagTable::usual, Mappings());
+  Shelves shelves = {};
+  Facts facts = all_facts(shelves);
+  Json defaults = {};
+};
+
+/// The command line less what the parser does not know.
+std::vector<GivenFlag> accepted(const Json& row) {
+  const auto* words = row.contains("tokens_accepted") ? "tokens_accepted" : "tokens";
+  auto given = flags_of(row.at(words).get<std::vector<std::string>>());
+  std::set<std::string> unknown;
+  for (const std::string word : row.value("unknown", Json::array()))
+    if (word.rfind("--", 0) == 0) unknown.insert(word.substr(0, word.find('=')));
+  std::erase_if(given, [&](const auto& flag) { return unknown.count(flag.flag) > 0; });
+  return given;
+}
+
+/// What we make of a command line.
+struct OurRun {
+  std::string not_built;  ///< the first of its flags that is not supported; empty: all are
+  Report report;
+  Json arguments;
+};
+
+std::string cause_of(const FlagFate& fate) {
+  return text(word_of(fate.fate), " ", fate.to.empty() ? fate.given.flag : fate.to.back());
+}
+
+OurRun judged(const std::vector<GivenFlag>& flags, std::int64_t world, const Court& court) {
+  OurRun run;
+  Report of_flags;
+  const auto conversion = court.table.convert(flags, court.facts, of_flags);
+  check_megatron_rules(flags, world, run.report);
+  for (const auto& fate : conversion.fates)
+    if (run.not_built.empty() && fate.fate != FlagFate::Fate::mapped && fate.fate != FlagFate::Fate::ignored)
+      run.not_built = cause_of(fate);
+  if (!run.not_built.empty() || !run.report.good()) return run;
+  const auto recipe = read_recipe(conversion.recipe, court.shelves, run.report);
+  if (run.report.good()) check_ranks(recipe, world, run.report);
+  if (run.report.good()) run.arguments = megatron_arguments(recipe, world, court.table, run.report);
+  return run;
+}
+
+bool alike(const Json& a, const Json& b) {
+  if (a.is_number() && b.is_number()) return a.get<double>() == b.get<double>();
+  return a == b;
+}
+
+void compare(const Json& row, const Court& court, const Json& ours, Comparison& comparison) {
+  auto theirs = court.defaults;
+  for (const auto& [name, value] : row.at("namespace").items()) theirs[name] = value;
+  for (const std::string name : row.value("deleted", Json::array())) theirs.erase(name);
+  const auto left_out = arguments_left_out(court.table);
+  for (const auto& [name, value] : theirs.items()) {
+    if (left_out.count(name)) continue;
+    if (!ours.contains(name)) {
+      if (row.at("namespace").contains(name)) comparison.wrong(text(name, ": nobody says it here"));
+    } else if (!alike(ours[name], value)) {
+      comparison.wrong(text(name, " is ", ours[name].dump(), " instead of ", value.dump()));
+    }
+  }
+}
+
+std::string problems_of(const OurRun& run) {
+  std::string all;
+  for (const auto& finding : run.report.findings())
+    all += text(all.empty() ? "" : "; ", "[", finding.rule, "] ", finding.message);
+  return all;
+}
+
+/// Where the real one refuses, so must we, for the same rule. Empty: it is so.
+std::string judge_refusal(const Refusal& theirs, const OurRun& ours) {
+  for (const auto& finding : ours.report.findings())
+    if (theirs.rules.count(finding.rule)) return "";
+  if (!ours.not_built.empty()) throw NotSupported{ours.not_built};
+  return text("refused there (", theirs.words, "), here ", ours.report.good() ? "taken" : problems_of(ours));
+}
+
+CaseResult judge(const Json& row, const Court& court) {
+  CaseResult result{row.at("id"), CaseResult::Verdict::passed, ""};
+  const auto ours = judged(accepted(row), row.at("world_size"), court);
+  if (const auto theirs = refusal_in(row)) {
+    result.story = judge_refusal(*theirs, ours);
+    if (!result.story.empty()) result.verdict = CaseResult::Verdict::failed;
+    if (result.story.empty()) result.story = refused_alike + theirs->words;
+    return result;
+  }
+  if (!ours.not_built.empty()) throw NotSupported{ours.not_built};
+  Comparison comparison;
+  if (!ours.report.good())
+    comparison.wrong(text("taken there, refused here: ", problems_of(ours)));
+  else
+    compare(row, court, ours.arguments, comparison);
+  if (!comparison.good()) result = {result.name, CaseResult::Verdict::failed, comparison.story()};
+  return result;
+}
+
+CaseResult judged_case(const Json& row, const Court& court) {
+  const std::string name = row.at("id");
+  try {
+    return judge(row, court);
+  } catch (const NotSupported& missing) {
+    return {name, CaseResult::Verdict::not_supported, missing.what};
+  } catch (const std::exception& error) {
+    return {name, CaseResult::Verdict::failed, error.what()};
+  }
+}
+
+std::string share(std::size_t part, std::size_t all) {
+  std::ostringstream out;
+  out << part << " of " << all << " (" << std::fixed << std::setprecision(1)
+      << (all ? 100.0 * static_cast<double>(part) / static_cast<double>(all) : 0.0) << " %)";
+  return out.str();
+}
+
+}  // namespace
+
+bool is_command_lines(const fs::path& folder) {
+  return fs::exists(folder / "defaults.json") &&
+         std::any_of(files.begin(), files.end(), [&](const auto& file) { return fs::exists(folder / file); });
+}
+
+std::vector<CaseResult> run_command_line_cases(const fs::path& folder) {
+  DataFolder data(folder);
+  Court court;
+  court.defaults = data.json("defaults.json");
+  std::vector<CaseResult> results;
+  for (const auto& file : files)
+    if (data.has(file))
+      for (const auto& row : data.lines(file)) results.push_back(judged_case(row, court));
+  return results;
+}
+
+std::vector<std::string> shares_of_command_lines(const std::vector<CaseResult>& results) {
+  std::size_t agree = 0, refused = 0, failed = 0, missing = 0;
+  std::map<std::string, std::size_t> causes;
+  for (const auto& result : results) {
+    const bool passed = result.verdict == CaseResult::Verdict::passed;
+    if (result.verdict == CaseResult::Verdict::failed) ++failed;
+    if (passed) ++(result.story.rfind(refused_alike, 0) == 0 ? refused : agree);
+    if (result.verdict == CaseResult::Verdict::not_supported) ++missing, ++causes[result.story];
+  }
+  std::vector<std::pair<std::size_t, std::string>> by_number;
+  for (const auto& [cause, count] : causes) by_number.emplace_back(count, cause);
+  std::sort(by_number.rbegin(), by_number.rend());
+  const auto all = results.size();
+  std::vector<std::string> lines = {text("command lines that agree entirely: ", share(agree, all)),
+                                    text("refused there and here for the same cause: ", share(refused, all)),
+                                    text("different: ", share(failed, all)),
+                                    text("not supported: ", share(missing, all))};
+  for (const auto& [count, cause] : by_number) lines.push_back(text("  ", count, "  ", cause));
+  return lines;
+}
+
+}  // namespace tessera::golden
