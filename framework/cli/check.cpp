@@ -92,9 +92,20 @@ void tell_as(const Arguments& arguments, const Recipe& recipe, std::int64_t rank
     std::cout << name << " " << value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
+/// Where the program that a script is for would have stopped itself.
+void report_stops(const RecipeArguments& arguments, const CommandContext& context, Report& report) {
+  const auto mappings = context.mappings();
+  if (!is_foreign(arguments.file, mappings)) return;
+  Report heard;  // all else is reported already
+  const auto facts = all_facts(context.shelves);
+  for (const auto& stop : read_source(arguments.file, source_options(arguments.foreign), facts, mappings, heard).stops)
+    report.problem(stop.at, stop.key, stop.message, stop.suggestion, stop.rule);
+}
+
 void check(const Arguments& arguments, CommandContext& context) {
   Report report;
   const auto recipe = read_recipe(arguments.recipe, context, report);
+  if (!arguments.as.empty()) report_stops(arguments.recipe, context, report);
   if (!arguments.json)
     for (const auto& note : report.notes()) std::cerr << "note: " << note << "\n";
   if (!arguments.json) report.must_be_good();

@@ -10,6 +10,7 @@
 #include "framework/convert/core_ms_writer.h"
 #include "framework/convert/flags_writer.h"
 #include "framework/convert/known_models.h"
+#include "framework/convert/megatron_rules.h"
 #include "framework/convert/recipe_writer.h"
 #include "framework/recipe/recipe.h"
 
@@ -164,6 +165,8 @@ void convert(const Arguments& arguments, CommandContext& context) {
     if (note.find("ignored") == std::string::npos) std::cerr << "note: " << note << "\n";
   if (source.fates.empty()) report.must_be_good();
   std::cerr << report_table(source);
+  for (const auto& stop : source.stops)
+    if (stop.at.source != no_flag) std::cerr << "note: " << text_of(stop) << "\n";
   const bool all = std::all_of(source.fates.begin(), source.fates.end(), is_taken);
   if (!all && !arguments.allow_refused) {
     context.exit_code = not_all_taken;

@@ -22,6 +22,12 @@ struct ArgumentRule {
   void (*apply)(const Run& run, Json& a);
 };
 
+/// Whether nobody gave the option.
+bool is_default(const Run& r, const char* option) {
+  const auto* value = r.recipe.resolved.at(option);
+  return !value || value->origin.layer == 0;
+}
+
 bool is_true(const Json& a, const char* name) { return a.contains(name) && a[name] == true; }
 bool is_missing(const Json& a, const char* name) { return !a.contains(name) || a[name].is_null(); }
 
@@ -65,6 +71,13 @@ const std::vector<ArgumentRule>& parser_rules() {
          for (const auto number : *r.recipe.ramp.rampup_batch_size)
            a["rampup_batch_size"].push_back(std::to_string(number));
        }},
+      {"P9", "A number in a text is a number.",
+       [](const Run&, Json& a) {
+         std::int64_t every = 0;
+         if (is_missing(a, "moe_layer_freq") || !a["moe_layer_freq"].is_string()) return;
+         if (OptionType<std::int64_t>::read(Value::of(a["moe_layer_freq"].get<std::string>(), {}), every))
+           a["moe_layer_freq"] = every;
+       }},
       {"P11", "The number of processes comes from the launcher; rank 0 speaks.",
        [](const Run& r, Json& a) {
          a["rank"] = 0;
@@ -106,6 +119,10 @@ const std::vector<ArgumentRule>& model_rules() {
       {"M17", "Scaling by the layer's number asks for a softmax in fp32.",
        [](const Run&, Json& a) {
          if (is_true(a, "apply_query_key_layer_scaling")) a["attention_softmax_in_fp32"] = true;
+       }},
+      {"REC4", "Modules that nobody names are None.",
+       [](const Run& r, Json& a) {
+         if (is_default(r, "model_config.recompute_modules")) a["recompute_modules"] = nullptr;
        }},
       {"MOE1", "No experts are None.",
        [](const Run&, Json& a) {
@@ -196,9 +213,14 @@ const std::vector<ArgumentRule>& run_rules() {
        [](const Run& r, Json& a) {
          if (is_missing(a, "accumulate_allreduce_grads_in_fp32"))
            a["accumulate_allreduce_grads_in_fp32"] = r.recipe.half.bf16 || r.recipe.half.fp16;
+         a["grad_reduce_in_bf16"] = r.recipe.half.bf16 && a["accumulate_allreduce_grads_in_fp32"] == false;
        }},
       {"C2", "Every format of checkpoints but one is a distributed one.",
        [](const Run&, Json& a) { a["use_dist_ckpt"] = a.value("ckpt_format", Json()) != "torch"; }},
+      {"C3", "A run that does not say where it saves is not asked how often.",
+       [](const Run& r, Json& a) {
+         if (is_default(r, "training_config.output_dir")) a["save"] = nullptr;
+       }},
       {"C14", "Experts that come of a dense model begin with a new optimizer.",
        [](const Run&, Json& a) {
          if (is_true(a, "moe_use_upcycling")) a["no_load_optim"] = a["no_load_rng"] = true;

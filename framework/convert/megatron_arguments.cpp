@@ -30,7 +30,7 @@ std::string item_type(const std::string& type) {
 
 /// A value of the option type `type` ("int or null") as JSON.
 Json typed(const Value& value, const std::string& type) {
-  if (value.kind == Value::Kind::none) return nullptr;
+  if (value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty())) return nullptr;
   if (value.kind == Value::Kind::list) {
     auto all = Json::array();
     for (const auto& item : value.items) all.push_back(typed(item, item_type(type)));

@@ -237,6 +237,18 @@ std::vector<MegatronRule> recomputation() {
            },
            "--recompute-modules names a module that there is not",
            "choose core_attn, moe_act, layernorm, mla_up_proj, mlp, moe"},
+          {"REC5",
+           {"--recompute-modules", "--moe-grouped-gemm", "--multi-latent-attention"},
+           [](const A& a) {
+             const auto words = a.words("--recompute-modules");
+             const auto names = [&](const char* word) {
+               return std::find(words.begin(), words.end(), word) != words.end();
+             };
+             return a.recomputation() == "selective" && ((names("moe_act") && !a.has("--moe-grouped-gemm")) ||
+                                                         (names("mla_up_proj") && !a.has("--multi-latent-attention")));
+           },
+           "moe_act is a module of --moe-grouped-gemm, mla_up_proj one of --multi-latent-attention",
+           "leave it out"},
           {"REC7",
            {"--enable-cuda-graph", "--recompute-granularity", "--external-cuda-graph"},
            [](const A& a) {
@@ -271,11 +283,16 @@ std::vector<MegatronRule> experts() {
            "give --disable-bias-linear"},
           {"MOE6",
            {"--moe-enable-deepep", "--moe-token-dispatcher-type"},
-           [](const A& a) {
-             return a.experts() > 0 && a.has("--moe-enable-deepep") && a.word("--moe-token-dispatcher-type") != "flex";
-           },
+           [](const A& a) { return a.has("--moe-enable-deepep") && a.word("--moe-token-dispatcher-type") != "flex"; },
            "--moe-enable-deepep needs --moe-token-dispatcher-type flex",
            "give both or neither"},
+          {"MOE6",
+           {"--moe-pad-expert-input-to-capacity", "--moe-token-dispatcher-type"},
+           [](const A& a) {
+             return a.word("--moe-token-dispatcher-type") == "flex" && a.has("--moe-pad-expert-input-to-capacity");
+           },
+           "--moe-token-dispatcher-type flex pads nothing",
+           "leave --moe-pad-expert-input-to-capacity out"},
           {"MOE7",
            {"--moe-shared-expert-overlap", "--moe-token-dispatcher-type"},
            [](const A& a) {
@@ -287,7 +304,7 @@ std::vector<MegatronRule> experts() {
           {"MOE8",
            {"--moe-expert-capacity-factor", "--moe-router-load-balancing-type"},
            [](const A& a) {
-             return a.real("--moe-expert-capacity-factor", -1) >= 0 &&
+             return a.has("--moe-expert-capacity-factor") &&
                     !is_one_of(a.word("--moe-router-load-balancing-type", "aux_loss"),
                                {"aux_loss", "seq_aux_loss", "none"});
            },
@@ -310,7 +327,7 @@ std::vector<MegatronRule> experts() {
           {"MOE9",
            {"--expert-tensor-parallel-size", "--moe-token-dispatcher-type"},
            [](const A& a) {
-             return a.word("--moe-token-dispatcher-type") == "alltoall_seq" && a.experts() > 0 &&
+             return a.word("--moe-token-dispatcher-type") == "alltoall_seq" &&
                     a.number("--expert-tensor-parallel-size", a.tensor()) != a.tensor();
            },
            "alltoall_seq cuts experts as everything else",

@@ -60,6 +60,9 @@ struct MegatronRule {
 
 const std::vector<MegatronRule>& megatron_rules();
 
+/// The source of a finding about a flag that is missing.
+constexpr const char* no_flag = "the command line";
+
 /// Report each rule at which Megatron-LM core_v0.12.1 itself would have stopped before it built anything: by the checks
 /// of its arguments, of the configuration made of them, or of the first step's size. A rule about a value that is not
 /// known (${NAME}) is not asked, nor one about processes when `world` is 0. Rules that a recipe has too are those of

@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/convert/forms.h"
+#include "framework/convert/megatron_rules.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
@@ -119,6 +120,9 @@ void convert_flags(Source& source, const std::vector<GivenFlag>& flags, const Fa
   source.tree = std::move(converted.recipe);
   source.fates = std::move(converted.fates);
   name_unknowns(source.tree);
+  Report rules;
+  if (source.from == FlagTable::usual) check_megatron_rules(flags, 0, rules);
+  source.stops = rules.findings();
 }
 
 void choose_table(Source& source, const SourceOptions& options) {

@@ -29,6 +29,9 @@ struct Source {
   /// and that condition. They are not in `tree`.
   std::vector<std::pair<FlagFate, std::string>> elsewhere;
   std::vector<Unknown> unknowns;  ///< what a script leaves to its caller
+  /// Where Megatron-LM core_v0.12.1, when it is what `from` names, would have stopped itself, whatever became of the
+  /// flags: rules of convert/megatron_rules.h. Rules about the number of processes are not asked.
+  std::vector<Finding> stops;
 };
 std::string name_of(Source::Kind kind);
 

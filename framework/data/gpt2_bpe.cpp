@@ -10,11 +10,15 @@ namespace {
 
 struct Gpt2BpeOptions {
   std::string vocab_file, merge_file;
+  std::optional<std::int64_t> vocab_size;
 };
 
 void describe(Schema<Gpt2BpeOptions>& s) {
   s.option("vocab_file", &Gpt2BpeOptions::vocab_file, "File vocab.json: every token and its id.");
   s.option("merge_file", &Gpt2BpeOptions::merge_file, "File merges.txt: which tokens are joined, in this order.");
+  s.option("vocab_size", &Gpt2BpeOptions::vocab_size,
+           "Of GPT2BPETokenizer kept and not used: vocab_file says how many tokens there are, as in Megatron-LM.")
+      .at_least(1);
 }
 
 constexpr const char* end_of_document = "<|endoftext|>";

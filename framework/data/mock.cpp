@@ -30,9 +30,13 @@ namespace {
 struct MockOptions {
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
   bool add_extra_token_to_sequence = true, drop_last_partial_validation_sequence = true;
+  std::optional<std::string> split;
 };
 
-void describe(Schema<MockOptions>& s) { describe_documents(s); }
+void describe(Schema<MockOptions>& s) {
+  describe_documents(s);
+  s.option("split", &MockOptions::split, "Of mock data kept and not used: every split is a third, as in Megatron-LM.");
+}
 
 std::unique_ptr<DataSplits> make(const MockOptions& o, DataParts parts) {
   if (!parts.eod) parts.eod = static_cast<std::int32_t>(parts.vocab_size - 1);

@@ -318,9 +318,10 @@ void check_recomputation(const O& o, Found& found) {
         "recompute_granularity is full, but recompute_method does not say how; give uniform or block");
   wrong(found, "REC3", full && !o.recompute_num_layers, "recompute_num_layers",
         "recompute_granularity is full, but recompute_num_layers does not say how many; give it");
-  wrong(found, "REC2", !full && (o.recompute_method || o.recompute_num_layers),
+  wrong(found, "REC2",
+        o.recompute_granularity == Recomputation::selective && (o.recompute_method || o.recompute_num_layers),
         o.recompute_method ? "recompute_method" : "recompute_num_layers",
-        "recompute_method and recompute_num_layers are for recompute_granularity full; leave them out, or give it");
+        "recompute_method and recompute_num_layers are for recompute_granularity full, not selective; leave them out");
 }
 
 }  // namespace

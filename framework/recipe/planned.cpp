@@ -42,7 +42,9 @@ void describe_compute(Schema<PlannedModel>& s) {
             "are fp32 here.")
       .also(true);
 
-  // How something is computed, not what: either word gives the same results.
+  // How something is said or computed, not what: either word gives the same results.
+  s.planned("use_rotary_position_embeddings", false, "Megatron-LM's older word for position_embedding_type: rope.")
+      .also(true);
   s.planned("use_flash_attention", false, "Attention without storing scores; always done here.")
       .alias("use_flash_attn")
       .also(true);

@@ -62,9 +62,9 @@ Json arguments_of(const Lines& more, std::int64_t world = 4) {
 
 /// What else `more` makes of the arguments.
 Json changed_by(const Lines& more, std::int64_t world = 4) {
-  const auto usual = arguments_of({});
+  const auto usual = arguments_of({}), changed = arguments_of(more, world);
   Json changes = Json::object();
-  for (const auto& [name, value] : arguments_of(more, world).items())
+  for (const auto& [name, value] : changed.items())
     if (usual.at(name) != value) changes[name] = value;
   return changes;
 }

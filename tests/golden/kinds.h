@@ -25,9 +25,9 @@ struct CaseKind {
 /// judges it.
 std::vector<CaseKind> case_kinds(const Programs& programs = Programs::built());
 
-/// Judge every case in `root` and below, telling each as soon as it is known, and what sums up a folder. A folder with records (.json, .jsonl,
-/// .safetensors) that no kind recognises is one case that is not supported. Names begin with the folder, relative to
-/// `root`.
+/// Judge every case in `root` and below, telling each as soon as it is known, and what sums up a folder. A folder with
+/// records (.json, .jsonl, .safetensors) that no kind recognises is one case that is not supported. Names begin with
+/// the folder, relative to `root`.
 std::vector<CaseResult> run_cases(const std::filesystem::path& root, const std::vector<CaseKind>& kinds,
                                   const std::function<void(const CaseResult&)>& tell = {},
                                   const std::function<void(const std::string& line)>& tell_sum = {});

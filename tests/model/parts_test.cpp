@@ -235,7 +235,8 @@ TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
   EXPECT_EQ(said([](auto& o) { o.shared_parallel_norm = true; }), "shared_parallel_norm");
   EXPECT_EQ(said([](auto& o) { o.scale_embeddings = true; }), "scale_embeddings");
   EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::full; }), "recompute_method");
-  EXPECT_EQ(said([](auto& o) { o.recompute_num_layers = 1; }), "recompute_num_layers");
+  EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::selective, o.recompute_num_layers = 1; }),
+            "recompute_num_layers");
   EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.hidden_act = FeedForwardKind::relu; }), "swiglu");
 }
 
