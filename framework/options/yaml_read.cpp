@@ -1,3 +1,4 @@
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "framework/base/error.h"
 #include "framework/options/embedded.h"
@@ -23,6 +25,46 @@ constexpr std::size_t most = 1000000;  // nodes of one text; aliases of aliases 
 Origin on_line(Origin origin, const YAML::Mark& mark) {
   if (origin.line > 0) origin.line = mark.line + 1;  // what is not in a file has no lines
   return origin;
+}
+
+/// Keeps where a document's first value stands.
+class FirstValue final : public YAML::EventHandler {
+ public:
+  YAML::Mark at = YAML::Mark::null_mark();
+
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { see(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { see(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {
+    see(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {
+    see(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {
+    see(mark);
+  }
+  void OnMapEnd() override {}
+
+ private:
+  void see(const YAML::Mark& mark) {
+    if (at.is_null()) at = mark;
+  }
+};
+
+/// Where a second document begins; null when there is none. YAML::LoadAll would tell, but for a text that begins with a
+/// comma it finds documents without end.
+YAML::Mark second_document(const std::string& words) {
+  std::istringstream in(words);
+  YAML::Parser parser(in);
+  FirstValue first, second;
+  if (!parser.HandleNextDocument(first) || !parser.HandleNextDocument(second)) return YAML::Mark::null_mark();
+  return second.at;
 }
 
 /// The first line, counted from 1, that holds a byte which is no UTF-8; 0 when all is well.
@@ -215,10 +257,9 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
   }
   const bool tabs = untab(words, origin);
   try {
-    auto all = YAML::LoadAll(words);
-    if (all.empty()) all.emplace_back();
-    if (all.size() == 1) return all;
-    give_up(on_line(origin, all[1].Mark()), "a second document begins here", "a recipe is one document");
+    const auto second = second_document(words);
+    if (second.is_null()) return {YAML::Load(words)};
+    give_up(on_line(origin, second), "a second document begins here", "a recipe is one document");
   } catch (const YAML::Exception& error) {
     if (tabs)
       report_.incomplete();  // of which they are the reason

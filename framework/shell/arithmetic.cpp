@@ -19,6 +19,9 @@ using Number = std::optional<long long>;
 struct NotComputable {};
 
 long long wrapped(unsigned long long bits) { return static_cast<long long>(bits); }
+long long plus(long long a, long long b) {
+  return wrapped(static_cast<unsigned long long>(a) + static_cast<unsigned long long>(b));
+}
 
 class Arithmetic {
  public:
@@ -209,7 +212,7 @@ class Arithmetic {
     if (take("++") || take("--")) {
       const bool up = words_[i_ - 1] == '+';
       const auto name = name_here();
-      out = with(named(name), up ? 1 : -1, [](long long a, long long b) { return a + b; });
+      out = with(named(name), up ? 1 : -1, plus);
       store(name, out);
     } else if (take("!", "=")) {
       out = with(unary(), 0, [](long long a, long long) -> long long { return a == 0; });
@@ -297,12 +300,12 @@ class Arithmetic {
     const auto name = name_here();
     if (take("++")) {
       const auto out = named(name);
-      store(name, with(out, 1, [](long long a, long long b) { return a + b; }));
+      store(name, with(out, 1, plus));
       return out;
     }
     if (take("--")) {
       const auto out = named(name);
-      store(name, with(out, -1, [](long long a, long long b) { return a + b; }));
+      store(name, with(out, -1, plus));
       return out;
     }
     if (take("=", "=")) {

@@ -144,7 +144,9 @@ std::vector<std::string> Evaluator::list_items(const Part& part) {
   }
   step(static_cast<long>(items.size()));
   if (parameter.op == ":") {
-    auto from = arithmetic_value(single(parameter.first), *this).value_or(0) - (arguments ? 1 : 0);
+    constexpr long long most = 1'000'000;
+    const auto asked = arithmetic_value(single(parameter.first), *this).value_or(0);
+    auto from = std::clamp(asked, -most, most) - (arguments ? 1 : 0);
     const auto size = static_cast<long long>(items.size());
     if (from < 0) from = arguments ? 0 : from + size;
     const auto length = parameter.has_second ? arithmetic_value(single(parameter.second), *this).value_or(size) : size;

@@ -72,7 +72,8 @@ Input sequence(const Words& words) {
   for (const auto& number : numbers) {
     char* end = nullptr;
     values.push_back(std::strtol(number.c_str(), &end, 10));
-    if (*end != 0 || number.empty()) return std::nullopt;
+    constexpr long largest = 2'000'000'000;
+    if (*end != 0 || number.empty() || values.back() > largest || values.back() < -largest) return std::nullopt;
   }
   const long from = values.size() > 1 ? values[0] : 1, to = values.back(), step = values.size() > 2 ? values[1] : 1;
   constexpr long most = 10000;
@@ -87,7 +88,8 @@ Input expr(const Words& words) {
   if (words.size() != 4 || words[2].size() != 1) return std::nullopt;
   char *end = nullptr, *other = nullptr;
   const long long a = std::strtoll(words[1].c_str(), &end, 10), b = std::strtoll(words[3].c_str(), &other, 10);
-  if (*end != 0 || *other != 0) return std::nullopt;
+  constexpr long long largest = 2'000'000'000;
+  if (*end != 0 || *other != 0 || a > largest || a < -largest || b > largest || b < -largest) return std::nullopt;
   switch (words[2][0]) {
     case '+':
       return std::to_string(a + b) + "\n";

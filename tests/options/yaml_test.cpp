@@ -180,6 +180,7 @@ TEST_F(Yaml, WhatIsNoRecipeIsSaidInOneLine) {
   EXPECT_EQ(problems("a: 1\n---\nb: 2\n"),
             Lines{"run.yaml:3: a second document begins here; a recipe is one document"});
   EXPECT_EQ(problems("a: 1\nb: caf\xe9 \n"), Lines{"run.yaml:2: this is no UTF-8 text; save the file as UTF-8"});
+  EXPECT_EQ(problems(",a:\n").size(), 1u);  // of which yaml-cpp reads documents without end
   EXPECT_EQ(problems("a: &x [*x]\n").size(), 1u);
   EXPECT_EQ(problems("? [a, b]\n: 1\n"), Lines{"run.yaml:1: a key is one word"});
 }
