@@ -78,6 +78,17 @@ TEST_F(Program, CheckReportsEveryMistakeInText) {
       << told.err;
 }
 
+TEST_F(Program, CheckTellsARunInTheArgumentsOfMegatron) {
+  const auto told = tessera(
+      {"check", "run.yaml", "--as", "megatron", "--json", "--ranks", "2", "--set", "training_config.bf16=true"});
+  EXPECT_EQ(told.code, 0) << told.err;
+  const auto json = nlohmann::json::parse(told.out);
+  EXPECT_EQ(json.at("data_parallel_size"), 2);
+  EXPECT_EQ(json.at("params_dtype"), "torch.bfloat16");
+  EXPECT_TRUE(has(tessera({"check", "run.yaml", "--as", "megatron"}).out, "params_dtype \"torch.float32\"\n"));
+  EXPECT_EQ(tessera({"check", "run.yaml", "--as", "nobody"}).code, 2);
+}
+
 TEST_F(Program, CheckReportsEveryMistakeAsJson) {
   write("bad.yaml", "training_config:\n  training_itres: 20\n");
   const auto told = tessera({"check", "bad.yaml", "--json"});
