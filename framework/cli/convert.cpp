@@ -99,6 +99,17 @@ void write(const std::string& file, const std::string& words) {
     write_file_atomic(file, words);
 }
 
+/// What the table of flags does not say anyway.
+void print_notes(const Source& source, const Report& report) {
+  for (const auto& note : report.notes()) {
+    const auto ends_so = [&note](const FlagFate& fate) {
+      const auto end = fate.given.flag + ": " + fate.why;
+      return note.size() > end.size() && note.compare(note.size() - end.size(), end.size(), end) == 0;
+    };
+    if (std::none_of(source.fates.begin(), source.fates.end(), ends_so)) std::cerr << "note: " << note << "\n";
+  }
+}
+
 /// A recipe in one of MindSpeed-Core-MS's forms.
 void write_as_core_ms(const Arguments& arguments, const Recipe& recipe, const Facts& facts, CommandContext& context) {
   Report report;
@@ -161,8 +172,7 @@ void convert(const Arguments& arguments, CommandContext& context) {
   }
   const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
   if (!arguments.report.empty()) write(arguments.report, report_json(source, name, recipe, report));
-  for (const auto& note : report.notes())
-    if (note.find("ignored") == std::string::npos) std::cerr << "note: " << note << "\n";
+  print_notes(source, report);
   if (source.fates.empty()) report.must_be_good();
   std::cerr << report_table(source);
   for (const auto& stop : source.stops)

@@ -85,7 +85,8 @@ std::string named(const std::string& words, const std::string& option) {
 /// What a YAML file is, its bases and the environment aside. A file that is no YAML is a recipe that says so.
 RecipeForm form_of(const std::string& file, const Mappings& mappings) {
   try {
-    return form_of(parse_yaml(read_file(file), file), mappings);
+    Report unheard;
+    return form_of(parse_yaml(read_file(file), file, unheard), mappings);
   } catch (const std::exception&) {
     return RecipeForm::flat;
   }

@@ -29,6 +29,8 @@ Value read_yaml(const std::string& file_name, const std::vector<std::string>& se
 void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report);
 /// Read `words` as one YAML text; no bases, no environment. Origins say `name`. Throws ConfigError.
 Value parse_yaml(const std::string& words, const std::string& name);
+/// The same as far as it can be read; what is wrong goes to `report`.
+Value parse_yaml(const std::string& words, const std::string& name, Report& report);
 
 /// `tree` as YAML that `read_yaml` reads back to the same tree, beside each value a comment that says where
 /// it was written.

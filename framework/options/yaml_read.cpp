@@ -407,9 +407,13 @@ Value read_yaml(const std::string& file_name, const std::vector<std::string>& se
 
 Value parse_yaml(const std::string& words, const std::string& name) {
   Report report;
-  auto tree = Reader(report, false).read(words, {name, 1, "", 1});
+  auto tree = parse_yaml(words, name, report);
   report.must_be_good();
   return tree;
+}
+
+Value parse_yaml(const std::string& words, const std::string& name, Report& report) {
+  return Reader(report, false).read(words, {name, 1, "", 1});
 }
 
 }  // namespace tessera
