@@ -6,6 +6,7 @@
 #include <cctype>
 #include <iostream>
 
+#include "framework/convert/flags_page.h"
 #include "framework/convert/options_page.h"
 #include "framework/options/json_schema.h"
 #include "framework/recipe/recipe.h"
@@ -14,8 +15,8 @@ namespace tessera {
 namespace {
 
 struct Arguments {
-  std::string pattern;
-  bool planned = false, json_schema = false, markdown = false, names = false;
+  std::string pattern, flag;
+  bool planned = false, json_schema = false, markdown = false, flags_markdown = false, names = false;
 };
 
 std::string lower(std::string words) {
@@ -79,6 +80,10 @@ void options(const Arguments& arguments, const CommandContext& context) {
   const auto flags = FlagTable::from("megatron.yaml", context.mappings());
   if (arguments.markdown) {
     std::cout << options_page(facts, flags);
+  } else if (arguments.flags_markdown) {
+    std::cout << flags_page(facts, context.mappings());
+  } else if (!arguments.flag.empty()) {
+    std::cout << flag_story(arguments.flag, facts, context.mappings());
   } else if (arguments.json_schema) {
     std::cout << json_schema(facts);
   } else {
@@ -102,8 +107,13 @@ void add_options_commands(CLI::App& app, CommandContext& context) {
   command->add_flag("--names", arguments->names, "Only the keys");
   auto* schema = command->add_flag("--json-schema", arguments->json_schema, "As a JSON Schema, for editors");
   auto* page = command->add_flag("--markdown", arguments->markdown, "As docs/options.md");
+  auto* flags = command->add_flag("--flags-markdown", arguments->flags_markdown, "As docs/flags.md");
+  auto* flag = command->add_option("--flag", arguments->flag, "What a flag of another program becomes, in every table");
+  flag->type_name("FLAG");
   schema->excludes(page)->excludes(planned);
   page->excludes(planned);
+  flags->excludes(page)->excludes(planned)->excludes(schema);
+  flag->excludes(page)->excludes(planned)->excludes(schema)->excludes(flags);
   command->callback([arguments, &context] { options(*arguments, context); });
 }
 

@@ -204,7 +204,7 @@ class Converter {
     imply(row);
     if (row.kind == FlagRow::Kind::same)
       set(row.to, row.takes == FlagRow::Takes::many && wants_list(row.to, values) ? list_of(values, origin())
-                                                                                  : Value::of(value, origin()));
+                                                                                  : single(row.to, value));
     else if (row.kind == FlagRow::Kind::fixed)
       set(row.to, Value::of(row.fixed, origin()));
     else if (row.kind == FlagRow::Kind::words)
@@ -223,7 +223,8 @@ class Converter {
       ours.push_back(word == row.words.end() ? value : word->second);
       if (!unknown && lacks_word(row.to, ours.back(), facts_)) lacking = value;
     }
-    set(row.to, row.takes == FlagRow::Takes::many ? list_of(ours, origin()) : Value::of(ours[0], origin()));
+    const bool list = row.takes == FlagRow::Takes::many && wants_list(row.to, values);
+    set(row.to, list ? list_of(ours, origin()) : Value::of(ours[0], origin()));
     if (lacking.empty()) return;
     out_.fates.back().fate = FlagFate::Fate::planned;
     out_.fates.back().why = text(row.to, " has no '", lacking, "' yet.");
@@ -233,6 +234,20 @@ class Converter {
   bool wants_list(const std::string& to, const std::vector<std::string>& values) const {
     const auto* option = option_at(to, facts_);
     return values.size() != 1 || !option || option->type.rfind("list", 0) == 0;
+  }
+
+  /// "127,0" and "(127, 0)" are two items where the option is a pair.
+  Value single(const std::string& to, const std::string& value) const {
+    const auto* option = option_at(to, facts_);
+    if (!option || option->type.rfind("list of 2 ", 0) != 0 || value.find(',') == std::string::npos)
+      return Value::of(value, origin());
+    std::vector<std::string> items(1);
+    for (const auto c : value)
+      if (c == ',')
+        items.emplace_back();
+      else if (std::string("()[] ").find(c) == std::string::npos)
+        items.back() += c;
+    return list_of(items, origin());
   }
 
   void set(const std::string& to, Value value) {

@@ -99,17 +99,18 @@ class Search {
   /// Whether all that `row` implies is wanted and something of it is not there yet.
   bool helps(const FlagRow& row) const {
     bool any = false;
-    for (const auto& [option, value] : row.also) {
-      const auto* want = at(wanted_, option);
-      if (!want || !same(Value::of(value, {}), *want)) return false;
-      any = any || differs(option);
-    }
+    for (const auto* list : {&row.also, &row.always})
+      for (const auto& [option, value] : *list) {
+        const auto* want = at(wanted_, option);
+        if (!want || !same(Value::of(value, {}), *want)) return false;
+        any = any || differs(option);
+      }
     return any;
   }
 
   void give(const FlagRow& row, std::vector<std::string> values) {
     std::erase_if(given_, [&row](const auto& flag) { return flag.flag == row.flag; });
-    const auto& option = row.to.empty() ? row.also.front().first : row.to;
+    const auto& option = !row.to.empty() ? row.to : (row.also.empty() ? row.always : row.also).front().first;
     given_.push_back({row.flag, std::move(values), {option, 0, "", 0}});
     try_again();
   }

@@ -141,6 +141,8 @@ void describe_planned_groups(Schema<ParallelOptions>& s) {
   s.planned("encoder_pipeline_model_parallel_size", std::int64_t{0}, "Stages of an encoder.");
   s.planned("hierarchical_context_parallel_sizes", std::optional<std::vector<std::int64_t>>{},
             "Ranks that share each sequence, as groups of groups.");
+  s.planned("hybrid_context_parallel", false, "Sequences are shared by as many ranks as their length asks for.");
+  s.planned("use_megatron_fsdp", false, "Data parallel ranks share weights too; the newer of two programs.");
   s.planned("use_torch_fsdp2", false, "Data parallel ranks share weights too.");
   s.planned("use_custom_fsdp", false, "The same, as data_parallel_sharding_strategy says.");
   s.planned("data_parallel_sharding_strategy", std::string("no_shard"),

@@ -96,12 +96,36 @@ void describe_shapes(Schema<PlannedModel>& s) {
   s.planned("add_position_embedding", true, "Learned positions; position_embedding_type says whether there are any.")
       .also(false);
   s.planned("mrope_section", Numbers{}, "Channels that turn with time, height and width.");
-  s.planned("mtp_num_layers", Number{}, "Layers that predict tokens after the next one.");
+  s.planned("mtp_num_layers", Number{}, "Layers that predict tokens after the next one.").also(0);
   s.planned("mtp_loss_scaling_factor", 0.1, "Weight of their losses.");
   s.planned("heterogeneous_layers_config_path", Text{}, "File that says of each layer what it is.");
   s.planned("heterogeneous_layers_config_encoded_json", Text{}, "The same as text.");
   s.planned("spec", Texts{}, "Module of Python that says what a layer is made of.");
   s.planned("is_hybrid_model", false, "Layers of several kinds, which begin with other weights.");
+}
+
+/// Kinds of attention, activation and arithmetic of newer programs.
+void describe_newer_layers(Schema<PlannedModel>& s) {
+  s.planned("softmax_type", std::string("vanilla"), "Whether scores share their sum with one that no token has.");
+  s.planned("qk_l2_norm", false, "Queries and keys of length one.");
+  s.planned("qk_clip", false, "Weights of queries and keys shrink where scores grow.");
+  s.planned("attention_output_gate", false, "What attention gives passes a gate.");
+  s.planned("experimental_attention_variant", Text{}, "Attention of another kind: linear, or of few tokens.");
+  s.planned("window_attn_skip_freq", Text{}, "Which layers see past window_size; layer_types says it here.");
+  s.planned("no_rope_freq", Text{}, "Which layers turn nothing.");
+  s.planned("rope_type", Text{}, "How latent attention turns.").also("rope");
+  s.planned("glu_linear_offset", 0.0, "Added to the product that the gate multiplies.");
+  s.planned("activation_func_clamp_value", Real{}, "Bound of what an activation takes.");
+  s.planned("use_mup", false, "Weights and rates that keep their meaning as a model grows.");
+  s.planned("enable_mhc_connections", false, "Several residual streams.");
+  s.planned("hybrid_layer_pattern", Text{}, "The kind of each layer, a letter each.");
+  s.planned("freeze_all_layers", false, "No weight changes.");
+  s.planned("logit_dtype", Text{}, "Type of the logits; null: that of the model.");
+  s.planned("fp4_format", Text{}, "4-bit arithmetic.");
+  s.planned("te_precision_config_file", Text{}, "File that says which layers compute in how many bits.");
+  s.planned("use_kitchen_attention", false, "Attention in fewer bits.");
+  s.planned("kitchen_config_file", Text{}, "File that says which products are made in how many bits.");
+  s.planned("kitchen_recipe_number", Number{}, "The same as a number.");
 }
 
 void describe_attention(Schema<PlannedModel>& s) {
@@ -137,6 +161,35 @@ void describe_router(Schema<PlannedExperts>& s) {
   s.planned("moe_router_bias_update_rate", 0.001, "How far it is moved in a step.");
 }
 
+void describe_newer_experts(Schema<PlannedExperts>& s) {
+  s.planned("moe_shared_expert_gate", false, "What the shared expert gives passes a gate.");
+  s.planned("moe_enable_routing_replay", false, "Send tokens where they were sent before.");
+  s.planned("moe_router_force_load_balancing", false, "Send tokens anywhere, equally: to measure speed.");
+  s.planned("moe_router_force_biased", Real{}, "Send tokens anywhere, some experts more: to measure speed.");
+  s.planned("moe_apply_probs_on_input", false, "Scores multiply what experts take, not what they give.");
+  s.planned("moe_latent_size", Number{}, "Width that tokens have on their way to experts.");
+  s.planned("moe_dispatch_fwd_dtype", std::string("bf16"), "Type of tokens on their way to experts.");
+  s.planned("moe_combine_bwd_dtype", std::string("bf16"), "Type of gradients on that way.");
+  s.planned("moe_expert_rank_capacity_factor", Real{}, "Most tokens of a rank, as a share of an equal split.");
+}
+
+void describe_tokenizers(Schema<PlannedDataset>& s) {
+  s.planned("tokenizer_model", Text{}, "File or folder of a tokenizer.");
+  s.planned("tokenizer_metadata", Text{}, "File that says of what kind it is.");
+  s.planned("tokenizer_special_tokens", Texts{}, "Tokens that it gets besides.");
+  s.planned("tokenizer_sentencepiece_legacy", false, "Special tokens beside a SentencePiece model, not in it.");
+  s.planned("tokenizer_sentencepiece_ignore_extra_whitespaces", true, "Blanks in a row are one.");
+  s.planned("tokenizer_hf_no_use_fast", false, "The slow one of two programs.");
+  s.planned("tokenizer_hf_no_include_special_tokens", false, "Texts get no tokens at their ends.");
+  s.planned("chat_template", Text{}, "How a talk becomes one text.");
+  s.planned("null_tokenizer_eod_id", Number{}, "The end of a document among numbers.");
+  s.planned("null_tokenizer_pad_id", std::int64_t{-1}, "What fills samples among numbers.");
+  s.planned("vocab_extra_ids", std::int64_t{0}, "Tokens that the tokenizer gets besides.");
+  s.planned("tiktoken_pattern", Text{}, "Which rule cuts text into words: v1 or v2.");
+  s.planned("tiktoken_num_special_tokens", std::int64_t{1000}, "Ids kept for special tokens.");
+  s.planned("tiktoken_special_tokens", Texts{}, "Names of these.");
+}
+
 }  // namespace
 
 void describe(Schema<PlannedTraining>& s) {
@@ -154,6 +207,13 @@ void describe(Schema<PlannedTraining>& s) {
   s.planned("skip_train", false, "Only evaluate.");
   s.planned("loss_reduction", std::string("mean"), "Gradients of ranks are averaged or summed.");
 
+  s.planned("start_eval_at_iter", Number{}, "Step before which nothing is evaluated.");
+  s.planned("eval_global_batch_size", Number{}, "Samples of a batch of evaluation; null: global_batch_size.");
+  s.planned("eval_micro_batch_size", Number{}, "Samples of a micro-batch of evaluation; null: batch_size.");
+  s.planned("full_validation", false, "Evaluate on the whole of the validation data.");
+  s.planned("logits_load_dir", Text{}, "What another model gave for the same samples, to learn from.");
+  s.planned("load_main_params_from_ckpt", false, "Take fp32 weights from a checkpoint whose optimizer is not loaded.");
+  s.planned("override_ckpt_iteration", Number{}, "Step to count from, instead of the checkpoint's.");
   s.planned("pretrained_checkpoint", Text{}, "Weights to begin with when load_checkpoint holds none.");
   s.planned("ckpt_step", Number{}, "Step of the checkpoint to load, instead of the newest.");
   s.planned("use_checkpoint_args", false, "Take the model's shape from the checkpoint.");
@@ -170,6 +230,7 @@ void describe(Schema<PlannedModel>& s) {
   describe_attention(s);
   describe_latent_attention(s);
   describe_shapes(s);
+  describe_newer_layers(s);
   s.planned("select_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("select_comm_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("distribute_saved_activations", false, "Ranks share what is kept for the backward pass.");
@@ -191,6 +252,7 @@ void describe(Schema<PlannedOptimizer>& s) {
   s.planned("weight_decay_kwargs", Text{}, "Another way to give weight decay.");
   s.planned("zero_config", Text{}, "How data parallel ranks share the optimizer's state.");
 
+  s.planned("apply_wd_to_qk_layernorm", false, "The norms on queries and keys decay too.");
   const std::string fp32 = "fp32";
   s.planned("use_precision_aware_optimizer", false, "The four types that follow are read; all are fp32 here.")
       .also(true);
@@ -209,11 +271,16 @@ void describe(Schema<PlannedDataset>& s) {
   s.planned("create_attention_mask_in_dataloader", true,
             "Whether data brings the mask; without it reset_attention_mask means nothing.")
       .also(false);
-  s.planned("tokenizer_model", Text{}, "File or folder of a tokenizer.");
-  s.planned("vocab_extra_ids", std::int64_t{0}, "Tokens that the tokenizer gets besides.");
-  s.planned("tiktoken_pattern", Text{}, "Which rule cuts text into words: v1 or v2.");
-  s.planned("tiktoken_num_special_tokens", std::int64_t{1000}, "Ids kept for special tokens.");
-  s.planned("tiktoken_special_tokens", Texts{}, "Names of these.");
+  s.planned("multiple_validation_sets", false, "Evaluate on each part of the validation data by itself.");
+  s.planned("step_batch_size_schedule", Text{}, "Batch sizes and the steps from which they hold.");
+  s.planned("phase_transition_iterations", Text{}, "Steps at which other data begins.");
+  s.planned("dataloader_inter_document_masking", false,
+            "No token sees another document, without a mask; reset_attention_mask does that here.");
+  s.planned("mid_level_dataset_surplus", 0.005, "Spare samples of each part of a blend.");
+  s.planned("allow_ambiguous_pad_tokens", false, "Tokens that fill samples may also be text.");
+  s.planned("fim_data", false, "Samples whose middle is asked for last.");
+  s.planned("sft", false, "Samples are talks; only answers are learnt.");
+  describe_tokenizers(s);
   s.planned("data_layout", std::string("BSH"), "Order of dims of activations; ours is our own.").also("SBH");
   s.planned("drop_remainder", true, "Drop samples at the end that do not fill a batch.");
   s.planned("pad_token_id", Number{}, "Token that fills short samples.").also(0);
@@ -244,6 +311,7 @@ void describe(Schema<PlannedExperts>& s) {
   s.planned("moe_z_loss_coeff", Real{}, "Weight of the loss that keeps the router's logits small.");
   s.planned("moe_input_jitter_eps", Real{}, "Noise on what the router sees.");
   describe_router(s);
+  describe_newer_experts(s);
 }
 
 void describe(Schema<PlannedAdapters>& s) {

@@ -8,8 +8,9 @@ namespace tessera {
 
 void describe(Schema<LossScaleOptions>& s) {
   using O = LossScaleOptions;
-  s.option("loss_scale", &O::loss_scale, "Constant scale of the loss; null: with fp16 it adapts, else there is none.")
-      .above(0);
+  s.option("loss_scale", &O::loss_scale,
+           "Constant scale of the loss; null or 0: with fp16 it adapts, else there is none.")
+      .at_least(0);
   s.option("loss_scale_value", &O::loss_scale_value, "First scale when it adapts; null: 2^32.")
       .above(0)
       .alias("initial_loss_scale");
@@ -24,7 +25,7 @@ void describe(Schema<LossScaleOptions>& s) {
 }
 
 LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
-  if (o.loss_scale) {
+  if (o.loss_scale.value_or(0) > 0) {
     kind_ = Kind::constant;
     state_.scale = static_cast<float>(*o.loss_scale);
     return;

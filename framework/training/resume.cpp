@@ -131,8 +131,9 @@ Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelSt
   return progress;
 }
 
-/// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix.
-Checkpoint open_given(const TrainingOptions& o) {
+/// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
+/// the run's own folder has none yet and may begin anew.
+std::optional<Checkpoint> open_given(const TrainingOptions& o) {
   const std::filesystem::path given = *o.load_checkpoint;
   if (std::filesystem::exists(given / "manifest.json")) return Checkpoint::open(given);
   for (const auto& prefix : {o.prefix, std::string()})
@@ -140,6 +141,8 @@ Checkpoint open_given(const TrainingOptions& o) {
       const auto found = list_checkpoints(folder, prefix);
       if (!found.empty()) return Checkpoint::open(found.front().folder);
     }
+  const auto place = [](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(folder / ""); };
+  if (!o.exit_on_missing_checkpoint && place(given) == place(o.output_dir)) return std::nullopt;
   throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ", checkpoint_name(o.prefix, 0),
                          " or later under ", given.string(),
                          "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
@@ -243,10 +246,12 @@ void load_given(Parts& parts, const ModelState& state, Restored& out) {
     return;
   }
   const auto given = open_given(o);
-  if (o.resume_training != Resume::never && given.blobs().count(progress_blob) != 0)
-    out.progress = continue_from(given, parts, state, out.notes);
+  if (!given)
+    out.notes.push_back(text("no checkpoint in ", *o.load_checkpoint, " yet: beginning anew"));
+  else if (o.resume_training != Resume::never && given->blobs().count(progress_blob) != 0)
+    out.progress = continue_from(*given, parts, state, out.notes);
   else
-    begin_with(CheckpointWeights(given), state, parts.all_weights, out.notes);
+    begin_with(CheckpointWeights(*given), state, parts.all_weights, out.notes);
 }
 
 }  // namespace

@@ -115,7 +115,8 @@ Trainer::Trainer(Parts parts, const StopSignal& stop)
   together(world_, "the reports", [&] { open_log(); });
   if (progress_.iteration > 0) saved_at_ = progress_.iteration;
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
-    progress_.consumed_valid_samples = progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
+    progress_.consumed_valid_samples =
+        o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
   for (const auto& line : restored_.notes) note(line);
 }
 
@@ -135,8 +136,8 @@ void Trainer::tell_launcher() {
 
 /// A signal may reach some processes only, and clocks differ: what one knows, all act upon.
 void Trainer::agree_on_stopping() {
-  const bool late =
-      o_.exit_duration_in_mins && running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins);
+  const bool late = o_.exit_duration_in_mins.value_or(0) > 0 &&
+                    running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins);
   std::array<float, 2> seen = {static_cast<float>(stop_.signal()), late ? 1.0F : 0.0F};
   world_.all_reduce_max(std::span(seen), "whether to stop");
   stop_signal_ = static_cast<int>(seen[0]);
@@ -277,7 +278,7 @@ bool Trainer::save_now() {
 bool Trainer::time_to_exit(std::string& why) const {
   if (stop_asked())
     why = text("stopped by ", StopSignal::name_of(stop_signal_));
-  else if (o_.exit_interval && progress_.iteration % *o_.exit_interval == 0)
+  else if (o_.exit_interval.value_or(0) > 0 && progress_.iteration % *o_.exit_interval == 0)
     why = text("stopped by exit_interval ", *o_.exit_interval);
   else if (time_is_up_)
     why = text("stopped by exit_duration_in_mins ", *o_.exit_duration_in_mins);
@@ -306,7 +307,8 @@ RunEnd Trainer::run() {
     step();
     evaluate_if_due();
     // The last step is saved below, after its evaluations: a run that is killed between the two makes them again.
-    if (o_.save_interval && progress_.iteration % *o_.save_interval == 0 && progress_.iteration < o_.training_iters)
+    if (o_.save_interval.value_or(0) > 0 && progress_.iteration % *o_.save_interval == 0 &&
+        progress_.iteration < o_.training_iters)
       save_now();
     agree_on_stopping();
     if (time_to_exit(why)) break;

@@ -30,18 +30,20 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad, "Count gradients that are exactly zero.");
   s.option("log_params_norm", &O::log_params_norm, "Compute the L2 norm of all weights after each step.");
 
-  s.option("eval_interval", &O::eval_interval, "Steps from one evaluation to the next.").above(0).unit("steps");
+  s.option("eval_interval", &O::eval_interval, "Steps from one evaluation to the next; 0: none is made.")
+      .at_least(0)
+      .unit("steps");
   s.option("eval_iters", &O::eval_iters, "Global batches that one evaluation reads; 0: none is made.").at_least(0);
 
-  s.option("save_interval", &O::save_interval, "Steps from one checkpoint to the next; null: only at the end.")
-      .above(0)
+  s.option("save_interval", &O::save_interval, "Steps from one checkpoint to the next; null or 0: only at the end.")
+      .at_least(0)
       .unit("steps");
-  s.option("exit_interval", &O::exit_interval, "Save and stop after the first step that this divides.")
-      .above(0)
+  s.option("exit_interval", &O::exit_interval, "Save and stop after the first step that this divides; 0: at none.")
+      .at_least(0)
       .unit("steps");
   s.option("exit_duration_in_mins", &O::exit_duration_in_mins,
-           "Save and stop after the step in which so much time is up.")
-      .above(0)
+           "Save and stop after the step in which so much time is up; 0: time is not watched.")
+      .at_least(0)
       .unit("minutes");
 
   s.option("resume_training", &O::resume_training,
@@ -51,6 +53,8 @@ void describe(Schema<TrainingOptions>& s) {
            "null: what "
            "output_dir holds.")
       .alias("load");
+  s.option("exit_on_missing_checkpoint", &O::exit_on_missing_checkpoint,
+           "load_checkpoint must hold one also where it is output_dir itself; false: such a run may begin anew.");
   s.option("ckpt_format", &O::ckpt_format,
            "Format of checkpoints: safetensors (or null) is our own, torch that of Megatron-LM's --ckpt-format torch. "
            "Either "

@@ -58,6 +58,7 @@ struct TrainingOptions {
 
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
+  bool exit_on_missing_checkpoint = false;
   std::optional<CheckpointFormat> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;

@@ -85,6 +85,7 @@ const std::vector<Case> cases = {
     {t + "exit_interval", "4", Seen::metrics},
     {t + "resume_training", "false", Seen::console, {}, first_half},
     {t + "load_checkpoint", "first/checkpoints", Seen::metrics, {}, {t + "output_dir=first"}},
+    {t + "exit_on_missing_checkpoint", "true", Seen::outcome, {t + "output_dir=run", t + "load_checkpoint=run"}},
     {t + "ckpt_format", "torch", Seen::files},
     {t + "prefix", "mine", Seen::files},
     {t + "crc_check", "false", Seen::console, {}, first_half, true},
