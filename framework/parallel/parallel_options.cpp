@@ -173,7 +173,6 @@ void describe_planned(Schema<ParallelOptions>& s) {
   s.planned("deterministic_mode", false, "The same bits in every run; always so here.").also(true);
   describe_planned_groups(s);
   s.planned("variable_seq_lengths", false, "Stages agree on shapes from batch to batch.");
-  s.planned("tp_2d", false, "Ranks that share a layer cut it both ways.");
 }
 
 std::int64_t tensor_times_pipeline(const ParallelOptions& o) {

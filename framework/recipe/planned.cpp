@@ -190,6 +190,34 @@ void describe_tokenizers(Schema<PlannedDataset>& s) {
   s.planned("tiktoken_special_tokens", Texts{}, "Names of these.");
 }
 
+/// What MindSpeed-LLM, Pai-Megatron-Patch and Megatron-LLM have besides.
+void describe_variants(Schema<PlannedModel>& s) {
+  s.planned("output_layer_has_bias", false, "A bias of the output projection.");
+  s.planned("embed_layernorm", false, "A norm after the embedding.");
+  s.planned("input_layernorm_in_fp32", false, "The norm before attention gives out fp32.");
+  s.planned("rmsnorm_weight_in_fp32", false, "Gains of norms in fp32.");
+  s.planned("use_post_ln", false, "Norms after attention and feed-forward only.");
+  s.planned("embedding_multiplier", 1.0, "Embeddings are multiplied by it.");
+  s.planned("output_multiplier", Real{}, "Logits are multiplied by it.");
+  s.planned("scale_depth", Real{}, "Branches are multiplied by scale_depth / sqrt(num_layers).");
+  s.planned("dim_model_base", Real{}, "What the output layer sees is divided by hidden_size / dim_model_base.");
+  s.planned("swiglu_limit", 0.0, "Bound on both factors of swiglu; 0: none.");
+  s.planned("lima_dropout", false, "hidden_dropout_rate grows from layer to layer.");
+  s.planned("z_loss_weight", 0.0, "Weight of a loss that keeps logits small.");
+  s.planned("cla_share_factor", std::int64_t{1}, "Neighbouring layers that share keys and values.");
+  s.planned("share_kvstates", false, "They share them.");
+  s.planned("enable_mhc", false, "Several residual streams that mix.");
+  s.planned("full_attention_interval", std::int64_t{0},
+            "Every so many layers look at all tokens, the rest are linear.");
+  s.planned("use_moba_attn", false, "Attention to chosen blocks.");
+  s.planned("enable_dsa_indexer", false, "Attention to chosen tokens.");
+  s.planned("experimental_attention_variant", Text{}, "The same in Megatron-LM's words.");
+  s.planned("rope_dynamic_factor", 1.0, "Rotary positions slow down with the length of the text.");
+  s.planned("use_glm_rope", false, "Rotary positions as GLM has them.");
+  s.planned("use_partial_rope", false, "Rotary positions as ChatGLM3 has them.");
+  s.planned("qat_scheme", Text{}, "Weights are rounded as they will be for inference.");
+}
+
 }  // namespace
 
 void describe(Schema<PlannedTraining>& s) {
@@ -222,6 +250,12 @@ void describe(Schema<PlannedTraining>& s) {
   s.planned("enable_compile_cache", false, "Keep compiled graphs; there are none here.").also(true);
   s.planned("compile_cache_path", Text{}, "Where compiled graphs are kept.");
   describe_profile(s);
+
+  s.planned("stage", Text{}, "Another way to train: sft, dpo, ray_ppo, ...");
+  s.planned("qad_enable", false, "Learn from a teacher of full precision.");
+  s.planned("load_checkpoint_loosely", false, "Pass over weights that the checkpoint lacks.");
+  s.planned("calculate_per_sample_loss", false, "Every sample of a step has the same weight.");
+  s.planned("train_tokens", Number{}, "Length of the run in tokens.");
 }
 
 void describe(Schema<PlannedModel>& s) {
@@ -231,6 +265,7 @@ void describe(Schema<PlannedModel>& s) {
   describe_latent_attention(s);
   describe_shapes(s);
   describe_newer_layers(s);
+  describe_variants(s);
   s.planned("select_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("select_comm_recompute", false, "Set for each layer by the cut of layers.");
   s.planned("distribute_saved_activations", false, "Ranks share what is kept for the backward pass.");
@@ -260,6 +295,14 @@ void describe(Schema<PlannedOptimizer>& s) {
   s.planned("main_params_dtype", fp32, "Type of the weights that it keeps.");
   s.planned("exp_avg_dtype", fp32, "Type of its first moments.");
   s.planned("exp_avg_sq_dtype", fp32, "Type of its second moments.");
+  s.planned("optimizer_selection", std::string("fused_adamw"), "Which program of AdamW runs.")
+      .also("fused_torch_adamw");
+  s.planned("use_ema", false, "Keep a running mean of the weights.");
+  s.planned("o2_optimizer", false, "The optimizer's state in bfloat16.");
+  s.planned("quant_states", Text{}, "The optimizer's state in 8 bits.");
+  s.planned("quant_grads", false, "Gradients in few bits.");
+  s.planned("lr_decay_tokens", Number{}, "Token at which min_lr is reached.");
+  s.planned("lr_warmup_tokens", Number{}, "Length of the linear rise in tokens.").also(0);
 }
 
 void describe(Schema<PlannedDataset>& s) {
@@ -286,6 +329,10 @@ void describe(Schema<PlannedDataset>& s) {
   s.planned("pad_token_id", Number{}, "Token that fills short samples.").also(0);
   s.planned("eos_token_id", Number{}, "Token that ends a document, when no tokenizer says it.").also(0);
   s.planned("is_instruction_dataset", false, "Samples are instructions and answers.");
+  s.planned("is_pairwise_dataset", false, "Samples have an answer to take and one to leave.");
+  s.planned("fix_sub_seq_length", std::int64_t{-1}, "reset_attention_mask: no token sees past so many others.");
+  s.planned("extra_vocab_size", std::int64_t{0}, "Rows of the embedding besides the tokenizer's.");
+  s.planned("fim_rate", 0.0, "Share of samples whose middle is asked for last.");
 }
 
 void describe(Schema<PlannedExperts>& s) {
@@ -320,6 +367,7 @@ void describe(Schema<PlannedAdapters>& s) {
   s.planned("lora_alpha", std::int64_t{32}, "An adapter is scaled by lora_alpha / lora_rank.");
   s.planned("lora_dropout", 0.0, "Share dropped before an adapter.");
   s.planned("target_cells", Texts{}, "Layers that have adapters.");
+  s.planned("qlora", false, "The weights beside adapters in 4 bits.");
 }
 
 }  // namespace tessera
