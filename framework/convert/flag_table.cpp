@@ -333,6 +333,8 @@ void FlagTable::add(const Value& table) {
     else
       *there = std::move(row);
   };
+  if (word("spelled") == "underscores")
+    for (auto& row : rows_) std::replace(row.flag.begin() + 2, row.flag.end(), '-', '_');
   if (const auto* removed = table.find("removed"))
     for (const auto& [flag, why] : removed->fields) {
       FlagRow row;

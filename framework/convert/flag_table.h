@@ -61,6 +61,7 @@ struct Conversion {
 ///     name: mindspeed-llm          what --from calls it; "program@version" where there are several
 ///     doc: MindSpeed-LLM 2.1       whose flags these are
 ///     base: megatron.yaml          rows of another table that hold here too, unless they are given again
+///     spelled: underscores         flags of the base have underscores here
 ///     removed: {--flag: why}       flags of the base that this program refuses
 ///     flags: {--flag: row}
 ///

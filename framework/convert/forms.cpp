@@ -18,7 +18,7 @@ RecipeForm form_of(const Value& tree, const Mappings& mappings) {
   const auto program = program_of_yaml_arguments(tree, mappings);
   if (!program.empty()) return program == "br_master" ? RecipeForm::br_master : RecipeForm::megatron_yaml;
   for (const auto* group : groups)
-    if (tree.find(group)) return RecipeForm::flat;
+    if (tree.find(group)) return mark_of_core_ms(tree, mappings).empty() ? RecipeForm::flat : RecipeForm::core_ms;
   return RecipeForm::none;
 }
 
@@ -26,6 +26,8 @@ std::string words_for(RecipeForm form) {
   switch (form) {
     case RecipeForm::flat:
       return "a recipe";
+    case RecipeForm::core_ms:
+      return "a flat recipe of MindSpeed-Core-MS";
     case RecipeForm::nested:
       return "a nested recipe of MindSpeed-Core-MS";
     case RecipeForm::br_master:
@@ -43,6 +45,7 @@ std::string words_for(RecipeForm form) {
 Conversion read_any(const Value& tree, const Mappings& mappings, const Facts& facts, Report& report) {
   const auto form = form_of(tree, mappings);
   if (form == RecipeForm::nested) return {read_nested(tree, mappings, report)};
+  if (form == RecipeForm::core_ms) return {read_core_ms(tree, mappings, report)};
   if (form == RecipeForm::br_master) return read_yaml_arguments(tree, "br_master", mappings, facts, report);
   if (form == RecipeForm::megatron_yaml) return read_yaml_arguments(tree, "megatron_yaml", mappings, facts, report);
   if (form == RecipeForm::model_args)

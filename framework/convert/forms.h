@@ -9,7 +9,8 @@ namespace tessera {
 /// The shapes in which recipes are kept as YAML.
 enum class RecipeForm {
   none,           ///< nothing that is known; read as flat, which tells what is wrong
-  flat,           ///< our own: groups named training_config, model_config, ...; MindSpeed-Core-MS's flat files too
+  flat,           ///< our own: groups named training_config, model_config, ...
+  core_ms,        ///< the same with words that only MindSpeed-Core-MS has: its defaults hold
   nested,         ///< MindSpeed-Core-MS's train_config, accelerate_config, model_config.llm
   br_master,      ///< the --yaml-cfg file of MindSpeed-Core-MS's branch br_master
   megatron_yaml,  ///< the --yaml-cfg file of Megatron-LM: language_model, model_parallel, the rest beside them

@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-const char* const file = "recipes/nested.yaml";
+const char* const nested = "recipes/nested.yaml";
+const char* const core_ms = "recipes/core_ms_flat.yaml";
 
 std::string parent_of(const std::string& path) { return path.substr(0, std::min(path.rfind('.'), path.size())); }
 std::string name_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
@@ -53,7 +54,12 @@ class Translation {
 
   Value run() {
     for (const auto& [name, value] : tree_.fields) take(name, value);
-    assume();
+    if (const auto* defaults = table_.find("defaults"))
+      for (const auto& one : defaults->items) assume(one);
+    if (const auto* assumed = table_.find("assumed"))
+      for (const auto& one : assumed->items)
+        if (assume(one)) report_.note(tree_.origin, one.find("why")->scalar);
+    overrule();
     return std::move(out_);
   }
 
@@ -68,10 +74,16 @@ class Translation {
       set(parent_of(every->second->find("to")->scalar) + "." + name_of(path), value);
     else if (maps_.count(path))
       take_map(path, value);
-    else if (begins(path, "train_config") || begins(path, "accelerate_config") || begins(path, "model_config.llm."))
+    else if (below_a_root(path))
       unknown(path, value);
     else
       set(path, value);  // ours
+  }
+
+  bool below_a_root(const std::string& path) const {
+    const auto* roots = table_.find("roots");
+    return roots && std::any_of(roots->items.begin(), roots->items.end(),
+                                [&](const auto& root) { return begins(path, root.scalar + "."); });
   }
 
   void take_map(const std::string& path, const Value& value) {
@@ -91,7 +103,6 @@ class Translation {
         beside.push_back(known.substr(inside.size(), known.find('.', inside.size()) - inside.size()));
       if (name_of(known) == name_of(path)) elsewhere = parent_of(known);
     }
-    if (path.find('.') == std::string::npos) beside = {"train_config", "accelerate_config", "model_config"};
     auto hint = did_you_mean(name_of(path), beside);
     if (hint.empty() && !elsewhere.empty()) hint = text("it stands in ", elsewhere);
     std::string all;
@@ -160,21 +171,40 @@ class Translation {
     }
   }
 
-  void assume() {
-    const auto* all = table_.find("assumed");
-    for (const auto& one : all ? all->items : std::vector<Value>{}) {
-      const auto& unless = one.find("unless")->items;
-      if (std::any_of(unless.begin(), unless.end(), [&](const auto& option) { return out_.at(option.scalar); }))
-        continue;
-      auto origin = tree_.origin;
-      origin.layer = std::max(origin.layer, 1);
-      if (const auto* settings = one.find("set"))
-        for (const auto& [option, value] : settings->fields) out_.set(option, Value::of(value.scalar, origin));
-      if (const auto* copies = one.find("copy"))
-        for (const auto& [option, from] : copies->fields)
-          if (const auto* value = out_.at(from.scalar)) out_.set(option, Value::of(value->scalar, value->origin));
-      report_.note(origin, one.find("why")->scalar);
+  /// Whether it was used.
+  bool assume(const Value& one) {
+    auto origin = tree_.origin;
+    origin.layer = std::max(origin.layer, 1);
+    const auto& unless = one.find("unless")->items;
+    if (std::any_of(unless.begin(), unless.end(), [&](const auto& option) { return out_.at(option.scalar); }))
+      return false;
+    if (const auto* settings = one.find("set"))
+      for (const auto& [option, value] : settings->fields)
+        if (!out_.at(option)) out_.set(option, Value::of(value.scalar, origin));
+    if (const auto* copies = one.find("copy"))
+      for (const auto& [option, from] : copies->fields)
+        if (const auto* value = out_.at(from.scalar)) out_.set(option, Value::of(value->scalar, value->origin));
+    return true;
+  }
+
+  void overrule() {
+    const auto* rules = table_.find("overruled");
+    for (const auto& [by, options] : rules ? rules->fields : std::vector<Value::Field>{}) {
+      const auto* reason = out_.at(by);
+      if (!reason || plain(*reason) != "true") continue;
+      for (const auto& option : options.items) {
+        const auto* value = out_.at(option.scalar);
+        if (!value) continue;
+        report_.note(value->origin, text(option, " ", *value, " is overruled by ", by));
+        drop(option.scalar);
+      }
     }
+  }
+
+  void drop(const std::string& option) {
+    for (auto& [name, group] : out_.fields)
+      if (name == parent_of(option))
+        std::erase_if(group.fields, [&](const auto& field) { return field.name == name_of(option); });
   }
 
   const Value& table_;
@@ -190,8 +220,29 @@ class Translation {
 }  // namespace
 
 Value read_nested(const Value& tree, const Mappings& mappings, Report& report) {
-  const auto table = mappings.table(file);
+  const auto table = mappings.table(nested);
   return Translation(table, tree, report).run();
+}
+
+Value read_core_ms(const Value& tree, const Mappings& mappings, Report& report) {
+  report.note(tree.origin, text("read as a recipe of MindSpeed-Core-MS, whose defaults hold: ",
+                                mark_of_core_ms(tree, mappings), " shows it"));
+  const auto table = mappings.table(core_ms);
+  return Translation(table, tree, report).run();
+}
+
+std::string mark_of_core_ms(const Value& tree, const Mappings& mappings) {
+  const auto table = mappings.table(core_ms);
+  for (const auto& mark : table.find("marks")->items) {
+    const auto& key = mark.find("key")->scalar;
+    const auto* value = tree.at(key);
+    if (!value || says_nothing(*value)) continue;
+    const auto* words = mark.find("words");
+    if (!words) return key;
+    for (const auto& word : words->items)
+      if (word.scalar == value->scalar) return key + " " + word.scalar;
+  }
+  return "";
 }
 
 }  // namespace tessera

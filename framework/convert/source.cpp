@@ -95,6 +95,7 @@ RecipeForm form_of(const std::string& file, const Mappings& mappings) {
 Source::Kind kind_of(RecipeForm form) {
   switch (form) {
     case RecipeForm::nested:
+    case RecipeForm::core_ms:
       return Source::Kind::nested;
     case RecipeForm::br_master:
     case RecipeForm::megatron_yaml:

@@ -1,3 +1,4 @@
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
@@ -260,6 +261,9 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
     const auto second = second_document(words);
     if (second.is_null()) return {YAML::Load(words)};
     give_up(on_line(origin, second), "a second document begins here", "a recipe is one document");
+  } catch (const YAML::DeepRecursion& error) {
+    give_up(on_line(origin, error.mark), text("this is nested more than ", error.depth(), " deep"),
+            "a recipe has groups, options and lists");
   } catch (const YAML::Exception& error) {
     if (tabs)
       report_.incomplete();  // of which they are the reason

@@ -175,10 +175,10 @@ TEST(Flags, BecomeTheSameCut) {
 
 TEST(Flags, OfMindSpeedAreTextsThatHoldLists) {
   Report report;
-  const auto tree =
-      megatron().convert({"--num-layer-list", "1,2,3,2", "--noop-layers", "6,7", "--pipeline-model-parallel-size", "4",
-                          "--pipeline-model-parallel-layout", "Et|ttL"},
-                         all_facts({}), report);
+  const auto tree = FlagTable::named("mindspeed-llm", Mappings())
+                        .convert({"--num-layer-list", "1,2,3,2", "--noop-layers", "6,7",
+                                  "--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout", "Et|ttL"},
+                                 all_facts({}), report);
   const auto recipe = read_recipe(tree, {}, report);
   EXPECT_EQ(recipe.parallel.num_layer_list.stages, (std::vector<std::vector<std::int64_t>>{{1}, {2}, {3}, {2}}));
   EXPECT_EQ(recipe.parallel.noop_layers.ids, (std::vector<std::int64_t>{6, 7}));

@@ -196,6 +196,35 @@ TEST_F(Yaml, AliasesOfAliasesEnd) {
   EXPECT_EQ(problems(bomb).size(), 1u);
 }
 
+TEST_F(Yaml, ATextThatIsNestedTenThousandDeepIsToldInOneLine) {
+  const auto many = [](const std::string& words) {
+    std::string all;
+    for (int i = 0; i < 10000; ++i) all += words;
+    return all;
+  };
+  std::string steps;
+  for (int i = 0; i < 1000; ++i) steps += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
+  for (const auto& deep : {"a: " + many("[") + many("]"), "a: " + many("{a: ") + "1" + many("}"), many("- ") + "a",
+                           many("? ") + "a", "a: " + many("["), steps}) {
+    ASSERT_EQ(problems(deep).size(), 1u);
+    EXPECT_NE(problems(deep)[0].find("nested more than"), std::string::npos) << problems(deep)[0];
+  }
+}
+
+TEST_F(Yaml, AKeyOfItsOwnWinsOverAMergedOneWhereverItStands) {
+  const std::string bases = "x-a: &a {p: 1, q: 1}\nx-b: &b {q: 2, r: 2}\n";
+  EXPECT_EQ(text(read(bases + "g: {<<: [*a, *b], r: 3}\n")), "{g: {r: 3, p: 1, q: 1}}");
+  EXPECT_EQ(text(read(bases + "g: {q: 4, <<: *a}\n")), "{g: {q: 4, p: 1}}");
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(problems(bases + "g: {<<: [1, *a]}\n"), Lines{"run.yaml:3: '<<' takes a map, or a list of maps"});
+}
+
+TEST_F(Yaml, AKeyGivenTwiceIsAnErrorInAnyKindOfMap) {
+  EXPECT_EQ(problems("g: {a: 1, b: 2, a: 3}\n"),
+            Lines{"run.yaml:1: 'a' stands twice, first in line 1; keep one of them"});
+  EXPECT_EQ(problems("g: 1\nh: 2\ng: 3\n"), Lines{"run.yaml:3: 'g' stands twice, first in line 1; keep one of them"});
+}
+
 TEST_F(Yaml, SetsLayOneValueOverTheRecipe) {
   const auto tree = read("a: {x: 1, list: [1, 2], map: {p: 1, q: 2}}\n",
                          {"a.x=[3, 4]", "a.list[1]=5", "a.map={q: 3}", "a.new.deep=1e-5", "a.none="});
