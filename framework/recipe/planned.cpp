@@ -211,7 +211,6 @@ void describe_variants(Schema<PlannedModel>& s) {
             "Every so many layers look at all tokens, the rest are linear.");
   s.planned("use_moba_attn", false, "Attention to chosen blocks.");
   s.planned("enable_dsa_indexer", false, "Attention to chosen tokens.");
-  s.planned("experimental_attention_variant", Text{}, "The same in Megatron-LM's words.");
   s.planned("rope_dynamic_factor", 1.0, "Rotary positions slow down with the length of the text.");
   s.planned("use_glm_rope", false, "Rotary positions as GLM has them.");
   s.planned("use_partial_rope", false, "Rotary positions as ChatGLM3 has them.");
