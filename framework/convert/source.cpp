@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/convert/forms.h"
+#include "framework/convert/guess.h"
 #include "framework/convert/megatron_rules.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
@@ -127,9 +128,16 @@ void convert_flags(Source& source, const std::vector<GivenFlag>& flags, const Fa
   source.stops = rules.findings();
 }
 
-void choose_table(Source& source, const SourceOptions& options) {
-  source.from = options.from.empty() ? FlagTable::usual : options.from;
-  source.from_why = options.from.empty() ? "usual" : "--from says so";
+/// What --from says, else what the flags show.
+void choose_table(Source& source, const SourceOptions& options, const Launch& launch, const Mappings& mappings) {
+  if (options.from.empty()) {
+    const auto guess = guess_source(launch, mappings);
+    source.from = guess.table;
+    source.from_why = guess.why;
+  } else {
+    source.from = options.from;
+    source.from_why = "--from says so";
+  }
 }
 
 void judge_elsewhere(Source& source, const Facts& facts, const Mappings& mappings) {
@@ -154,7 +162,7 @@ void read_launch(Source& source, const std::string& file, const SourceOptions& o
                                         " trainings that are started here; the rest are not read"));
   for (const auto& word : source.launch->stray)
     report.note(source.launch->at, text("'", word, "' belongs to no flag and is passed over"));
-  choose_table(source, options);
+  choose_table(source, options, *source.launch, mappings);
   convert_flags(source, source.launch->flags, facts, mappings, report);
   judge_elsewhere(source, facts, mappings);
 }
@@ -201,8 +209,10 @@ Source read_flags(const std::vector<std::string>& argv, const SourceOptions& opt
                   const Mappings& mappings, Report& report) {
   Source source;
   source.kind = Source::Kind::flags;
-  choose_table(source, options);
-  convert_flags(source, flags_of(argv), facts, mappings, report);
+  Launch launch;
+  launch.flags = flags_of(argv);
+  choose_table(source, options, launch, mappings);
+  convert_flags(source, launch.flags, facts, mappings, report);
   return source;
 }
 

@@ -1,0 +1,142 @@
+"""Scripts of other programs as recipes: what docs/converting.md shows, the way back, and a run straight from a script."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+import unittest
+
+import converting_page
+from harness import InOwnFolder, program
+
+SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
+SCRIPTS = SOURCE / "tests" / "data" / "scripts"
+
+# As the migration guide of MindSpeed starts GPT on one machine: strings of flags; @ is a blank behind a backslash.
+SINGLE = r"""#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS_PER_NODE=8 # of this machine
+NNODES=1
+WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
+CHECKPOINT_PATH=./ckpt
+VOCAB_FILE=./vocab.json
+MERGE_FILE=./merges.txt
+DATA_PATH=./text_document
+DISTRIBUTED_ARGS="
+    --nproc_per_node $GPUS_PER_NODE \
+    --nnodes $NNODES \
+    --node_rank 0 \
+    --master_addr localhost \
+    --master_port 6000 \
+"
+GPT_ARGS="
+    --num-layers 24 \
+    --hidden-size 1024 \@
+    --num-attention-heads 16 \
+    --seq-length 1024 \
+    --max-position-embeddings 1024 \
+    --micro-batch-size 8 \
+    --global-batch-size 64 \
+    --lr 0.00015 \
+    --train-iters 1000 \
+    --lr-decay-iters 320000 \
+    --lr-decay-style cosine \
+    --min-lr 1.0e-5 \
+    --weight-decay 1e-2 \
+    --lr-warmup-fraction .01 \
+    --clip-grad 1.0 \
+    --fp16 \
+    --transformer-impl local \
+"
+torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \
+    $GPT_ARGS \
+    --data-path $DATA_PATH --vocab-file $VOCAB_FILE --merge-file $MERGE_FILE --split 949,50,1 \
+    --log-interval 100 --save-interval 100 --eval-interval 1000 --eval-iters 10 \
+    --distributed-backend nccl \
+    --save $CHECKPOINT_PATH \
+    --ckpt-format torch
+"""
+
+
+class Convert(InOwnFolder):
+    def corpus(self):
+        """A text as tokens, with the tokenizer's two files."""
+        words = [f"the {a} saw the {b} and went on" for a in ("cat", "dog", "cow", "hen") for b in ("fox", "owl", "rat")]
+        self.write("text.txt", "\n".join(words * 40) + "\n")
+        self.tessera("data", "train-bpe", "--input", "text.txt", "--vocab-size", "280", "--output", ".")
+        self.tessera("data", "preprocess", "--input", "text.txt", "--output-prefix", "text", "--tokenizer-type",
+                     "GPT2BPETokenizer", "--vocab-file", "vocab.json", "--merge-file", "merges.txt")
+
+    def test_the_page_about_converting_is_what_the_program_does(self):
+        page = (SOURCE / "docs" / "converting.md").read_text()
+        self.assertEqual(page, converting_page.page(program(), SOURCE),
+                         "docs/converting.md is stale; tests/end_to_end/converting_page.py writes it")
+
+    def test_what_is_written_for_five_scripts_is_taken_by_check(self):
+        lines = [line[len("<!-- script "):-len(" -->")].split() for line in
+                 (SOURCE / "docs" / "converting.md").read_text().split("\n") if line.startswith("<!-- script ")]
+        self.assertEqual(len(lines), 5)
+        for name, *arguments in lines:
+            shutil.copy(SCRIPTS / name, self.folder)
+            began = time.monotonic()
+            self.tessera("convert", name, "-o", "recipe.yaml", *arguments)
+            self.assertLess(time.monotonic() - began, 5, name)
+            # Nothing is wrong with it but that its data is not here.
+            got = subprocess.run([program(), "check", "recipe.yaml", "--set", "dataset_config.dataset_type=mock"],
+                                 cwd=self.folder, capture_output=True, text=True,
+                                 env={**os.environ, "DATA_HOME": "/data", "ARG_1": "x"})
+            self.assertNotIn("no option", got.stderr, name)
+            self.assertNotIn("takes ", got.stderr, name)
+
+    def test_a_script_becomes_a_recipe_a_script_and_the_same_recipe(self):
+        for name in ("megatron_lm.sh", "mindspeed_llm.sh", "megatron_deepspeed.sh"):
+            shutil.copy(SCRIPTS / name, self.folder)
+            self.tessera("convert", name, "--arg", "1=ckpt", "-o", "first.yaml")
+            self.tessera("convert", name, "--arg", "1=ckpt", "--to", "megatron", "-o", "again.sh", "--allow-refused")
+            self.tessera("convert", "again.sh", "-o", "second.yaml")
+            without_comments = [[line.split("  #")[0] for line in (self.folder / file).read_text().split("\n")
+                                 if not line.startswith("#")] for file in ("first.yaml", "second.yaml")]
+            self.assertEqual(*without_comments, name)
+
+    def test_the_guides_script_trains_with_smaller_sizes(self):
+        self.corpus()
+        self.write("pretrain_single.sh", SINGLE.replace("@", " "))
+        self.tessera("convert", "pretrain_single.sh", "-o", "recipe.yaml", "--report", "report.json")
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual(len(report["flags"]), 28)
+        self.assertEqual({flag["fate"] for flag in report["flags"]}, {"mapped", "ignored"})
+        self.assertEqual(report["counts"]["ignored"], 1)
+        self.assertTrue(report["launcher"]["start"].startswith("tsrun --nproc_per_node 8"))
+        self.assertTrue(any("backslash" in note for note in report["notes"]), report["notes"])
+        smaller = ["model_config.num_layers=2", "model_config.hidden_size=64", "model_config.num_attention_heads=4",
+                   "model_config.seq_length=32", "model_config.max_position_embeddings=32", "dataset_config.batch_size=4",
+                   "dataset_config.global_batch_size=8", "training_config.training_iters=30",
+                   "training_config.log_interval=1", "optimizer_config.learning_rate=3e-3",
+                   "optimizer_config.lr_decay_iters=40", "training_config.eval_iters=1",
+                   "training_config.save_interval=30", "training_config.loss_scale_value=65536"]
+        sets = [word for change in smaller for word in ("--set", change)]
+        for source, folder in (("pretrain_single.sh", "from_script"), ("recipe.yaml", "from_recipe")):
+            self.tessera("train", source, *sets, "--set", f"training_config.output_dir={folder}")
+        self.assertEqual(self.losses("from_script"), self.losses("from_recipe"))
+        self.assertEqual(len(self.losses("from_script")), 30)
+        self.assertLess(self.losses("from_script")[-1], self.losses("from_script")[0] - 1)
+
+    def test_what_cannot_be_taken_over_ends_with_three_and_is_kept_as_comments(self):
+        self.write("x.sh", "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\\n"
+                           "  --num-experts 8 --bogus-flag 3 --hiden-size 5\n")
+        got = self.tessera("convert", "x.sh", "-o", "x.yaml", "--report", "x.json", code=3)
+        self.assertFalse((self.folder / "x.yaml").exists())
+        fates = {flag["flag"]: (flag["fate"], flag["line"]) for flag in json.loads((self.folder / "x.json").read_text())["flags"]}
+        self.assertEqual(fates["--num-experts"], ("planned", 2))
+        self.assertEqual(fates["--bogus-flag"], ("unknown", 2))
+        self.assertIn("no recipe is written", got)
+        self.tessera("convert", "x.sh", "-o", "x.yaml", "--allow-refused")
+        words = (self.folder / "x.yaml").read_text()
+        self.assertIn("--bogus-flag 3", words)
+        self.assertIn("--num-experts", words)
+
+
+if __name__ == "__main__":
+    unittest.main()
