@@ -158,6 +158,7 @@ class Translation {
 
   /// A weak setting yields to any other; of two that are not, the higher layer wins.
   void set(const std::string& to, const Value& value, bool weak = false) {
+    if (value.kind == Value::Kind::none && table_.find("nulls")) return;
     const auto* there = out_.at(to);
     const bool yields = there && weak_.count(to) != 0;
     if (value.kind == Value::Kind::group && !value.fields.empty()) {

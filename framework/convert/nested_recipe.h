@@ -19,6 +19,7 @@ namespace tessera {
 ///     operators: {word: {fused: {group.key: value}, nofused: {...}}}   such a setting yields to any other
 ///     defaults: [{set: {group.key: value}, unless: [group.key]}]       theirs, where ours differ
 ///     assumed: [{set | copy: {group.key: value | group.key}, unless: [group.key], why: ...}]   noted when it is used
+///     nulls: say nothing                also of keys that stay
 ///     overruled: {group.key: [group.other]}       where the first is true, the others are dropped, which is noted
 ///
 /// Groups of ours may stand beside theirs, in the file, in a base or by --set: the higher layer wins, and two of one

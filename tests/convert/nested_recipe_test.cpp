@@ -155,5 +155,38 @@ TEST(NestedRecipe, WhatIsSetLaterWinsInEitherForm) {
   EXPECT_EQ(value_at(recipe.resolved, "training_config.epochs"), "null");
 }
 
+const std::string flat_words =
+    "parallel_config: {tensor_model_parallel_size: 2, num_layer_list: [[3], [3]], model_customize_staged: false}\n"
+    "training_config: {training_iters: 100, eval_interval: null, bf16: true, loss_func_kwargs: {loss_func_type: "
+    "CrossEntropyLoss}, grad_clip_kwargs: {grad_clip_type: ClipGlobalNorm, clip_value: 2.0}}\n"
+    "optimizer_config: {optimizer_type: SpeedAdamW, betas: [0.9, 0.95]}\n"
+    "model_config: {params_dtype: float32, hidden_dropout: 0.2, qkv_has_bias: false}\n"
+    "dataset_config: {eod_id: -100}\n";
+
+TEST(FlatRecipeOfCoreMs, ItsWordsAndDefaultsHold) {
+  Report report;
+  const auto recipe = read_any(parse_yaml(flat_words, "flat.yaml"), Mappings(), all_facts({}), report).recipe;
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type"), "adamw");
+  EXPECT_EQ(value_at(recipe, "optimizer_config.clip_grad"), "2.0");
+  EXPECT_EQ(value_at(recipe, "optimizer_config.lr_decay_style"), "constant");
+  EXPECT_EQ(value_at(recipe, "training_config.eval_interval"), "nothing");
+  EXPECT_EQ(value_at(recipe, "training_config.eval_iters"), "0");
+  EXPECT_EQ(value_at(recipe, "model_config.params_dtype"), "nothing");
+  EXPECT_EQ(value_at(recipe, "model_config.hidden_dropout_rate"), "nothing");
+  EXPECT_EQ(value_at(recipe, "model_config.attention_dropout_rate"), "0");
+  EXPECT_EQ(value_at(recipe, "model_config.qkv_has_bias"), "false");
+  EXPECT_EQ(value_at(recipe, "model_config.mlp_has_bias"), "true");
+  ASSERT_FALSE(report.notes().empty());
+  EXPECT_EQ(report.notes()[0].find("flat.yaml"), 0u);
+}
+
+TEST(FlatRecipeOfCoreMs, ARecipeWithoutItsMarksIsOurs) {
+  Report report;
+  const auto tree = parse_yaml("optimizer_config: {optimizer_type: adamw, weight_decay: 0.2}\n", "ours.yaml");
+  EXPECT_EQ(form_of(tree, Mappings()), RecipeForm::flat);
+  EXPECT_EQ(text(read_any(tree, Mappings(), {}, report).recipe), text(tree));
+}
+
 }  // namespace
 }  // namespace tessera
