@@ -8,6 +8,7 @@
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/convert/megatron_arguments.h"
+#include "framework/recipe/effects.h"
 #include "framework/recipe/figures.h"
 
 namespace tessera {
@@ -70,6 +71,14 @@ void print_run(const Recipe& recipe, const Figures& f) {
   split("test", f.test_samples);
 }
 
+/// What the recipe says without being heard.
+void print_idle(const Recipe& recipe) {
+  const auto all = without_effect(recipe);
+  if (all.empty()) return;
+  std::cout << "without effect\n";
+  for (const auto& idle : all) std::cout << "  " << text(idle.at) << ": " << idle.key << ": " << idle.why << "\n";
+}
+
 /// As many as were given, else as few as the recipe's sizes make.
 std::int64_t ranks_of(const Recipe& recipe, const Arguments& arguments) {
   const auto& o = recipe.parallel;
@@ -119,7 +128,7 @@ void check(const Arguments& arguments, CommandContext& context) {
   if (report.good()) {
     try {
       const auto f = figures(recipe, data_parallel_ranks(recipe.parallel, ranks));
-      if (!arguments.json) print_model(recipe, f), print_run(recipe, f);
+      if (!arguments.json) print_model(recipe, f), print_run(recipe, f), print_idle(recipe);
       if (!arguments.json && ranks > 1)
         std::cout << layout_report(layout_figures(recipe, ranks), arguments.ranks_per_host);
     } catch (const ConfigError& error) {

@@ -4,7 +4,12 @@
 
 namespace tessera {
 
-/// tessera completion bash: a script for `source <(tessera completion bash)`, made from the commands in `app`.
+/// tessera completion bash|zsh|fish: a script that completes commands, their options, the keys of a recipe after --set
+/// and the words that a key can be set to; made from the commands in `app` and the options of recipes.
+///
+///     bash   source <(tessera completion bash)
+///     zsh    source <(tessera completion zsh), after compinit
+///     fish   tessera completion fish | source
 void add_completion_commands(CLI::App& app, CommandContext& context);
 
 }  // namespace tessera

@@ -9,8 +9,11 @@
 #include "framework/cli/completion.h"
 #include "framework/cli/convert.h"
 #include "framework/cli/data.h"
+#include "framework/cli/diff.h"
 #include "framework/cli/eval.h"
+#include "framework/cli/explain.h"
 #include "framework/cli/generate.h"
+#include "framework/cli/manual.h"
 #include "framework/cli/options.h"
 #include "framework/cli/train.h"
 #include "framework/comm/launch_link.h"
@@ -27,11 +30,14 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_check_commands(app, context);
   add_convert_commands(app, context);
   add_options_commands(app, context);
+  add_explain_commands(app, context);
+  add_diff_commands(app, context);
   add_data_commands(app, context);
   add_checkpoint_commands(app, context);
   add_eval_commands(app, context);
   add_generate_commands(app, context);
   add_completion_commands(app, context);
+  add_manual_commands(app, context);
 }
 
 /// The names of the subcommands of `command`, or of its options.

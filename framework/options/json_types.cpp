@@ -166,8 +166,11 @@ void put_neutral(Json& any, const OptionFacts& option, const std::string& type) 
   Json list = Json::array();
   for (const auto& value : option.neutral) {
     double number = 0;
+    const auto items = type.rfind("list of ", 0) == 0 ? Json::parse(value, nullptr, false) : Json();
     if (value == "null" && option.nullable)
       list.push_back(nullptr);
+    else if (items.is_array())
+      list.push_back(items);
     else if (type == "true / false" || type == "text")
       words.push_back(value);
     else if (OptionType<double>::read(Value::of(value, {}), number))

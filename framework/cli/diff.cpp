@@ -1,0 +1,117 @@
+#include "framework/cli/diff.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "framework/cli/recipe_arguments.h"
+#include "framework/options/same.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/derived.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int something_differs = 1;
+
+/// The recipe of `given`: itself, or what a run folder or a checkpoint keeps of it.
+std::string recipe_in(const std::string& given) {
+  if (!fs::is_directory(given)) return given;
+  const auto kept = fs::path(given) / recipe_blob;
+  if (!fs::exists(kept))
+    throw ConfigError(text(given, ": a folder without ", recipe_blob, "; give a recipe or a run folder"));
+  return kept.string();
+}
+
+struct Side {
+  std::string name;
+  Recipe recipe;
+};
+
+/// Mistakes are told and do not stop a comparison, as long as the file could be read to its end.
+Side read_side(const std::string& given, const std::vector<std::string>& sets, const CommandContext& context) {
+  Report report;
+  Side side{given, read_recipe({recipe_in(given), sets, {}}, context, report)};
+  if (!report.complete()) report.must_be_good();
+  for (const auto& problem : report.problems()) std::cerr << "mistake: " << problem << "\n";
+  return side;
+}
+
+/// What an option comes to: its value, and for null what is taken instead.
+Value effective(const Side& side, const std::string& key) {
+  const auto* value = side.recipe.resolved.at(key);
+  if (value == nullptr) return {};
+  const auto instead = derived(side.recipe, key);
+  return instead && !instead->value.empty() ? Value::of(instead->value, value->origin) : *value;
+}
+
+std::string words(const Side& side, const std::string& key) {
+  const auto* value = side.recipe.resolved.at(key);
+  if (value == nullptr) return "not an option here";
+  const auto shown = text(*value);
+  const auto instead = derived(side.recipe, key);
+  const auto taken = instead && !instead->value.empty() ? text(" = ", instead->value, ", ", instead->how) : "";
+  return text(shown.empty() ? "''" : shown, taken, "  (", value->origin.layer == 0 ? "default" : text(value->origin),
+              ")");
+}
+
+/// The options of both, "fa_config.pre_tokens" for nested ones; those of `a` first.
+void keys_of(const Value& group, const std::string& path, std::vector<std::string>& keys) {
+  for (const auto& [name, value] : group.fields) {
+    const auto key = path.empty() ? name : path + "." + name;
+    if (value.kind == Value::Kind::group)
+      keys_of(value, key, keys);
+    else if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      keys.push_back(key);
+  }
+}
+
+/// What differs in a group; empty when nothing does.
+std::string differences(const std::string& group, const Side& a, const Side& b) {
+  std::vector<std::string> keys;
+  for (const auto* side : {&a, &b})
+    if (const auto* options = side->recipe.resolved.find(group)) keys_of(*options, group, keys);
+  std::string all;
+  for (const auto& key : keys) {
+    const bool both = a.recipe.resolved.at(key) != nullptr && b.recipe.resolved.at(key) != nullptr;
+    if (both && same(effective(a, key), effective(b, key))) continue;
+    all += text("  ", key.substr(group.size() + 1), "\n    - ", words(a, key), "\n    + ", words(b, key), "\n");
+  }
+  return all.empty() ? "" : group + "\n" + all;
+}
+
+struct Arguments {
+  std::string a, b;
+  std::vector<std::string> sets_a, sets_b;
+};
+
+void diff(const Arguments& arguments, CommandContext& context) {
+  const auto a = read_side(arguments.a, arguments.sets_a, context),
+             b = read_side(arguments.b, arguments.sets_b, context);
+  std::string all;
+  for (const auto& [group, facts] : a.recipe.facts) all += differences(group, a, b);
+  if (all.empty()) return;
+  std::cout << "- " << a.name << "\n+ " << b.name << "\n" << all;
+  context.exit_code = something_differs;
+}
+
+}  // namespace
+
+void add_diff_commands(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("diff", "Tell what two recipes or runs do differently; exit code 1 when they do");
+  const auto arguments = std::make_shared<Arguments>();
+  const char* what = "A recipe, another program's script, a run folder or a checkpoint";
+  command->add_option("A", arguments->a, what)->required()->type_name("");
+  command->add_option("B", arguments->b, what)->required()->type_name("");
+  command->add_option("--set-a", arguments->sets_a, "Set one option of A; may be repeated")
+      ->type_name("group.key=value")
+      ->allow_extra_args(false);
+  command->add_option("--set-b", arguments->sets_b, "Set one option of B; may be repeated")
+      ->type_name("group.key=value")
+      ->allow_extra_args(false);
+  command->callback([arguments, &context] { diff(*arguments, context); });
+}
+
+}  // namespace tessera

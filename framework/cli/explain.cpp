@@ -1,0 +1,205 @@
+#include "framework/cli/explain.h"
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+
+#include "framework/cli/layout_report.h"
+#include "framework/cli/recipe_arguments.h"
+#include "framework/convert/flag_table.h"
+#include "framework/recipe/derived.h"
+#include "framework/recipe/effects.h"
+
+namespace tessera {
+namespace {
+
+/// One option, in each of the schemas that have it.
+struct Found {
+  std::string group;
+  std::vector<std::pair<const SchemaFacts*, const OptionFacts*>> in;
+  std::string key() const { return group + "." + in[0].second->name; }
+};
+
+bool named(const OptionFacts& option, const std::string& name) {
+  return option.name == name || std::any_of(option.aliases.begin(), option.aliases.end(),
+                                            [&](const auto& alias) { return alias.name == name; });
+}
+
+std::vector<Found> options_named(const std::string& key, const Facts& facts) {
+  std::vector<Found> all;
+  for (const auto& [group, schemas] : facts) {
+    const bool with_group = key.rfind(group + ".", 0) == 0;
+    const auto name = with_group ? key.substr(group.size() + 1) : key;
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        if (!named(option, name)) continue;
+        const auto same = std::find_if(all.begin(), all.end(),
+                                       [&](const Found& found) { return found.key() == group + "." + option.name; });
+        if (same == all.end())
+          all.push_back({group, {{&schema, &option}}});
+        else
+          same->in.push_back({&schema, &option});
+      }
+  }
+  return all;
+}
+
+Found option_named(std::string key, const Facts& facts) {
+  key = key.substr(0, std::min(key.find('['), key.find('=')));
+  const auto all = options_named(key, facts);
+  if (all.size() == 1) return all[0];
+  std::string several;
+  for (const auto& one : all) several += (several.empty() ? "" : ", ") + one.key();
+  if (!all.empty())
+    throw ConfigError(text("'", key, "' is an option of several groups: ", several, "; give one of these"));
+  std::vector<std::string> known;
+  for (const auto& [group, schemas] : facts)
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        known.push_back(group + "." + option.name);
+        if (key.find('.') == std::string::npos) known.push_back(option.name);
+      }
+  const auto hint = did_you_mean(key, known);
+  throw ConfigError(text("no option '", key, "'; ", hint.empty() ? "`tessera options` lists them" : hint));
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
+}
+
+/// "GptOptions of model, framework/model/gpt_options.cpp".
+std::string reader_of(const OptionFacts& option, const SchemaFacts& schema) {
+  if (option.planned) return "nobody: it is not built yet";
+  if (option.reader.empty()) return "the choice of what is made";
+  const auto& file = option.declared_in;
+  const std::string root = "framework/";
+  const auto room = file.rfind(root, 0) == 0 ? file.substr(root.size(), file.find('/', root.size()) - root.size()) : "";
+  return text(option.reader, room.empty() ? "" : " of room " + room, ", declared in ", file,
+              schema.key.empty() ? "" : text(", with ", schema.key, " ", schema.type));
+}
+
+void print_facts(const Found& found) {
+  const auto& option = *found.in[0].second;
+  std::cout << found.key() << "\n  " << option.doc << "\n";
+  print_line("type", joined([&] {
+               auto words = option.limits;
+               words.insert(words.begin(), option.type);
+               return words;
+             }()));
+  if (!option.unit.empty()) print_line("unit", option.unit);
+  for (const auto& [schema, one] : found.in) {
+    const auto usual = text(one->default_value);
+    const auto of = schema->key.empty() ? "" : text(" (", schema->type, ")");
+    if (one == &option || usual != text(option.default_value))
+      print_line("default", (one->required ? "none: a recipe must give it" : usual.empty() ? "empty" : usual) + of);
+  }
+  if (option.planned) print_line("takes", what_it_takes(option, {}));
+  for (const auto& [schema, one] : found.in) print_line("read by", reader_of(*one, *schema));
+  std::vector<std::string> names;
+  for (const auto& alias : option.aliases)
+    names.push_back(alias.item < 0 ? alias.name : text(alias.name, " ([", alias.item, "])"));
+  if (!names.empty()) print_line("also read", joined(names));
+  if (!option.other_choices.empty()) print_line("further words", joined(option.other_choices));
+}
+
+/// "--swiglu: swiglu".
+std::string words_of(const FlagRow& row, const std::string& to) {
+  if (row.option() != to) {
+    for (const auto& [option, value] : row.also)
+      if (option.substr(0, option.find('[')) == to) return text(row.flag, ": ", value, ", unless another flag says it");
+    return "";
+  }
+  if (row.kind == FlagRow::Kind::fixed) return text(row.flag, ": ", row.fixed);
+  const auto item = row.to.find('[');
+  return item == std::string::npos ? row.flag : text(row.flag, " (", row.to.substr(item), ")");
+}
+
+void print_flags(const std::string& key, const Mappings& mappings) {
+  const std::string folder = "flags/";
+  std::vector<std::pair<std::string, std::vector<std::string>>> flags;
+  std::size_t tables = 0;
+  for (const auto& file : mappings.names()) {
+    if (file.rfind(folder, 0) != 0 || mappings.table(file).find("name") == nullptr) continue;
+    const auto table = FlagTable::from(file.substr(folder.size()), mappings);
+    ++tables;
+    for (const auto& row : table.rows()) {
+      const auto words = words_of(row, key);
+      if (words.empty()) continue;
+      auto known = std::find_if(flags.begin(), flags.end(), [&](const auto& f) { return f.first == words; });
+      if (known == flags.end()) known = flags.insert(flags.end(), {words, {}});
+      known->second.push_back(table.name());
+    }
+  }
+  for (const auto& [words, names] : flags)
+    print_line("flag", words + (names.size() == tables ? "" : "  [" + joined(names) + "]"));
+  if (flags.empty()) print_line("flag", "none of another program");
+}
+
+std::string place(const Origin& origin) { return origin.layer == 0 ? "default" : text(origin); }
+
+/// Whether nothing is wrong but that the run has no length yet, as in a recipe that is a base of others.
+bool can_tell(const Report& report) {
+  const auto findings = report.findings();
+  return std::all_of(findings.begin(), findings.end(),
+                     [](const auto& f) { return f.key == "training_config.training_iters"; });
+}
+
+void print_value(const std::string& key, const RecipeArguments& arguments, const CommandContext& context) {
+  Report report;
+  const auto recipe = read_recipe(arguments, context, report);
+  std::cout << "in " << arguments.file << "\n";
+  for (const auto& finding : report.findings())
+    if (finding.key == key || !report.complete()) print_line("mistake", text_of(finding));
+  const auto* value = recipe.resolved.at(key);
+  if (value == nullptr) {
+    print_line("value", "none: it is of a type that is not chosen here");
+    return;
+  }
+  const auto words = text(*value);
+  print_line("value", words.empty() ? "empty" : words);
+  print_line("from", place(value->origin));
+  for (const auto& item : value->items)
+    if (item.origin.layer > 0 && text(item.origin) != text(value->origin))
+      print_line("from", text(item, ": ", item.origin));
+  if (!can_tell(report)) {
+    if (!report.concerns(key)) print_line("mistakes", text(report.findings().size(), "; `tessera check` lists them"));
+    return;
+  }
+  if (const auto instead = derived(recipe, key))
+    print_line("taken", instead->value.empty() ? instead->how : text(instead->value, " (derived: ", instead->how, ")"));
+  for (const auto& idle : without_effect(recipe))
+    if (idle.key == key) print_line("effect", "none: " + idle.why);
+}
+
+struct Arguments {
+  std::string key;
+  RecipeArguments recipe;
+};
+
+void explain(const Arguments& arguments, const CommandContext& context) {
+  const auto facts = all_facts(context.shelves);
+  const auto found = option_named(arguments.key, facts);
+  print_facts(found);
+  print_flags(found.key(), context.mappings());
+  if (!arguments.recipe.file.empty())
+    print_value(found.key(), arguments.recipe, context);
+  else if (!arguments.recipe.sets.empty())
+    throw ConfigError("--set lays a value over a recipe; name one");
+}
+
+}  // namespace
+
+void add_explain_commands(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("explain", "Tell what an option does, and its value in a recipe");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("KEY", arguments->key, "The option, as group.key")->required()->type_name("");
+  command->add_option("RECIPE", arguments->recipe.file, "Tell its value in this recipe, and where that came from")
+      ->type_name("");
+  add_set_arguments(*command, arguments->recipe.sets);
+  add_foreign_arguments(*command, arguments->recipe.foreign);
+  command->callback([arguments, &context] { explain(*arguments, context); });
+}
+
+}  // namespace tessera

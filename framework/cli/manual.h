@@ -1,0 +1,13 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// tessera man: the manual page in roff, made from the commands in `app` and the options of recipes.
+///
+///     tessera man | man -l -
+///     tessera man > /usr/local/share/man/man1/tessera.1
+void add_manual_commands(CLI::App& app, CommandContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,196 @@
+// What a rule says has no effect has none: a small model trains to the same numbers whatever the option says.
+#include "framework/recipe/effects.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "framework/base/files.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/derived.h"
+#include "framework/training/trainer.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", p = "parallel_config.";
+
+struct Case {
+  std::string key, value, other;  ///< two values that it may have
+  Lines with = {};                ///< what makes it idle, over the usual recipe
+};
+
+const Lines constant = {o + "lr_decay_style=constant", o + "learning_rate=1e-3"}, anew = {t + "resume_training=false"},
+            rope = {m + "position_embedding_type=rope"}, swiglu = {m + "swiglu=true"},
+            biases = {m + "qkv_has_bias=true", m + "out_proj_has_bias=false", m + "mlp_has_bias=true"},
+            xavier = {m + "init_method=xavier_uniform"}, lists = {p + "recompute=[[1]]"},
+            grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0", o + "end_weight_decay=0.1"};
+
+const std::vector<Case> cases = {
+    {m + "rotary_base", "100", "10"},
+    {m + "rotary_percent", "0.5", "1"},
+    {m + "rotary_interleaved", "true", "false"},
+    {m + "rotary_seq_len_interpolation_factor", "2", "3"},
+    {m + "rope_scaling_type", "llama3", "none"},
+    {m + "rope_scaling_factor", "4", "2", rope},
+    {m + "rope_scaling_original_max_position_embeddings", "4", "20", rope},
+    {m + "rope_scaling_low_freq_factor", "2", "1", rope},
+    {m + "rope_scaling_high_freq_factor", "3", "8", rope},
+    {m + "rope_scaling_beta_fast", "2", "8", rope},
+    {m + "rope_scaling_beta_slow", "2", "4", rope},
+    {m + "rope_scaling_attention_factor", "2", "4", rope},
+    {m + "num_query_groups", "2", "4"},
+    {m + "attn_post_norm_scale", "2", "4"},
+    {m + "ffn_post_norm_scale", "2", "4"},
+    {m + "hidden_act", "silu", "gelu", swiglu},
+    {m + "gated_linear_unit", "true", "false", {m + "hidden_act=geglu"}},
+    {m + "add_bias_linear", "true", "false", biases},
+    {m + "init_method_std", "0.1", "0.2", xavier},
+    {m + "make_vocab_size_divisible_by", "100", "7"},
+    {m + "recompute_modules", "[mlp]", "[core_attn]"},
+    {m + "recompute_granularity", "selective", "none", lists},
+    {m + "recompute_method",
+     "block",
+     "uniform",
+     {p + "recompute=[[1]]", m + "recompute_granularity=full", m + "recompute_num_layers=1"}},
+    {m + "recompute_num_layers",
+     "1",
+     "2",
+     {p + "recompute=[[1]]", m + "recompute_granularity=full", m + "recompute_method=block"}},
+    {m + "fp16_lm_cross_entropy", "true", "false"},
+    {t + "loss_scale_value", "2", "4"},
+    {t + "min_loss_scale", "2", "4"},
+    {t + "loss_scale_window", "2", "4"},
+    {t + "loss_scale_factor", "3", "4"},
+    {t + "hysteresis", "2", "4"},
+    {t + "accumulate_allreduce_grads_in_fp32", "true", "false"},
+    {t + "eval_interval", "1", "2", {t + "eval_iters=0"}},
+    {t + "delay_grad_reduce", "true", "false"},
+    {t + "no_load_optim", "true", "false", anew},
+    {t + "no_load_rng", "true", "false", anew},
+    {t + "crc_check", "true", "false", anew},
+    {o + "min_lr", "1e-4", "1e-5", constant},
+    {o + "decoupled_min_lr", "1e-4", "1e-5"},
+    {o + "lr_decay_iters", "2", "30", constant},
+    {o + "lr_decay_samples",
+     "2",
+     "30",
+     {constant[0], constant[1], t + "training_iters=0", "dataset_config.train_samples=8"}},
+    {o + "lr_warmup_init", "1e-4", "1e-5"},
+    {o + "weight_decay", "0.3", "0.7", grows},
+    {o + "start_weight_decay", "0.01", "0.010", {}},
+    {o + "end_weight_decay", "0.01", "0.010", {}},
+    {o + "override_opt_param_scheduler", "true", "false", anew},
+    {o + "use_checkpoint_opt_param_scheduler", "true", "false", anew},
+    {o + "sgd_nesterov", "true", "false", {o + "optimizer_type=sgd", o + "sgd_momentum=0"}},
+    {o + "muon_nesterov", "true", "false", {o + "optimizer_type=muon", o + "muon_momentum=0"}},
+    {p + "sequence_parallel", "true", "false"},
+    {p + "use_tp_pp_dp_mapping", "true", "false"},
+    {p + "account_for_embedding_in_pipeline_split", "true", "false"},
+    {p + "account_for_loss_in_pipeline_split", "true", "false"},
+    {p + "microbatch_group_size_per_vp_stage", "1", "2"},
+    {p + "num_layers_per_virtual_pipeline_stage", "1", "2", {p + "num_layer_list=[2]"}},
+};
+
+Lines operator+(Lines a, const Lines& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class Effects : public InOwnFolder {
+ protected:
+  void SetUp() override {
+    write("run.yaml",
+          "training_config: {training_iters: 3, output_dir: run, log_interval: 1, tensorboard: false, eval_iters: 0}\n"
+          "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 16}\n"
+          "dataset_config: {dataset_type: mock, batch_size: 2}\n");
+  }
+  static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, {}); }
+  static bool idle(const Lines& sets, const std::string& key) {
+    for (const auto& one : without_effect(recipe(sets)))
+      if (one.key == key) return true;
+    return false;
+  }
+  /// The loss and the gradient of every step.
+  static std::string outcome(const Lines& sets) {
+    std::filesystem::remove_all("run");
+    testing::internal::CaptureStdout();
+    const StopSignal stop;
+    train(build(recipe(sets)), stop);
+    testing::internal::GetCapturedStdout();
+    std::string numbers;
+    std::istringstream lines(read_file("run/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      for (const auto* name : {"\"loss\":", "\"grad_norm\":"})
+        if (const auto at = line.find(name); at != std::string::npos)
+          numbers += line.substr(at, line.find_first_of(",}", at) - at) + "\n";
+    return numbers;
+  }
+};
+
+TEST_F(Effects, WhatHasNoneChangesNothing) {
+  for (const auto& c : cases) {
+    const auto one = c.with + Lines{c.key + "=" + c.value}, other = c.with + Lines{c.key + "=" + c.other};
+    ASSERT_TRUE(idle(one, c.key)) << c.key;
+    const auto numbers = outcome(one);
+    EXPECT_GT(numbers.size(), 60U) << c.key;
+    EXPECT_EQ(numbers, outcome(other)) << c.key;
+  }
+}
+
+TEST(EffectRules, EachOptionOfEachHasACase) {
+  std::set<std::string> known;
+  for (const auto& c : cases) known.insert(c.key);
+  std::set<std::string> all;
+  for (const auto& rule : effect_rules()) all.insert(rule.options.begin(), rule.options.end());
+  EXPECT_EQ(known, all);
+}
+
+TEST_F(Effects, AnOptionThatMattersIsNotListed) {
+  EXPECT_FALSE(idle({m + "rotary_base=10"}, m + "num_layers"));
+  EXPECT_FALSE(idle(rope + Lines{m + "rotary_base=10"}, m + "rotary_base"));
+  EXPECT_FALSE(idle({t + "fp16=true", t + "hysteresis=3"}, t + "hysteresis"));
+  EXPECT_TRUE(idle({t + "fp16=true", t + "loss_scale=8", t + "hysteresis=3"}, t + "hysteresis"));
+  EXPECT_FALSE(idle({m + "group_query_attention=true", m + "num_query_groups=2"}, m + "num_query_groups"));
+  EXPECT_FALSE(idle(constant + Lines{o + "lr_warmup_fraction=0.5", o + "lr_decay_iters=2"}, o + "lr_decay_iters"));
+  EXPECT_TRUE(without_effect(recipe({})).empty());
+}
+
+TEST_F(Effects, OneIsToldWithItsPlaceAndItsReason) {
+  write("idle.yaml", "base: run.yaml\nmodel_config:\n  rotary_base: 10\n  use_flash_attention: true\n");
+  const auto all = without_effect(read_recipe("idle.yaml", {}, {}));
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(text(all[0].at), "idle.yaml:3");
+  EXPECT_EQ(all[0].why, "position_embedding_type is not rope");
+  EXPECT_EQ(all[1].key, "model_config.use_flash_attention");
+}
+
+TEST_F(Effects, WhatStandsInForNullIsDerivedByTheOneWhoReadsIt) {
+  const auto plain = recipe({}), gated = recipe({m + "hidden_act=swiglu", m + "hidden_size=96", t + "bf16=true"});
+  EXPECT_EQ(derived(plain, m + "ffn_hidden_size")->value, "64");
+  EXPECT_EQ(derived(plain, m + "ffn_hidden_size")->how, "4 x hidden_size");
+  EXPECT_EQ(derived(gated, m + "ffn_hidden_size")->value, "256");
+  EXPECT_EQ(derived(gated, m + "params_dtype")->value, "bfloat16");
+  EXPECT_EQ(derived(plain, m + "kv_channels")->value, "4");
+  EXPECT_EQ(derived(plain, o + "lr_decay_iters")->value, "3");
+  EXPECT_FALSE(derived(recipe({m + "ffn_hidden_size=7"}), m + "ffn_hidden_size"));
+  EXPECT_FALSE(derived(plain, t + "save_interval"));
+}
+
+TEST_F(Effects, EveryOptionThatIsDerivedExistsAndMayBeNull) {
+  const auto facts = all_facts({});
+  for (const auto& key : derived_options()) {
+    bool nullable = false;
+    for (const auto& schema : facts.at(key.substr(0, key.find('.'))))
+      for (const auto& option : schema.options)
+        nullable |= option.name == key.substr(key.find('.') + 1) && option.nullable;
+    EXPECT_TRUE(nullable) << key;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
