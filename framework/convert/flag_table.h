@@ -83,7 +83,8 @@ class FlagTable {
   static FlagTable from(const std::string& file, const Mappings& mappings);
   /// A table that has no base.
   static FlagTable from(const Value& table);
-  /// The table that --from calls `name`. Throws ConfigError, naming those there are, when there is none.
+  /// The table that --from calls `name`; "megatron" is the usual one. Throws ConfigError, naming those there are, when
+  /// there is none.
   static FlagTable named(const std::string& name, const Mappings& mappings);
   static constexpr const char* usual = "megatron@core_v0.12.1";
 

@@ -116,6 +116,16 @@ Source::Kind kind_of(const std::string& file, const Mappings& mappings) {
   return is_yaml(file) ? kind_of(form_of(file, mappings)) : Source::Kind::script;
 }
 
+/// What would become of the flags of branches that were not taken.
+void judge_elsewhere(Source& source, const FlagTable& table, const Facts& facts) {
+  std::vector<GivenFlag> flags;
+  for (const auto& flag : source.launch->elsewhere) flags.push_back(flag.given);
+  Report unheard;
+  auto fates = table.convert(flags, facts, unheard).fates;
+  for (std::size_t i = 0; i < fates.size(); ++i)
+    source.elsewhere.emplace_back(std::move(fates[i]), source.launch->elsewhere[i].condition);
+}
+
 void convert_flags(Source& source, const std::vector<GivenFlag>& flags, const Facts& facts, const Mappings& mappings,
                    Report& report) {
   const auto table = FlagTable::named(source.from, mappings);
@@ -123,6 +133,7 @@ void convert_flags(Source& source, const std::vector<GivenFlag>& flags, const Fa
   source.tree = std::move(converted.recipe);
   source.fates = std::move(converted.fates);
   name_unknowns(source.tree);
+  if (source.launch && !source.launch->elsewhere.empty()) judge_elsewhere(source, table, facts);
   Report rules;
   if (source.from == FlagTable::usual) check_megatron_rules(flags, 0, rules);
   source.stops = rules.findings();
@@ -140,16 +151,6 @@ void choose_table(Source& source, const SourceOptions& options, const Launch& la
   }
 }
 
-void judge_elsewhere(Source& source, const Facts& facts, const Mappings& mappings) {
-  std::vector<GivenFlag> flags;
-  for (const auto& flag : source.launch->elsewhere) flags.push_back(flag.given);
-  if (flags.empty()) return;
-  Report unheard;
-  auto fates = FlagTable::named(source.from, mappings).convert(flags, facts, unheard).fates;
-  for (std::size_t i = 0; i < fates.size(); ++i)
-    source.elsewhere.emplace_back(std::move(fates[i]), source.launch->elsewhere[i].condition);
-}
-
 void read_launch(Source& source, const std::string& file, const SourceOptions& options, const Facts& facts,
                  const Mappings& mappings, Report& report) {
   auto reading = read_launches(file, options.inputs, mappings, report);
@@ -164,7 +165,6 @@ void read_launch(Source& source, const std::string& file, const SourceOptions& o
     report.note(source.launch->at, text("'", word, "' belongs to no flag and is passed over"));
   choose_table(source, options, *source.launch, mappings);
   convert_flags(source, source.launch->flags, facts, mappings, report);
-  judge_elsewhere(source, facts, mappings);
 }
 
 }  // namespace

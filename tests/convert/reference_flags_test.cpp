@@ -267,7 +267,7 @@ TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
   EXPECT_EQ(story.find("megatron@core_v0.12.1, megatron@main"), story.find("megatron@core"));
   const auto interval = flag_story("--eval-interval", facts, Mappings());
   EXPECT_NE(interval.find("megatron@main\n  --eval-interval"), std::string::npos) << interval;
-  EXPECT_EQ(flag_story("adam_beta2", facts, Mappings()), story);
+  EXPECT_EQ(flag_story("adam_beta2", facts, Mappings()).rfind(story, 0), 0u) << "and that of programs that spell it so";
   EXPECT_NE(flag_story("--num-experts", facts, Mappings()).find("only null or 0 is taken yet"), std::string::npos);
 }
 

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 
-MARK = re.compile(r"<!-- script (\S+)(.*?) -->\n(?:(?!\n#|<!--).)*", re.DOTALL)
+MARK = re.compile(r"<!-- script (\S+)([^\n]*?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def page(tessera, source):
@@ -27,7 +27,7 @@ def page(tessera, source):
         counts = table.rstrip().split("\n")[-1]
         script = (folder / name).read_text()
         return (f"<!-- script {name}{mark.group(2)} -->\n\n```bash\n{script}```\n\n`{line}` ({counts}):\n\n"
-                f"```yaml\n{got.stdout}```\n")
+                f"```yaml\n{got.stdout}```\n\n<!-- end -->")
 
     return MARK.sub(shown, (source / "docs" / "converting.md").read_text())
 

@@ -34,5 +34,4 @@ msrun $DISTRIBUTED_ARGS pretrain_gpt.py \
     --vocab-file ${DATA_HOME}/vocab.json \
     --merge-file ${DATA_HOME}/merges.txt \
     --split 98,2,0 \
-    --ai-framework mindspore \
     --distributed-backend nccl
