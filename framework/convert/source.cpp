@@ -8,6 +8,7 @@
 #include "framework/base/files.h"
 #include "framework/convert/forms.h"
 #include "framework/convert/megatron_rules.h"
+#include "framework/convert/model_args.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
@@ -85,7 +86,8 @@ std::string named(const std::string& words, const std::string& option) {
 /// What a YAML file is, its bases and the environment aside. A file that is no YAML is a recipe that says so.
 RecipeForm form_of(const std::string& file, const Mappings& mappings) {
   try {
-    return form_of(parse_yaml(read_file(file), file), mappings);
+    Report unheard;  // the reader of that form tells it again
+    return form_of(parse_yaml(without_repeated_flags(read_file(file), file, unheard), file), mappings);
   } catch (const std::exception&) {
     return RecipeForm::flat;
   }
