@@ -21,31 +21,6 @@ std::string key_of(const std::string& line, std::size_t& indent) {
   return key.find_first_of(" \"'{[") == std::string::npos ? key : "";
 }
 
-/// YAML takes no key twice, the test program does: the last counts. Lines of earlier ones become empty.
-std::string without_repeated_flags(const std::string& words, const std::string& file, Report& report) {
-  std::vector<std::string> lines;
-  std::istringstream in(words);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  std::map<std::string, std::size_t> seen;  // of the block that the line is in
-  std::size_t block = 0, indent = 0;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto key = key_of(lines[i], indent);
-    if (key.empty()) continue;
-    if (indent != block) seen.clear();
-    block = indent;
-    if (key.compare(0, 2, "--") != 0) continue;
-    if (const auto first = seen.find(key); first != seen.end()) {
-      report.note({file, static_cast<int>(i) + 1, "", 0},
-                  text(key, " stands twice, first in line ", first->second + 1, "; the last counts"));
-      lines[first->second].clear();
-    }
-    seen[key] = i;
-  }
-  std::string out;
-  for (const auto& line : lines) out += line + "\n";
-  return out;
-}
-
 std::vector<std::string> words_in(const std::string& text) {
   std::istringstream in(text);
   std::vector<std::string> out;
@@ -114,6 +89,30 @@ void list_unknowns_of(const GivenFlag& flag, std::vector<Unknown>& unknowns) {
 }
 
 }  // namespace
+
+std::string without_repeated_flags(const std::string& words, const std::string& file, Report& report) {
+  std::vector<std::string> lines;
+  std::istringstream in(words);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::map<std::string, std::size_t> seen;  // of the block that the line is in
+  std::size_t block = 0, indent = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto key = key_of(lines[i], indent);
+    if (key.empty()) continue;
+    if (indent != block) seen.clear();
+    block = indent;
+    if (key.compare(0, 2, "--") != 0) continue;
+    if (const auto first = seen.find(key); first != seen.end()) {
+      report.note({file, static_cast<int>(i) + 1, "", 0},
+                  text(key, " stands twice, first in line ", first->second + 1, "; the last counts"));
+      lines[first->second].clear();
+    }
+    seen[key] = i;
+  }
+  std::string out;
+  for (const auto& line : lines) out += line + "\n";
+  return out;
+}
 
 void list_unknowns(LaunchReading& reading) {
   for (const auto& launch : reading.launches) {
