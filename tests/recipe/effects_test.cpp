@@ -25,7 +25,7 @@ struct Case {
 };
 
 const Lines constant = {o + "lr_decay_style=constant", o + "learning_rate=1e-3"}, anew = {t + "resume_training=false"},
-            rope = {m + "position_embedding_type=rope"}, swiglu = {m + "swiglu=true"},
+            rope = {m + "position_embedding_type=rope"}, swiglu = {m + "swiglu=true", m + "ffn_hidden_size=32"},
             biases = {m + "qkv_has_bias=true", m + "out_proj_has_bias=false", m + "mlp_has_bias=true"},
             xavier = {m + "init_method=xavier_uniform"}, lists = {p + "recompute=[[1]]"},
             grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0", o + "end_weight_decay=0.1"};
@@ -47,7 +47,7 @@ const std::vector<Case> cases = {
     {m + "attn_post_norm_scale", "2", "4"},
     {m + "ffn_post_norm_scale", "2", "4"},
     {m + "hidden_act", "silu", "gelu", swiglu},
-    {m + "gated_linear_unit", "true", "false", {m + "hidden_act=geglu"}},
+    {m + "gated_linear_unit", "true", "false", {m + "hidden_act=geglu", m + "ffn_hidden_size=32"}},
     {m + "add_bias_linear", "true", "false", biases},
     {m + "init_method_std", "0.1", "0.2", xavier},
     {m + "make_vocab_size_divisible_by", "100", "7"},
