@@ -12,6 +12,7 @@
 #include "framework/convert/known_models.h"
 #include "framework/convert/megatron_rules.h"
 #include "framework/convert/recipe_writer.h"
+#include "framework/recipe/effects.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {
@@ -80,8 +81,22 @@ void shut(const Source& source, RecipeText& around) {
   }
 }
 
-std::string recipe_text(const Source& source, const std::string& name, const std::string& recipe, const Facts& facts) {
+/// Their defaults that change nothing in this run need not be said: of the loss scale without fp16, say.
+void drop_idle_defaults(Value& tree, const Shelves& shelves) {
+  Report unheard;
+  const auto idle = without_effect(read_recipe(tree, shelves, unheard));
+  for (auto& [name, group] : tree.fields)
+    std::erase_if(group.fields, [&idle, group_name = name](const auto& field) {
+      return field.value.origin.source.find(" not given") != std::string::npos &&
+             std::any_of(idle.begin(), idle.end(),
+                         [&](const auto& one) { return one.key == group_name + "." + field.name; });
+    });
+}
+
+std::string recipe_text(const Source& source, const std::string& name, const std::string& recipe, const Facts& facts,
+                        const Shelves& shelves) {
   auto tree = source.tree;
+  drop_idle_defaults(tree, shelves);
   const auto model = known_model(tree, facts);
   answer_base(tree, model.tree, facts);
   auto shown = what_differs(tree, model.tree, facts);
@@ -183,7 +198,7 @@ void convert(const Arguments& arguments, CommandContext& context) {
     std::cerr << "no recipe is written; with --allow-refused one is, with what is not taken over as comments\n";
     return;
   }
-  write(arguments.out, recipe_text(source, name, recipe, facts));
+  write(arguments.out, recipe_text(source, name, recipe, facts, context.shelves));
 }
 
 }  // namespace

@@ -84,7 +84,6 @@ Rules rules_of_models() {
       {{m + "recompute_granularity", m + "recompute_method", m + "recompute_num_layers"},
        [](const Recipe& r) { return r.parallel.recompute.empty() && r.parallel.select_recompute.empty(); },
        "parallel_config.recompute and select_recompute stand in for it"},
-      {{m + "fp16_lm_cross_entropy"}, computes_in_16_bits, "everything is computed in float32"},
   };
 }
 

@@ -92,7 +92,7 @@ class Convert(InOwnFolder):
             self.assertNotIn("takes ", got.stderr, name)
 
     def test_a_script_becomes_a_recipe_a_script_and_the_same_recipe(self):
-        for name in ("megatron_lm.sh", "mindspeed_llm.sh", "megatron_deepspeed.sh"):
+        for name in ("megatron_lm.sh", "mindspeed_llm.sh"):
             shutil.copy(SCRIPTS / name, self.folder)
             self.tessera("convert", name, "--arg", "1=ckpt", "-o", "first.yaml")
             self.tessera("convert", name, "--arg", "1=ckpt", "--to", "megatron", "-o", "again.sh", "--allow-refused")

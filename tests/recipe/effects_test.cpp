@@ -61,7 +61,6 @@ const std::vector<Case> cases = {
      "1",
      "2",
      {p + "recompute=[[1]]", m + "recompute_granularity=full", m + "recompute_method=block"}},
-    {m + "fp16_lm_cross_entropy", "true", "false"},
     {t + "loss_scale_value", "2", "4"},
     {t + "min_loss_scale", "2", "4"},
     {t + "loss_scale_window", "2", "4"},
@@ -135,10 +134,14 @@ class Effects : public InOwnFolder {
 TEST_F(Effects, WhatHasNoneChangesNothing) {
   for (const auto& c : cases) {
     const auto one = c.with + Lines{c.key + "=" + c.value}, other = c.with + Lines{c.key + "=" + c.other};
-    ASSERT_TRUE(idle(one, c.key)) << c.key;
-    const auto numbers = outcome(one);
-    EXPECT_GT(numbers.size(), 60U) << c.key;
-    EXPECT_EQ(numbers, outcome(other)) << c.key;
+    try {
+      EXPECT_TRUE(idle(one, c.key)) << c.key;
+      const auto numbers = outcome(one);
+      EXPECT_GT(numbers.size(), 60U) << c.key;
+      EXPECT_EQ(numbers, outcome(other)) << c.key;
+    } catch (const ConfigError& error) {
+      ADD_FAILURE() << c.key << ": " << error.what();
+    }
   }
 }
 
