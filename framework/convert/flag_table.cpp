@@ -198,7 +198,7 @@ class Converter {
 
   void end(FlagFate::Fate fate, const std::string& why, const std::string& hint = "") {
     out_.fates.back().fate = fate;
-    out_.fates.back().why = why;
+    out_.fates.back().why = hint.empty() ? why : why + "; " + hint;
     report_.problem(origin(), out_.fates.back().given.flag, story(why), hint);
   }
 

@@ -155,7 +155,8 @@ LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs,
       return read_model_args(shell::read_script_text(file), file, report);
     return ScriptReader(file, inputs, mappings, report).read();
   } catch (const ConfigError& error) {
-    report.problem({file, 0, "", 0}, "", error.what());
+    const std::string story = error.what(), place = file + ": ";  // which the report says itself
+    report.problem({file, 0, "", 0}, "", story.rfind(place, 0) == 0 ? story.substr(place.size()) : story);
     return {};
   }
 }
