@@ -33,8 +33,9 @@ std::vector<Found> options_named(const std::string& key, const Facts& facts) {
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         if (!named(option, name)) continue;
-        const auto same = std::find_if(all.begin(), all.end(),
-                                       [&](const Found& found) { return found.key() == group + "." + option.name; });
+        const auto path = group + "." + option.name;
+        const auto same =
+            std::find_if(all.begin(), all.end(), [&path](const Found& found) { return found.key() == path; });
         if (same == all.end())
           all.push_back({group, {{&schema, &option}}});
         else

@@ -164,7 +164,10 @@ class Translation {
     if (value.kind == Value::Kind::group && !value.fields.empty()) {
       for (const auto& field : value.fields) set(to + "." + field.name, field.value, weak);
     } else if (!there || yields || (!weak && value.origin.layer > there->origin.layer)) {
-      weak ? weak_.insert(to).second : weak_.erase(to) != 0;
+      if (weak)
+        weak_.insert(to);
+      else
+        weak_.erase(to);
       out_.set(to, value);
     } else if (!weak && value.origin.layer == there->origin.layer && plain(value) != plain(*there)) {
       report_.problem(value.origin, to, text(to, " is ", value, " here, but ", *there, " by ", there->origin),
