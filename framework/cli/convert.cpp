@@ -67,13 +67,15 @@ class Comments {
 };
 
 /// What cannot be taken over, as comments: options where they would stand, flags without one at the end.
-void shut(const Source& source, RecipeText& around) {
+void shut(const Source& source, const Value& shown, RecipeText& around) {
   for (const auto& fate : source.fates) {
     if (is_taken(fate)) continue;
-    const auto story = text(fate.given.flag, " is ", word_of(fate.fate), ": ", fate.why);
+    const auto before = around.shut.size();
     if (fate.fate == FlagFate::Fate::planned)
-      for (const auto& to : fate.to) around.shut[to] = story;
-    if (!around.shut.empty() && fate.fate == FlagFate::Fate::planned) continue;
+      for (const auto* options : {&fate.to, &fate.implied})
+        for (const auto& to : *options)
+          if (shown.at(to)) around.shut[to] = text(fate.given.flag, " is ", word_of(fate.fate), ": ", fate.why);
+    if (around.shut.size() > before) continue;
     if (around.tail.empty()) around.tail.emplace_back("Not taken over:");
     std::string values;
     for (const auto& value : fate.given.values) values += " " + value;
@@ -102,7 +104,7 @@ std::string recipe_text(const Source& source, const std::string& name, const std
   auto shown = what_differs(tree, model.tree, facts);
   RecipeText around{head_of(source, name, recipe), model.name};
   around.comments = Comments(source, shown).all();
-  shut(source, around);
+  shut(source, shown, around);
   make_paths_variables(shown);
   return write_recipe(shown, facts, around);
 }

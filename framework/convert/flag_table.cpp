@@ -56,18 +56,6 @@ FlagRow read_row(const std::string& flag, const Value& row) {
 
 constexpr int not_given = 1, implied = 2, given = 3, overruling = 4;  // layers
 
-/// The option at "group.name" or "group.name[0]"; null when there is none.
-const OptionFacts* option_at(const std::string& path, const Facts& facts) {
-  const auto dot = path.find('.');
-  const auto group = facts.find(path.substr(0, dot));
-  if (dot == std::string::npos || group == facts.end()) return nullptr;
-  const auto name = path.substr(dot + 1, path.find('[') - dot - 1);
-  for (const auto& schema : group->second)
-    for (const auto& option : schema.options)
-      if (option.name == name) return &option;
-  return nullptr;
-}
-
 /// Whether `value` asks for what is not built.
 bool asks_for_planned(const std::string& to, const Value& value, const Facts& facts) {
   const auto* option = option_at(to, facts);
@@ -295,6 +283,17 @@ class Converter {
 };
 
 }  // namespace
+
+const OptionFacts* option_at(const std::string& path, const Facts& facts) {
+  const auto dot = path.find('.');
+  const auto group = facts.find(path.substr(0, dot));
+  if (dot == std::string::npos || group == facts.end()) return nullptr;
+  const auto name = path.substr(dot + 1, path.find('[') - dot - 1);
+  for (const auto& schema : group->second)
+    for (const auto& option : schema.options)
+      if (option.name == name) return &option;
+  return nullptr;
+}
 
 std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv) {
   std::vector<GivenFlag> all;

@@ -8,6 +8,9 @@
 
 namespace tessera {
 
+/// The option at "group.name" or "group.name[0]"; null when there is none.
+const OptionFacts* option_at(const std::string& path, const Facts& facts);
+
 /// One flag of a command line, as it was written.
 struct GivenFlag {
   std::string flag;                 ///< "--lr"

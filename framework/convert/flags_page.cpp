@@ -10,18 +10,6 @@ namespace {
 const std::string folder = "flags/";
 constexpr RowFate all_fates[] = {RowFate::runs, RowFate::ignored, RowFate::planned, RowFate::refused};
 
-/// The option that a row leads to; null when there is none.
-const OptionFacts* option_of(const FlagRow& row, const Facts& facts) {
-  const auto path = row.option();
-  const auto dot = path.find('.');
-  const auto group = facts.find(path.substr(0, dot));
-  if (dot == std::string::npos || group == facts.end()) return nullptr;
-  for (const auto& schema : group->second)
-    for (const auto& option : schema.options)
-      if (option.name == path.substr(dot + 1)) return &option;
-  return nullptr;
-}
-
 bool takes(const OptionFacts& option, const std::string& value) {
   const auto& taken = option.planned ? option.neutral : option.choices;
   if (!option.planned && taken.empty()) {  // the words of a list of words stand in its type
@@ -68,7 +56,7 @@ std::string settings_of(const std::vector<std::pair<std::string, std::string>>& 
 /// What a row says, in Markdown.
 std::string meaning_of(const FlagRow& row, const Facts& facts) {
   if (!row.why.empty()) return row.why;
-  const auto* option = option_of(row, facts);
+  const auto* option = option_at(row.to, facts);
   std::vector<std::string> parts;
   if (row.kind == FlagRow::Kind::fixed)
     parts.push_back(code(row.to + ": " + row.fixed));
@@ -127,7 +115,7 @@ std::string story_of(const FlagRow& row, const Facts& facts) {
   auto story = text("  ", row.flag, ": ", word_of(fate_of(row, facts)), ", ", words_after[static_cast<int>(row.takes)],
                     ", their name ", row.dest, "\n    ", plain(meaning_of(row, facts)), "\n");
   if (!row.absent.empty()) story += text("    not given: ", row.absent, "\n");
-  if (const auto* option = option_of(row, facts)) story += text("    ", option->doc, "\n");
+  if (const auto* option = option_at(row.to, facts)) story += text("    ", option->doc, "\n");
   return story;
 }
 
@@ -150,7 +138,7 @@ std::string word_of(RowFate fate) {
 RowFate fate_of(const FlagRow& row, const Facts& facts) {
   if (row.kind == FlagRow::Kind::ignored) return RowFate::ignored;
   if (row.kind == FlagRow::Kind::refused) return RowFate::refused;
-  const auto* option = option_of(row, facts);
+  const auto* option = option_at(row.to, facts);
   if (!option || !option->planned) return RowFate::runs;
   if (row.kind == FlagRow::Kind::fixed) return takes(*option, row.fixed) ? RowFate::runs : RowFate::planned;
   const bool harmless =

@@ -10,16 +10,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-const OptionFacts* facts_of(const std::string& path, const Facts& facts) {
-  const auto dot = path.find('.');
-  const auto group = facts.find(path.substr(0, dot));
-  if (dot == std::string::npos || group == facts.end()) return nullptr;
-  for (const auto& schema : group->second)
-    for (const auto& option : schema.options)
-      if (option.name == path.substr(dot + 1)) return &option;
-  return nullptr;
-}
-
 /// "list of 2 float" -> "float"
 std::string item_type(const std::string& type) {
   const std::string list = "list of ";
@@ -67,7 +57,7 @@ class Backwards {
 
  private:
   Json argument(const FlagRow& row) {
-    const auto* option = facts_of(row.option(), recipe_.facts);
+    const auto* option = option_at(row.option(), recipe_.facts);
     auto type = option ? option->type : "text";
     if (row.option() != row.to) type = item_type(type);
     const auto value = value_of(row);

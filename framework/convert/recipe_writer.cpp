@@ -119,7 +119,6 @@ class Writer {
 
  private:
   void group(const std::string& name, const Value& tree) {
-    static const Value nothing;
     const auto* given = tree.find(name);
     const auto facts = facts_.find(name);
     std::string lines;
