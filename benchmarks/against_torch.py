@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Is a training step here faster than in PyTorch, and does it take less memory?
+"""Is a training step of Tessera faster than in PyTorch, and does it need less memory?
 
-Runs bench_train_step and torch_step.py in alternating processes, so that whatever else the machine does meets both, and prints the
-medians of the pairwise ratios (above 1: faster here; memory below 1: less here). PyTorch runs in several set-ups; the ratio is against its
-best in each pair. Says "skipped" when torch cannot be imported.
+Runs bench_train_step and torch_step.py in alternating processes, so that other load on the machine affects both, and prints the
+medians of the pairwise ratios (above 1: Tessera is faster; memory below 1: Tessera needs less). PyTorch runs in several configurations; the
+ratio is relative to its best in each pair. Prints "skipped" if torch cannot be imported.
 
     benchmarks/against_torch.py --build build/release [--python PYTHON_WITH_TORCH] [--pairs 5] [--seconds 15] [--threads 2]
 """
@@ -25,7 +25,7 @@ parser.add_argument("--shapes", nargs="*", default=["4x64", "4x256", "1x1024", "
 args = parser.parse_args()
 
 QUICKSTART = here.parent / "configs" / "quickstart.yaml"
-# What configs/quickstart.yaml trains, in the peer's words.
+# The model of configs/quickstart.yaml, as arguments of torch_step.py.
 QUICKSTART_PEER = ["--llama", "--layers", "4", "--hidden", "192", "--heads", "4", "--ffn", "512", "--vocab", "4096", "--batch", "8", "--seq", "256"]
 
 

@@ -1,5 +1,5 @@
-// How near does attention come to what the processor can multiply and add, and decoding to what memory delivers? The
-// 12 heads of 64 channels of GPT-2 124M out of a fused projection, causal; only what is visible is counted.
+// What fraction of the processor's peak does attention reach, and what fraction of the memory bandwidth does decoding?
+// 12 heads with 64 channels of GPT-2 124M in a fused projection, causal; only visible keys are counted.
 //
 //   bench_attention [threads]
 #include "framework/kernels/attention.h"
@@ -29,7 +29,7 @@ std::vector<float> random_values(std::int64_t size, unsigned seed) {
   return out;
 }
 
-/// One fused buffer [rows, group: query heads, k, v] as the projection writes it; the queries are its last T rows.
+/// A fused buffer [rows, group: query heads, k, v] as the projection writes it; the queries are in its last T rows.
 struct Work {
   AttentionExtents e;
   std::vector<float> qkv, o, d_o, d_qkv, lse;
@@ -82,7 +82,7 @@ void measure(Threads& threads, const Shape& s, double peak) {
   line("backward, dropout 0.1", backward, time([&] { work.backward(threads, 0.1); }, clock));
 }
 
-/// One new token: memory decides.
+/// Decoding one new token; limited by memory bandwidth.
 void measure_decoding(Threads& threads, std::int64_t keys, double reads) {
   Work work({1, 1, keys});
   const Timing t = time([&] { work.forward(threads); }, fair_clock(threads));

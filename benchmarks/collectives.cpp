@@ -1,11 +1,10 @@
-// What do sums over processes cost, and what would they cost otherwise? Started as
+// What does all-reduce cost, compared with other methods? Start it with
 //
 //   mpirun -n 2 bench_collectives [--megabytes 500] [--messages] [--seconds 2]
 //
-// Our sums are compared, in the same run, with a bare sum over arrays that lie in memory which all processes share
-// (each sums its part of them and writes it to all), with MPI_Allreduce in one call and in pieces, and with MPI's
-// gather.
-// --messages: our bytes travel as messages; with `--mca btl self,tcp` they and MPI's go through TCP.
+// Tessera's collectives are compared, in the same run, with a plain summation over arrays in shared memory (each rank sums
+// its shard and writes it to all arrays), with MPI_Allreduce in one call and in pieces, and with MPI's all-gather.
+// --messages: Tessera uses MPI messages instead of shared memory; with `--mca btl self,tcp` all data goes through TCP.
 #include <mpi.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -36,8 +35,8 @@ struct Way {
   double seconds = 0;  ///< of the slowest rank, median
 };
 
-/// Measures all ways in turns, so that whatever else the machine does meets them alike.
-/// `prepare` comes before each and is not counted.
+/// Measures all methods in alternation, so that other load on the machine affects them equally. `prepare` is called
+/// before each and is not timed.
 void measure(const World& world, const Settings& settings, std::vector<Way>& ways,
              const std::function<void()>& prepare) {
   std::vector<std::vector<float>> taken(ways.size());
@@ -53,7 +52,7 @@ void measure(const World& world, const Settings& settings, std::vector<Way>& way
       seconds[w] = static_cast<float>(seconds_on(Clock::wall) - begin);
     }
     world.all().all_reduce_max(seconds, "benchmark");
-    if (i < 0) continue;  // warms up
+    if (i < 0) continue;  // warm-up
     for (std::size_t w = 0; w < ways.size(); ++w) {
       taken[w].push_back(seconds[w]);
       total += seconds[w];
@@ -65,7 +64,8 @@ void measure(const World& world, const Settings& settings, std::vector<Way>& way
   }
 }
 
-/// The yardstick: arrays in a window that MPI shares, a part summed by each, written to all, and a barrier of counters.
+/// The reference: arrays in an MPI shared-memory window; each rank sums its shard and writes it to all arrays; a barrier
+/// of counters.
 class BareSum {
  public:
   BareSum(const World& world, std::size_t bytes) : rank_(world.rank()), size_(world.size()), count_(bytes / 4) {
@@ -172,8 +172,8 @@ void compare_sums(const World& world, const Settings& settings) {
                 ways[0].seconds / ways.back().seconds, ways[1].seconds / ways.back().seconds);
 }
 
-/// The sizes that tensor parallelism sends, twice in each layer. Every rank writes its values anew before each, as a
-/// layer does.
+/// The sizes that tensor parallelism all-reduces twice in each layer. Every rank rewrites its values before each call, as
+/// a layer does.
 void compare_small(const World& world, const Settings& settings) {
   if (world.rank() == 0)
     std::printf("\n%-10s %14s %14s %14s %14s %14s %14s\n", "bytes, us", "all_reduce", "MPI_Allreduce", "all_gather",

@@ -1,5 +1,5 @@
-// How near do the passes between the matrix products come to what memory delivers? Shapes of GPT-2 124M at B4 T256;
-// bytes counted as each operand read once and each result written once.
+// What fraction of the memory bandwidth do the operations between matrix products reach? Shapes of GPT-2 124M with batch
+// size 4 and 256 tokens; each operand is counted as read once and each result as written once.
 //
 //   bench_elementwise [threads]
 #include <cstdio>
@@ -30,7 +30,7 @@ std::vector<float> random_values(std::int64_t size, unsigned seed) {
   return out;
 }
 
-/// Prints a line for each pass it is given.
+/// Prints one line per operation.
 struct Printer {
   Threads& threads;
   double triad;

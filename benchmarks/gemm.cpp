@@ -1,6 +1,6 @@
-// How near do the products of a linear layer come to what the processor can multiply and add, and how do they compare
-// with OpenBLAS, called single-threaded on tiles? Shapes of GPT-2 124M, random data, billions of operations a second;
-// on one thread by processor time.
+// What fraction of the processor's peak do the matrix products of a linear layer reach, and how do they compare with
+// OpenBLAS, called single-threaded on tiles? Shapes of GPT-2 124M, random data, 10^9 operations per second; with one
+// thread measured in processor time.
 //
 //   bench_gemm [threads] [rows] [layer, or all] [width]
 #include "framework/kernels/gemm.h"
@@ -31,7 +31,7 @@ std::vector<float> random_values(std::int64_t size, unsigned seed) {
   return out;
 }
 
-/// The three products of one layer, in turn ours and OpenBLAS's.
+/// The three products of one layer, Tessera's and OpenBLAS's in alternation.
 void compare(Threads& threads, const Shape& s, double peak) {
   const auto x = random_values(s.rows * s.in, 1), w = random_values(s.out * s.in, 2),
              dy = random_values(s.rows * s.out, 3);

@@ -1,5 +1,5 @@
-// How near does an AdamW update of 124.5 million parameters come to the bandwidth of memory? It reads 16 and writes 12
-// bytes a parameter. Beside it the norm of the gradient, which reads 4.
+// What fraction of the memory bandwidth does an AdamW update of 124.5 million parameters reach? It reads 16 and writes 12
+// bytes per parameter. Also the gradient norm, which reads 4.
 //
 //   bench_optimizer [threads] [millions of parameters]
 #include <cstdio>

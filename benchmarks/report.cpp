@@ -9,18 +9,18 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "benchmarks/report.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Ten independent chains of multiply-adds, `rounds` each; how many floating-point operations that were.
+/// Ten independent chains of `rounds` multiply-adds each; returns the number of floating-point operations.
 double multiply_adds(std::size_t rounds, float* result) {
   const hn::ScalableTag<float> d;
   const auto a = hn::Set(d, 0.999F), b = hn::Set(d, 1e-3F);
-  const auto start = [&](float x) { return hn::Set(d, x); };  // all different, or the compiler makes one of them
+  const auto start = [&](float x) { return hn::Set(d, x); };  // all different, so that the compiler does not merge them
   auto s0 = start(0), s1 = start(1), s2 = start(2), s3 = start(3), s4 = start(4);
   auto s5 = start(5), s6 = start(6), s7 = start(7), s8 = start(8), s9 = start(9);
   for (std::size_t i = 0; i < rounds; ++i) {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How much of one process with all cores do several processes with a core each reach, at the same global batch?
+"""What fraction of the speed of one process with all cores do several processes with one core each reach, at the same global batch size?
 
     benchmarks/scaling.py [--build DIR] [--pairs N] [--steps N] [--ranks N] [--global-batch N] [--layout NAME ...]
 
 Trains GPT-2 124M on mock data: one process with N threads, then N ranks with one thread each, in alternation. Prints, for each
 layout, the median over the pairs of (least step time of one process) / (least step time of the ranks): above 1 the ranks are faster.
-The first two steps of each run are left out. Only the ratios are to be judged; the machine and its load are printed.
+The first two steps of each run are not counted. Only the ratios are meaningful; the machine and its load are printed.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def machine():
 
 
 def run(words, folder, steps):
-    """The least time of a step after the first two, and the bytes that the first rank took."""
+    """The minimum time of a step after the first two, and the memory of the first rank in bytes."""
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -1,7 +1,7 @@
-"""One training step of a GPT in PyTorch, as a peer: forward, loss, backward, clipping, AdamW. Prints one line of JSON.
+"""One training step of a GPT in PyTorch, for comparison: forward, loss, backward, gradient clipping, AdamW. Prints one line of JSON.
 
-The peer gets its best set-up: flash attention, fused AdamW, flush-to-zero, an allocator that keeps its memory and asks for huge
-pages, and where asked the linear layers through oneDNN or the whole step through torch.compile.
+PyTorch gets its best configuration: flash attention, fused AdamW, flush-to-zero, an allocator that keeps its memory and uses huge
+pages, and optionally the linear layers through oneDNN or the whole step through torch.compile.
 """
 import argparse
 import json
@@ -13,7 +13,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 for name, default in [("layers", 12), ("hidden", 768), ("heads", 12), ("vocab", 50304), ("positions", 1024), ("batch", 4),
                       ("seq", 256), ("threads", 2), ("ffn", 0)]:
     parser.add_argument("--" + name, type=int, default=default)
-parser.add_argument("--llama", action="store_true", help="RMSNorm, rotary positions, SwiGLU, no biases; else GPT-2")
+parser.add_argument("--llama", action="store_true", help="RMSNorm, rotary embedding, SwiGLU, no biases; default: GPT-2")
 parser.add_argument("--linear", choices=["default", "onednn"], default="default")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--seconds", type=float, default=20)
@@ -38,7 +38,7 @@ D = C // H
 
 
 class OneDnn(torch.autograd.Function):
-    """x w^T + b through oneDNN in fp32, where PyTorch would call MKL."""
+    """x w^T + b through oneDNN in fp32; PyTorch would call MKL."""
 
     @staticmethod
     def forward(ctx, x, w, b):

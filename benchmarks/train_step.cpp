@@ -1,9 +1,9 @@
-// How long does one whole training step take: forward, loss, backward, clipping, AdamW?
+// How long does a complete training step take: forward, loss, backward, gradient clipping, AdamW?
 //
 //   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--json]
 //
-// Without a recipe: GPT-2 124M at three shapes. Tokens are random, one batch repeated, so that the loss must fall. With
-// --json one line of JSON for one shape, which against_torch.py reads.
+// Without a recipe: GPT-2 124M with three shapes. One batch of random tokens is repeated, so that the loss must fall. With
+// --json: one line of JSON for one shape, which against_torch.py reads.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,7 +61,7 @@ struct Measured {
   std::int64_t tokens = 0;
 };
 
-/// Of all threads of this process.
+/// Processor time of all threads of this process.
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 Measured measure(const Recipe& recipe, const Flags& flags) {
@@ -125,7 +125,7 @@ void print(const Recipe& recipe, const Flags& flags, const Measured& m) {
       m.last_loss);
 }
 
-/// GPT-2 124M as a recipe, in a file of its own.
+/// Writes GPT-2 124M as a recipe to a file.
 std::string gpt2_recipe() {
   const std::string file = "/tmp/tessera_bench_" + std::to_string(getpid()) + ".yaml";
   std::ofstream(file) << "training_config: {training_iters: 1}\n"
@@ -143,7 +143,7 @@ void one(const std::string& file, const std::vector<std::string>& sets, const Fl
   std::fflush(stdout);
 }
 
-/// Each shape in a process of its own, so that memory is told for each.
+/// Runs each shape in a separate process, so that its peak memory can be reported.
 void in_own_process(const std::function<void()>& work) {
   std::fflush(stdout);
   const auto child = fork();

@@ -1,25 +1,25 @@
-# What `cmake --install` puts where, and the package that find_package(tessera) finds: one target, tessera::tessera, with all rooms.
+# The files that `cmake --install` installs, and the package that find_package(tessera) finds: one target, tessera::tessera, with all components.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-get_property(rooms GLOBAL PROPERTY rooms)
+get_property(components GLOBAL PROPERTY components)
 set(header_folder ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 
-add_library(all_rooms INTERFACE)
-add_library(tessera::tessera ALIAS all_rooms)
-set_target_properties(all_rooms PROPERTIES EXPORT_NAME tessera)
-target_link_libraries(all_rooms INTERFACE ${rooms})
-target_compile_features(all_rooms INTERFACE cxx_std_20)
+add_library(all_components INTERFACE)
+add_library(tessera::tessera ALIAS all_components)
+set_target_properties(all_components PROPERTIES EXPORT_NAME tessera)
+target_link_libraries(all_components INTERFACE ${components})
+target_compile_features(all_components INTERFACE cxx_std_20)
 
-foreach(room ${rooms})
-  get_target_property(kind ${room} TYPE)
+foreach(component ${components})
+  get_target_property(kind ${component} TYPE)
   if(NOT kind STREQUAL "INTERFACE_LIBRARY")
-    set_target_properties(${room} PROPERTIES OUTPUT_NAME tessera_${room})
+    set_target_properties(${component} PROPERTIES OUTPUT_NAME tessera_${component})
   endif()
-  target_include_directories(${room} INTERFACE $<INSTALL_INTERFACE:${header_folder}>)
+  target_include_directories(${component} INTERFACE $<INSTALL_INTERFACE:${header_folder}>)
 endforeach()
-install(TARGETS all_rooms ${rooms} EXPORT tessera ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS all_components ${components} EXPORT tessera ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION ${package_folder})
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tesseraConfig.cmake.in ${PROJECT_BINARY_DIR}/tesseraConfig.cmake

@@ -10,16 +10,16 @@ stop() {
   exit "${2:-1}"
 }
 
-# value_of OPTION [VALUE]: VALUE, or an error that names the option which lacks one
+# value_of OPTION [VALUE]: prints VALUE, or stops with an error if it is missing
 value_of() {
   [[ -n ${2:-} ]] || stop "$1 needs a value; see --help" 2
   printf '%s' "$2"
 }
 
-# The comment at the head of the calling script is its help.
+# Prints the comment at the head of the calling script, which is its help text.
 show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
-# quietly LOG COMMAND ...: the output goes to LOG, and to the screen only when the command fails
+# quietly LOG COMMAND ...: writes the output to LOG, and to the terminal only if the command fails
 quietly() {
   local log=$1 status=0
   shift
@@ -32,11 +32,11 @@ quietly() {
   return "$status"
 }
 
-# build PRESET [TARGET ...]: configure when there is no build yet, then bring the targets up to date
+# build PRESET [TARGET ...]: configures if that has not been done, then builds the targets
 build() {
   local preset=$1 folder=build/$1 began=$SECONDS
   shift
-  # Equal objects for equal sources, wherever the tree lies.
+  # The object files do not depend on the path of the source tree.
   export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   if [[ ! -f $folder/build.ninja ]]; then
     quietly "$folder/configure.log" cmake --preset "$preset" || return 1

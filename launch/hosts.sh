@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Trains a recipe on hosts that a shell reaches by ssh, from any of them or from outside:
+# Trains a recipe on several hosts that are reachable by ssh, started on one of them or elsewhere:
 #
 #   launch/hosts.sh "a:8,b:8" recipe.yaml [--set group.key=value ...]
 #
 # Each host needs tessera and tsrun under the same path, this folder (or a copy of it) and the data under the same path.
-# A worker that fails ends all, and they start again from the newest checkpoint, three times at most. Without ssh, start on
-# each host by hand, k = 0, 1, ...:
+# If a worker fails, all are stopped and restarted from the newest checkpoint, at most three times. Without ssh, run this
+# command on each host, with k = 0, 1, ...:
 #
 #   tsrun --worker_num 16 --local_worker_num 8 --node_rank k --master_addr a tessera train recipe.yaml
 set -euo pipefail

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what Tessera needs from Debian 12 (bookworm), and is the only list of those packages.
+# Installs the packages of Debian 12 (bookworm) that Tessera needs. This script is the only list of them.
 #
 #   launch/install_dependencies.sh [--list] [GROUP ...]     groups: build run test (default: all three)
 #
-# Says nothing and changes nothing when all is there; only then does it need neither root nor a network.
+# Prints nothing and changes nothing if all packages are installed; otherwise it needs root and a network.
 # Why each package is needed: docs/dependencies.md.
 set -euo pipefail
 
@@ -43,7 +43,7 @@ if $list_only; then
 fi
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "install_dependencies: this is no Debian; install the counterparts of: ${packages[*]}" >&2
+  echo "install_dependencies: this is not Debian; install the corresponding packages of your system for: ${packages[*]}" >&2
   exit 2
 fi
 installed=" $(dpkg-query --show --showformat '${db:Status-Abbrev}${Package} ' 2>/dev/null | grep -o 'ii *[^ ]*' | sed 's/ii *//' | tr '\n' ' ') "

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 to a GPT of your own: installs, builds, makes a corpus from the King James Bible, trains
-# configs/quickstart.yaml on it, measures how well the result predicts text it has never seen, and lets it write.
+# From a fresh Debian 12 to a trained GPT: installs packages, builds, creates a corpus from the King James Bible, trains
+# configs/quickstart.yaml on it, evaluates the model on held-out text, and generates a sample.
 #
 #   launch/quickstart.sh [--seconds N] [--threads N] [--output DIR]
 #
-#   --seconds N    how long to train at most (default 280); a machine that is too slow for the recipe's steps makes fewer
-#   --threads N    threads that compute (default: one for each core)
-#   --output DIR   where corpus, tokenizer and run go (default: quickstart)
+#   --seconds N    maximum training time (default 280, or less if a slow build leaves less of the ten minutes for the whole script);
+#                  on a slow machine fewer steps than the recipe's are trained
+#   --threads N    computing threads (default: one per core)
+#   --output DIR   folder for corpus, tokenizer and run (default: quickstart)
 #
-# What is already done is not done again, so an interrupted quickstart goes on where it was.
+# Finished parts are not repeated, so an interrupted quickstart continues where it stopped.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-seconds=280 threads=$cores output=quickstart
+seconds= threads=$cores output=quickstart
 while (($#)); do
   case "$1" in
     --seconds) seconds=$(value_of "$@"); shift ;;
@@ -23,7 +24,7 @@ while (($#)); do
   esac
   shift
 done
-[[ $seconds =~ ^[1-9][0-9]*$ ]] || stop "--seconds is '$seconds'; it takes a whole number above 0" 2
+[[ -z $seconds || $seconds =~ ^[1-9][0-9]*$ ]] || stop "--seconds is '$seconds'; it takes a whole number above 0" 2
 [[ $threads =~ ^[1-9][0-9]*$ ]] || stop "--threads is '$threads'; it takes a whole number above 0" 2
 
 mkdir -p "$output"
@@ -32,7 +33,7 @@ data=$output/data run=$output/run logs=$output/logs
 tessera=$PWD/build/release/framework/tessera
 export TESSERA_QUICKSTART=$output
 
-# once NAME FILE COMMAND ...: run the command unless FILE is there; the command makes FILE last
+# once NAME FILE COMMAND ...: runs the command unless FILE exists; the command creates FILE at its end
 once() {
   local name=$1 file=$2 began=$SECONDS
   shift 2
@@ -46,7 +47,7 @@ once() {
 
 make_corpus() {
   mkdir -p "$data"
-  # One verse on a line, as "Ge1:1 In the beginning ..."; the reference is part of the text.
+  # One verse per line, as "Ge1:1 In the beginning ..."; the reference is part of the text.
   bible -f 'gen1:1-rev22:21' </dev/null >"$data/all.txt"
   local bytes held
   bytes=$(stat -c %s "$data/all.txt")
@@ -62,7 +63,7 @@ train_tokenizer() {
   mv "$data/bpe.part" "$data/bpe"
 }
 
-# The two texts as token ids, train.bin and .idx and held_out.bin and .idx.
+# Converts the two texts to token ids: train.bin and .idx, held_out.bin and .idx.
 preprocess() {
   local name
   for name in held_out train; do
@@ -71,7 +72,7 @@ preprocess() {
   done
 }
 
-# Bits per byte of the held-out part by two compressors: bzip2 on it alone, and what xz adds for it after the training text.
+# Bits per byte of the held-out part for two compressors: bzip2 of it alone, and what xz adds for it after the training text.
 yardsticks() {
   local held alone without with
   held=$(stat -c %s "$data/held_out.txt")
@@ -84,6 +85,7 @@ yardsticks() {
 
 say "installing what is missing"
 launch/install_dependencies.sh build run
+installed=$SECONDS
 build release tessera || stop "the build failed"
 once corpus "$data/train.txt" make_corpus
 once tokenizer "$data/bpe" train_tokenizer
@@ -93,14 +95,20 @@ once yardsticks "$data/yardsticks" yardsticks
 recipe=configs/quickstart.yaml
 settings=(--set "training_config.num_threads=$threads" --set "training_config.output_dir=$run")
 
-# The recipe's number of steps, or as many as fit into the time on this machine.
+# Ten minutes from the start, without downloads; of these, 30 s to determine the number of steps and 40 s for evaluation and generation.
+if [[ -z $seconds ]]; then
+  left=$((600 - (SECONDS - installed) - 70))
+  seconds=$((left < 60 ? 60 : left < 280 ? left : 280))
+fi
+
+# Determines the number of steps: the recipe's, or as many as this machine can do in the given time.
 choose_steps() {
   local planned trial=$output/trial fit
   planned=$(sed -n 's/^ *training_iters: *\([0-9]*\).*/\1/p' "$recipe")
   rm -rf "$trial"
   quietly "$logs/trial.log" "$tessera" train "$recipe" "${settings[@]}" --set "training_config.output_dir=$trial" \
     --set training_config.log_interval=1 --set training_config.exit_interval=12 --set training_config.eval_iters=0
-  # The middle one of the steps' times; the first ones are slower.
+  # The median time of a step; the first steps are slower.
   fit=$(sed -n 's/.*"step_seconds": *\([0-9.e+-]\{1,\}\).*/\1/p' "$trial/metrics.jsonl" | tail -n 9 | sort -g |
     awk -v s="$seconds" 'NR == 5 { printf "%d", 0.94 * s / $1 }')
   rm -rf "$trial"
@@ -115,7 +123,7 @@ choose_steps() {
 
 train() {
   "$tessera" train "$recipe" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
-  # A polite stop (Ctrl-C) also ends well, but before the end.
+  # Ctrl-C also exits with code 0, but before the last step.
   [[ $(cat "$run"/checkpoints/*latest_checkpointed_iteration.txt) == "$(<"$output/steps")" ]] ||
     stop "training was stopped; the same command goes on" 130
   touch "$run/finished"
@@ -136,7 +144,7 @@ say "the model writes"
 "$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 --threads "$threads" || stop "tessera generate failed"
 
 read -r bzip2_bits xz_bits <"$data/yardsticks"
-# How somebody in the root of the tree would type these.
+# Paths as they would be typed in the root of the source tree.
 here=${output#"$PWD/"} program=${tessera#"$PWD/"} where=
 [[ $here == quickstart ]] || where="TESSERA_QUICKSTART=$here "
 cat <<END

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Builds Tessera and runs its tests. The last line is "N passed, N failed[, N skipped]"; the exit code is 0 when none failed.
+# Builds Tessera and runs its tests. The last line is "N passed, N failed[, N skipped]"; the exit code is 0 if none failed.
 #
 #   launch/test.sh [--quick] [--sanitize] [--golden DIR] [--label NAME] [--preset NAME] [--no-install]
 #
 #   --quick         only the unit tests (no program is started)
 #   --sanitize      the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan)
-#   --golden DIR    also run every recorded case below DIR (so does the environment variable TESSERA_GOLDEN)
+#   --golden DIR    also run every recorded case below DIR (or set the environment variable TESSERA_GOLDEN)
 #   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow
-#   --preset NAME   what to build: release (default), debug, asan-ubsan, tsan, clang
-#   --no-install    do not look for missing Debian packages or Python clients
+#   --preset NAME   CMake preset to build: release (default), debug, asan-ubsan, tsan, clang
+#   --no-install    do not install missing Debian and Python packages
 #
-# TESSERA_PEER_PYTHON names a Python with torch and transformers (some gigabytes, never installed from here): tests that ask the real
-# programs whether they take what Tessera writes run with it, and are skipped without.
+# TESSERA_PEER_PYTHON names a Python with torch and transformers (some gigabytes, never installed by this script): tests that check Tessera's
+# files with these programs run with it, and are skipped without it.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -34,7 +34,7 @@ if [[ -n $golden ]]; then
   golden=$(realpath "$golden")
 fi
 
-# Programs of others that read what we write, in a virtual environment outside the tree. Tests that need one are skipped without it.
+# Python packages that read Tessera's files, in a virtual environment outside the source tree. Tests that need one are skipped without it.
 python_clients=(tensorboard jsonschema tokenizers safetensors pyarrow numpy)
 provide_python_clients() {
   local venv=$cache/venv
@@ -52,13 +52,16 @@ if $install; then
   launch/install_dependencies.sh
   [[ $label == unit ]] || provide_python_clients
 fi
-# The smoke tests are Python's: the programs are all they need.
-targets=()
-[[ $label != smoke ]] || targets=(tessera tsrun)
+# Only the targets of the selected tests are built. The smoke tests are Python programs: they need only the executables.
+case "$label" in
+  smoke) targets=(tessera tsrun) ;;
+  unit) targets=(unit_tests) ;;
+  *) targets=() ;;
+esac
 build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }
 
 passed=0 failed=0 skipped=0
-# count FILE: add up the attributes of a JUnit <testsuite>
+# count FILE: adds the attributes of a JUnit <testsuite> to the totals
 count() {
   local head attribute
   declare -A n=([tests]=0 [failures]=0 [skipped]=0 [disabled]=0)
@@ -78,7 +81,7 @@ env -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$cores" --out
 if [[ -f $report ]]; then count "$report"; else failed=1; fi
 ((status == 0 || failed > 0)) || failed=1
 
-# A line for each recorded case below the folder; those of kinds that we do not know count as skipped.
+# Prints a line for each recorded case below the folder; cases of unknown kinds count as skipped.
 if [[ -n $golden ]]; then
   say "recorded cases below $golden"
   status=0

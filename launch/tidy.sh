@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy over the sources of framework/, with the rules of .clang-tidy. A source is looked at again only when it or something it
-# includes has changed since it was last found clean.
+# clang-tidy over the sources of framework/, with the rules of .clang-tidy. A source is checked again only if it or a file
+# that it includes has changed since its last check without findings.
 #
 #   launch/tidy.sh [--since COMMIT | FILE ...]     default: every source
 #
@@ -29,7 +29,7 @@ fi
 [[ -f $folder/compile_commands.json ]] || quietly "$folder/configure.log" cmake --preset release
 mkdir -p "$cache/tidy"
 
-# What decides the verdict on a source: the rules, the tool, its text and that of every file of ours that it reaches.
+# A checksum of everything that determines the result for a source: the rules, the tool, the source and all our files that it includes.
 fingerprint() {
   { cat .clang-tidy && "$tool" --version && clang++ -MM -std=c++20 -I. -I"$folder" "$1" 2>/dev/null | tr -d '\\' | tr ' ' '\n' |
     grep -E '^(framework|tests)/' | sort -u | xargs cat "$1"; } | sha256sum | cut -d' ' -f1

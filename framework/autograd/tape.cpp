@@ -7,6 +7,7 @@
 
 namespace tessera {
 
+// A Var is one handle of its slot. The memory is released with the last handle, the slot only by clear().
 Var::Var(const Var& other) : tape_(other.tape_), slot_(other.slot_) {
   if (tape_) ++tape_->slots_[slot_].handles;
 }
@@ -24,6 +25,7 @@ Var::~Var() {
 const Tensor& Var::value() const { return tape_->slots_[slot_].value; }
 bool Var::wants_grad() const { return tape_ && tape_->slots_[slot_].wants_grad; }
 
+// An fp32 tensor is used in place unless its values must be rounded first; then a rounded copy is made.
 Floats::Floats(Tape& tape, const Tensor& tensor, Use use, DType finest) : tape_(tape), tensor_(tensor), use_(use) {
   const bool plain = tensor.dtype() == DType::float32;
   if (plain && finest == DType::float32) {
@@ -59,6 +61,8 @@ Var Tape::make(DType type, const Shape& shape, bool wants_grad) {
 
 Var Tape::input(const Tensor& tensor, bool wants_grad) { return add_slot(tensor, {}, wants_grad); }
 
+// Overwriting is safe only if `old` is the only handle, the memory is the arena's, and no other value or gradient
+// shares it.
 Var Tape::reuse(Var old, bool wants_grad) {
   const auto& slot = slots_[old.slot_];
   if (slot.handles > 1 || slot.memory.empty() || slot.memory.shared())
@@ -100,6 +104,7 @@ LeafUse Tape::use(Leaf* leaf) {
   return {leaf, first};
 }
 
+// A bump allocator: nodes are created in order and destroyed in reverse, so no free list is needed.
 void* Tape::room(std::size_t bytes, std::size_t alignment) {
   used_ = (used_ + alignment - 1) / alignment * alignment;
   if (used_ + bytes > chunk_bytes) {
@@ -142,6 +147,8 @@ void Tape::clear() {
   run_ = arena_.ticket();
 }
 
+// The first contribution is taken over without a copy. Its memory may be shared with another value's gradient;
+// grad_target copies it before anything is added.
 void Tape::give_grad(Place to, Gradient gradient) {
   auto& slot = slots_[to.slot];
   if (slot.wants_grad && slot.grad.empty() && gradient.tensor.dtype() == slot.value.dtype())
@@ -166,8 +173,9 @@ Tape::Target Tape::grad_target(Place to) {
   if (!slot.grad.empty() && !slot.grad.memory.shared()) return {slot.grad.tensor, true};
   auto memory = arena_.allocate(slot.value.bytes());
   const Tensor tensor(memory.bytes(), slot.value.dtype(), slot.value.shape());
+  // Copy on write.
   const bool had_one = !slot.grad.empty();
-  if (had_one)  // somebody else still reads the old one
+  if (had_one)  // another reader still uses the old memory
     std::memcpy(tensor.raw().data(), slot.grad.tensor.raw().data(), tensor.bytes());
   slot.grad = {tensor, std::move(memory)};
   return {tensor, had_one};

@@ -12,29 +12,35 @@
 
 namespace tessera {
 
+// Reverse-mode automatic differentiation. The forward pass records one Node per operation on a Tape; Tape::backward
+// runs the nodes in reverse order and destroys each when it is done. Gradients of parameters are accumulated directly
+// in the main gradient; gradients of activations live only from the operation that produces them to the one that
+// consumes them.
 class Tape;
 
-/// What an operation needs of a parameter: its value and where its gradient goes. Parameter gradients are added
-/// straight into `grad`, which lies in the flat main gradient.
+/// A parameter as operations see it: its value, and where its gradient is accumulated (a view of the flat main
+/// gradient). Owned by its Parameter (nn/parameter.h).
 struct Leaf {
   Tensor value;
-  Tensor grad;                ///< fp32, same shape; empty: not trained
-  std::uint64_t seen_by = 0;  ///< run of the tape that used it last
-  int number = -1;            ///< position among the model's parameters, for the grad-ready hook
+  Tensor grad;                ///< fp32, shape of `value`; empty: the parameter is frozen
+  std::uint64_t seen_by = 0;  ///< Tape::run_ of the last pass that used it
+  int number = -1;            ///< index among the model's parameters, for the grad-ready hook
 
+  /// Whether a gradient of the parameter is needed.
   bool trained() const { return !grad.empty(); }
 };
 
-/// One use of a leaf in a recorded operation. The first use in a forward pass is the last in the backward pass: when
-/// its operation is through, the gradient is complete.
+/// One use of a leaf by a recorded operation. The first use in the forward pass is the last in the backward pass: after
+/// that operation the gradient is complete and may be all-reduced.
 struct LeafUse {
   Leaf* leaf = nullptr;
   bool first = false;
   explicit operator bool() const { return leaf != nullptr; }
 };
 
-/// A value computed on a tape. A handle: copies share the value, whose memory returns to the arena when the last handle
-/// is gone and no recorded operation needs it.
+/// A value computed on a tape. It is a reference-counted handle: copies refer to the same value, whose memory returns
+/// to the arena when no handle is left (recorded operations hold handles to what their backward pass reads). Must not
+/// outlive its tape.
 class Var {
  public:
   Var() = default;
@@ -43,11 +49,15 @@ class Var {
   Var& operator=(Var other) noexcept;
   ~Var();
 
+  /// Default-constructed: no value.
   bool empty() const { return tape_ == nullptr; }
+  /// The memory is the arena's or, for Tape::input, the caller's.
   const Tensor& value() const;
   const Shape& shape() const { return value().shape(); }
+  /// The elements of an fp32 value; throws ShapeError for another type.
   std::span<float> floats() const { return value().floats(); }
   Tape& tape() const { return *tape_; }
+  /// Whether backward computes a gradient of this value.
   bool wants_grad() const;
 
  private:
@@ -58,36 +68,39 @@ class Var {
   std::uint32_t slot_ = 0;
 };
 
-/// Where a value stands on its tape, without holding its memory: enough to take or give its gradient.
+/// Identifies a value on its tape without keeping its memory alive: enough to take or give its gradient.
 struct Place {
   std::uint32_t slot = 0;
   Place() = default;
-  Place(const Var& of);  // NOLINT(google-explicit-constructor): every Var is also a place
+  Place(const Var& of);  // NOLINT(google-explicit-constructor): every Var can be used as a Place
 };
 
-/// A gradient on its way from one operation to the next: a tensor and the share in its memory.
+/// A gradient that one operation passes to the next: the tensor and a reference to its memory. If the memory is shared,
+/// other readers exist and it must not be overwritten.
 struct Gradient {
   Tensor tensor;
   Memory memory;
   bool empty() const { return tensor.empty(); }
 };
 
-/// The elements of a tensor as floats, for the time of an operation: themselves where they are stored so, else a copy.
-/// What was written to a copy goes back, rounded to the tensor's type, when this leaves.
+/// The elements of a tensor as floats, for the duration of one operation: a view if the tensor is fp32, else a
+/// converted copy in arena memory. For Use::write and Use::update the copy is rounded to the tensor's type and stored
+/// in the tensor by the destructor.
 class Floats {
  public:
+  /// read: initialized, not stored back; write: uninitialized, stored back; update: initialized and stored back.
   enum class Use { read, write, update };
-  explicit Floats(Tape& tape) : tape_(tape) {}  ///< none: an operand that is left out
-  /// What is read is rounded to `finest`.
+  explicit Floats(Tape& tape) : tape_(tape) {}  ///< an absent operand: an empty span
+  /// The values read are rounded to `finest`, so that an fp32 weight enters a bf16 product as bf16.
   Floats(Tape& tape, const Tensor& tensor, Use use, DType finest = DType::float32);
   ~Floats();
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
 
   std::span<float> span() const { return floats_; }
-  operator std::span<float>() const { return floats_; }        // NOLINT(google-explicit-constructor): that is its use
+  operator std::span<float>() const { return floats_; }        // NOLINT(google-explicit-constructor): passed to kernels
   operator std::span<const float>() const { return floats_; }  // NOLINT(google-explicit-constructor)
-  bool copied() const { return !memory_.empty(); }             ///< what is written here the tensor does not see yet
+  bool copied() const { return !memory_.empty(); }             ///< a copy: writes reach the tensor at destruction
 
  private:
   Tape& tape_;
@@ -97,99 +110,111 @@ class Floats {
   std::span<float> floats_;
 };
 
-/// A recorded operation. Keeps as Var what its backward pass reads and as Place what it only passes gradients
-/// to or from; is destroyed as soon as that is done.
+/// A recorded operation. It holds a Var for each value that its backward pass reads and a Place for each value whose
+/// gradient it only takes or gives, so that no activation lives longer than needed.
 class Node {
  public:
   virtual ~Node() = default;
-  /// Take the gradients of the outputs, give those of the inputs.
+  /// Takes the gradients of the outputs and gives those of the inputs. If no gradient arrived, does nothing.
   virtual void backward(Tape& tape) = 0;
 };
 
-/// The record of one forward pass of one micro batch through one chunk of a model. A value: several may be alive at
-/// once on one arena. Cleared and used again it takes nothing from the heap.
+/// The record of one forward pass of one micro-batch through one model chunk. Several tapes may be alive at once on one
+/// arena (pipeline schedules). After clear() a tape is used again without heap allocations. Not thread-safe: one thread
+/// records, the kernels inside use `threads`.
 class Tape {
  public:
-  /// `records` false: nothing is kept for a backward pass (evaluation, generation). Neither is owned; both outlive the
-  /// tape.
+  /// With `records` false nothing is kept for a backward pass (evaluation, generation). `arena` and `threads` must
+  /// outlive the tape.
   Tape(Arena& arena, Threads& threads, bool records);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
   Threads& threads() const { return threads_; }
+  /// Whether operations are recorded for a backward pass.
   bool records() const { return records_; }
-  /// Operations compute in fp32 and round what they give to this type; so are the gradients of such values.
+  /// Sets the compute type: operations compute in fp32 and round their results, and the gradients of these, to it.
   void computes_in(DType type) { type_ = type; }
   DType type() const { return type_; }
 
-  /// A value of fp32 with memory of its own and arbitrary content.
+  /// A new fp32 value with uninitialized memory.
   Var make(const Shape& shape, bool wants_grad) { return make(DType::float32, shape, wants_grad); }
+  /// The same in another type.
   Var make(DType type, const Shape& shape, bool wants_grad);
-  /// The same in the type that this tape computes in.
+  /// The same in the compute type.
   Var result(const Shape& shape, bool wants_grad) { return make(type_, shape, wants_grad); }
-  /// A value in somebody else's memory: a boundary tensor. With `wants_grad` its gradient is found by take_grad after
-  /// backward.
+  /// A value in memory of the caller, which must outlive the pass: an input or a tensor received from another pipeline
+  /// stage. With `wants_grad`, take_grad returns its gradient after backward.
   Var input(const Tensor& tensor, bool wants_grad);
-  /// A new value in the memory of `old`, whose content may be overwritten, if nobody else looks at it; else in memory
-  /// of its own.
+  /// A new value for an in-place operation: in the memory of `old` if no other handle refers to it, else in new memory
+  /// of the same type and shape. The content is not copied; see to_change (ops/in_place.h).
   Var reuse(Var old, bool wants_grad);
-  /// The same value at a place of its own, whose gradient is not yet that of `other`.
+  /// A new value with the memory of `other`; its gradient is separate from that of `other`.
   Var alias(const Var& other, bool wants_grad);
-  /// A value of another tape on the same arena: its memory is shared.
+  /// A value of another tape on the same arena, with shared memory. Throws BugError for another arena.
   Var adopt(const Var& other, bool wants_grad);
-  /// A tape for what goes on inside one operation, kept for the next one; who uses it clears it. Its grad-ready hook is
-  /// this tape's, so a leaf that is used inside is used nowhere else.
+  /// A nested tape for the passes inside one operation (recomputation). Owned by this tape and used again by the next
+  /// operation; the user clears it. Its grad-ready hook is this tape's, so a leaf used on it must be used nowhere else.
   Tape& inside(bool records);
-  /// Memory for the time of one operation.
+  /// Memory for the duration of one operation: freed when the returned handle is.
   Memory scratch(std::size_t floats) { return arena_.allocate(floats * sizeof(float)); }
-  /// Memory that lives as long as the pass: what recorded operations look at besides values.
+  /// Memory that lives until clear(): for data, other than values, that recorded operations read.
   std::span<std::byte> keep(std::size_t bytes) { return kept_.emplace_back(arena_.allocate(bytes)).bytes(); }
+  /// The elements as floats; see Floats.
   Floats read(const Var& of) { return {*this, of.value(), Floats::Use::read}; }
   Floats read(const Tensor& of) { return {*this, of, Floats::Use::read}; }
-  /// A factor of a product whose results are of `type`: no finer than they.
+  /// An operand of a matrix product with results in `type`: rounded to that type if it is finer.
   Floats read(const Leaf& of, DType type) { return {*this, of.value, Floats::Use::read, type}; }
+  /// Uninitialized floats, stored in `into` when the result is destroyed.
   Floats write(const Var& into) { return {*this, into.value(), Floats::Use::write}; }
+  /// All of `memory` as floats; may be longer than what was asked for.
   static std::span<float> floats(const Memory& memory) {
     const auto bytes = memory.bytes();
     return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
   }
 
-  /// Note that the operation being recorded uses `leaf`; empty for nullptr.
+  /// Notes that the operation being recorded uses `leaf`. nullptr gives an empty LeafUse. Must be called in recording
+  /// order, because it tells first uses from later ones.
   LeafUse use(Leaf* leaf);
+  /// Records an operation: constructs Op from `args` in memory of the tape.
   template <class Op, class... Args>
   void record(Args&&... args) {
     nodes_.push_back(new (room(sizeof(Op), alignof(Op))) Op(std::forward<Args>(args)...));
   }
 
-  /// Set the gradient of `at` from outside: what a later pipeline stage sent back.
+  /// Sets the gradient of `at` from outside: the start of the backward pass, or what a later pipeline stage sent.
+  /// Throws ShapeError if the shapes differ.
   void seed(const Var& at, const Tensor& gradient);
-  /// Run all recorded operations backwards, each destroyed when done.
+  /// Runs all recorded operations in reverse order, and destroys each when it is done.
   void backward();
-  /// Called with each leaf whose gradient of this pass is complete.
+  /// `hook` is called during backward with each leaf whose gradient of this pass is complete.
   void on_grad_ready(std::function<void(Leaf&)> hook) { hook_ = std::move(hook); }
-  /// Forget everything, memory kept for the next pass. No Var of this tape may be used afterwards.
+  /// Drops all values and operations; keeps the memory for the next pass. Throws BugError if a Var of this tape still
+  /// exists.
   void clear();
 
-  // For operations, while backward runs.
-  /// The gradient of `of`, handed over; empty when none arrived.
+  // The rest is for operations, while backward runs.
+
+  /// Removes and returns the gradient of `of`; empty if none arrived.
   Gradient take_grad(Place of) { return std::exchange(slots_[of.slot].grad, {}); }
-  /// `gradient` is the whole or a part of the gradient of `to`; dropped when `to` wants none.
+  /// Contributes `gradient` to the gradient of `to`: moved if it is the first contribution, else added. Dropped if `to`
+  /// wants no gradient.
   void give_grad(Place to, Gradient gradient);
-  /// The same, copied or added at once.
+  /// The same, but always copies or adds: `gradient` stays the caller's.
   void add_grad(Place to, const Tensor& gradient);
-  /// Where to write a gradient of `to`: `add` says that there is one already, to be added to. Empty tensor: none is
-  /// wanted.
+  /// Where an operation writes a gradient of `to` itself, which saves a temporary. `add`: a contribution is already
+  /// there, so add to it. Empty tensor: no gradient is wanted.
   struct Target {
     Tensor tensor;
     bool add;
   };
   Target grad_target(Place to);
-  /// The floats to write or add to.
+  /// The floats to write or add to, as `target` says.
   Floats write(const Target& target) {
     return {*this, target.tensor, target.add ? Floats::Use::update : Floats::Use::write};
   }
-  /// The operation is through with `use`: fires the hook when that was the last of the pass.
+  /// Reports that the operation is done with `use`; calls the hook if this was the last use in the backward pass.
   void done(const LeafUse& use) const {
     const auto* tape = this;
     while (tape->outside_) tape = tape->outside_;
@@ -198,6 +223,7 @@ class Tape {
 
  private:
   friend class Var;
+  /// One value: its tensor, its memory, its gradient so far, and the number of Vars that refer to it.
   struct Slot {
     Tensor value;
     Memory memory;
@@ -207,8 +233,11 @@ class Tape {
   };
   static constexpr std::size_t chunk_bytes = 1 << 16;
 
+  /// A new slot with one handle.
   Var add_slot(Tensor value, Memory memory, bool wants_grad);
+  /// One handle fewer; frees the memory of the value when none is left.
   void drop(std::uint32_t slot);
+  /// Memory for a Node: nodes are placement-constructed in chunks, which saves a heap allocation each.
   void* room(std::size_t bytes, std::size_t alignment);
   void forget_nodes();
 
@@ -216,15 +245,16 @@ class Tape {
   Threads& threads_;
   const bool records_;
   DType type_ = DType::float32;
+  // A number that is unique per pass on this arena; tells whether a leaf was already used in this pass.
   std::uint64_t run_;
   std::vector<Slot> slots_;
   std::vector<Memory> kept_;
-  std::vector<Node*> nodes_;  ///< lie in chunks_
+  std::vector<Node*> nodes_;  ///< in recording order; constructed in chunks_
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   std::size_t chunk_ = 0, used_ = 0;
   std::function<void(Leaf&)> hook_;
-  const Tape* outside_ = nullptr;              ///< whose operation this tape is inside of
-  std::unique_ptr<Tape> recording_, looking_;  ///< tapes inside of operations of this one
+  const Tape* outside_ = nullptr;              ///< the tape that this one is nested in; null: none
+  std::unique_ptr<Tape> recording_, looking_;  ///< nested tapes, with and without recording
 };
 
 inline Place::Place(const Var& of) : slot(of.slot_) {}

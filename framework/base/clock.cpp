@@ -15,6 +15,7 @@ double Stopwatch::lap() {
   return seconds;
 }
 
+// Called in every step, so without streams or strings, which would allocate.
 std::int64_t resident_bytes() {
   const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;

@@ -5,11 +5,12 @@
 
 namespace tessera {
 
-/// Seconds since it was made or begun anew, by the clock that never jumps.
+/// Measures elapsed time, in seconds, with the monotonic clock.
 class Stopwatch {
  public:
+  /// Seconds since construction or the last lap().
   double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  /// The seconds so far; counting begins again at 0.
+  /// The same, and restarts at 0.
   double lap();
 
  private:
@@ -17,9 +18,9 @@ class Stopwatch {
   Clock::time_point begin_ = Clock::now();
 };
 
-/// Bytes of this process that lie in memory now. Linux (/proc/self/statm); no heap allocation; 0 when unknown.
+/// Resident memory of this process now, in bytes (Linux: /proc/self/statm); 0 if unknown. No heap allocation.
 std::int64_t resident_bytes();
-/// The most that ever lay in memory at once. No heap allocation.
+/// The maximum of the resident memory so far, in bytes; 0 if unknown. No heap allocation.
 std::int64_t peak_resident_bytes();
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t polynomial = 0x82f63b78;  // reflected
 
-// A sum behaves linearly over bits: 32 columns say what a step does to each bit.
+// A CRC is linear over bits, so the effect of appending zero bytes is a 32 x 32 bit matrix, given by its columns.
 using Columns = std::array<std::uint32_t, 32>;
 
 constexpr std::uint32_t apply(const Columns& step, std::uint32_t sum) {
@@ -22,13 +22,14 @@ constexpr std::uint32_t apply(const Columns& step, std::uint32_t sum) {
   return out;
 }
 
+/// The matrix applied twice: appending twice as many bits.
 constexpr Columns twice(const Columns& step) {
   Columns out{};
   for (std::size_t bit = 0; bit < 32; ++bit) out[bit] = apply(step, step[bit]);
   return out;
 }
 
-/// What 2^log_bytes zero bytes after a sum do to it.
+/// The matrix for appending 2^log_bytes zero bytes.
 constexpr Columns zero_bytes(int log_bytes) {
   Columns step{};
   step[0] = polynomial;
@@ -37,7 +38,7 @@ constexpr Columns zero_bytes(int log_bytes) {
   return step;
 }
 
-/// The same as four look-ups, one for each byte of the sum.
+/// The same matrix as four lookup tables, one for each byte of the checksum.
 using Leap = std::array<std::array<std::uint32_t, 256>, 4>;
 
 constexpr Leap leap_over(int log_bytes) {
@@ -52,7 +53,7 @@ constexpr std::uint32_t over(const Leap& leap, std::uint32_t sum) {
   return leap[0][sum & 255] ^ leap[1][(sum >> 8) & 255] ^ leap[2][(sum >> 16) & 255] ^ leap[3][sum >> 24];
 }
 
-/// slices[k][b]: the sum of byte b followed by k zero bytes.
+/// slices[k][b]: checksum of byte b followed by k zero bytes ("slicing by 8").
 constexpr std::array<std::array<std::uint32_t, 256>, 8> make_slices() {
   std::array<std::array<std::uint32_t, 256>, 8> slices{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -70,8 +71,8 @@ constexpr auto slices = make_slices();
 
 #if defined(__x86_64__)
 
-constexpr int log_lane =
-    12;  // three lanes of 4 KiB: long enough to hide the joining, short enough for the nearest cache
+// Three lanes of 4 KiB: long enough to hide the cost of combining them, short enough for the L1 cache.
+constexpr int log_lane = 12;
 constexpr std::size_t lane = std::size_t{1} << log_lane;
 constexpr auto leap = leap_over(log_lane);
 
@@ -81,7 +82,8 @@ std::uint64_t word(const std::byte* at) {
   return out;
 }
 
-/// The instruction takes three cycles but one can start each cycle: three lanes go side by side and are joined after.
+/// The instruction has a latency of three cycles and a throughput of one per cycle, so three lanes are processed in
+/// parallel and combined afterwards.
 __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes, std::uint32_t before) {
   const auto* at = bytes.data();
   std::size_t left = bytes.size();

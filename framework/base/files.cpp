@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <set>
 #include <utility>
 
 namespace tessera {
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
   throw IoError(text(path.string(), ": ", attempt, ": ", std::strerror(reason)));
 }
 
-/// A system call that a signal may have interrupted, again until it was not.
+/// Repeats a system call that a signal interrupted.
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();
@@ -36,6 +37,9 @@ int open_or_refuse(const fs::path& path, int flags, const char* attempt) {
   return descriptor;
 }
 
+/// Under which write_file_atomic writes first.
+fs::path name_beside(const fs::path& path) { return path.string() + "_tmp"; }
+
 std::uint64_t size_of_open(const fs::path& path, int descriptor) {
   struct stat facts {};
   if (::fstat(descriptor, &facts) != 0) refuse(path, "cannot be examined");
@@ -47,8 +51,15 @@ std::uint64_t size_of_open(const fs::path& path, int descriptor) {
 
 File File::open(const fs::path& path) { return {path, open_or_refuse(path, O_RDONLY, "cannot be opened")}; }
 
+/// A regular file or a link of that name is unlinked first, so that what else leads to its bytes keeps them; a device
+/// or pipe is opened as it is.
 File File::create(const fs::path& path) {
-  return {path, open_or_refuse(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be written")};
+  struct stat facts {};
+  const bool there = ::lstat(path.c_str(), &facts) == 0;
+  if (there && !S_ISREG(facts.st_mode) && !S_ISLNK(facts.st_mode))
+    return {path, open_or_refuse(path, O_WRONLY, "cannot be written")};
+  if (there && ::unlink(path.c_str()) != 0) refuse(path, "cannot be replaced");
+  return {path, open_or_refuse(path, O_WRONLY | O_CREAT | O_EXCL, "cannot be written")};
 }
 
 File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -87,6 +98,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> into) const {
 
 std::uint64_t File::size() const { return size_of_open(path_, descriptor_); }
 
+// fallocate and not posix_fallocate: the latter would write zeros where the file system has no reservation.
 void File::reserve(std::uint64_t bytes) {
   if (bytes == 0) return;
   const int result = uninterrupted([&] { return ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)); });
@@ -104,7 +116,7 @@ void File::close() {
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const auto file = File::open(path);
   size_ = static_cast<std::size_t>(file.size());
-  if (size_ == 0) return;  // nothing to map, and the system refuses to map nothing
+  if (size_ == 0) return;  // mmap fails for an empty mapping
   void* at = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
   if (at == MAP_FAILED) refuse(path, "cannot be mapped");
   data_ = static_cast<const std::byte*>(at);
@@ -137,7 +149,11 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
 }
 
 void write_file_atomic(const fs::path& path, std::span<const std::span<const std::byte>> pieces) {
-  const fs::path beside = path.string() + "_tmp";
+  const fs::path beside = name_beside(path);
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode) && !S_ISLNK(facts.st_mode))
+    throw IoError(text(path.string(), ": cannot be replaced: is a ",
+                       S_ISDIR(facts.st_mode) ? "folder" : "device or pipe, not a file"));
   try {
     auto file = File::create(beside);
     for (const auto& piece : pieces) file.write(piece);
@@ -177,7 +193,7 @@ void rename_or_exchange(const fs::path& from, const fs::path& to) {
   if (errno != ENOTEMPTY && errno != EEXIST) refuse(to, "cannot be replaced");
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) refuse(to, "cannot be replaced");
-  delete_all(to);  // a file system that cannot exchange: for a moment neither is there
+  delete_all(to);  // this file system cannot exchange: for a moment neither name exists
   if (::rename(from.c_str(), to.c_str()) != 0) refuse(to, "cannot be replaced");
 }
 
@@ -187,10 +203,32 @@ void delete_all(const fs::path& path) {
   if (error) throw IoError(text(path.string(), ": cannot be deleted: ", error.message()));
 }
 
+void refuse_overwriting(std::span<const fs::path> inputs, std::span<const fs::path> outputs) {
+  const auto same = [](const fs::path& a, const fs::path& b) {
+    std::error_code none;
+    return fs::equivalent(a, b, none);
+  };
+  for (const auto& output : outputs)
+    for (const auto& input : inputs) {
+      std::error_code none;
+      for (auto at = fs::canonical(input, none); !at.empty(); at = at == at.parent_path() ? "" : at.parent_path())
+        if (same(at, output) || same(at, name_beside(output)))
+          throw ConfigError(text(output.string(), ": this output would overwrite the input ", input.string(),
+                                 "; give another name for the output"));
+    }
+  std::set<fs::path> names;
+  for (const auto& output : outputs)
+    if (!names.insert(fs::absolute(output).lexically_normal()).second)
+      throw ConfigError(text(output.string(), ": two outputs have this name; give each a name of its own"));
+}
+
 void make_folder(const fs::path& folder) {
   std::error_code error;
+  std::vector<fs::path> absent;
+  for (auto at = folder; !at.empty() && !fs::exists(at, error); at = at.parent_path()) absent.push_back(at);
   fs::create_directories(folder, error);
   if (error) throw IoError(text(folder.string(), ": cannot be made: ", error.message()));
+  for (const auto& made : absent) sync_folder(made.parent_path());
 }
 
 namespace {
@@ -211,7 +249,7 @@ std::string own_words() {
 }  // namespace
 
 FolderLock::FolderLock(const fs::path& folder) : file_(folder / "in_use") {
-  descriptor_ = open_or_refuse(file_, O_RDWR | O_CREAT, "cannot be written");
+  descriptor_ = open_or_refuse(file_, O_RDWR | O_CREAT | O_NOFOLLOW, "cannot be written");
   if (uninterrupted([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
     const int reason = errno;
     const auto owner = owner_of(descriptor_);
@@ -233,7 +271,7 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
 
 FolderLock::~FolderLock() {
   if (descriptor_ < 0) return;
-  if (::ftruncate(descriptor_, 0) != 0) {  // only the words for people; closing is what lets go
+  if (::ftruncate(descriptor_, 0) != 0) {  // only the text; closing the descriptor releases the lock
   }
   ::close(descriptor_);
 }

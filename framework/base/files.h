@@ -12,31 +12,34 @@
 
 namespace tessera {
 
-/// An open file. Closes itself; every failure is an IoError that names the file, what was tried and the system's
-/// reason.
+/// An open file, closed by the destructor. Every failure is an IoError with the file name, the attempted operation and
+/// the system's reason.
 class File {
  public:
-  /// For reading. Throws IoError when it cannot be opened.
+  /// Opens for reading. Throws IoError if it cannot be opened.
   static File open(const std::filesystem::path& path);
-  /// New and empty, for writing; an older file of that name is emptied.
+  /// Creates an empty file for writing. Replaces an existing file or symbolic link; the link's target and hard links keep
+  /// their content.
   static File create(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   ~File();
 
-  /// Append all of `bytes`, in as many calls as the system needs.
+  /// Appends all of `bytes`.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view bytes);
-  /// Fill `into` from byte `offset`. Throws IoError also when the file ends before. May be called from several threads.
+  /// Reads into.size() bytes from byte `offset`. Throws IoError also if the file is shorter. May be called from several
+  /// threads.
   void read_at(std::uint64_t offset, std::span<std::byte> into) const;
+  /// In bytes.
   std::uint64_t size() const;
-  /// Set disk space aside for `bytes` from the start, so that a full disk is known before the work. Throws IoError when
-  /// there is too little; does nothing on file systems that cannot tell.
+  /// Reserves disk space for `bytes` from the beginning, so that a full disk is detected before the data is written.
+  /// Throws IoError if there is too little; does nothing on file systems without this function.
   void reserve(std::uint64_t bytes);
-  /// Wait until what was written is on the disk.
+  /// Waits until everything written is on the disk (fsync).
   void sync();
-  /// Close and report what the system has still to say; the destructor would keep it for itself.
+  /// Closes the file and reports errors that the system signals only now; the destructor ignores them.
   void close();
 
   const std::filesystem::path& path() const { return path_; }
@@ -48,16 +51,17 @@ class File {
   int descriptor_ = -1;
 };
 
-/// The bytes of a file, mapped for reading. Cheap to open whatever its size; pages come in when touched. The file must
-/// not shrink meanwhile: a page that is gone ends the process.
+/// A read-only memory mapping of a file. Opening is cheap for any size; pages are loaded when accessed. The file must
+/// not shrink during the mapping: access to a missing page kills the process (SIGBUS).
 class MappedFile {
  public:
-  /// Throws IoError when the file cannot be opened or mapped.
+  /// Throws IoError if the file cannot be opened or mapped.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
+  /// The content; valid as long as this object.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -67,37 +71,46 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// The whole content. Throws IoError.
+/// The whole content of a file. Throws IoError.
 std::string read_file(const std::filesystem::path& path);
 
-/// Put `content` under `path` so that at every moment, also after a crash, either the old or the new content is there:
-/// written beside it under another name, synced, renamed, the folder synced. Throws IoError; the old file then stays.
+/// Replaces the content of `path` atomically: at any time, also after a crash, the file has either the old or the new
+/// content. Writes to another name in the same folder, syncs, renames, and syncs the folder. A symbolic link is
+/// replaced, not followed. Throws IoError, also if `path` is a device or a pipe; the old file then remains.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
-/// The same with content that lies in several pieces.
+/// The same for content in several pieces.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 
-/// Make the entries of a folder (new files, renames) survive a crash. Throws IoError.
+/// Makes the entries of a folder (new files, renames) durable. Throws IoError.
 void sync_folder(const std::filesystem::path& folder);
 
-/// What a folder holds, sorted by name; empty when there is no such folder. Throws IoError when it cannot be read.
+/// The entries of a folder, sorted by name; empty if there is no such folder. Throws IoError if it cannot be read.
 std::vector<std::filesystem::path> list_folder(const std::filesystem::path& folder);
 
-/// Rename, or exchange with what stands under `to`: a folder is replaced by another in one step. Afterwards `from` is
-/// gone or holds what `to` held. Throws IoError.
+/// Renames `from` to `to`; if `to` exists, exchanges the two atomically, so that a folder is replaced in one step.
+/// Afterwards `from` does not exist, or holds the former content of `to`. Throws IoError.
 void rename_or_exchange(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Delete a file or a folder with all it holds, or nothing when it is not there. Throws IoError.
+/// Deletes a file, or a folder with its content; does nothing if it does not exist. Symbolic links are not followed.
+/// Throws IoError.
 void delete_all(const std::filesystem::path& path);
 
-/// Make a folder and those above it. Throws IoError with the system's reason.
+/// Throws ConfigError, naming both paths, if a command would overwrite its own input: if one of `outputs` is the same
+/// file or folder as one of `inputs`, or a folder that contains one, also through a symbolic link, a hard link or another
+/// spelling of the path; or if two outputs have the same name. Temporary names of outputs (with _tmp at the end) count
+/// as outputs. A path that does not exist is no input. Call this before anything is written.
+void refuse_overwriting(std::span<const std::filesystem::path> inputs, std::span<const std::filesystem::path> outputs);
+
+/// Creates a folder and its parents, and syncs the parent of each new folder, so that its name survives a crash. Throws
+/// IoError with the system's reason.
 void make_folder(const std::filesystem::path& folder);
 
-/// Claim of a living process on a folder: while it lives nobody else gets it, and a process that dies in whatever way
-/// lets go. The claim is a lock of the system on `<folder>/in_use`, where the owner's process id and host are written.
+/// An exclusive lock on a folder, held while this object and its process live; the system releases it however the
+/// process ends. It is an flock on `<folder>/in_use`, which contains the owner's process id and host for error
+/// messages.
 class FolderLock {
  public:
-  /// Throws ConfigError, naming the owner, when another living process holds it; IoError when the folder is not
-  /// writable.
+  /// Throws ConfigError, naming the owner, if another process holds the lock; IoError if the folder is not writable.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&& other) = delete;

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): spreads every bit over the whole word.
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every input bit affects all output bits.
 std::uint64_t spread(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;

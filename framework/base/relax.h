@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-/// Tell the core that the calling thread waits in a loop.
+/// Tells the processor that the calling thread is in a spin loop (x86 `pause`), which frees resources of the core.
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -5,6 +5,7 @@
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
+#include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/box.h"
 #include "framework/checkpoint/manifest.h"
 
@@ -106,16 +107,6 @@ struct Checkpoint::Content {
     if (found == manifest.tensors.end()) throw ConfigError(text(folder.string(), ": has no tensor '", name, "'"));
     return found->second;
   }
-
-  void check_size(const std::string& name, std::uint64_t promised) const {
-    std::error_code error;
-    const auto size = fs::file_size(folder / name, error);
-    if (error == std::errc::no_such_file_or_directory)
-      throw DamageError(text((folder / name).string(), ": is missing"));
-    if (error) throw IoError(text((folder / name).string(), ": cannot be examined: ", error.message()));
-    if (size != promised)
-      throw DamageError(text((folder / name).string(), ": has ", size, " bytes; ", promised, " were saved"));
-  }
 };
 
 Checkpoint::Checkpoint(std::unique_ptr<Content> content) : content_(std::move(content)) {}
@@ -132,14 +123,8 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
     throw DamageError(text(folder.string(), ": holds no manifest.json: no checkpoint, or a damaged one"));
   content->manifest = read_manifest(read_file(manifest_path), manifest_path.string());
   check_ranges(content->manifest, manifest_path.string());
-  for (const auto& [name, file] : content->manifest.files) content->check_size(name, file.bytes);
-  for (const auto& [name, blob] : content->manifest.blobs) {
-    content->check_size("blobs/" + name, blob.bytes);
-    auto bytes = read_file(folder / "blobs" / name);
-    if (crc32c(bytes) != blob.crc)
-      throw DamageError(text((folder / "blobs" / name).string(), ": its CRC is not the one it was saved with"));
-    content->blobs.emplace(name, std::move(bytes));
-  }
+  for (const auto& [name, file] : content->manifest.files) check_size(folder, name, file.bytes);
+  content->blobs = read_blobs(folder, content->manifest);
   return Checkpoint(std::move(content));
 }
 

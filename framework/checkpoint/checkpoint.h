@@ -111,8 +111,11 @@ class Checkpoint {
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& root, const std::string& prefix);
 
 /// Rename a damaged checkpoint to `<name>_damaged` (or `_damaged_2`, ...), write `reason` into it, and return the new
-/// name. It is not picked again and not deleted.
+/// name. It is not picked again and not deleted. A symbolic link is renamed itself; nothing is written where it leads.
 std::filesystem::path set_aside(const std::filesystem::path& folder, const std::string& reason);
+
+/// Which checkpoints of a folder belong to the run that asks, by their folders; left out: all.
+using BelongsToRun = std::function<bool(const std::filesystem::path& folder)>;
 
 /// Told of each damaged checkpoint that newest_good met: which, why, and where it was put.
 using OnDamage =
@@ -120,12 +123,14 @@ using OnDamage =
 
 /// The newest checkpoint that opens (and with `crc_check` verifies); damaged ones on the way are set aside and told.
 /// Nothing when there is none. A checkpoint of a newer format is not damage: that ConfigError goes through.
+/// Checkpoints that do not belong are left alone.
 std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
-                                      const OnDamage& on_damage = {});
+                                      const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
 
-/// Delete all but the newest `keep_max` (0: keep all), and `_tmp` folders that a crash left. Only while no other
-/// process saves there.
-void prune(const std::filesystem::path& root, const std::string& prefix, int keep_max);
+/// Delete all checkpoints that belong but the newest `keep_max` (0: keep all), and `_tmp` folders that a crash left.
+/// Only while no other process saves there.
+void prune(const std::filesystem::path& root, const std::string& prefix, int keep_max,
+           const BelongsToRun& belongs = {});
 
 /// "iter_0000100", or with a prefix "network_iter_0000100" (the '_' is added when the prefix does not end in '_' or
 /// '-').

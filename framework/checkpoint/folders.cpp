@@ -49,8 +49,10 @@ std::vector<CheckpointInfo> list_checkpoints(const fs::path& root, const std::st
 fs::path set_aside(const fs::path& folder, const std::string& reason) {
   const auto trimmed = folder.has_filename() ? folder : folder.parent_path();
   fs::path aside = trimmed.string() + "_damaged";
-  for (int number = 2; fs::exists(aside); ++number) aside = text(trimmed.string(), "_damaged_", number);
+  for (int number = 2; fs::exists(fs::symlink_status(aside)); ++number)
+    aside = text(trimmed.string(), "_damaged_", number);
   rename_or_exchange(trimmed, aside);
+  if (fs::is_symlink(aside)) return aside;  // the caller tells the reason
   try {
     write_file_atomic(aside / "why_damaged.txt", reason + "\n");
   } catch (const IoError&) {  // the caller has the reason too; a full disk must not keep the run from going on
@@ -58,9 +60,19 @@ fs::path set_aside(const fs::path& folder, const std::string& reason) {
   return aside;
 }
 
+namespace {
+
+std::vector<CheckpointInfo> list_own(const fs::path& root, const std::string& prefix, const BelongsToRun& belongs) {
+  auto found = list_checkpoints(root, prefix);
+  if (belongs) std::erase_if(found, [&](const auto& info) { return !belongs(info.folder); });
+  return found;
+}
+
+}  // namespace
+
 std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& prefix, bool crc_check,
-                                      const OnDamage& on_damage) {
-  for (const auto& info : list_checkpoints(root, prefix)) {
+                                      const OnDamage& on_damage, const BelongsToRun& belongs) {
+  for (const auto& info : list_own(root, prefix, belongs)) {
     try {
       auto checkpoint = Checkpoint::open(info.folder);
       if (crc_check) checkpoint.verify();
@@ -73,7 +85,7 @@ std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& p
   return std::nullopt;
 }
 
-void prune(const fs::path& root, const std::string& prefix, int keep_max) {
+void prune(const fs::path& root, const std::string& prefix, int keep_max, const BelongsToRun& belongs) {
   const std::string left_over = "_tmp";
   for (const auto& path : list_folder(root)) {
     const auto name = path.filename().string();
@@ -81,7 +93,7 @@ void prune(const fs::path& root, const std::string& prefix, int keep_max) {
     if (name.substr(cut) == left_over && iteration_in(name.substr(0, cut), prefix)) delete_all(path);
   }
   if (keep_max <= 0) return;
-  const auto found = list_checkpoints(root, prefix);
+  const auto found = list_own(root, prefix, belongs);
   for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) {
     // Under its own name no half-deleted checkpoint may stand, should the process end here.
     const fs::path leaving = found[i].folder.string() + left_over;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/config_table.h"
 #include "framework/checkpoint/convert.h"
 
@@ -117,7 +118,7 @@ class ConfigWriter {
 
 /// What this program has no use for, from the config.json the model came with.
 void take_over(const std::string& carried, const std::vector<Value::Field>& rows, Json& json) {
-  const auto old = Json::parse(carried, nullptr, false);
+  const auto old = parse_json<Json>(carried);
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
                                             "transformers_version"};
@@ -276,21 +277,25 @@ std::string write_hugging_face_config(const Value& model_config, const std::stri
   return json.dump(2) + "\n";
 }
 
-std::vector<std::string> write_hugging_face(const fs::path& folder, const Value& model_config,
-                                            const WeightSource& weights, const HuggingFaceExport& how,
-                                            const Mappings& mappings) {
+std::vector<std::string> write_hugging_face(const fs::path& out, const Value& model_config, const WeightSource& weights,
+                                            const HuggingFaceExport& how, const Mappings& mappings) {
+  const auto folder = out.has_filename() ? out : out.parent_path();  // "out/" is the folder out
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
     throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
   const auto table = hugging_face_table(mappings, how.family);
   Exporter exporter(weights, how, weight_table(table.find("weights")->scalar, model_config, mappings, how.family));
-  const fs::path unfinished = folder.string() + "_tmp";
-  delete_all(unfinished);
+  const auto named = folder.has_filename() ? folder : folder.parent_path();  // "out/" is out
+  const auto target = fs::exists(named) ? fs::canonical(named) : named;
+  const fs::path unfinished = target.string() + "_tmp";
+  if (fs::exists(fs::symlink_status(unfinished)))
+    throw ConfigError(text(unfinished.string(), ": is there already, and the files are first written under that name; ",
+                           "delete it if a conversion that was cut short left it"));
   make_folder(unfinished);
   try {
     exporter.write(unfinished);
     sync_folder(unfinished);
-    delete_all(folder);
-    rename_or_exchange(unfinished, folder);
+    rename_or_exchange(unfinished, target);  // which is absent or empty
+    sync_folder(target.parent_path());
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(unfinished, ignored);

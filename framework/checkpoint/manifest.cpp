@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/crc32c.h"
+#include "framework/base/json.h"
 
 namespace tessera {
 namespace {
@@ -119,7 +120,7 @@ std::string write_manifest(const Manifest& manifest) {
 }
 
 Manifest read_manifest(const std::string& words, const std::string& speaker) {
-  auto json = Json::parse(words, nullptr, false);
+  auto json = parse_json(words);
   if (!json.is_object() || json.value("format", Json()) != format_name)
     throw DamageError(text(speaker, ": is no manifest of a checkpoint, or a damaged one"));
   const auto sum = json.value("manifest_crc32c", Json());

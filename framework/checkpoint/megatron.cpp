@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/config_table.h"
 #include "framework/checkpoint/convert.h"
 #include "framework/options/option_type.h"
@@ -81,7 +82,7 @@ void MegatronCheckpoint::refuse(const std::string& story) const {
 }
 
 MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const Mappings& mappings)
-    : folder_(megatron_iteration_folder(folder)), mappings_(mappings) {
+    : folder_(megatron_iteration_folder(folder)), blobs_(read_blobs_beside(folder_)), mappings_(mappings) {
   if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist; only torch is read yet");
   const auto table = mappings_.table("weights/megatron.yaml");
   open_ranks(table);
@@ -201,6 +202,22 @@ std::vector<std::string> MegatronCheckpoint::optimizer_names() const {
   return names;
 }
 
+std::int64_t MegatronCheckpoint::iteration() const {
+  const auto& first = *ranks_[0];
+  return static_cast<std::int64_t>(first.number(first.root().find("iteration")).value_or(0));
+}
+
+std::uint64_t MegatronCheckpoint::bytes() const {
+  std::uint64_t all = 0;
+  for (const auto& rank : ranks_) all += rank->bytes();
+  for (const auto& [name, content] : blobs_) all += content.size();
+  return all;
+}
+
+void MegatronCheckpoint::verify() const {
+  for (const auto& rank : ranks_) rank->verify();
+}
+
 std::string MegatronCheckpoint::progress() const {
   const auto& first = *ranks_[0];
   const auto& root = first.root();
@@ -211,9 +228,8 @@ std::string MegatronCheckpoint::progress() const {
   const auto argument = [&](const char* key, std::int64_t otherwise) {
     return whole_number(first.argument(key), otherwise);
   };
-  const auto iteration = whole_number(root.find("iteration"), 0);
-  Json json = {{"iteration", iteration},
-               {"updates", first.updates() >= 0 ? static_cast<std::int64_t>(first.updates()) : iteration},
+  Json json = {{"iteration", iteration()},
+               {"updates", first.updates() >= 0 ? static_cast<std::int64_t>(first.updates()) : iteration()},
                {"consumed_samples", argument("consumed_train_samples", 0)},
                {"skipped_samples", argument("skipped_train_samples", 0)},
                {"consumed_valid_samples", argument("consumed_valid_samples", 0)},

@@ -41,6 +41,13 @@ class MegatronCheckpoint final : public WeightSource {
   void read_box(const TensorRange& into) const override;
 
   std::vector<std::string> optimizer_names() const;
+  std::int64_t iteration() const;
+  /// Files of ours beside its ranks, iter_*/blobs: the resolved recipe and the tokenizer's files. Empty when this
+  /// program did not save it.
+  const Blobs& blobs() const { return blobs_; }
+  std::uint64_t bytes() const;  ///< of all files
+  /// Reads everything and compares every checksum. Throws DamageError naming the file.
+  void verify() const;
   /// Steps done, samples consumed, schedule and loss scale: progress.json of a checkpoint of ours.
   std::string progress() const;
   /// The recipe that its arguments describe, as far as mappings/arguments/megatron.yaml knows them.
@@ -59,7 +66,8 @@ class MegatronCheckpoint final : public WeightSource {
   [[noreturn]] void refuse(const std::string& story) const;
 
   std::filesystem::path folder_;
-  const Mappings& mappings_;
+  Blobs blobs_;
+  Mappings mappings_;
   MegatronLayout layout_;
   std::vector<std::unique_ptr<MegatronRank>> ranks_;  ///< [stage][tensor]
   std::optional<MegatronCut> cut_;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/config_table.h"
 #include "framework/checkpoint/convert.h"
 #include "framework/checkpoint/megatron.h"
@@ -202,7 +203,7 @@ class Saving {
   Saving(std::span<const TensorRange> tensors, const std::string& progress, const Value& recipe,
          const Mappings& mappings, const MegatronLayout& layout, DType type)
       : table_(mappings.table("weights/megatron.yaml")),
-        progress_(Json::parse(progress.empty() ? "{}" : progress)),
+        progress_(parse_json(progress.empty() ? "{}" : progress)),
         args_(Json::parse(
             write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"))),
         type_(type),

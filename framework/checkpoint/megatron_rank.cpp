@@ -242,6 +242,11 @@ void MegatronRank::take_buffer(const PickleNode& buffer, std::size_t chunk) {
   }
 }
 
+void MegatronRank::verify() const {
+  file_->verify();
+  if (shared_) shared_->verify();
+}
+
 std::vector<std::string> MegatronRank::all_names() const {
   std::vector<std::string> all;
   for (const auto& piece : pieces_) all.push_back(piece.first);

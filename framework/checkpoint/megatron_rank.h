@@ -40,6 +40,9 @@ class MegatronRank {
   std::vector<std::string> all_names() const;  ///< optimizer state too
   /// This rank's part. Throws ConfigError. Valid as long as this.
   Tensor tensor(const std::string& name) const;
+  std::uint64_t bytes() const { return file_->bytes() + (shared_ ? shared_->bytes() : 0); }  ///< of its files
+  /// Reads its files and compares every checksum. Throws DamageError.
+  void verify() const;
   double updates() const { return updates_; }  ///< steps the optimizer made; -1: not told
 
  private:

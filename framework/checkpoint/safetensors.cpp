@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "framework/base/json.h"
+
 namespace tessera {
 namespace {
 
@@ -83,7 +85,7 @@ void refuse_overlaps_and_holes(const SafetensorsHeader& header, std::uint64_t fi
 }
 
 Json parse_header(std::string_view words, const std::string& speaker) {
-  auto json = Json::parse(words, nullptr, false);
+  auto json = parse_json(words);
   if (!json.is_object())
     throw ConfigError(text(speaker, ": its header is no JSON object: no safetensors file, or a damaged one"));
   return json;
@@ -170,7 +172,7 @@ void SafetensorsReader::add_file(const fs::path& path) {
 }
 
 void SafetensorsReader::add_index(const fs::path& path) {
-  const auto json = Json::parse(read_file(path), nullptr, false);
+  const auto json = parse_json(read_file(path));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     throw ConfigError(text(path.string(), ": is no index of safetensors files: it has no 'weight_map'"));
   std::map<std::string, std::string> file_of;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/checkpoint/checkpoint.h"
+
 namespace tessera {
 namespace {
 
@@ -87,6 +89,12 @@ TorchFile::TorchFile(const fs::path& path)
       entries_(read_zip_directory(file_.bytes(), name_)),
       folder_(little_endian_or_throw(file_, entries_, folder_in(entries_, name_), name_)),
       pickle_(bytes_of(file_, entries_.at(folder_ + pickle_name)), name_) {}
+
+void TorchFile::verify() const {
+  for (const auto& [name, entry] : entries_)
+    if (crc32_ieee(bytes_of(file_, entry)) != entry.crc)
+      throw DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
+}
 
 bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != nullptr; }
 

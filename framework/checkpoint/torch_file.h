@@ -26,7 +26,11 @@ class TorchFile {
   /// one after the other.
   Tensor tensor(const PickleNode& node, const std::string& what) const;
 
+  /// Reads everything and compares the checksum of each entry. Throws DamageError.
+  void verify() const;
+
   const std::string& name() const { return name_; }
+  std::uint64_t bytes() const { return file_.bytes().size(); }
 
  private:
   std::string name_;

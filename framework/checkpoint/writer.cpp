@@ -6,6 +6,7 @@
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
+#include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/manifest.h"
 #include "framework/checkpoint/safetensors.h"
 
@@ -71,25 +72,6 @@ std::string numbered(const char* kind, int writer) {
   std::array<char, 64> name{};
   std::snprintf(name.data(), name.size(), "%s_%05d.safetensors", kind, writer);
   return name.data();
-}
-
-void write_blobs(const fs::path& folder, const Blobs& blobs, Manifest& manifest) {
-  if (blobs.empty()) return;
-  make_folder(folder / "blobs");
-  for (const auto& [name, content] : blobs) {
-    const bool fits =
-        !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-          return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
-        });
-    if (!fits)
-      throw BugError(text("checkpoint: '", name, "' cannot name a blob: letters, digits, '.', '_' and '-' can"));
-    auto file = File::create(folder / "blobs" / name);
-    file.write(content);
-    file.sync();
-    file.close();
-    manifest.blobs[name] = {content.size(), crc32c(content)};
-  }
-  sync_folder(folder / "blobs");
 }
 
 }  // namespace

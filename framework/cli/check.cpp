@@ -1,15 +1,19 @@
 #include "framework/cli/check.h"
 
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "framework/base/memory_limit.h"
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/convert/megatron_arguments.h"
+#include "framework/options/limits.h"
 #include "framework/recipe/effects.h"
 #include "framework/recipe/figures.h"
+#include "framework/recipe/memory.h"
 
 namespace tessera {
 namespace {
@@ -58,8 +62,12 @@ void print_run(const Recipe& recipe, const Figures& f) {
   std::ostringstream flops;
   flops << std::setprecision(3) << f.flops_per_step;
   print_line("operations of a step", flops.str());
-  print_line("length", text(grouped(f.steps), " steps, ", grouped(f.steps * f.samples_per_step), " samples, ",
-                            grouped(f.tokens), " tokens"));
+  if (f.steps > 0)
+    print_line("length",
+               text(grouped(f.steps), " steps, ", grouped(f.samples), " samples, ", grouped(f.tokens), " tokens"));
+  else
+    print_line("length",
+               text(grouped(recipe.training.epochs.value_or(1)), " epochs; their steps follow from the data"));
   std::cout << "data " << recipe.dataset.type << "\n";
   for (const auto& file : f.data)
     print_line(file.prefix, text(grouped(file.tokens), " tokens in ", grouped(file.documents), " documents"));
@@ -72,11 +80,18 @@ void print_run(const Recipe& recipe, const Figures& f) {
 }
 
 /// What the recipe says without being heard.
-void print_idle(const Recipe& recipe) {
+void print_idle(const Recipe& recipe, bool verbose) {
   const auto all = without_effect(recipe);
   if (all.empty()) return;
   std::cout << "without effect\n";
-  for (const auto& idle : all) std::cout << "  " << text(idle.at) << ": " << idle.key << ": " << idle.why << "\n";
+  std::size_t compatible = 0;
+  for (const auto& idle : all) {
+    if (idle.compatible && !verbose)
+      ++compatible;
+    else
+      std::cout << "  " << text(idle.at) << ": " << idle.key << ": " << idle.why << "\n";
+  }
+  if (compatible > 0) std::cout << "  " << without_effect_summary(compatible, "option") << "\n";
 }
 
 /// As many as were given, else as few as the recipe's sizes make.
@@ -111,12 +126,24 @@ void report_stops(const RecipeArguments& arguments, const CommandContext& contex
     report.problem(stop.at, stop.key, stop.message, stop.suggestion, stop.rule);
 }
 
+/// A recipe may be for another machine, so this is no mistake.
+void warn_of_memory(const Recipe& recipe, const LayoutFigures& layout, const Arguments& arguments) {
+  const auto needs = memory_by_stage(recipe, layout);
+  const auto most =
+      std::max_element(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.bytes() < b.bytes(); });
+  const auto limit = host_memory_limit();
+  if (static_cast<std::uint64_t>(most->bytes()) <= limit.bytes) return;
+  std::cerr << "note: " << arguments.recipe.file << ": " << (needs.size() > 1 ? "a rank" : "this run") << " needs "
+            << text_of(*most) << "; this machine has " << in_binary_units(static_cast<double>(limit.bytes)) << " ("
+            << limit.source << "), where `tessera train` would refuse it\n";
+}
+
 void check(const Arguments& arguments, CommandContext& context) {
   Report report;
-  const auto recipe = read_recipe(arguments.recipe, context, report);
+  std::vector<FlagFate> fates;
+  const auto recipe = read_recipe(arguments.recipe, context, report, fates);
   if (!arguments.as.empty()) report_stops(arguments.recipe, context, report);
-  if (!arguments.json)
-    for (const auto& note : report.notes()) std::cerr << "note: " << note << "\n";
+  if (!arguments.json) print_notes(report.notes(), fates, arguments.recipe.verbose, std::cerr);
   if (!arguments.json) report.must_be_good();
   const auto ranks = ranks_of(recipe, arguments);
   if (report.good() && arguments.ranks > 0) check_ranks(recipe, ranks, report);
@@ -128,9 +155,10 @@ void check(const Arguments& arguments, CommandContext& context) {
   if (report.good()) {
     try {
       const auto f = figures(recipe, data_parallel_ranks(recipe.parallel, ranks));
-      if (!arguments.json) print_model(recipe, f), print_run(recipe, f), print_idle(recipe);
-      if (!arguments.json && ranks > 1)
-        std::cout << layout_report(layout_figures(recipe, ranks), arguments.ranks_per_host);
+      if (!arguments.json) print_model(recipe, f), print_run(recipe, f), print_idle(recipe, arguments.recipe.verbose);
+      const auto layout = layout_figures(recipe, ranks);
+      if (!arguments.json && ranks > 1) std::cout << layout_report(layout, arguments.ranks_per_host);
+      if (!arguments.json) warn_of_memory(recipe, layout, arguments);
     } catch (const ConfigError& error) {
       if (!arguments.json) throw;
       report.problem({arguments.recipe.file, 0, "", 0}, "", error.what());
@@ -142,19 +170,18 @@ void check(const Arguments& arguments, CommandContext& context) {
 
 }  // namespace
 
-void add_check_commands(CLI::App& app, CommandContext& context) {
+void add_check_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("check", "Read a recipe, report every mistake, tell what follows from it");
   const auto arguments = std::make_shared<Arguments>();
   add_recipe_arguments(*command, arguments->recipe);
   command->add_option("--ranks", arguments->ranks, "Check the cut over so many processes and draw it")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--ranks-per-host", arguments->ranks_per_host, "Say which host each of them is on")
-      ->check(CLI::PositiveNumber);
+      ->between(std::int64_t{1}, most_ranks);
+  command->add_option("--ranks-per-host", arguments->ranks_per_host, "Say which host each of them is on")->positive();
   command
       ->add_option("--as", arguments->as,
                    "Tell the run in another program's words instead: megatron prints the arguments of Megatron-LM "
                    "core_v0.12.1 as they are after its validation; with --json as one object")
-      ->check(CLI::IsMember({"megatron", FlagTable::usual}));
+      ->one_of({"megatron", FlagTable::usual});
   command->add_flag(
       "--json", arguments->json,
       "Print the mistakes as JSON: [{file, line, key, message, suggestion}], and the rule that does not hold");

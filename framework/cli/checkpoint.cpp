@@ -6,8 +6,10 @@
 #include <memory>
 
 #include "framework/base/clock.h"
-#include "framework/base/files.h"
+#include "framework/base/number_text.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/megatron.h"
+#include "framework/checkpoint/saved_place.h"
 #include "framework/cli/convert_checkpoint.h"
 #include "framework/cli/reshard.h"
 
@@ -17,32 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int no_usable_checkpoint = 24;
-
-/// Whether the folder's name ends as those of checkpoints do, whatever their prefix.
-std::optional<std::int64_t> iteration_of(const fs::path& folder) {
-  const auto name = folder.filename().string();
-  const auto at = name.rfind("iter_");
-  if (at == std::string::npos || !fs::is_directory(folder)) return std::nullopt;
-  const auto found = list_checkpoints(folder.parent_path(), name.substr(0, at));
-  for (const auto& info : found)
-    if (info.folder.filename() == name) return info.iteration;
-  return std::nullopt;
-}
-
-/// The checkpoint that `folder` means.
-fs::path checkpoint_in(const fs::path& folder) {
-  if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
-  if (fs::exists(folder / "manifest.json") || iteration_of(fs::absolute(folder))) return folder;
-  for (const auto& root : {folder, folder / "checkpoints"}) {
-    fs::path newest;
-    std::int64_t iteration = -1;
-    for (const auto& entry : list_folder(root))
-      if (const auto found = iteration_of(entry); found && *found > iteration) newest = entry, iteration = *found;
-    if (iteration >= 0) return newest;
-  }
-  throw ConfigError(
-      text(folder.string(), ": holds no checkpoint; give a folder such as output/checkpoints/iter_0000100"));
-}
 
 /// "1.43 MB"
 std::string size_text(std::uint64_t bytes) {
@@ -63,16 +39,19 @@ struct Sum {
   std::int64_t elements = 0;
 };
 
-void print_summary(const Checkpoint& checkpoint) {
+/// What `checkpoint`, of either format, holds; `files`: how it lies on the disk, where there is more than one way.
+template <class Source>
+void print_summary(const Source& checkpoint, const std::vector<std::string>& names, const std::string& files) {
   Sum weights, state;
-  for (const auto& name : checkpoint.names()) {
+  for (const auto& name : names) {
     auto& sum = is_optimizer_state(name) ? state : weights;
     ++sum.tensors;
     sum.elements += checkpoint.shape(name).elements();
   }
   std::cout << checkpoint.folder().string() << "\n"
-            << "  iteration        " << checkpoint.iteration() << "\n"
-            << "  weights          " << weights.tensors << " tensors, " << weights.elements << " elements\n"
+            << "  iteration        " << checkpoint.iteration() << "\n";
+  if (!files.empty()) std::cout << "  format           " << files << "\n";
+  std::cout << "  weights          " << weights.tensors << " tensors, " << weights.elements << " elements\n"
             << "  optimizer state  " << state.tensors << " tensors, " << state.elements << " elements\n"
             << "  size             " << size_text(checkpoint.bytes()) << "\n";
   for (const auto& [name, content] : checkpoint.blobs())
@@ -95,18 +74,52 @@ void print_tensors(const Checkpoint& checkpoint) {
   }
 }
 
-void inspect(const fs::path& folder, bool tensors) {
-  const auto checkpoint = Checkpoint::open(checkpoint_in(folder));
-  print_summary(checkpoint);
+std::string counted(std::int64_t count, const char* what) { return text(count, " ", what, count == 1 ? "" : "s"); }
+
+void inspect_megatron(const fs::path& folder, const Mappings& mappings, bool tensors) {
+  const MegatronCheckpoint checkpoint(folder, mappings);
+  auto names = checkpoint.names();
+  const auto state = checkpoint.optimizer_names();
+  names.insert(names.end(), state.begin(), state.end());
+  const auto& layout = checkpoint.layout();
+  print_summary(checkpoint, names,
+                text("torch (Megatron-LM's), of ", counted(layout.tensor, "tensor parallel rank"), " x ",
+                     counted(layout.stages(), "stage")));
+  if (!tensors) return;
+  for (const auto& name : names)
+    std::cout << name << " " << name_of(checkpoint.dtype(name)) << " " << checkpoint.shape(name) << "\n";
+}
+
+void inspect(const fs::path& folder, const Mappings& mappings, bool tensors) {
+  const auto newest = saved_places(folder).front();
+  if (newest.megatron) return inspect_megatron(newest.folder, mappings, tensors);
+  const auto checkpoint = Checkpoint::open(newest.folder);
+  print_summary(checkpoint, checkpoint.names(), "");
   if (tensors) print_tensors(checkpoint);
 }
 
-void verify(const fs::path& folder) {
-  const Stopwatch watch;
-  const auto checkpoint = Checkpoint::open(checkpoint_in(folder));
+template <class Source>
+void print_verified(const Source& checkpoint, const Stopwatch& watch) {
   checkpoint.verify();
   std::cout << checkpoint.folder().string() << ": good, iteration " << checkpoint.iteration() << ", "
-            << size_text(checkpoint.bytes()) << " read in " << watch.seconds() << " s\n";
+            << size_text(checkpoint.bytes()) << " read in " << short_number(watch.seconds()) << " s\n";
+}
+
+/// Whatever keeps it from being opened makes it unusable.
+void verify_megatron(const fs::path& folder, const Mappings& mappings) {
+  const Stopwatch watch;
+  try {
+    print_verified(MegatronCheckpoint(folder, mappings), watch);
+  } catch (const ConfigError& error) {
+    throw DamageError(error.what());
+  }
+}
+
+void verify(const fs::path& folder, const Mappings& mappings) {
+  const auto newest = saved_places(folder).front();
+  if (newest.megatron) return verify_megatron(newest.folder, mappings);
+  const Stopwatch watch;
+  print_verified(Checkpoint::open(newest.folder), watch);
 }
 
 /// Damage is told in one line and by the exit code of its own.
@@ -121,9 +134,9 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
 
 }  // namespace
 
-void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
+void add_checkpoint_commands(Command& app, CommandContext& context) {
   auto* group = app.add_subcommand("checkpoint", "Look into saved checkpoints, check, convert and reshard them");
-  group->require_subcommand(1);
+  group->require_subcommand();
   struct Given {
     std::string folder;
     bool tensors = false;
@@ -136,9 +149,11 @@ void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
   };
   auto* inspecting = add("inspect", "What a checkpoint holds: iteration, sizes, blobs");
   inspecting->add_flag("--tensors", given->tensors, "Every tensor with its type, its shape and its parts");
-  inspecting->callback([given, &context] { telling_damage(context, [&] { inspect(given->folder, given->tensors); }); });
+  inspecting->callback([given, &context] {
+    telling_damage(context, [&] { inspect(given->folder, context.mappings(), given->tensors); });
+  });
   add("verify", "Read everything and compare every checksum; exit code 24 when it is damaged")
-      ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder); }); });
+      ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder, context.mappings()); }); });
   add_convert_checkpoint_command(*group, context);
   add_reshard_command(*group, context);
 }

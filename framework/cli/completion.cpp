@@ -1,13 +1,37 @@
 #include "framework/cli/completion.h"
 
+#include <algorithm>
 #include <iostream>
 
-#include "framework/cli/command_tree.h"
 #include "framework/convert/flag_table.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {
 namespace {
+
+/// A key of a recipe with the words it can be set to; none where these cannot be counted.
+struct KeyWords {
+  std::string key, doc;
+  std::vector<std::string> words;
+};
+
+/// Every key there is, each once, without other spellings.
+std::vector<KeyWords> key_words(const Facts& facts) {
+  std::vector<KeyWords> all;
+  for (const auto& [group, schemas] : facts)
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        const auto key = group + "." + option.name;
+        if (std::any_of(all.begin(), all.end(), [&](const auto& known) { return known.key == key; })) continue;
+        auto words = option.planned ? option.neutral : option.choices;
+        std::erase_if(words, [](const auto& word) {
+          return word.empty() || word.find_first_of(" []{}'\"") != std::string::npos;
+        });
+        if (option.nullable && !option.planned && !words.empty()) words.push_back("null");
+        all.push_back({key, option.doc, std::move(words)});
+      }
+  return all;
+}
 
 /// What scripts are made of.
 struct ShellWords {
@@ -179,8 +203,8 @@ void print_fish(const ShellWords& words) {
   }
 }
 
-ShellWords all_words(const CLI::App& app, const CommandContext& context) {
-  ShellWords words{command_tree(app), key_words(all_facts(context.shelves)), ""};
+ShellWords all_words(const Command& app, const CommandContext& context) {
+  ShellWords words{app.tree(), key_words(all_facts(context.shelves)), ""};
   const auto mappings = context.mappings();
   for (const auto& file : mappings.names()) {
     if (file.rfind("flags/", 0) != 0) continue;
@@ -192,9 +216,9 @@ ShellWords all_words(const CLI::App& app, const CommandContext& context) {
 
 }  // namespace
 
-void add_completion_commands(CLI::App& app, CommandContext& context) {
+void add_completion_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("completion", "Print a script that completes commands in a shell");
-  command->require_subcommand(1);
+  command->require_subcommand();
   const auto shell = [&](const char* name, const char* doc, void (*print)(const ShellWords&)) {
     command->add_subcommand(name, doc)->callback([&app, &context, print] { print(all_words(app, context)); });
   };

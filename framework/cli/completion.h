@@ -10,6 +10,6 @@ namespace tessera {
 ///     bash   source <(tessera completion bash)
 ///     zsh    source <(tessera completion zsh), after compinit
 ///     fish   tessera completion fish | source
-void add_completion_commands(CLI::App& app, CommandContext& context);
+void add_completion_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

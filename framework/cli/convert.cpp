@@ -1,8 +1,11 @@
 #include "framework/cli/convert.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "framework/base/files.h"
 #include "framework/cli/recipe_arguments.h"
@@ -18,6 +21,8 @@
 namespace tessera {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int not_all_taken = 3;
 const std::string flat_form = "mindspeed-core-ms", nested_form = "mindspeed-core-ms-nested";
 
@@ -25,7 +30,7 @@ struct Arguments {
   std::vector<std::string> input;  ///< one file, or a list of flags
   std::string out, report, to;
   ForeignArguments foreign;
-  bool allow_refused = false;
+  bool allow_refused = false, verbose = false;
 };
 
 bool is_taken(const FlagFate& fate) {
@@ -81,6 +86,16 @@ void shut(const Source& source, const Value& shown, RecipeText& around) {
     for (const auto& value : fate.given.values) values += " " + value;
     around.tail.push_back(text("  ", fate.given.flag, values, "  # ", word_of(fate.fate), ": ", fate.why));
   }
+  for (const auto& one : source.undecided) {
+    if (around.tail.empty()) around.tail.emplace_back("Not taken over:");
+    around.tail.push_back(text("  ", text(one.at), ": ", text_of(one), "; ", remedy_for(one)));
+    for (const auto& flag : one.otherwise) {
+      std::string values;
+      for (const auto& value : flag.values) values += " " + value;
+      around.tail.push_back(
+          text("  ", flag.flag, values, "  # undecided: where '", one.condition, "' falls otherwise"));
+    }
+  }
 }
 
 /// Their defaults that change nothing in this run need not be said: of the loss scale without fp16, say.
@@ -109,22 +124,41 @@ std::string recipe_text(const Source& source, const std::string& name, const std
   return write_recipe(shown, facts, around);
 }
 
+/// What the user may have edited is kept: `file` is renamed to `<file>.<n>`, the first n that is free.
+void keep_older(const fs::path& file) {
+  int number = 1;
+  const auto kept = [&] { return fs::path(text(file.string(), ".", number)); };
+  while (fs::exists(fs::symlink_status(kept()))) ++number;
+  rename_or_exchange(file, kept());
+  std::cerr << "note: " << file.string() << " was there with other content, which is now in " << kept().string()
+            << "\n";
+}
+
+/// The name may be that of a device or a pipe, or a link to a file elsewhere.
 void write(const std::string& file, const std::string& words) {
-  if (file.empty() || file == "-")
+  if (file.empty() || file == "-") {
     std::cout << words;
-  else
+  } else if (fs::exists(file) && !fs::is_regular_file(file) && !fs::is_directory(file)) {
+    std::ofstream(file) << words;
+  } else if (!fs::is_regular_file(file)) {
     write_file_atomic(file, words);
+  } else if (const auto path = fs::canonical(file); read_file(path) != words) {
+    keep_older(path);
+    write_file_atomic(path, words);
+  }
 }
 
 /// What the table of flags does not say anyway.
 void print_notes(const Source& source, const Report& report) {
-  for (const auto& note : report.notes()) {
-    const auto ends_so = [&note](const FlagFate& fate) {
-      const auto end = fate.given.flag + ": " + fate.why;
-      return note.size() > end.size() && note.compare(note.size() - end.size(), end.size(), end) == 0;
-    };
-    if (std::none_of(source.fates.begin(), source.fates.end(), ends_so)) std::cerr << "note: " << note << "\n";
-  }
+  for (const auto& note : report.notes())
+    if (!tells_of_ignored_flag(note, source.fates)) std::cerr << "note: " << note << "\n";
+}
+
+/// What only the caller of the script can say: conditions first, then values that become variables of the recipe.
+void print_unknowns(const Source& source) {
+  for (const auto& one : source.undecided) std::cerr << text(one.at, ": ", text_of(one), "; ", remedy_for(one)) << "\n";
+  for (const auto& line : caller_values(source))
+    std::cerr << (source.undecided.empty() ? "note: " : "") << line << "\n";
 }
 
 /// A recipe in one of MindSpeed-Core-MS's forms.
@@ -166,6 +200,23 @@ void write_as_flags(const Arguments& arguments, const Recipe& recipe, const Fact
   write(arguments.out, write_script(flags, text("torchrun --nproc_per_node ", ranks), "pretrain_gpt.py", head));
 }
 
+void add_files(const Value& value, std::set<std::string>& files) {
+  files.insert(value.origin.source);
+  for (const auto& item : value.items) add_files(item, files);
+  for (const auto& field : value.fields) add_files(field.value, files);
+}
+
+/// No output may be a file that was read: the input, its bases, scripts that it reads.
+void check_outputs(const Arguments& arguments, const Source& source) {
+  std::set<std::string> files(arguments.input.begin(), arguments.input.end());
+  add_files(source.tree, files);
+  files.insert(source.files.begin(), source.files.end());
+  std::vector<std::filesystem::path> outputs;
+  for (const auto& file : {arguments.out, arguments.report})
+    if (!file.empty() && file != "-") outputs.emplace_back(file);
+  refuse_overwriting(std::vector<std::filesystem::path>(files.begin(), files.end()), outputs);
+}
+
 void convert(const Arguments& arguments, CommandContext& context) {
   const auto facts = all_facts(context.shelves);
   const auto mappings = context.mappings();
@@ -178,6 +229,7 @@ void convert(const Arguments& arguments, CommandContext& context) {
   const auto options = source_options(arguments.foreign);
   const auto source = flags ? read_flags(arguments.input, options, facts, mappings, report)
                             : read_source(arguments.input[0], options, facts, mappings, report);
+  check_outputs(arguments, source);
   if (!arguments.to.empty()) {
     auto tree = source.tree;
     expand_unknowns(tree, report);
@@ -191,10 +243,11 @@ void convert(const Arguments& arguments, CommandContext& context) {
   if (!arguments.report.empty()) write(arguments.report, report_json(source, name, recipe, report));
   print_notes(source, report);
   if (source.fates.empty()) report.must_be_good();
-  std::cerr << report_table(source);
+  std::cerr << report_table(source, arguments.verbose);
   for (const auto& stop : source.stops)
     if (stop.at.source != no_flag) std::cerr << "note: " << text_of(stop) << "\n";
-  const bool all = std::all_of(source.fates.begin(), source.fates.end(), is_taken);
+  print_unknowns(source);
+  const bool all = source.undecided.empty() && std::all_of(source.fates.begin(), source.fates.end(), is_taken);
   if (!all && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
     std::cerr << "no recipe is written; with --allow-refused one is, with what is not taken over as comments\n";
@@ -205,7 +258,7 @@ void convert(const Arguments& arguments, CommandContext& context) {
 
 }  // namespace
 
-void add_convert_commands(CLI::App& app, CommandContext& context) {
+void add_convert_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("convert", "Turn another program's launch script or flags into a recipe");
   const auto arguments = std::make_shared<Arguments>();
   command
@@ -222,6 +275,7 @@ void add_convert_commands(CLI::App& app, CommandContext& context) {
                    "MindSpeed-Core-MS (mindspeed-core-ms, mindspeed-core-ms-nested)")
       ->type_name("PROGRAM");
   command->add_flag("--allow-refused", arguments->allow_refused, "Write what cannot be taken over as comments");
+  add_verbose_argument(*command, arguments->verbose);
   command->callback([arguments, &context] { convert(*arguments, context); });
 }
 

@@ -5,6 +5,6 @@
 namespace tessera {
 
 /// `tessera convert`: scripts, flags and recipes of other programs into ours, and back.
-void add_convert_commands(CLI::App& app, CommandContext& context);
+void add_convert_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

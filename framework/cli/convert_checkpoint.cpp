@@ -6,9 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
+#include "framework/base/memory_limit.h"
+#include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/hugging_face_export.h"
 #include "framework/checkpoint/megatron.h"
 #include "framework/cli/recipe_arguments.h"
+#include "framework/recipe/build.h"
 #include "framework/recipe/hugging_face_model.h"
 #include "framework/recipe/saved_layout.h"
 
@@ -42,7 +46,7 @@ std::uint64_t bytes_of(const std::string& words) {
   auto unit = words.substr(used);
   for (auto& letter : unit) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
   for (const auto& [name, factor] : units)
-    if (used > 0 && (unit == name || (unit.empty() && factor == 1)) && count * factor >= 1)
+    if (used > 0 && (unit == name || (unit.empty() && factor == 1)) && count * factor >= 1 && count * factor <= 1e18)
       return static_cast<std::uint64_t>(count * factor);
   throw ConfigError(text("--shard-size ", words, ": a size such as 5GB, 500MB or a number of bytes was expected"));
 }
@@ -59,6 +63,7 @@ struct Weights {
 
 Weights room_for(Model& model, const WeightSource& source, std::optional<DType> type) {
   Weights out;
+  require_memory("the model", weight_bytes(model));
   for (const auto* parameter : model.parameters()) {
     const auto own = type.value_or(source.has(parameter->name) ? source.dtype(parameter->name) : DType::float32);
     auto& memory = out.memory.emplace_back(static_cast<std::size_t>(parameter->elements()) * size_of(own));
@@ -67,14 +72,17 @@ Weights room_for(Model& model, const WeightSource& source, std::optional<DType> 
   return out;
 }
 
-void refuse_what_is_there(const fs::path& folder) {
+/// Before anything is written.
+void check_output(const Flags& flags) {
+  const fs::path folder = flags.out, in = flags.in;
+  refuse_overwriting({&in, 1}, {&folder, 1});
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
     throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
 }
 
 /// From Transformers: weights, the recipe that describes them, and what is carried along.
 void import_hugging_face(const Flags& flags, const CommandContext& context) {
-  refuse_what_is_there(flags.out);
+  check_output(flags);
   const fs::path in = flags.in;
   const HuggingFaceModel source(in, context.mappings());
   auto blobs = carried_files(in);
@@ -127,7 +135,7 @@ std::int64_t true_vocabulary(const Flags& flags, const SavedModel& saved, const 
     throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows"));
   if (flags.vocabulary > 0) return flags.vocabulary;
   if (const auto carried = files.find("config.json"); carried != files.end()) {
-    const auto json = nlohmann::json::parse(carried->second, nullptr, false);
+    const auto json = parse_json(carried->second);
     if (json.is_object() && json.contains("vocab_size") && json["vocab_size"].is_number_integer())
       return std::min(rows, json["vocab_size"].get<std::int64_t>());
   }
@@ -135,13 +143,14 @@ std::int64_t true_vocabulary(const Flags& flags, const SavedModel& saved, const 
 }
 
 std::string family_of(const std::string& config) {
-  const auto json = nlohmann::json::parse(config, nullptr, false);
+  const auto json = parse_json(config);
   return json.is_object() && json.contains("model_type") && json["model_type"].is_string()
              ? json["model_type"].get<std::string>()
              : "";
 }
 
 void export_hugging_face(const Flags& flags, const CommandContext& context) {
+  check_output(flags);
   const auto mappings = context.mappings();
   const auto saved = open_saved(flags.in, context.shelves);
   const CheckpointWeights weights(saved.checkpoint);
@@ -166,13 +175,14 @@ void export_hugging_face(const Flags& flags, const CommandContext& context) {
   std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
 }
 
-/// From Megatron-LM: weights, optimizer state, progress, and the recipe that its arguments describe.
+/// From Megatron-LM: weights, optimizer state, progress, and the recipe saved beside them or described by its
+/// arguments.
 void import_megatron(const Flags& flags, const CommandContext& context) {
-  refuse_what_is_there(flags.out);
+  check_output(flags);
   const auto mappings = context.mappings();
   const MegatronCheckpoint source(flags.in, mappings);
-  const auto recipe = imported_recipe(source.recipe(), flags.sets, context.shelves);
-  const auto model = build_model(recipe, nullptr);
+  const auto saved = saved_recipe(source, context.shelves, flags.sets);
+  const auto model = build_model(saved.recipe, saved.tokenizer.get());
   auto all = room_for(*model, source, wanted_type(flags).value_or(DType::float32));
   tell(load_all(source, all.ranges));
   for (const auto& name : source.optimizer_names()) {
@@ -183,14 +193,17 @@ void import_megatron(const Flags& flags, const CommandContext& context) {
   }
   const auto progress = source.progress();
   const auto iteration = nlohmann::json::parse(progress)["iteration"].get<std::int64_t>();
-  save_checkpoint(flags.out, "", iteration, all.ranges,
-                  {{recipe_blob, resolved_yaml(recipe)}, {"progress.json", progress}});
+  auto blobs = source.blobs();
+  blobs[recipe_blob] =
+      blobs.empty() ? resolved_yaml(saved.recipe) : saved_recipe_text(source.folder(), context.shelves, flags.sets);
+  blobs["progress.json"] = progress;
+  save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
   std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": iteration " << iteration << ", "
             << all.ranges.size() << " tensors\n";
 }
 
 void export_megatron(const Flags& flags, const CommandContext& context) {
-  refuse_what_is_there(flags.out);
+  check_output(flags);
   const auto saved = open_saved(flags.in, context.shelves, flags.sets);
   if (!saved.recipe.parallel.noop_layers.ids.empty())
     throw ConfigError("parallel_config.noop_layers: Megatron-LM has no layers that do nothing; give it as null");
@@ -205,6 +218,10 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
   const auto type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
   const auto& blobs = checkpoint.blobs();
   const auto progress = blobs.find("progress.json");
+  auto beside = checkpoint.blobs();
+  beside.erase("progress.json");  // the ranks' files have it
+  beside[recipe_blob] = saved_recipe_text(checkpoint.folder(), context.shelves, flags.sets);
+  write_blobs_beside(fs::path(flags.out) / checkpoint_name("", checkpoint.iteration()), checkpoint.iteration(), beside);
   const auto folder =
       save_megatron(flags.out, checkpoint.iteration(), all.ranges, progress == blobs.end() ? "" : progress->second,
                     saved.recipe.resolved, type, context.mappings(),
@@ -223,27 +240,27 @@ void convert(const Flags& flags, const CommandContext& context) {
 
 }  // namespace
 
-void add_convert_checkpoint_command(CLI::App& group, CommandContext& context) {
+void add_convert_checkpoint_command(Command& group, CommandContext& context) {
   auto* command = group.add_subcommand("convert", "Bring a model from another program, or take it there");
   const auto flags = std::make_shared<Flags>();
-  const auto programs = CLI::IsMember({"hf", "megatron", "tessera"});
+  const std::vector<std::string> programs = {"hf", "megatron", "tessera"};
   command
       ->add_option("--from", flags->from,
                    "What IN is: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
       ->required()
-      ->check(programs);
-  command->add_option("--to", flags->to, "What OUT becomes")->required()->check(programs);
+      ->one_of(programs);
+  command->add_option("--to", flags->to, "What OUT becomes")->required()->one_of(programs);
   command->add_option("IN", flags->in, "A folder; of tessera a checkpoint, or a run folder: its newest")->required();
   command->add_option("OUT", flags->out, "A new folder")->required();
   command->add_option("--dtype", flags->dtype, "Type of every weight; left out: as they are kept")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  command->add_option("--shard-size", flags->shard_size, "Most bytes of one file of hf")->capture_default_str();
+      ->one_of({"float32", "bfloat16", "float16"});
+  command->add_option("--shard-size", flags->shard_size, "Most bytes of one file of hf")->show_default();
   command->add_option("--model-type", flags->family,
                       "The family that hf gets; left out: the one it came as, or the first that fits");
   command
       ->add_option("--vocab-size", flags->vocabulary,
                    "Rows that hf gets; the rest is padding. Left out: as it came, else those of the tokenizer")
-      ->check(CLI::PositiveNumber);
+      ->positive();
   add_set_arguments(*command, flags->sets);
   command->callback([flags, &context] { convert(*flags, context); });
 }

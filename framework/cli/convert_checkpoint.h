@@ -5,6 +5,6 @@
 namespace tessera {
 
 /// `tessera checkpoint convert`, below `group`.
-void add_convert_checkpoint_command(CLI::App& group, CommandContext& context);
+void add_convert_checkpoint_command(Command& group, CommandContext& context);
 
 }  // namespace tessera

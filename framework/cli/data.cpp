@@ -1,13 +1,13 @@
 #include "framework/cli/data.h"
 
-#include <unistd.h>
-
-#include <chrono>
 #include <iomanip>
 #include <iostream>
 #include <map>
 #include <optional>
 
+#include "framework/base/files.h"
+#include "framework/base/number_text.h"
+#include "framework/cli/meter.h"
 #include "framework/data/bpe_trainer.h"
 #include "framework/data/indexed_dataset.h"
 #include "framework/data/preprocess.h"
@@ -16,53 +16,26 @@ namespace tessera {
 namespace {
 
 /// `format` stays empty when the names of the files are to say it.
-CLI::Option* add_format(CLI::App& command, std::optional<TextFormat>& format) {
-  const std::map<std::string, TextFormat> formats = {
+CommandOption* add_format(Command& command, std::optional<TextFormat>& format) {
+  static const std::map<std::string, TextFormat> formats = {
       {"json", TextFormat::json_lines}, {"blank-lines", TextFormat::blank_lines}, {"file", TextFormat::whole_file}};
+  std::vector<std::string> words;
+  for (const auto& [word, meaning] : formats) words.push_back(word);
   return command
-      .add_option_function<TextFormat>(
-          "--format", [&format](TextFormat given) { format = given; },
+      .add_option(
+          "--format", [&format](const std::string& given) { format = formats.at(given); },
           "How documents lie in the input: json (an object a line), file (each file is one document), "
           "blank-lines (plain text, empty lines between documents); without it .txt is file, all else json")
-      ->transform(CLI::CheckedTransformer(formats));
+      ->one_of(words);
 }
-
-/// How far a long work is, on a line of a terminal that is written anew; nothing anywhere else.
-class Meter {
- public:
-  explicit Meter(std::string what) : what_(std::move(what)), shown_(isatty(STDERR_FILENO) == 1) {}
-  Meter(const Meter&) = delete;
-  Meter& operator=(const Meter&) = delete;
-  ~Meter() {
-    if (drawn_) std::cerr << "\r\033[K" << std::flush;
-  }
-
-  void operator()(std::int64_t done, std::int64_t all) {
-    const auto now = Clock::now();
-    if (!shown_ || now < next_ || all <= 0) return;
-    next_ = now + std::chrono::milliseconds(200);
-    const double share = static_cast<double>(done) / static_cast<double>(all);
-    const double left = share > 0 ? seconds() * (1 - share) / share : 0;
-    std::cerr << "\r\033[K" << what_ << " " << std::fixed << std::setprecision(0) << 100 * share << " %, " << left
-              << " s left" << std::flush;
-    drawn_ = true;
-  }
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  std::string what_;
-  bool shown_, drawn_ = false;
-  Clock::time_point start_ = Clock::now(), next_ = start_;
-};
 
 /// The flags that choose a tokenizer, by the names of their options in dataset_config.
 struct TokenizerFlags {
   std::map<std::string, std::string> given;
 
-  void add_to(CLI::App& command) {
+  void add_to(Command& command) {
     const auto flag = [&](const char* name, const char* option, const char* help) {
-      command.add_option_function<std::string>(
+      command.add_option(
           name, [this, option](const std::string& value) { given[option] = value; }, help);
     };
     flag("--tokenizer-type", "tokenizer_type", "GPT2BPETokenizer (default) or NullTokenizer");
@@ -90,6 +63,13 @@ struct TokenizerFlags {
   }
 };
 
+/// Megatron-LM's line of progress.
+void tell(const PreprocessProgress& now, double seconds) {
+  const auto rate = [&](double count) { return short_number(seconds > 0 ? count / seconds : 0); };
+  std::cerr << "Processed " << now.documents << " documents (" << rate(static_cast<double>(now.documents))
+            << " docs/s, " << rate(static_cast<double>(now.bytes) * 1e-6) << " MB/s).\n";
+}
+
 struct Preprocess {
   PreprocessRequest request;
   TokenizerFlags tokenizer;
@@ -98,8 +78,11 @@ struct Preprocess {
     const auto chosen = tokenizer.make(context.shelves.tokenizers);
     Meter meter("preprocess:");
     std::int64_t bytes = 0;
-    const auto made =
-        preprocess(*chosen, request, [&](std::int64_t done, std::int64_t all) { meter(done, bytes = all); });
+    const auto made = preprocess(*chosen, request, [&](const PreprocessProgress& now) {
+      bytes = now.all_bytes;
+      if (request.report_every == 0) return meter(now.bytes, now.all_bytes);
+      if (now.documents % request.report_every == 0) tell(now, meter.seconds());
+    });
     const auto megabytes = static_cast<double>(bytes) * 1e-6;
     for (const auto& one : made)
       std::cout << one.prefix << ": " << one.documents << " documents, " << one.sequences << " sequences, "
@@ -108,7 +91,7 @@ struct Preprocess {
   }
 };
 
-void add_preprocess(CLI::App& data, CommandContext& context) {
+void add_preprocess(Command& data, CommandContext& context) {
   auto work = std::make_shared<Preprocess>();
   auto* command = data.add_subcommand("preprocess",
                                       "Turn text into token files: PREFIX_KEY_document.bin and .idx from JSON lines, "
@@ -120,8 +103,11 @@ void add_preprocess(CLI::App& data, CommandContext& context) {
   command->add_option("--json-keys,--json-key", request.json_keys,
                       "Keys whose values are texts; one pair of files for each [text]");
   command->add_flag("--append-eod", request.append_eod, "Put the end-of-document token behind each document");
-  command->add_option("--workers", request.workers, "Threads; the files do not depend on it [1]")
-      ->check(CLI::Range(1, 1024));
+  command->add_option("--workers", request.workers, "Threads; the files do not depend on it [1]")->between(1, 1024);
+  command
+      ->add_option("--log-interval", request.report_every,
+                   "Print the progress after every so many documents; 0: only on a terminal, on one line [0]")
+      ->not_negative();
   work->tokenizer.add_to(*command);
   command->callback([work, &context] { work->run(context); });
 }
@@ -166,17 +152,17 @@ struct Inspect {
   }
 };
 
-void add_inspect(CLI::App& data, CommandContext& context) {
+void add_inspect(Command& data, CommandContext& context) {
   auto work = std::make_shared<Inspect>();
   auto* command = data.add_subcommand("inspect", "Say what is in PREFIX.bin and PREFIX.idx");
   command->add_option("PREFIX", work->prefix, "The files' name without .bin or .idx")->required();
   command->add_option("--document", work->document, "Whose first tokens are shown [0]");
-  command->add_option("--tokens", work->first_tokens, "How many of them [16]")->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", work->first_tokens, "How many of them [16]")->not_negative();
   work->tokenizer.add_to(*command);
   command->callback([work, &context] { work->run(context); });
 }
 
-void add_merge(CLI::App& data) {
+void add_merge(Command& data) {
   struct Merge {
     std::vector<std::string> inputs;
     std::string output;
@@ -187,7 +173,12 @@ void add_merge(CLI::App& data) {
   command->add_option("--output-prefix", work->output, "Name of the new files")->required();
   command->callback([work] {
     std::vector<IndexedDataset> sources;
-    for (const auto& prefix : work->inputs) sources.emplace_back(prefix);
+    std::vector<std::filesystem::path> read;
+    for (const auto& prefix : work->inputs) {
+      sources.emplace_back(prefix);
+      for (const auto* end : {".bin", ".idx"}) read.emplace_back(prefix + end);
+    }
+    refuse_overwriting(read, IndexedDatasetBuilder::files(work->output));
     IndexedDatasetBuilder builder(work->output, sources.front().type());
     Meter meter("merge:");
     for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -206,6 +197,9 @@ struct TrainBpe {
   std::string output_dir;
 
   void run() const {
+    const std::filesystem::path folder(output_dir);
+    refuse_overwriting(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()),
+                       std::vector<std::filesystem::path>{folder / "vocab.json", folder / "merges.txt"});
     BpeTrainer trainer;
     Meter meter("train-bpe:");
     std::vector<std::vector<std::string>> texts;
@@ -220,7 +214,6 @@ struct TrainBpe {
     }
     const auto trained =
         trainer.train(vocab_size, min_frequency, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
-    const std::filesystem::path folder(output_dir);
     make_folder(folder);
     trained.write(folder / "vocab.json", folder / "merges.txt");
     const auto tokens = static_cast<std::int64_t>(trained.vocabulary.size());
@@ -233,7 +226,7 @@ struct TrainBpe {
   }
 };
 
-void add_train_bpe(CLI::App& data) {
+void add_train_bpe(Command& data) {
   auto work = std::make_shared<TrainBpe>();
   auto* command = data.add_subcommand("train-bpe", "Learn a byte-level BPE from text: vocab.json and merges.txt");
   command->add_option("--input", work->inputs, "Files to learn from")->required();
@@ -248,9 +241,9 @@ void add_train_bpe(CLI::App& data) {
 
 }  // namespace
 
-void add_data_commands(CLI::App& app, CommandContext& context) {
+void add_data_commands(Command& app, CommandContext& context) {
   auto* data = app.add_subcommand("data", "Text to tokens: preprocess, inspect, merge, train-bpe");
-  data->require_subcommand(1);
+  data->require_subcommand();
   add_preprocess(*data, context);
   add_inspect(*data, context);
   add_merge(*data);

@@ -6,6 +6,6 @@ namespace tessera {
 
 /// `tessera data`: preprocess, inspect, merge, train-bpe. What is wrong with flags, texts or files is a ConfigError,
 /// and then no half-written file is left.
-void add_data_commands(CLI::App& app, CommandContext& context);
+void add_data_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

@@ -31,9 +31,10 @@ struct Side {
 };
 
 /// Mistakes are told and do not stop a comparison, as long as the file could be read to its end.
-Side read_side(const std::string& given, const std::vector<std::string>& sets, const CommandContext& context) {
+Side read_side(const std::string& given, const std::vector<std::string>& sets, const ForeignArguments& foreign,
+               const CommandContext& context) {
   Report report;
-  Side side{given, read_recipe({recipe_in(given), sets, {}}, context, report)};
+  Side side{given, read_recipe({recipe_in(given), sets, foreign}, context, report)};
   if (!report.complete()) report.must_be_good();
   for (const auto& problem : report.problems()) std::cerr << "mistake: " << problem << "\n";
   return side;
@@ -85,11 +86,12 @@ std::string differences(const std::string& group, const Side& a, const Side& b) 
 struct Arguments {
   std::string a, b;
   std::vector<std::string> sets_a, sets_b;
+  ForeignArguments foreign;
 };
 
 void diff(const Arguments& arguments, CommandContext& context) {
-  const auto a = read_side(arguments.a, arguments.sets_a, context),
-             b = read_side(arguments.b, arguments.sets_b, context);
+  const auto a = read_side(arguments.a, arguments.sets_a, arguments.foreign, context),
+             b = read_side(arguments.b, arguments.sets_b, arguments.foreign, context);
   std::string all;
   for (const auto& [group, facts] : a.recipe.facts) all += differences(group, a, b);
   if (all.empty()) return;
@@ -99,7 +101,7 @@ void diff(const Arguments& arguments, CommandContext& context) {
 
 }  // namespace
 
-void add_diff_commands(CLI::App& app, CommandContext& context) {
+void add_diff_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("diff", "Tell what two recipes or runs do differently; exit code 1 when they do");
   const auto arguments = std::make_shared<Arguments>();
   const char* what = "A recipe, another program's script, a run folder or a checkpoint";
@@ -107,10 +109,11 @@ void add_diff_commands(CLI::App& app, CommandContext& context) {
   command->add_option("B", arguments->b, what)->required()->type_name("");
   command->add_option("--set-a", arguments->sets_a, "Set one option of A; may be repeated")
       ->type_name("group.key=value")
-      ->allow_extra_args(false);
+      ->one_value_each();
   command->add_option("--set-b", arguments->sets_b, "Set one option of B; may be repeated")
       ->type_name("group.key=value")
-      ->allow_extra_args(false);
+      ->one_value_each();
+  add_foreign_arguments(*command, arguments->foreign);
   command->callback([arguments, &context] { diff(*arguments, context); });
 }
 

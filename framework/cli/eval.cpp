@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "framework/base/files.h"
+#include "framework/cli/meter.h"
 #include "framework/data/indexed_dataset.h"
+#include "framework/options/limits.h"
 #include "framework/recipe/build.h"
 #include "framework/training/score.h"
 
@@ -94,13 +96,20 @@ void evaluate(const Flags& flags, const CommandContext& context) {
   Arena arena;
   Tape tape(arena, threads, false);
   const auto scored = to_score(flags, trained.tokenizer.get());
-  print(flags, trained, score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride}),
-        scored.bytes);
+  const auto sum = [&] {
+    Meter meter("eval:", {.announcement = text("eval: scoring ", scored.tokens.size(), " tokens")});
+    return score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride}, std::ref(meter));
+  }();
+  if (!std::isfinite(sum.sum))
+    throw Error(text("eval: the loss of ", trained.folder.string(),
+                     " is not finite; the model's weights are damaged, "
+                     "or its training diverged: take an older checkpoint"));
+  print(flags, trained, sum, scored.bytes);
 }
 
 }  // namespace
 
-void add_eval_commands(CLI::App& app, CommandContext& context) {
+void add_eval_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("eval", "Loss, perplexity and bits per byte of a trained model");
   const auto flags = std::make_shared<Flags>();
   command
@@ -113,11 +122,11 @@ void add_eval_commands(CLI::App& app, CommandContext& context) {
       ->add_option("--stride", flags->stride,
                    "Tokens from one window to the next; 0: half a sequence, so that each token is scored once with at "
                    "least that much context")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->show_default()
+      ->not_negative();
   command->add_option("--threads", flags->threads, "0: all cores")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->show_default()
+      ->between(std::int64_t{0}, most_threads);
   command->add_flag("--json", flags->json, "One line of JSON");
   command->callback([flags, &context] { evaluate(*flags, context); });
 }

@@ -5,6 +5,6 @@
 namespace tessera {
 
 /// `tessera eval FOLDER`: loss, perplexity and bits per byte of a text or of preprocessed data.
-void add_eval_commands(CLI::App& app, CommandContext& context);
+void add_eval_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

@@ -192,7 +192,7 @@ void explain(const Arguments& arguments, const CommandContext& context) {
 
 }  // namespace
 
-void add_explain_commands(CLI::App& app, CommandContext& context) {
+void add_explain_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("explain", "Tell what an option does, and its value in a recipe");
   const auto arguments = std::make_shared<Arguments>();
   command->add_option("KEY", arguments->key, "The option, as group.key")->required()->type_name("");

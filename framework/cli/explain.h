@@ -10,6 +10,6 @@ namespace tessera {
 /// to it in every table of mappings/flags. With RECIPE: its value there and where that came from; where it is null,
 /// what is taken instead; and whether it has an effect. KEY is group.key, one of its other names, or the key alone
 /// where no other group has it.
-void add_explain_commands(CLI::App& app, CommandContext& context);
+void add_explain_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

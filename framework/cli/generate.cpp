@@ -1,10 +1,12 @@
 #include "framework/cli/generate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <thread>
 
 #include "framework/model/generate.h"
+#include "framework/options/limits.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {
@@ -29,6 +31,13 @@ std::string folder_of(const Flags& flags) {
   return flags.folder.empty() ? flags.model : flags.folder;
 }
 
+/// That a text ended because the model has no position for another token.
+void tell_end(const Model& model, std::size_t prompt, std::int64_t made, std::int64_t asked) {
+  if (made<asked&& static_cast<std::int64_t>(prompt) + made> model.most_positions())
+    std::cerr << "generate: stopped at the maximum sequence length " << model.most_positions() << ", after " << made
+              << " of " << asked << " tokens\n";
+}
+
 /// Text in, text out.
 void generate_text(const Flags& flags, const TrainedModel& trained, Tape& tape) {
   if (!trained.tokenizer)
@@ -40,9 +49,10 @@ void generate_text(const Flags& flags, const TrainedModel& trained, Tape& tape) 
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     StreamDecoder decoder(*trained.tokenizer);
     std::cout << flags.prompt << std::flush;
-    generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
-             [&](std::int32_t token) { std::cout << decoder.push(token) << std::flush; });
+    const auto made = generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
+                               [&](std::int32_t token) { std::cout << decoder.push(token) << std::flush; });
     std::cout << decoder.finish() << std::endl;
+    tell_end(*trained.model, prompt.size(), made, flags.tokens);
   }
 }
 
@@ -52,12 +62,13 @@ void generate_tokens(const Flags& flags, const TrainedModel& trained, Tape& tape
   const GenerationLimits limits{flags.tokens, -1, trained.model->vocabulary()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const char* between = "";
-    generate(*trained.model, tape, flags.prompt_tokens, flags.sampling, limits, static_cast<std::uint64_t>(i),
-             [&](std::int32_t token) {
-               std::cout << between << token << std::flush;
-               between = " ";
-             });
+    const auto made = generate(*trained.model, tape, flags.prompt_tokens, flags.sampling, limits,
+                               static_cast<std::uint64_t>(i), [&](std::int32_t token) {
+                                 std::cout << between << token << std::flush;
+                                 between = " ";
+                               });
     std::cout << std::endl;
+    tell_end(*trained.model, flags.prompt_tokens.size(), made, flags.tokens);
   }
 }
 
@@ -75,35 +86,33 @@ void generate(const Flags& flags, const CommandContext& context) {
 
 }  // namespace
 
-void add_generate_commands(CLI::App& app, CommandContext& context) {
+void add_generate_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "Text from a trained model");
   const auto flags = std::make_shared<Flags>();
   command->add_option("FOLDER", flags->folder,
                       "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
   command->add_option("--model", flags->model, "The same");
-  command->add_option("--prompt", flags->prompt, "What the text begins with");
+  auto* prompt = command->add_option("--prompt", flags->prompt, "What the text begins with");
   command->add_option("--prompt-tokens", flags->prompt_tokens, "The same as ids, \"17 4 9\"; ids come out")
       ->delimiter(' ')
-      ->excludes("--prompt");
-  command->add_option("--tokens", flags->tokens, "Most tokens to generate")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command->add_option("--samples", flags->samples, "How many texts")->capture_default_str()->check(CLI::PositiveNumber);
+      ->excludes(prompt);
+  command->add_option("--tokens", flags->tokens, "Most tokens to generate")->show_default()->positive();
+  command->add_option("--samples", flags->samples, "How many texts")->show_default()->positive();
   command
       ->add_option("--temperature", flags->sampling.temperature, "Divides the logits; 0: always the most likely token")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->show_default()
+      ->not_negative();
   command->add_option("--top-k", flags->sampling.top_k, "Only the k most likely tokens; 0: all")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->show_default()
+      ->not_negative();
   command
       ->add_option("--top-p", flags->sampling.top_p, "Only the most likely tokens that together have this probability")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1.0));
-  command->add_option("--seed", flags->sampling.seed, "Same seed, same text")->capture_default_str();
+      ->show_default()
+      ->between(1e-6, 1.0);
+  command->add_option("--seed", flags->sampling.seed, "Same seed, same text")->show_default();
   command->add_option("--threads", flags->threads, "0: all cores")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->show_default()
+      ->between(std::int64_t{0}, most_threads);
   command->callback([flags, &context] { generate(*flags, context); });
 }
 

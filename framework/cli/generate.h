@@ -5,6 +5,6 @@
 namespace tessera {
 
 /// `tessera generate FOLDER`: text from a trained model, written as it comes.
-void add_generate_commands(CLI::App& app, CommandContext& context);
+void add_generate_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

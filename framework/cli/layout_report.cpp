@@ -6,10 +6,13 @@
 #include <iterator>
 #include <sstream>
 
+#include "framework/base/number_text.h"
+
 namespace tessera {
 namespace {
 
-constexpr std::size_t widest_drawing = 150;
+constexpr std::size_t widest_drawing = 150, most_rows = 1024;
+constexpr std::int64_t most_simulated = 200'000;  // passes of a step whose schedule is played through
 
 /// A table whose columns are as wide as their widest cell; the last one stands to the left.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
@@ -27,34 +30,34 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return all;
 }
 
-std::string percent(double share) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << 100 * share << " %";
-  return out.str();
-}
-
 std::string ranks_table(const LayoutFigures& f, std::int64_t ranks_per_host) {
   std::vector<std::vector<std::string>> rows = {
       {"rank", "tensor", "pipeline", "data", "parameters", "state bytes", "layers"}};
   if (ranks_per_host > 0) rows[0].insert(rows[0].begin() + 1, "host");
-  for (std::size_t rank = 0; rank < f.ranks.size(); ++rank) {
+  for (std::size_t rank = 0; rank < std::min(f.ranks.size(), most_rows); ++rank) {
     const auto& r = f.ranks[rank];
     rows.push_back({text(rank), text(r.place.tensor), text(r.place.pipeline), text(r.place.data), grouped(r.parameters),
-                    grouped(r.state_bytes), layers_told(f.plan, r.place.pipeline)});
+                    grouped(r.state.all()), layers_told(f.plan, r.place.pipeline)});
     if (ranks_per_host > 0)
       rows.back().insert(rows.back().begin() + 1, text(static_cast<std::int64_t>(rank) / ranks_per_host));
   }
-  return table(rows);
+  auto all = table(rows);
+  if (f.ranks.size() > most_rows)
+    all += text("  and ", grouped(static_cast<std::int64_t>(f.ranks.size() - most_rows)),
+                " ranks more, each with the figures of its stage\n");
+  return all;
 }
 
 std::string pipeline_report(const LayoutFigures& f) {
   const auto& shape = f.shape;
-  const auto schedule = PipelineSchedule::training(shape);
   std::string all = text("pipeline of ", shape.stages, " stages",
                          shape.chunks > 1 ? text(" x ", shape.chunks, " chunks, interleaved, ") : ", 1F1B, ",
                          shape.micro_batches, " micro-batch", shape.micro_batches == 1 ? "" : "es", "\n");
-  all += text("  bubble  ", percent(ideal_bubble(shape)), shape.chunks > 1 ? " = (p-1)/(m v)" : " = (p-1)/m",
-              " for equal chunks; ", percent(f.bubble()), " by the weights that chunks multiply with\n");
+  const auto ideal = text("  bubble  ", percent_text(ideal_bubble(shape)), " = ", ideal_bubble_formula(shape),
+                          " of the time for equal chunks");
+  if (shape.stages * shape.chunks > most_simulated / shape.micro_batches) return all + ideal + "\n";
+  const auto schedule = PipelineSchedule::training(shape);
+  all += text(ideal, "; ", percent_text(f.bubble()), " by the sizes of their weights\n");
   all += "  held    ";
   for (std::int64_t p = 0; p < shape.stages; ++p) all += text(p == 0 ? "" : ", ", schedule.most_in_flight(p));
   all += shape.chunks > 1 ? " micro-batches times chunks at once\n" : " micro-batches at once\n";

@@ -3,7 +3,6 @@
 #include <iostream>
 #include <set>
 
-#include "framework/cli/command_tree.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {
@@ -77,8 +76,8 @@ void print_keys(const Facts& facts) {
   }
 }
 
-void print_manual(const CLI::App& app, const CommandContext& context) {
-  const auto commands = command_tree(app);
+void print_manual(const Command& app, const CommandContext& context) {
+  const auto commands = app.tree();
   std::cout
       << ".\\\" Made by `tessera man` from the declarations in the program.\n.TH TESSERA 1 \"\" "
          "\"tessera " TESSERA_VERSION
@@ -102,7 +101,7 @@ void print_manual(const CLI::App& app, const CommandContext& context) {
 
 }  // namespace
 
-void add_manual_commands(CLI::App& app, CommandContext& context) {
+void add_manual_commands(Command& app, CommandContext& context) {
   app.add_subcommand("man", "Print the manual page: tessera man | man -l -")->callback([&app, &context] {
     print_manual(app, context);
   });

@@ -8,6 +8,6 @@ namespace tessera {
 ///
 ///     tessera man | man -l -
 ///     tessera man > /usr/local/share/man/man1/tessera.1
-void add_manual_commands(CLI::App& app, CommandContext& context);
+void add_manual_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

@@ -96,7 +96,7 @@ void options(const Arguments& arguments, const CommandContext& context) {
 
 }  // namespace
 
-void add_options_commands(CLI::App& app, CommandContext& context) {
+void add_options_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("options", "List the options of a recipe");
   const auto arguments = std::make_shared<Arguments>();
   command

@@ -1,5 +1,6 @@
 #include "framework/cli/recipe_arguments.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "framework/options/yaml.h"
@@ -17,22 +18,22 @@ std::pair<std::string, std::string> pair_of(const std::string& words, const char
 
 }  // namespace
 
-void add_set_arguments(CLI::App& command, std::vector<std::string>& sets) {
+void add_set_arguments(Command& command, std::vector<std::string>& sets) {
   command.add_option("--set", sets, "Set one option, over what the recipe says; may be repeated")
       ->type_name("group.key=value")
-      ->allow_extra_args(false);
+      ->one_value_each();
 }
 
-void add_foreign_arguments(CLI::App& command, ForeignArguments& arguments) {
+void add_foreign_arguments(Command& command, ForeignArguments& arguments) {
   command
       .add_option("--from", arguments.from, "Whose flags a script has: megatron@core_v0.12.1, ...; left out: guessed")
       ->type_name("PROGRAM");
   command.add_option("--arg", arguments.positional, "An argument that the script is called with; may be repeated")
       ->type_name("N=value")
-      ->allow_extra_args(false);
+      ->one_value_each();
   command.add_option("--env", arguments.environment, "A variable that the script finds; may be repeated")
       ->type_name("NAME=value")
-      ->allow_extra_args(false);
+      ->one_value_each();
 }
 
 SourceOptions source_options(const ForeignArguments& arguments) {
@@ -47,28 +48,67 @@ SourceOptions source_options(const ForeignArguments& arguments) {
   return options;
 }
 
-void add_recipe_arguments(CLI::App& command, RecipeArguments& arguments) {
+void add_recipe_arguments(Command& command, RecipeArguments& arguments) {
   command.add_option("RECIPE", arguments.file, "The recipe, a .yaml file, or another program's launch script")
       ->required()
       ->type_name("");
   add_set_arguments(command, arguments.sets);
   add_foreign_arguments(command, arguments.foreign);
+  add_verbose_argument(command, arguments.verbose);
+}
+
+void add_verbose_argument(Command& command, bool& verbose) {
+  command.add_flag("--verbose", verbose,
+                   "Print all notes, also on what is accepted for compatibility and has no effect");
+}
+
+std::string without_effect_summary(std::size_t count, const std::string& what) {
+  return text(count, " ", what, count == 1 ? " is" : "s are", " accepted for compatibility and ",
+              count == 1 ? "has" : "have", " no effect; --verbose lists ", count == 1 ? "it" : "them");
+}
+
+bool tells_of_ignored_flag(const std::string& note, const std::vector<FlagFate>& fates) {
+  return std::any_of(fates.begin(), fates.end(), [&note](const FlagFate& fate) {
+    const auto end = fate.given.flag + ": " + fate.why;
+    return fate.fate == FlagFate::Fate::ignored && note.size() >= end.size() &&
+           note.compare(note.size() - end.size(), end.size(), end) == 0;
+  });
+}
+
+void print_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose,
+                 std::ostream& out) {
+  std::size_t ignored = 0;
+  for (const auto& note : notes) {
+    if (!verbose && tells_of_ignored_flag(note, fates))
+      ++ignored;
+    else
+      out << "note: " << note << "\n";
+  }
+  if (ignored > 0) out << "note: " << without_effect_summary(ignored, "flag") << "\n";
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report) {
+  std::vector<FlagFate> unheard;
+  return read_recipe(arguments, context, report, unheard);
+}
+
+Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
+                   std::vector<FlagFate>& fates) {
   if (!is_foreign(arguments.file, context.mappings()))
     return read_recipe(arguments.file, arguments.sets, context.shelves, report);
   auto source = read_source(arguments.file, source_options(arguments.foreign), all_facts(context.shelves),
                             context.mappings(), report);
   lay_sets(source.tree, arguments.sets, report);
   expand_unknowns(source.tree, report);
+  fates = std::move(source.fates);
   return read_recipe(source.tree, context.shelves, report);
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, std::ostream& notes) {
   Report report;
-  auto recipe = read_recipe(arguments, context, report);
-  for (const auto& note : report.notes()) notes << "note: " << note << "\n";
+  std::vector<FlagFate> fates;
+  auto recipe = read_recipe(arguments, context, report, fates);
+  print_notes(report.notes(), fates, arguments.verbose, notes);
   report.must_be_good();
   return recipe;
 }

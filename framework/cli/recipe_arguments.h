@@ -15,24 +15,38 @@ struct ForeignArguments {
   std::string from;
   std::vector<std::string> positional, environment;
 };
-void add_foreign_arguments(CLI::App& command, ForeignArguments& arguments);
+void add_foreign_arguments(Command& command, ForeignArguments& arguments);
 /// The same, taken apart. Throws ConfigError.
 SourceOptions source_options(const ForeignArguments& arguments);
 
-/// RECIPE [--set group.key=value ...]: what every command that reads a recipe takes. RECIPE may be another program's
-/// script.
+/// RECIPE [--set group.key=value ...] [--verbose]: what every command that reads a recipe takes. RECIPE may be another
+/// program's script.
 struct RecipeArguments {
   std::string file;
   std::vector<std::string> sets;
   ForeignArguments foreign;
+  bool verbose = false;  ///< list also what has no effect
 };
-void add_recipe_arguments(CLI::App& command, RecipeArguments& arguments);
+void add_recipe_arguments(Command& command, RecipeArguments& arguments);
 /// Only [--set group.key=value ...].
-void add_set_arguments(CLI::App& command, std::vector<std::string>& sets);
+void add_set_arguments(Command& command, std::vector<std::string>& sets);
 
-/// The recipe they name; what is wrong or to be noted, such as other spellings that were read, goes to `report`.
+/// [--verbose]
+void add_verbose_argument(Command& command, bool& verbose);
+/// "21 options are accepted for compatibility and have no effect; --verbose lists them"
+std::string without_effect_summary(std::size_t count, const std::string& what);
+
+/// The recipe they name; what is wrong or to be noted, such as other spellings that were read, goes to `report`, and
+/// what became of the flags of a script to `fates`.
+Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
+                   std::vector<FlagFate>& fates);
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report);
-/// The same. Notes go to `notes`, a line each. Throws ConfigError with all mistakes, a line each.
+/// "note: ..." lines; those of flags that have no effect as one line, or all when `verbose`.
+void print_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose,
+                 std::ostream& out);
+/// Whether a note of a report only says why a flag is ignored.
+bool tells_of_ignored_flag(const std::string& note, const std::vector<FlagFate>& fates);
+/// The recipe they name. Notes go to `notes`, a line each. Throws ConfigError with all mistakes, a line each.
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, std::ostream& notes);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "framework/base/files.h"
 #include "framework/checkpoint/reshard.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/recipe/build.h"
@@ -19,6 +20,8 @@ struct Flags {
 };
 
 void reshard_by(const Flags& flags, const CommandContext& context) {
+  const fs::path in = flags.in, out = flags.out;
+  refuse_overwriting({&in, 1}, {&out, 1});
   if (fs::exists(flags.out) && (!fs::is_directory(flags.out) || !fs::is_empty(flags.out)))
     throw ConfigError(text(flags.out, ": is there already; give a new or an empty folder"));
   const auto saved = open_saved(flags.in, context.shelves, flags.sets);
@@ -28,9 +31,7 @@ void reshard_by(const Flags& flags, const CommandContext& context) {
   how.gated = is_gated(recipe);
   how.vocabulary = vocabulary(recipe, saved.tokenizer.get());
   how.true_vocabulary = saved.tokenizer ? saved.tokenizer->vocab_size() : 0;
-  // As it was saved but for what is changed: without the places of files inside this checkpoint.
-  const auto file = saved.checkpoint.folder() / "blobs" / recipe_blob;
-  how.blobs[recipe_blob] = resolved_yaml(read_recipe(file.string(), flags.sets, context.shelves));
+  how.blobs[recipe_blob] = saved_recipe_text(saved.checkpoint.folder(), context.shelves, flags.sets);
   const auto name = saved.checkpoint.folder().filename().string();
   const auto at = name.rfind("iter_");
   const auto prefix = at == std::string::npos ? std::string() : name.substr(0, at);
@@ -43,7 +44,7 @@ void reshard_by(const Flags& flags, const CommandContext& context) {
 
 }  // namespace
 
-void add_reshard_command(CLI::App& group, CommandContext& context) {
+void add_reshard_command(Command& group, CommandContext& context) {
   auto* command = group.add_subcommand(
       "reshard", "Write a checkpoint anew as another layout saves it; every layout also loads it as it is");
   const auto flags = std::make_shared<Flags>();

@@ -5,6 +5,6 @@
 namespace tessera {
 
 /// tessera checkpoint reshard
-void add_reshard_command(CLI::App& group, CommandContext& context);
+void add_reshard_command(Command& group, CommandContext& context);
 
 }  // namespace tessera

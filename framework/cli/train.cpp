@@ -2,33 +2,77 @@
 
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
+#include "framework/base/files.h"
+#include "framework/base/memory_limit.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/memory.h"
+#include "framework/training/run_notes.h"
 #include "framework/training/trainer.h"
 
 namespace tessera {
 namespace {
 
-void train_recipe(const RecipeArguments& arguments, CommandContext& context) {
+struct Flags {
+  RecipeArguments arguments;
+  bool only_where = false;
+};
+
+/// What was noted and is news: an earlier start of the same run told the rest.
+std::vector<std::string> news(const Flags& flags, const Report& report, const Recipe& recipe) {
+  const auto resolved = std::filesystem::path(recipe.training.output_dir) / recipe_blob;
+  const bool begins = recipe.training.resume_training == Resume::never || !std::filesystem::exists(resolved);
+  return new_notes(report.notes(), flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
+}
+
+/// Throws ConfigError when the run needs more memory than this process, or all ranks of this host together, may have.
+void check_memory(const std::string& file, const Recipe& recipe, const ProcessGroups& processes, const World& world) {
+  const auto layout = layout_figures(recipe, world.size());
+  const auto need = memory_by_stage(recipe, layout)[static_cast<std::size_t>(processes.place.pipeline)];
+  const auto own = process_memory_limit(), host = host_memory_limit();
+  double sum = 0;
+  for (const auto& words : world.all().all_gather(text(world.host(), " ", need.bytes()), "memory of the ranks"))
+    if (const auto blank = words.rfind(' '); words.substr(0, blank) == world.host())
+      sum += static_cast<double>(std::stoll(words.substr(blank + 1)));
+  const auto advice = "; make the model, batch_size or seq_length smaller, or take more ranks or larger machines";
+  if (static_cast<double>(need.bytes()) > static_cast<double>(own.bytes))
+    throw ConfigError(text(file, ": rank ", world.rank(), " needs ", text_of(need), "; it may have ",
+                           in_binary_units(static_cast<double>(own.bytes)), " (", own.source, ")", advice));
+  if (sum > static_cast<double>(host.bytes))
+    throw ConfigError(text(file, ": the ", world.local_size(), " ranks on ", world.host(), " need ",
+                           in_binary_units(sum), " together; they may have ",
+                           in_binary_units(static_cast<double>(host.bytes)), " (", host.source, "). Rank ",
+                           world.rank(), " needs ", text_of(need), advice));
+}
+
+void train_recipe(const Flags& flags, CommandContext& context) {
   const StopSignal stop;  // before anything takes long, so that the first signal never loses work
   const World world;
   const bool first = world.rank() == 0;
-  std::ostringstream unheard;
+  Report report;
   Recipe recipe;
   ProcessGroups processes;
   Parts parts;
-  together(world.all(), "reading the recipe",
-           [&] { recipe = read_recipe(arguments, context, first ? std::cerr : unheard); });
+  together(world.all(), "reading the recipe", [&] {
+    std::vector<FlagFate> fates;
+    recipe = read_recipe(flags.arguments, context, report, fates);
+    if (first) print_notes(news(flags, report, recipe), fates, flags.arguments.verbose, std::cerr);
+    report.must_be_good();
+  });
   together(world.all(), "arranging the processes", [&] { processes = arrange(recipe, world); });
+  together(world.all(), "looking at the memory", [&] { check_memory(flags.arguments.file, recipe, processes, world); });
   together(world.all(), "building the run", [&] { parts = build(recipe, processes); });
+  parts.notes = report.notes();
   const auto end = train(std::move(parts), stop);
   if (first) std::cout << end.last_line << std::endl;
   context.exit_code = end.exit_code;
-  if (end.exit_code == 0) LaunchLink().done();
+  if (end.exit_code == 0)
+    LaunchLink().done();
+  else
+    LaunchLink().failed(end.last_line, !first);  // all ranks end so; the first one tells why
 }
 
 /// Where the run would write; the launcher asks so that logs go there. Nothing is started.
@@ -39,18 +83,17 @@ void print_output_dir(const RecipeArguments& arguments, const CommandContext& co
 
 }  // namespace
 
-void add_train_commands(CLI::App& app, CommandContext& context) {
-  auto* command =
-      app.add_subcommand("train", "Train from a recipe; the same command goes on where the last one stopped");
-  const auto arguments = std::make_shared<RecipeArguments>();
-  add_recipe_arguments(*command, *arguments);
-  const auto only_where = std::make_shared<bool>(false);
-  command->add_flag("--print-output-dir", *only_where, "Read the recipe, print the run folder and end: for launchers");
-  command->callback([arguments, only_where, &context] {
-    if (*only_where) {
-      print_output_dir(*arguments, context);
+void add_train_commands(Command& app, CommandContext& context) {
+  auto* command = app.add_subcommand("train", "Train from a recipe, or resume: see training_config.resume_training");
+  const auto flags = std::make_shared<Flags>();
+  add_recipe_arguments(*command, flags->arguments);
+  command->add_flag("--print-output-dir", flags->only_where,
+                    "Read the recipe, print the run folder and end: for launchers");
+  command->callback([flags, &context] {
+    if (flags->only_where) {
+      print_output_dir(flags->arguments, context);
     } else {
-      train_recipe(*arguments, context);
+      train_recipe(*flags, context);
     }
   });
 }

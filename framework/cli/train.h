@@ -5,6 +5,6 @@
 namespace tessera {
 
 /// `tessera train RECIPE`: trains, going on from the run folder's newest checkpoint when there is one.
-void add_train_commands(CLI::App& app, CommandContext& context);
+void add_train_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera

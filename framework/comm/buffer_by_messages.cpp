@@ -9,8 +9,9 @@
 namespace tessera {
 namespace {
 
-/// The piece size that sums the first part of the array in the least time of the slowest member. The values are zeros
-/// and stay so. Some tens of milliseconds inside a host: only for arrays whose sums take longer.
+/// The piece size with which the slowest member sums the first part of the array fastest. It depends on the network, so
+/// it is measured. The values are zeros and stay so. Takes some tens of milliseconds inside a host, so only for arrays
+/// whose sums take longer. The maximum over the members makes all of them choose the same size.
 std::size_t measured_piece(Communicator::State& group, std::span<std::byte> array, int tag) {
   constexpr std::size_t tried_bytes = 24 << 20, least_bytes = 100 << 20;
   constexpr std::array<std::size_t, 3> sizes = {1 << 20, 4 << 20, 16 << 20};
@@ -18,7 +19,7 @@ std::size_t measured_piece(Communicator::State& group, std::span<std::byte> arra
   const Operation operation(group, "size of messages", ++group.sequence, tried_bytes, "buffer");
   std::array<float, sizes.size()> seconds{};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    for (int round = 0; round < 2; ++round) {  // the first warms up
+    for (int round = 0; round < 2; ++round) {  // the first one is the warm-up
       MessagePieces pieces(group, tag, sizes[i]);
       pieces.add({.values = array.first(tried_bytes)});
       const Stopwatch watch;
@@ -44,6 +45,7 @@ class ByMessages final : public BufferExchange {
 
   std::span<std::byte> bytes() const override { return {memory_.data(), bytes_}; }
 
+  // An operation is not recorded when it begins but only when finish() waits: a rank that computes is not "inside" it.
   void begin(Begun one) override {
     pieces_.add({.values = bytes().subspan(one.range.first, one.range.count),
                  .type = DType::float32,

@@ -12,12 +12,13 @@
 namespace tessera {
 namespace {
 
+// A page before each member's array: the array stays page-aligned, and counters share no cache line with data.
 constexpr std::size_t head_bytes = 4096;
 
-/// Before each member's array; written by that member alone.
+/// The counters of a member; only it writes them, all members read them.
 struct Head {
-  alignas(64) std::atomic<std::uint64_t> begun;     // how many operations its array is ready for
-  alignas(64) std::atomic<std::uint64_t> finished;  // of how many it has done its share
+  alignas(64) std::atomic<std::uint64_t> begun;     // operations that its array is ready for
+  alignas(64) std::atomic<std::uint64_t> finished;  // operations whose own shard it has done
 };
 
 class InSharedMemory final : public BufferExchange {
@@ -54,7 +55,7 @@ class InSharedMemory final : public BufferExchange {
   Head& own() const { return head(group_.rank); }
   std::byte* array(int member) const { return arrays_[static_cast<std::size_t>(member)].data() + head_bytes; }
 
-  /// Members whose counter is less than `count`.
+  /// Members whose counter is below `count`.
   Missing behind(std::atomic<std::uint64_t> Head::*counter, std::uint64_t count) const {
     Missing members;
     for (int r = 0; r < group_.size(); ++r)
@@ -62,7 +63,7 @@ class InSharedMemory final : public BufferExchange {
     return members;
   }
 
-  /// All members have come to the oldest operation.
+  /// Whether all members have begun the oldest operation.
   bool ready() const {
     for (int r = 0; r < group_.size(); ++r)
       if (head(r).begun.load(std::memory_order_acquire) <= finished_) return false;
@@ -81,6 +82,8 @@ class InSharedMemory final : public BufferExchange {
     own().finished.store(++finished_, std::memory_order_release);
   }
 
+  // Only the owner adds a shard, from all arrays in the order of ranks, and writes the result into the others' arrays:
+  // each element is written by one member, so no lock is needed.
   void sum(const Begun& one) {
     const ByteRange share = GroupBuffer::share(one.range, group_.rank, group_.size());
     std::byte* const mine = array(group_.rank) + share.first;
@@ -124,6 +127,7 @@ std::unique_ptr<BufferExchange> buffer_in_shared_memory(Communicator::State& gro
   places[rank] = {group.run->peers[static_cast<std::size_t>(group.run->rank)].pid, arrays[rank].descriptor()};
   group.exchange->all_gather(std::as_bytes(std::span(&places[rank], 1)), std::as_writable_bytes(std::span(places)),
                              operation);
+  // All members must decide alike: one that cannot map the memory of another makes all use messages.
   float missing = 0;
   for (const int other : group.others()) {
     const auto r = static_cast<std::size_t>(other);

@@ -41,10 +41,11 @@ Transfer& Transfer::operator=(Transfer&& other) noexcept {
   return *this;
 }
 Transfer::~Transfer() {
+  // During another exception do not wait for a peer that may be gone.
   if (!state_ || std::uncaught_exceptions() > 0) return;
   try {
     wait();
-  } catch (const CommError&) {  // the next operation of the group tells the same
+  } catch (const CommError&) {  // the next operation of the group fails with the same error
   }
 }
 bool Transfer::done() { return !state_ || state_->messages.done(); }
@@ -54,7 +55,7 @@ void Transfer::wait() {
 
 namespace {
 
-/// An operation of all members, with the group's next number.
+/// A collective: takes the group's next sequence number.
 class Together {
  public:
   Together(Communicator::State& group, std::string_view name, std::size_t bytes, std::string_view who)
@@ -146,6 +147,7 @@ std::vector<std::string> Communicator::all_gather(const std::string& mine, std::
   std::vector<std::uint64_t> lengths(members);
   all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(lengths)), who);
   const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
+  // Two all-gathers: the lengths, then the texts padded to the longest, because all_gather needs equal sizes.
   std::string padded = mine, all(members * longest, 0);
   padded.resize(longest);
   all_gather(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)), who);

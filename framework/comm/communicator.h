@@ -13,7 +13,8 @@
 
 namespace tessera {
 
-/// A message on its way. Destroyed before wait(): waits.
+/// A point-to-point message in flight. The destructor of an unfinished one waits for it, and ignores a CommError (the
+/// group's next operation reports it).
 class Transfer {
  public:
   class State;
@@ -23,58 +24,66 @@ class Transfer {
   Transfer& operator=(Transfer&&) noexcept;
   ~Transfer();
 
-  bool done();  ///< looks without waiting, and lets it go on
-  void wait();  ///< throws CommError after the time-out
+  bool done();  ///< whether it has completed; does not block, but lets MPI make progress
+  void wait();  ///< blocks; throws CommError after the time-out
 
  private:
   std::unique_ptr<State> state_;
 };
 
-/// A group of processes that share work along some axis, and what they do together. Every member calls the same
-/// operations in the same order. Ranks are those of the group, from 0. A group of one process sends nothing and needs
-/// no MPI. Copies are handles of one group.
+/// A group of ranks, for example the tensor-parallel group, and its collectives. Every member calls the same
+/// collectives in the same order. Ranks are those within the group, from 0, unless a name says "world". A group of one
+/// rank sends nothing and needs no MPI. Copies are handles of the same group. Calls block until the result is there;
+/// only one thread may call.
 ///
-/// `who` names the reason ("gradients", "linear_fc2 of layer 3"): it stands in the record that the launcher reads and
-/// in messages. Every operation throws CommError when a member has not entered it within the time-out of its World: the
-/// message names the group, the operation and who asked for it, which ranks are missing and where those are instead.
-/// Counts may exceed 2^31.
+/// `who` names the caller ("gradients", "linear_fc2 of layer 3"); it appears in the record that the launcher reads and
+/// in error messages.
 ///
-/// Sums add the ranks' contributions in the order of ranks, in fp32 (fp64 for doubles), rounded once to the element
-/// type: all members receive the same bits, whatever way the bytes travelled.
+/// Every operation throws CommError if a member has not entered it within the time-out of its World. The message names
+/// the group, the operation, its caller, the missing ranks, and the operation in which each of those is. ShapeError:
+/// the sizes given do not fit. Counts may exceed 2^31.
+///
+/// Sums add the ranks' contributions in the order of ranks, in fp32 (fp64 for doubles), and round once to the element
+/// type. All members receive the same bits, whatever transport is used.
 class Communicator {
  public:
   class State;
-  Communicator();  ///< of this process alone
+  Communicator();  ///< a group of this process alone
   explicit Communicator(std::shared_ptr<State> state);
 
-  int rank() const;
-  int size() const;
+  int rank() const;                 ///< of this process in the group
+  int size() const;                 ///< members
   const std::string& name() const;  ///< of the axis: "tensor", "data", ...
-  bool on_one_host() const;         ///< all members can share memory
-  /// The ranks of the members in the whole run.
+  bool on_one_host() const;         ///< whether all members share memory
+  /// The members' ranks in the whole run, in the order of the group.
   std::span<const int> world_ranks() const;
 
+  /// Returns when all members have called it.
   void barrier(std::string_view who) const;
+  /// values = elementwise sum over the members, in place. `values` is equally long on all members.
   void all_reduce(std::span<float> values, std::string_view who) const;
   void all_reduce(std::span<double> values, std::string_view who) const;
-  /// Sum of tensors' bytes, elements of `type`.
+  /// The same for the bytes of a tensor with elements of `type`.
   void all_reduce(std::span<std::byte> values, DType type, std::string_view who) const;
+  /// values = elementwise maximum over the members, in place; NaN where any is NaN.
   void all_reduce_max(std::span<float> values, std::string_view who) const;
-  /// `mine` becomes the sum of everybody's part rank() of `all`, which has size() equal parts.
+  /// `all` consists of size() equal parts; `mine` = sum over the members of part rank(). Sizes in bytes; elements of
+  /// `type`. `mine` must not overlap `all`.
   void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine, DType type,
                       std::string_view who) const;
-  /// `all` becomes everybody's `mine` in the order of ranks; all are equally long. `mine` may lie at its place in
+  /// `all` = the members' `mine` in the order of ranks; `mine` has the same size on all. `mine` may be its own part of
   /// `all`.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view who) const;
+  /// `values` = those of rank `root`, on all members.
   void broadcast(std::span<std::byte> values, int root, std::string_view who) const;
 
-  /// Texts of any length: what every rank says, in the order of ranks, known to all.
+  /// The members' texts, in the order of ranks; they may differ in length.
   std::vector<std::string> all_gather(const std::string& mine, std::string_view who) const;
-  /// The text of `root`, on all.
+  /// The text of rank `root`, on all members.
   std::string broadcast(const std::string& mine, int root, std::string_view who) const;
 
-  /// Messages between two members, matched by `tag` (0 .. 2^27 - 1) and in order. The memory stays as it is until the
-  /// transfer is done.
+  /// Point-to-point messages. A receive matches the send with the same `tag` (0 .. 2^27 - 1), in order; the sizes must
+  /// be equal. `values` must stay valid, and those of a send unchanged, until the transfer is done.
   Transfer send(std::span<const std::byte> values, int to, int tag, std::string_view who) const;
   Transfer receive(std::span<std::byte> values, int from, int tag, std::string_view who) const;
 

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t at_once = 32 << 10;  // up to here everybody adds everything
+constexpr std::size_t at_once = 32 << 10;  // bytes: up to here each member sends all to all and adds itself
 
 void combine(Combine how, std::span<const std::byte* const> sources, std::byte* out, std::size_t count, DType type) {
   if (how == Combine::greatest) return greatest(sources, std::span(&out, 1), count);
@@ -20,6 +20,7 @@ class ByMessages final : public Exchange {
  public:
   explicit ByMessages(const Communicator::State& group) : group_(group), pieces_(group, pieces_tag) {}
 
+  // Not MPI_Barrier: it blocks inside MPI, where no time-out and no report of missing ranks is possible.
   void barrier(const Operation& operation) override {
     Messages messages = group_.messages();
     std::byte nothing{};
@@ -34,6 +35,8 @@ class ByMessages final : public Exchange {
     operation.wait([this] { return pieces_.advance(); }, [this] { return pieces_.missing(); });
   }
 
+  // Each member receives its part from all others, then adds in the order of ranks: MPI_Reduce_scatter does not promise
+  // an order, so its results could depend on the network.
   void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine, DType type,
                       const Operation& operation) override {
     Messages messages = group_.messages();
@@ -74,7 +77,7 @@ class ByMessages final : public Exchange {
  private:
   std::size_t count() const { return static_cast<std::size_t>(group_.size()); }
 
-  /// Everybody sends all to everybody: one journey.
+  /// All to all, then every member adds everything: one message latency instead of two.
   void reduce_at_once(std::span<std::byte> values, DType type, Combine how, const Operation& operation) {
     std::vector<std::byte> all(values.size() * count());
     const auto own = static_cast<std::size_t>(group_.rank);

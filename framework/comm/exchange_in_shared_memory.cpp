@@ -11,20 +11,24 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t slot_bytes = 1 << 20;  // of a member and a turn: few turns, as each may find a member not at work
-constexpr std::size_t slots = 3;             // turns whose values may be in use at once
-constexpr std::size_t at_once = 16 << 10;    // up to here everybody adds everything, in one turn
-constexpr std::size_t least_streamed = 4 << 10;
+// Bytes of a member's slot. Large, so that few turns are needed: each may have to wait for a member that the operating
+// system has descheduled.
+constexpr std::size_t slot_bytes = 1 << 20;
+constexpr std::size_t slots = 3;                 // turns whose values may be in use at the same time
+constexpr std::size_t at_once = 16 << 10;        // bytes: up to here each member adds everything, in one turn
+constexpr std::size_t least_streamed = 4 << 10;  // bytes: below, non-temporal stores do not pay
 
-/// A member's line of the shared memory; written by it alone. Zeros are its beginning.
+/// The counters of a member in the shared memory; only it writes them. Initially zeros. 128 bytes, because processors
+/// prefetch pairs of cache lines.
 struct alignas(128) Line {
-  std::atomic<std::uint64_t> turn;                    // the newest it has come to
-  std::array<std::atomic<std::uint64_t>, 2> tickets;  // what it does there, by turn
+  std::atomic<std::uint64_t> turn;                    // the newest turn it has come to
+  std::array<std::atomic<std::uint64_t>, 2> tickets;  // which operation it is in, by parity of the turn
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// Members work in turns. Before a turn each may write its slot of that turn; meet() ends when all have come. What is
-/// in a slot may be read until the reader meets the next turn but one, and a slot serves every third turn.
+/// Members work in turns. Before a turn each may write its slot of that turn; meet() returns when all have come to it.
+/// The content of a slot may be read until the reader comes to the next turn but one; so three slots, used cyclically,
+/// need no further synchronization.
 class InSharedMemory final : public Exchange {
  public:
   InSharedMemory(const Communicator::State& group, SharedMemory memory)
@@ -38,7 +42,8 @@ class InSharedMemory final : public Exchange {
 
   void all_reduce(std::span<std::byte> values, DType type, Combine how, const Operation& operation) override {
     if (values.size() <= at_once) return reduce_at_once(values, type, how, operation);
-    // Turn by turn a piece is laid out, summed by shares, and its sums fetched; three pieces are under way at once.
+    // A pipeline over pieces: in each turn, piece k is reduced by shards, piece k + 1 is laid out, and after the turn
+    // the sums of piece k are fetched. Each member adds only its own shard, in the order of ranks.
     const std::size_t pieces = (values.size() + slot_bytes - 1) / slot_bytes;
     const auto piece = [&](std::size_t k) {
       return values.subspan(k * slot_bytes, std::min(slot_bytes, values.size() - k * slot_bytes));
@@ -114,7 +119,8 @@ class InSharedMemory final : public Exchange {
       stream_bytes(from.data(), to, from.size());
   }
 
-  /// The next turn: ends when all members have come to it. Throws CommError when one of them does something else.
+  /// Begins the next turn: returns when all members have come to it. Throws CommError if one of them is in another
+  /// operation. The release store publishes the slot that was written before.
   void meet(const Operation& operation) {
     const std::uint64_t turn = ++turn_, ticket = operation.ticket();
     Line& own = line(group_.rank);
@@ -135,7 +141,7 @@ class InSharedMemory final : public Exchange {
     return ranks;
   }
 
-  /// out, and also `for_others` when given, becomes the combination of sources_.
+  /// Combines sources_ into `out`, and also into `for_others` unless that is null.
   void combine(Combine how, std::byte* out, std::byte* for_others, std::size_t bytes, DType type) {
     const std::span stream(&for_others, for_others != nullptr ? 1 : 0);
     if (how == Combine::sum) return ordered_sum(sources_, std::span(&out, 1), stream, bytes / size_of(type), type);
@@ -152,14 +158,14 @@ class InSharedMemory final : public Exchange {
 
   Cut share(std::span<const std::byte> piece, int rank) const { return cut(piece.size(), rank, group_.size(), 64); }
 
-  /// All but the own share, which nobody else adds.
+  /// Publishes a piece, except the own shard, which no other member adds.
   void lay_out(std::span<const std::byte> piece) {
     const Cut own = share(piece, group_.rank);
     give(piece.first(own.first), next_slot(group_.rank));
     give(piece.subspan(own.last), next_slot(group_.rank) + own.last);
   }
 
-  /// The own share of the piece of this turn, for oneself and for the others to fetch.
+  /// Reduces the own shard of the piece of this turn, into `piece` and into the slot from which the others fetch it.
   void reduce_share(std::span<std::byte> piece, DType type, Combine how) {
     const Cut own = share(piece, group_.rank);
     for (std::size_t r = 0; r < members(); ++r) sources_[r] = slot(static_cast<int>(r), turn_) + own.first;

@@ -5,6 +5,7 @@
 namespace tessera {
 
 Communicator::State::~State() {
+  // The exchange may have messages in flight in `comm`.
   exchange.reset();
   if (comm != MPI_COMM_NULL && comm != MPI_COMM_WORLD && run->mpi) MPI_Comm_free(&comm);
 }

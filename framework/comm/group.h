@@ -11,10 +11,11 @@
 
 namespace tessera {
 
+/// The operation of a reduction.
 enum class Combine { sum, greatest };
 
-/// One way in which the members of a group do things together. Calls come in the same order on all members, and the
-/// group has two at least. For this room only.
+/// A transport for the collectives of a group of at least two ranks. All members call in the same order. The arguments
+/// are those of Communicator, already checked. Internal to this component.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -26,8 +27,8 @@ class Exchange {
   virtual void broadcast(std::span<std::byte> values, int root, const Operation& operation) = 0;
 };
 
-/// Tags of messages in a group's own MPI communicator: of its operations, of its buffers, of users. The world's carries
-/// also those with which groups are made.
+/// Tags of the messages in a group's own MPI communicator: of collectives, of GroupBuffers, of users. In the world's
+/// communicator also those with which groups are created.
 enum GroupTag {
   exchange_tag,
   pieces_tag,
@@ -38,7 +39,7 @@ enum GroupTag {
   first_door_tag = 1 << 28
 };
 
-/// What the handles of a group share. For this room only.
+/// The state that all handles of a group share. Internal to this component.
 class Communicator::State {
  public:
   State() = default;
@@ -47,30 +48,32 @@ class Communicator::State {
   State& operator=(const State&) = delete;
 
   Messages messages() const { return {comm, *run}; }
-  /// The members' places in the group without this one's.
+  /// The other members' ranks in the group, beginning with the next one. Starting at different members spreads
+  /// messages.
   std::vector<int> others() const;
 
   std::string name = "alone";
   int rank = 0;
   std::vector<int> world_ranks = {0};
-  std::shared_ptr<Run> run;       ///< none for the group that no World made
-  MPI_Comm comm = MPI_COMM_NULL;  ///< of its own, when there are several members
-  bool shares_memory = false;     ///< all members map each other's memory
+  std::shared_ptr<Run> run;       ///< null for the default-constructed group of one rank
+  MPI_Comm comm = MPI_COMM_NULL;  ///< owned, if there are several members
+  bool shares_memory = false;     ///< all members can map each other's memory
   std::unique_ptr<Exchange> exchange;
-  std::uint64_t sequence = 0;  ///< of the last operation of all members
-  int buffers = 0;             ///< GroupBuffers made so far
+  std::uint64_t sequence = 0;  ///< number of the last collective
+  int buffers = 0;             ///< GroupBuffers created so far
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };
 
-/// The two ways there are. `group` outlives them.
+/// The two transports. `group` must outlive the result.
 std::unique_ptr<Exchange> exchange_by_messages(const Communicator::State& group);
-/// Collective; nothing, on all members alike, when a member cannot map the memory.
+/// Collective. Null, on all members alike, if some member cannot map the shared memory. `messages` is used to set it
+/// up.
 std::unique_ptr<Exchange> exchange_in_shared_memory(const Communicator::State& group, Exchange& messages,
                                                     const Operation& operation);
 
-/// The element range [first, last) of `count` that belongs to member `rank` of `size`: as even as it goes, cut at
-/// multiples of `grain`.
+/// The range [first, last) of `count` elements that belongs to member `rank` of `size`: as even as possible, with
+/// boundaries at multiples of `grain`.
 struct Cut {
   std::size_t first, last;
   std::size_t size() const { return last - first; }

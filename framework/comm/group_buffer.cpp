@@ -37,7 +37,7 @@ class GroupBuffer::State {
 
   std::shared_ptr<Communicator::State> group;
   std::size_t size;
-  SharedMemory memory;  // of a member by itself
+  SharedMemory memory;  // of a group of one rank
   std::unique_ptr<BufferExchange> exchange;
 };
 

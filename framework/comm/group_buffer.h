@@ -6,44 +6,48 @@
 
 namespace tessera {
 
-/// A part of a buffer, in bytes.
+/// A range of a buffer, in bytes.
 struct ByteRange {
   std::size_t first = 0, count = 0;
 };
 
-/// An array that every member of a group has, equally long, whose ranges are summed or gathered while the members go on
-/// with other work: main gradients, and weights of which each member updates a share. Owns the memory. Inside one host
-/// members read each other's arrays directly; else messages travel.
+/// An array that every member of a group has, equally long, and whose ranges are summed or gathered while the members
+/// continue with other work: the main gradients (all-reduce or reduce-scatter overlapped with the backward pass), and
+/// the weights, of which each rank of a distributed optimizer updates its shard. Owns the memory. Ranks of one host
+/// read each other's arrays directly; between hosts the data travels in MPI messages.
 ///
-/// Each member owns one share of every range, cut at multiples of 64 elements as evenly as they go, in the order of
-/// ranks. The same begin_... calls come in the same order on all members. Nobody changes a range between begin_... and
-/// finish(), and a range is summed or gathered once between them.
+/// Each member owns one shard of every range, in the order of ranks, as even as possible with boundaries at multiples
+/// of 64 elements. All members make the same begin_... calls in the same order. Between begin_... and finish() nobody
+/// may change the range, and it may be summed or gathered only once.
 class GroupBuffer {
  public:
-  static constexpr std::size_t grain_elements = 64;                     ///< ranges begin at multiples of so many
-  static constexpr std::size_t grain = grain_elements * sizeof(float);  ///< the same in bytes, of floats
+  static constexpr std::size_t grain_elements = 64;                     ///< ranges begin at multiples of this
+  static constexpr std::size_t grain = grain_elements * sizeof(float);  ///< the same in bytes, for floats
 
-  /// Collective over the group, with the same `bytes`. Throws CommError when they differ.
+  /// Collective over the group, with the same `bytes`; throws CommError if they differ.
   GroupBuffer(const Communicator& group, std::size_t bytes);
   ~GroupBuffer();
   GroupBuffer(GroupBuffer&&) noexcept;
   GroupBuffer& operator=(GroupBuffer&&) noexcept;
 
-  std::span<std::byte> bytes() const;  ///< this member's array; begins at a multiple of 64 bytes, zeros at first
+  std::span<std::byte> bytes() const;  ///< this rank's array; 64-byte aligned, initially zeros
+  /// The same as floats.
   std::span<float> floats() const;
 
-  /// Which part of `range` belongs to member `rank` of `size`; may be empty. The same elements whatever their bytes.
+  /// The shard of `range` that member `rank` of `size` owns; may be empty. Contains the same elements whatever their
+  /// size in bytes.
   static ByteRange share(ByteRange range, int rank, int size, std::size_t element_bytes = sizeof(float));
 
-  /// Say that this member's `range` is ready, floats to be summed over the members in the order of ranks. When done,
-  /// the own share holds the sum; with `everywhere` the whole range does.
+  /// Declares this rank's `range` (floats) ready to be summed over the members, in the order of ranks. When done, the
+  /// own shard holds the sum (reduce-scatter); with `everywhere` the whole range does (all-reduce). Does not block.
+  /// Throws ShapeError if the range leaves the buffer or does not begin at a multiple of 64 elements.
   void begin_sum(ByteRange range, bool everywhere, std::string_view who);
-  /// Say that this member's share of `range`, of elements of so many bytes, is ready; when done, the range holds
-  /// everybody's shares.
+  /// Declares this rank's shard of `range` ready; elements have `element_bytes` bytes. When done, the range holds the
+  /// shards of all members (all-gather). Does not block. Throws as begin_sum.
   void begin_gather(ByteRange range, std::size_t element_bytes, std::string_view who);
-  /// Do what can be done without waiting for anybody.
+  /// Does what can be done without blocking. Call it regularly: nothing else makes messages progress.
   void progress();
-  /// Wait until everything that was begun is done. Throws CommError as Communicator does.
+  /// Blocks until everything that was begun is done. Throws CommError as Communicator does.
   void finish();
 
  private:

@@ -8,9 +8,11 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t longest_text = 8000;  // a packet is sent whole or not at all
+constexpr std::size_t longest_text =
+    8000;  // bytes: below the socket's packet limit, because a packet is sent whole or not at all
 
-/// The socket of "descriptor:inode", or -1 when that descriptor is another file.
+/// The socket of "descriptor:inode", or -1 if that descriptor is another file: a program between tsrun and this one may
+/// have closed it and opened something else under the same number.
 int promised_socket(const char* promise) {
   if (promise == nullptr) return -1;
   char* rest = nullptr;
@@ -29,10 +31,23 @@ LaunchLink::LaunchLink() : descriptor_(promised_socket(std::getenv("TESSERA_LAUN
   if (present() && folder != nullptr) folder_ = folder;
 }
 
+std::map<std::string, std::int64_t> job_starts() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* words = std::getenv(name);
+    return words == nullptr ? "" : words;
+  };
+  std::map<std::string, std::int64_t> all;
+  const auto launched = variable("TESSERA_LAUNCH_JOB"), queued = variable("SLURM_JOB_ID");
+  if (const auto colon = launched.find(':'); colon != std::string::npos && colon > 0)
+    all["tsrun " + launched.substr(0, colon)] = std::strtoll(launched.c_str() + colon + 1, nullptr, 10);
+  if (!queued.empty()) all["slurm " + queued] = std::strtoll(variable("SLURM_RESTART_COUNT").c_str(), nullptr, 10);
+  return all;
+}
+
 void LaunchLink::say(LinkWord word, const std::string& about) const {
   if (!present()) return;
   const std::string packet = static_cast<char>(word) + about.substr(0, longest_text);
-  // A line that is full or gone is no reason for a worker to stop.
+  // A worker must not stop because the launcher does not read or is gone: never block, no SIGPIPE, result ignored.
   static_cast<void>(send(descriptor_, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 

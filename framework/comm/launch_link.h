@@ -1,55 +1,69 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 
 namespace tessera {
 
-/// What a worker says to the launcher, and the first byte of the packet that says it; the text follows.
+/// The messages of a worker to the launcher: the first byte of a packet; the text follows.
 enum class LinkWord : char {
-  joining = 'J',    ///< about to wait for the other workers
-  joined = 'I',     ///< all workers have come
-  place = 'P',      ///< where it stands in the layout and in the run
+  joining = 'J',    ///< about to wait in MPI_Init for the other workers
+  joined = 'I',     ///< MPI_Init has returned: all workers are there
+  place = 'P',      ///< its coordinates in the layout, and its iteration
   failed = 'F',     ///< it ends because of an error of its own
-  lost_peer = 'L',  ///< it ends because another worker did not do its part
+  lost_peer = 'L',  ///< it ends because another worker failed or is missing
   done = 'D',       ///< its work is complete
+  resume = 'R',     ///< how the run is continued should it end now
 };
 
-/// This worker's line to `tsrun`, the launcher, if that started it; the launcher gives it in two variables:
+/// The connection of this worker to the launcher `tsrun`, if that started it. The launcher passes two environment
+/// variables:
 ///
-///   TESSERA_LAUNCH_LINK    "descriptor:inode" of an open local socket that carries one packet for each word
-///   TESSERA_LAUNCH_FOLDER  a folder in this host's memory that all its workers share and that the launcher deletes
+///   TESSERA_LAUNCH_LINK    "descriptor:inode" of an open local socket that carries one packet per message
+///   TESSERA_LAUNCH_FOLDER  a folder in this host's memory that all its workers share; the launcher deletes it
 ///
-/// Nothing is ever read from it, nothing waits: a word that cannot be sent at once is dropped, since the launcher
-/// also sees how the process ends. Without a launcher every function does nothing. Copies are handles of one line;
-/// any thread may use it. Nothing here needs MPI, so it works before MPI_Init and after a crash of it.
+/// The worker only sends, and never blocks: a message that cannot be sent at once is dropped, since the launcher also
+/// sees how the process ends. Without a launcher every function does nothing. Copies are handles of one connection; any
+/// thread may use it. MPI is not needed, so it works before MPI_Init and after MPI has failed.
 class LaunchLink {
  public:
-  /// Reads the two variables. A descriptor that is not the promised socket (closed meanwhile, another file) is left
-  /// alone.
+  /// Reads the two variables. Ignores a descriptor that is not the named socket (closed meanwhile, or another file).
   LaunchLink();
 
+  /// Whether there is a launcher.
   bool present() const { return descriptor_ >= 0; }
-  /// Where shared memory and records of operations go; empty without a launcher.
+  /// The folder for shared memory and operation records; empty without a launcher.
   const std::filesystem::path& folder() const { return folder_; }
 
-  /// Say so before MPI_Init, and after it. The launcher names the workers that have not come within its
-  /// --cluster_time_out. Once joined, a process that ends without done() has failed whatever its exit code says.
+  /// Send these before and after MPI_Init. The launcher names the workers that have not joined within its
+  /// --cluster_time_out. A process that has joined and ends without done() counts as failed, whatever its exit code.
   void joining() const { say(LinkWord::joining, ""); }
   void joined() const { say(LinkWord::joined, ""); }
-  /// Where this worker is, for the report of a failure: "tp 0 dp 1 pp 0, iteration 12". May be said in every step.
+  /// This worker's place, for the report of a failure: "tp 0 dp 1 pp 0, iteration 12". May be sent in every step.
   void report(const std::string& place) const { say(LinkWord::place, place); }
-  /// The reason why this worker is about to end. `lost_peer`: another one has failed or did not come; the launcher
-  /// then looks for the root cause there.
+  /// Why this worker is about to end. `lost_peer`: because another worker failed or is missing; the launcher then looks
+  /// for the root cause there.
   void failed(const std::string& message, bool lost_peer) const {
     say(lost_peer ? LinkWord::lost_peer : LinkWord::failed, message);
   }
   void done() const { say(LinkWord::done, ""); }
+  /// What the launcher adds to the report of a failure or a stop: "the same command resumes from the newest
+  /// checkpoint".
+  void how_to_resume(const std::string& words) const { say(LinkWord::resume, words); }
 
  private:
   void say(LinkWord word, const std::string& about) const;
   int descriptor_ = -1;
   std::filesystem::path folder_;
 };
+
+/// The jobs that this process is a part of and that may start it several times, each with the number of this start,
+/// from 0:
+///
+///   "tsrun <id>"   TESSERA_LAUNCH_JOB, "id:start" of tsrun: --max_restarts
+///   "slurm <id>"   SLURM_JOB_ID and SLURM_RESTART_COUNT: a job that was queued again
+std::map<std::string, std::int64_t> job_starts();
 
 }  // namespace tessera

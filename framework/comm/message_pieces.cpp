@@ -6,22 +6,25 @@
 
 namespace tessera {
 namespace {
+// Two pieces in flight: one is combined while the next travels. More would only take memory.
 constexpr std::size_t most_under_way = 2;
-}
+}  // namespace
 
+/// One piece of a job: the same range of the shards of all members. `in` and `out` are the contributions, `sums` the
+/// results.
 struct MessagePieces::Piece {
   Piece(const Communicator::State& group, std::size_t longest)
       : bytes(longest), in(group.messages()), out(group.messages()), sums(group.messages()) {}
 
-  std::size_t bytes;  // of each share at most
+  std::size_t bytes;  // maximum of each shard
   Job job;
   std::size_t number = 0, place = 0;  // in its job; in the order of all pieces
   bool combined = false, fetching = false;
-  std::unique_ptr<std::byte[]> arrived;  // what the others add to the own part, in the order of ranks
-  std::size_t room = 0;
+  std::unique_ptr<std::byte[]> arrived;  // the others' contributions to the own shard, in the order of ranks
+  std::size_t room = 0;                  // bytes of `arrived`
   Messages in, out, sums;
 
-  /// What of the share of `member` belongs to this piece.
+  /// This piece's part of the shard of `member`.
   std::span<std::byte> part(int member, const Communicator::State& group) const {
     const Cut share = cut(job.values.size(), member, group.size(), job.grain);
     const std::size_t first = std::min(share.size(), number * bytes);
@@ -40,6 +43,7 @@ void MessagePieces::add(const Job& job) {
 bool MessagePieces::start() {
   if (jobs_.empty() || under_way_.size() == most_under_way) return false;
   if (spare_.empty()) spare_.push_back(std::make_unique<Piece>(group_, piece_bytes_));
+  // Pieces are reused with their buffers, so that a sum in every step allocates nothing.
   std::unique_ptr<Piece> piece = std::move(spare_.back());
   spare_.pop_back();
   piece->job = jobs_.front();
@@ -74,6 +78,7 @@ bool MessagePieces::start() {
   return true;
 }
 
+// The own contribution takes its place in the order of ranks, so the sum is the same as with shared memory.
 void MessagePieces::combine(Piece& piece) {
   const auto own = piece.part(group_.rank, group_);
   const std::byte* arrived = piece.arrived.get();
@@ -97,14 +102,15 @@ void MessagePieces::fetch_sums(Piece& piece) {
     if (const auto theirs = piece.part(other, group_); !theirs.empty()) piece.sums.receive(theirs, other, tag_ + 1);
 }
 
-/// Sums are sent, and their receives made, in the order of pieces, as messages of one tag are matched in order.
+// MPI matches messages of one tag in the order in which they were posted, so the sums of pieces are sent, and their
+// receives posted, in the order of pieces.
 bool MessagePieces::advance(Piece& piece) {
   if (!piece.combined && combined_ == piece.place && piece.in.done()) {
     if (piece.job.sum) combine(piece);
     piece.combined = true;
     ++combined_;
   }
-  // What was sent away may be overwritten only when it is gone.
+  // The sums are received where the contributions were sent from, so those must have left first.
   if (!piece.fetching && fetching_ == piece.place && piece.out.done()) {
     if (piece.job.sum) fetch_sums(piece);
     piece.fetching = true;

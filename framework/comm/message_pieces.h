@@ -8,31 +8,33 @@
 
 namespace tessera {
 
-/// Sums and gathers of arrays that every member has, by messages: each member owns a share of the array, and what
-/// belongs to it travels in pieces, some of them under way at once while the caller does other work. Jobs come in the
-/// same order on all members. For this room only.
+/// Sums and gathers by messages of arrays that every member has: each member owns a shard of the array, and pieces of
+/// bounded size travel, several in flight at a time, while the caller does other work. All members add the same jobs in
+/// the same order. Internal to this component.
 class MessagePieces {
  public:
+  /// One sum or gather.
   struct Job {
-    std::span<std::byte> values;  ///< of this member; stays as it is until the job is done
+    std::span<std::byte> values;  ///< of this rank; must not be changed by others until the job is done
     DType type = DType::float32;
     Combine how = Combine::sum;
-    bool sum = true;         ///< else the shares are only gathered
-    bool everywhere = true;  ///< all members receive the sums; else each those of its own share
-    std::size_t grain = 64;  ///< shares are cut at multiples of so many bytes
+    bool sum = true;         ///< false: the shards are only gathered
+    bool everywhere = true;  ///< all members receive the result; false: each only that of its own shard
+    std::size_t grain = 64;  ///< bytes; shards have their boundaries at multiples of this
   };
 
-  /// What travels in one message at most, where nobody has measured what is best.
+  /// Maximum bytes of one message, if the best size has not been measured.
   static constexpr std::size_t usual_piece = 4 << 20;
 
-  /// Uses the tags `tag` and `tag` + 1 of the group.
+  /// Uses the tags `tag` and `tag` + 1 of the group's communicator.
   MessagePieces(const Communicator::State& group, int tag, std::size_t piece_bytes = usual_piece);
   ~MessagePieces();
 
+  /// Queues a job; does not block.
   void add(const Job& job);
-  /// Do what can be done without waiting for anybody. True when all jobs are done.
+  /// Does what can be done without blocking. Returns true if all jobs are done.
   bool advance();
-  /// The members that the oldest piece waits for.
+  /// The members that the oldest piece is waiting for.
   Missing missing() const;
 
  private:
@@ -45,9 +47,9 @@ class MessagePieces {
   const Communicator::State& group_;
   int tag_;
   std::size_t piece_bytes_;
-  std::deque<Job> jobs_;        // not all pieces of which have begun
-  std::size_t next_piece_ = 0;  // of the first job
-  std::uint64_t begun_ = 0, combined_ = 0, fetching_ = 0;
+  std::deque<Job> jobs_;                                   // of which not all pieces have begun
+  std::size_t next_piece_ = 0;                             // of the first job
+  std::uint64_t begun_ = 0, combined_ = 0, fetching_ = 0;  // pieces that have come to each stage
   std::deque<std::unique_ptr<Piece>> under_way_;
   std::vector<std::unique_ptr<Piece>> spare_;
   std::vector<const std::byte*> sources_;

@@ -6,9 +6,10 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t longest = std::size_t{1} << 30;  // counts of MPI are ints
+constexpr std::size_t longest = std::size_t{1} << 30;  // bytes: MPI counts are ints
 constexpr std::size_t nothing_expected = ~std::size_t{0};
 
+/// Calls piece(part) for parts of at most 1 GiB; once for an empty message.
 template <class Bytes, class Piece>
 void in_pieces(Bytes values, const Piece& piece) {
   std::size_t first = 0;
@@ -30,6 +31,7 @@ Messages::Messages(Messages&& other) noexcept
       first_(std::exchange(other.first_, 0)) {}
 
 Messages::~Messages() {
+  // An unfinished request holds the group's memory: cancel it, so that MPI does not write there later.
   for (MPI_Request& request : requests_) {
     if (request == MPI_REQUEST_NULL) continue;
     --run_.open_transfers;
@@ -76,6 +78,7 @@ bool Messages::done() {
   for (; first_ < requests_.size(); ++first_) {
     int flag = 0;
     MPI_Status status;
+    // Tested one by one in order: MPI_Testall would not tell which message failed or is missing.
     const int code = MPI_Test(&requests_[first_], &flag, &status);
     if (code != MPI_SUCCESS) {
       requests_[first_] = MPI_REQUEST_NULL;
@@ -93,6 +96,7 @@ bool Messages::done() {
   return true;
 }
 
+// MPI_Request_get_status tests without freeing the request.
 Missing Messages::missing() const {
   Missing ranks;
   for (std::size_t i = first_; i < requests_.size(); ++i) {

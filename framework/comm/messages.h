@@ -10,22 +10,24 @@
 
 namespace tessera {
 
-/// Messages under way in one group. Long ones travel in pieces. For this room only.
+/// A set of MPI messages in flight in one group. Messages over 1 GiB are divided. Internal to this component.
 class Messages {
  public:
   Messages(MPI_Comm comm, Run& run) : comm_(comm), run_(run) {}
   Messages(Messages&&) noexcept;
   Messages& operator=(Messages&&) = delete;
-  /// What has not been done is given up: for when an error is under way.
+  /// Cancels what is not done: that happens only when an exception is being handled.
   ~Messages();
 
+  /// Start a message (MPI_Isend, MPI_Irecv); `values` must stay valid until done().
   void send(std::span<const std::byte> values, int to, int tag);
   void receive(std::span<std::byte> values, int from, int tag);
 
-  /// Looks, and lets them go on. Throws CommError when one failed or was shorter than promised.
+  /// Whether all are done; does not block. Throws CommError if one failed, or was shorter than expected.
   bool done();
-  /// Whose messages are not done.
+  /// The ranks whose messages are not done.
   Missing missing() const;
+  /// Blocks until all are done, within the time-out of `operation`.
   void wait(const Operation& operation);
 
  private:
@@ -36,8 +38,8 @@ class Messages {
   Run& run_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;
-  std::vector<std::size_t> expected_;  // bytes of a receive; nothing_expected of a send
-  std::size_t first_ = 0;              // those before are done
+  std::vector<std::size_t> expected_;  // bytes of each receive; nothing_expected for a send
+  std::size_t first_ = 0;              // all before this are done
 };
 
 }  // namespace tessera

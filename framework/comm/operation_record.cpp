@@ -35,12 +35,13 @@ std::string seconds(double value) { return text(std::fixed, std::setprecision(1)
 
 }  // namespace
 
-/// The words of a place may change while they are read: the version is odd meanwhile, and another afterwards.
+/// A seqlock: an entry's version is odd while it is being written, and higher afterwards. The writer never waits for
+/// readers, and a reader never sees half an entry.
 struct OperationRecord::Page {
   struct Entry {
     std::atomic<std::uint64_t> version;
     std::uint64_t sequence, bytes;
-    double entered, left;  // left: 0 while inside
+    double entered, left;  // left: 0 while inside the operation
     std::array<char, 40> group;
     std::array<char, 40> operation;
     std::array<char, 136> who;
@@ -62,7 +63,7 @@ double OperationRecord::now() {
 }
 
 namespace {
-/// Owns a descriptor until it is taken.
+/// Closes a descriptor, unless it is taken.
 struct Descriptor {
   int number;
   ~Descriptor() {
@@ -90,6 +91,7 @@ std::filesystem::path operations_file(const std::filesystem::path& folder, int r
 
 OperationRecord OperationRecord::create(const std::filesystem::path& file, int rank) {
   static_assert(sizeof(Page) <= page_bytes);
+  // A reader may still have the old file mapped; a new inode leaves it intact.
   ::unlink(file.c_str());
   Descriptor descriptor{::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
   auto* page = new (new_page(descriptor.number, file.string())) Page;
@@ -141,6 +143,8 @@ std::filesystem::path OperationRecord::descriptor_path() const {
 void OperationRecord::enter(std::string_view group, std::string_view operation, std::uint64_t sequence,
                             std::uint64_t bytes, std::string_view who) {
   const std::uint64_t number = page_->entered.load(std::memory_order_relaxed);
+  // The fence orders the odd version before the new content; the final release store orders the content before the even
+  // version.
   Page::Entry& entry = page_->entries[number % kept];
   const std::uint64_t version = entry.version.load(std::memory_order_relaxed);
   entry.version.store(version + 1, std::memory_order_relaxed);

@@ -24,10 +24,10 @@ std::string link_target(const char* path) {
   return length > 0 ? std::string(target.data(), static_cast<std::size_t>(length)) : std::string();
 }
 
-/// What a process tells all others when the run begins.
+/// What each rank tells all others when the run begins.
 struct Introduction {
   std::array<char, 256> host{};
-  std::array<char, 256> machine{};  // equal where /proc shows the same processes
+  std::array<char, 256> machine{};  // equal if the processes see each other in /proc
   std::array<char, 256> record{};
   std::int32_t pid = 0;
 };
@@ -36,6 +36,8 @@ void set(std::array<char, 256>& field, const std::string& words) {
   std::memcpy(field.data(), words.data(), std::min(words.size(), field.size() - 1));
 }
 
+// Same boot, same process namespace, same user: only then does /proc/PID/fd of the other process open (containers on
+// one host may share the boot id but not the namespace).
 Introduction introduce(const std::filesystem::path& record) {
   Introduction mine;
   ::gethostname(mine.host.data(), mine.host.size() - 1);
@@ -78,6 +80,7 @@ Run::Run(Transport how) : transport(how), mpi(true) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, MPI_COMM_WORLD, &request),
             "MPI_Iallgather");
+  // Non-blocking with a time-out of our own: a blocking collective would hang if a rank never comes.
   Patience patience(*this);
   for (int done = 0; done == 0;) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -94,12 +97,14 @@ Run::Run(Transport how) : transport(how), mpi(true) {
     if (here) peer.record = OperationRecord::open(other.record.data());
     peers.push_back(std::move(peer));
   }
-  // Who lets go of its core may get it back only after another program's turn of milliseconds.
+  // A process that yields its core may get it back only milliseconds later; with a core per process it spins longer.
   if (local_size <= ::sysconf(_SC_NPROCESSORS_ONLN)) spins = 4000;
 }
 
 Run::~Run() = default;
 
+// Open MPI moves messages only inside MPI calls. Probing a communicator on which nothing ever arrives is such a call
+// without side effects.
 void Run::progress() const {
   if (open_transfers == 0) return;
   int flag = 0;
@@ -147,6 +152,7 @@ Operation::Operation(const Communicator::State& group, std::string_view name, st
   group.run->record->enter(group.name, name, sequence, bytes, who);
 }
 
+// During an exception the record stays inside the operation: that is what the other ranks report about this one.
 Operation::~Operation() {
   if (std::uncaught_exceptions() == exceptions_) group_.run->record->leave();
 }
@@ -162,6 +168,7 @@ std::string Operation::describe() const {
   return story + text("), ", bytes_, " bytes, asked by '", who_, "'");
 }
 
+// FNV-1a.
 std::uint64_t Operation::ticket() const {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };

@@ -16,50 +16,50 @@
 
 namespace tessera {
 
-/// Throws CommError with MPI's own words when a call failed.
+/// Throws CommError with MPI's error text unless `code` is MPI_SUCCESS. `call` is the name of the MPI function.
 void check_mpi(int code, const char* call);
 
-/// A process of the run, as the others know it.
+/// What this process knows about a rank of the run.
 struct Peer {
   std::string host;
   int pid = 0;
-  bool here = false;  ///< may share memory with this process
-  std::optional<OperationRecord> record;
+  bool here = false;                      ///< on this host, and may share memory with this process
+  std::optional<OperationRecord> record;  ///< absent if it is on another host
 };
 
-/// What all groups of a process share: who the others are, and how long to wait for them. For this room only.
+/// What all groups of a process share: the other ranks, and how long to wait for them. Internal to this component.
 class Run {
  public:
-  /// A process by itself; no MPI.
+  /// A run of one process, without MPI.
   Run();
-  /// MPI is initialised; learns who the others are. Collective.
+  /// Collective; MPI must be initialized. Exchanges host, process id and operation record with all ranks.
   explicit Run(Transport transport);
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Let messages go on while this process waits for something else.
+  /// Lets MPI make progress with messages while this process waits for something else.
   void progress() const;
-  /// "rank 3 of host b: in all_reduce ...", from its record when it lies on this host.
+  /// "rank 3 (process 17 of host b) is in all_reduce ...", from its record if it is on this host.
   std::string where_is(int world_rank) const;
 
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;
   Transport transport = Transport::fastest;
-  std::vector<Peer> peers;  ///< by world rank, this one included
-  std::chrono::nanoseconds time_out = std::chrono::minutes(10);
-  std::optional<OperationRecord> record;
-  int spins = 200;         ///< before a wait lets others have the core; more when each process has a core
-  int open_transfers = 0;  ///< messages that go on only while this process calls MPI
+  std::vector<Peer> peers;                                       ///< by world rank, this one included
+  std::chrono::nanoseconds time_out = std::chrono::minutes(10);  ///< of every operation; zero: none
+  std::optional<OperationRecord> record;                         ///< of this process
+  int spins = 200;         ///< polls of a wait before it yields the core; more if each process has a core of its own
+  int open_transfers = 0;  ///< messages in flight; they proceed only while this process calls MPI
   LaunchLink launcher;
-  bool mpi = false;  ///< initialised by this run and not yet ended
+  bool mpi = false;  ///< MPI was initialized by this run and is not finalized
 };
 
-/// One wait: spins a moment, then lets others have the core, then sleeps for short times.
+/// The back-off of one wait: polls, then yields the core, then sleeps 50 us at a time.
 class Patience {
  public:
   explicit Patience(const Run& run) : run_(run) {}
-  /// False when the time-out is over.
+  /// One step; returns false when the time-out has passed.
   bool pause();
 
  private:
@@ -69,20 +69,21 @@ class Patience {
   std::chrono::nanoseconds waited_{0};
 };
 
-/// Ranks of the group that an operation waits for.
+/// Ranks in the group that an operation is waiting for.
 using Missing = std::vector<int>;
 
-/// An operation of a group while it lasts: stands in the record until it ends.
+/// An operation of a group, from its entry to its end: it is in the operation record as long as this object lives. If
+/// an exception leaves it, the record stays "inside": that is where the rank failed.
 class Operation {
  public:
-  /// `sequence` 0: a message between two. The words live as long as the operation.
+  /// `sequence` 0: a point-to-point message. `name` and `who` must live as long as the operation.
   Operation(const Communicator::State& group, std::string_view name, std::uint64_t sequence, std::size_t bytes,
             std::string_view who);
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// Until `ready()` is true. When the time is over, throws CommError that names those in `missing()`.
+  /// Blocks until ready() is true. After the time-out throws CommError that names the ranks in missing().
   template <class Ready, class MissingRanks>
   void wait(const Ready& ready, const MissingRanks& missing) const {
     for (Patience patience(run_); !ready();)
@@ -92,9 +93,9 @@ class Operation {
   /// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, asked by 'x'".
   std::string describe() const;
 
-  /// A number that members hardly share when they do different things.
+  /// A hash of operation and size, to detect that members have entered different operations.
   std::uint64_t ticket() const;
-  /// Throws CommError: that member came to another operation, or to one of another size.
+  /// Throws CommError: `member` entered another operation, or one of another size.
   [[noreturn]] void disagree(int member) const;
   const Run& run() const { return run_; }
 

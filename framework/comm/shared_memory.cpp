@@ -15,7 +15,7 @@ namespace {
 std::byte* map(int descriptor, std::size_t bytes) {
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) return nullptr;
-  ::madvise(data, bytes, MADV_HUGEPAGE);  // where the system has large pages for it; else nothing
+  ::madvise(data, bytes, MADV_HUGEPAGE);  // if huge pages are available for shared memory; else no effect
   return static_cast<std::byte*>(data);
 }
 
@@ -24,6 +24,7 @@ std::byte* map(int descriptor, std::size_t bytes) {
 SharedMemory SharedMemory::create(std::size_t bytes) {
   SharedMemory memory;
   memory.size_ = bytes;
+  // memfd and not shm_open: a named segment would stay behind after kill -9.
   memory.descriptor_ = ::memfd_create("tessera", MFD_CLOEXEC);
   if (memory.descriptor_ >= 0 && ::ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) == 0)
     memory.data_ = map(memory.descriptor_, bytes);
@@ -38,6 +39,7 @@ std::optional<SharedMemory> SharedMemory::open(int pid, int descriptor, std::siz
   if (own < 0) return std::nullopt;
   SharedMemory memory;
   memory.size_ = bytes;
+  // Mapping beyond the end of the file would kill the process on access.
   if (::lseek(own, 0, SEEK_END) == static_cast<off_t>(bytes)) memory.data_ = map(own, bytes);
   ::close(own);
   if (memory.data_ == nullptr) return std::nullopt;

@@ -8,14 +8,16 @@
 
 namespace tessera {
 
-/// Memory that several processes of one host map. It has no name, so nothing stays behind however they end: whoever
-/// made it lets the others open it through /proc while it lives. Zeros at first; pages are taken when touched.
+/// Memory that several processes of one host map (memfd). It has no name in the file system, so nothing is left behind
+/// however they end: the creator lets the others open it through /proc/PID/fd while its descriptor is open. Initially
+/// zeros; pages are allocated when they are touched.
 class SharedMemory {
  public:
   SharedMemory() = default;
-  /// Throws CommError when the system has none.
+  /// Throws CommError if the system has no memory.
   static SharedMemory create(std::size_t bytes);
-  /// What process `pid` of this host has made under `descriptor`; nothing when the system does not let us.
+  /// The memory that process `pid` of this host has created under `descriptor`; absent if the system denies access
+  /// (other user or container, ptrace restrictions) or the size differs.
   static std::optional<SharedMemory> open(int pid, int descriptor, std::size_t bytes);
 
   SharedMemory(SharedMemory&&) noexcept;
@@ -24,8 +26,8 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  int descriptor() const { return descriptor_; }  ///< -1 when closed
-  /// When all have opened it; the memory stays.
+  int descriptor() const { return descriptor_; }  ///< -1 if closed
+  /// Call it when all processes have opened the memory; the mapping stays.
   void close_descriptor();
 
  private:

@@ -16,11 +16,12 @@ void together(const Communicator& group, std::string_view who, const std::functi
     own = std::current_exception();
     verdict = wrong + std::string(error.what());
   } catch (const CommError&) {
-    throw;  // the others cannot be told
+    throw;  // communication is broken: the others cannot be told
   } catch (const std::exception& error) {
     own = std::current_exception();
     verdict = failed + std::string(error.what());
   }
+  // Every member learns every verdict, so all of them take the same branch below.
   const auto all = group.all_gather(verdict, who);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank][0] == fine) continue;

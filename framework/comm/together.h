@@ -6,20 +6,20 @@
 
 namespace tessera {
 
-/// Another process of the group failed at something that all did together; it says why, so this one need not.
+/// Another rank of the group failed in together(). That rank reports the error, so this one need not.
 class PeerFailed : public Error {
  public:
   PeerFailed(std::string what, bool given_wrong) : Error(std::move(what)), given_wrong_(given_wrong) {}
-  /// The other's error was a ConfigError: what the user gave is wrong.
+  /// Whether the other's error was a ConfigError: the user can correct it.
   bool given_wrong() const { return given_wrong_; }
 
  private:
   bool given_wrong_;
 };
 
-/// Run `work`, on every member of the group. When it throws on some, it throws on all: the error itself on the member
-/// of the lowest rank that has one, PeerFailed with its message on the others. So no member waits for one that gave up,
-/// and each failure is told once.
+/// Runs `work` on every member of the group. If it throws on some members, it throws on all: the error itself on the
+/// failed member of the lowest rank, PeerFailed with its message on the others. So no member waits for one that has
+/// given up, and each failure is reported once. A CommError is rethrown without telling the others, who then time out.
 void together(const Communicator& group, std::string_view who, const std::function<void()>& work);
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int arrival_tag = 1, departure_tag = 2;
 
-/// A number that members of different groups hardly share.
+/// A hash of a group's name and members (FNV-1a).
 std::uint64_t fingerprint(const std::string& name, std::span<const int> ranks) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
@@ -26,6 +26,7 @@ std::uint64_t fingerprint(const std::string& name, std::span<const int> ranks) {
   return hash;
 }
 
+/// Initializes MPI, if this process was launched.
 std::shared_ptr<Run> start(Transport transport) {
   if (!is_launched()) return std::make_shared<Run>();
   const LaunchLink launcher;
@@ -39,10 +40,11 @@ std::shared_ptr<Run> start(Transport transport) {
   return run;
 }
 
-/// All members stand at the door before any goes in, so that nobody waits inside without a time-out.
+/// All members exchange messages, with a time-out, before any calls MPI_Comm_create_group: that call blocks inside MPI
+/// forever if a member does not come.
 void meet_at_the_door(const Communicator::State& group, const Operation& operation) {
   const std::uint64_t mark = fingerprint(group.name, group.world_ranks);
-  // The world's own communicator carries the meeting of groups; a tag for each keeps them apart.
+  // These messages use the world's communicator, so each group gets tags of its own.
   const auto tag = [mark](int turn) { return first_door_tag + static_cast<int>(mark % (1 << 24)) * 4 + turn; };
   Messages messages(MPI_COMM_WORLD, *group.run);
   const int leader = group.world_ranks.front();
@@ -70,6 +72,7 @@ void meet_at_the_door(const Communicator::State& group, const Operation& operati
     if (other != mark) throw CommError(text(operation.describe(), ": the members name different ranks"));
 }
 
+/// Creates the group's communicator and chooses its transport.
 void open_group(Communicator::State& group) {
   const Operation operation(group, "group", 0, 0, group.name);
   if (group.comm == MPI_COMM_NULL) {
@@ -94,7 +97,7 @@ void open_group(Communicator::State& group) {
 }  // namespace
 
 bool is_launched() {
-  // What Open MPI's mpirun, PMIx and PMI-1/2 (srun) give to the processes they start.
+  // Set by Open MPI's mpirun, by PMIx and by PMI-1/2 (srun) for the processes they start.
   constexpr std::array<const char*, 3> given = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
   return std::any_of(given.begin(), given.end(), [](const char* name) { return std::getenv(name) != nullptr; });
 }
@@ -113,6 +116,7 @@ World::World(Transport transport) : run_(start(transport)) {
   all_ = Communicator(std::move(state));
 }
 
+// MPI_Finalize waits for all ranks without a time-out, so a barrier with one comes first.
 World::~World() {
   if (!run_->mpi) return;
   bool together = std::uncaught_exceptions() == 0;
@@ -136,6 +140,8 @@ int World::local_size() const { return run_->local_size; }
 const std::string& World::host() const { return run_->peers[static_cast<std::size_t>(run_->rank)].host; }
 void World::set_time_out(std::chrono::milliseconds time) const { run_->time_out = time; }
 
+// Not exit(): static destructors could block in MPI or wait for threads. Under tsrun the launcher stops the others,
+// with a better report than MPI_Abort gives.
 void World::leave(int exit_code) const noexcept {
   std::fflush(nullptr);
   if (exit_code == 0) run_->launcher.done();
@@ -168,7 +174,7 @@ void check_promised_size(int processes) {
   for (const auto& [variable, advice] : promises) {
     const char* given = std::getenv(variable);
     const bool of_slurm = std::string_view(variable).rfind("SLURM", 0) == 0;
-    if (!given || (of_slurm && by_mpirun)) continue;  // under mpirun it counts mpirun's own helpers
+    if (!given || (of_slurm && by_mpirun)) continue;  // under mpirun it counts mpirun's daemons
     if (std::to_string(processes) != given)
       throw ConfigError(text(variable, " promises ", given, " processes, but ", processes,
                              processes == 1 ? " is here" : " are here", "; ", advice));

@@ -10,48 +10,50 @@
 
 namespace tessera {
 
-/// Whether a launcher (mpirun, srun with PMI, tsrun) started this process. One that nobody launched never initialises
-/// MPI and is alone.
+/// Whether a launcher with MPI support (mpirun, srun with PMI, tsrun) started this process. Otherwise MPI is never
+/// initialized, and the run has one rank.
 bool is_launched();
 
-/// Whether so many processes are what those promised who started them: WORLD_SIZE (torchrun, tsrun), RANK_SIZE (msrun,
-/// tsrun), and Slurm, where srun started this process itself. Throws ConfigError saying who promised what, and what to
-/// do: processes that a launcher without MPI started would each train alone.
+/// Throws ConfigError unless the number of ranks is the one announced by the environment: WORLD_SIZE (torchrun, tsrun),
+/// RANK_SIZE (msrun, tsrun), and Slurm's step size if srun started this process directly. Otherwise processes that were
+/// started by a launcher without MPI would each train alone. The message names the variable and what to do.
 void check_promised_size(int processes);
 
-/// How bytes travel between processes of one host: through memory that they share, or as messages, as between hosts.
+/// How ranks of one host communicate: through shared memory if possible, or always by MPI messages, as between hosts.
 enum class Transport { fastest, messages };
 
 class Run;
 
-/// All processes of a run. Initialises MPI when this process was launched, and ends it when destroyed. Made once, by
-/// the program; outlives all groups.
+/// All ranks of a run. Initializes MPI if this process was launched, and finalizes it when destroyed. Constructed once,
+/// by the program; must outlive all groups. MPI is called from one thread only (MPI_THREAD_FUNNELED).
 class World {
  public:
+  /// Throws CommError if the ranks do not all arrive within the time-out.
   explicit World(Transport transport = Transport::fastest);
-  /// Waits for the others and ends MPI. When an exception is under way, or the others do not come within the time-out,
-  /// it leaves MPI as it is, so that this process can go.
+  /// Waits for the other ranks and finalizes MPI. If an exception is being handled, or the others do not come within
+  /// the time-out, MPI is left as it is: MPI_Finalize would block.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  int rank() const { return all_.rank(); }
-  int size() const { return all_.size(); }
-  int local_rank() const;           ///< among the processes of this host
-  int local_size() const;           ///< processes on this host
-  const std::string& host() const;  ///< its name
+  int rank() const { return all_.rank(); }  ///< of this process in the run
+  int size() const { return all_.size(); }  ///< ranks of the run
+  int local_rank() const;                   ///< rank among the processes of this host
+  int local_size() const;                   ///< processes on this host
+  const std::string& host() const;          ///< name of this host
+  /// The group of all ranks.
   const Communicator& all() const { return all_; }
 
-  /// How long an operation waits for the slowest member; forever when zero. 10 minutes at first, as in PyTorch.
+  /// How long an operation waits for the slowest member; zero: forever. Default: 10 minutes, as in PyTorch.
   void set_time_out(std::chrono::milliseconds time) const;
 
-  /// End this process at once with `exit_code`, whatever the others do: for a failure that they may not know of and
-  /// that would let them wait. Under a plain mpirun or srun all processes of the run end with it; under tsrun this one
-  /// goes, and the launcher stops the others. What was printed is flushed; destructors do not run.
+  /// Ends this process at once with `exit_code`, for a failure that the other ranks may not know of and that would make
+  /// them wait. Under plain mpirun or srun all ranks are aborted; under tsrun only this process ends, and the launcher
+  /// stops the others. Output is flushed; destructors do not run.
   [[noreturn]] void leave(int exit_code) const noexcept;
 
-  /// The group of these ranks of the world, in this order; called by its members, who give the same list. A list of
-  /// this rank alone needs no other process.
+  /// The group of these world ranks, in this order. Collective over its members, who must give the same list. A list of
+  /// this rank alone needs no communication. Throws CommError if the members' lists differ or one does not come.
   Communicator group(const std::string& name, std::span<const int> world_ranks) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/convert/megatron_arguments.h"
+#include "framework/convert/python_number.h"
 #include "framework/model/gpt_options.h"
 
 namespace tessera {
@@ -75,7 +76,8 @@ const std::vector<ArgumentRule>& parser_rules() {
        [](const Run&, Json& a) {
          std::int64_t every = 0;
          if (is_missing(a, "moe_layer_freq") || !a["moe_layer_freq"].is_string()) return;
-         if (OptionType<std::int64_t>::read(Value::of(a["moe_layer_freq"].get<std::string>(), {}), every))
+         if (OptionType<std::int64_t>::read(Value::of(python_number(a["moe_layer_freq"].get<std::string>()), {}),
+                                            every))
            a["moe_layer_freq"] = every;
        }},
       {"P11", "The number of processes comes from the launcher; rank 0 speaks.",

@@ -55,7 +55,7 @@ std::string place(const Origin& at) { return at.line > 0 ? text(at) : at.source;
 }  // namespace
 
 std::vector<std::size_t> count_fates(const std::vector<FlagFate>& fates) {
-  std::vector<std::size_t> counts(5);
+  std::vector<std::size_t> counts(6);
   for (const auto& fate : fates) ++counts[static_cast<std::size_t>(fate.fate)];
   return counts;
 }
@@ -93,18 +93,29 @@ std::string report_json(const Source& source, const std::string& file, const std
   }
   json["unknown"] = Json::array();
   for (const auto& one : source.unknowns)
-    json["unknown"].push_back(
-        {{"name", one.name}, {"used_by", one.used_by}, {"file", one.at.source}, {"line", one.at.line}});
+    json["unknown"].push_back({{"name", one.name},
+                               {"used_by", one.used_by},
+                               {"file", one.at.source},
+                               {"line", one.at.line},
+                               {"give", answer_to(one.name)}});
+  json["undecided"] = Json::array();
+  for (const auto& one : source.undecided)
+    json["undecided"].push_back({{"condition", one.condition},
+                                 {"file", one.at.source},
+                                 {"line", one.at.line},
+                                 {"needs", one.needs},
+                                 {"flags", one.flags},
+                                 {"remedy", remedy_for(one)}});
   json["problems"] = report.problems();
   json["notes"] = report.notes();
   const auto counts = count_fates(source.fates);
   json["counts"] = Json::object();
-  for (const auto fate : {Fate::mapped, Fate::ignored, Fate::planned, Fate::refused, Fate::unknown})
+  for (const auto fate : {Fate::mapped, Fate::ignored, Fate::planned, Fate::refused, Fate::unknown, Fate::undecided})
     json["counts"][word_of(fate)] = counts[static_cast<std::size_t>(fate)];
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string report_table(const Source& source) {
+std::string report_table(const Source& source, bool verbose) {
   std::string out;
   if (source.launch)
     out += text(place(source.launch->at), ": ", source.launch->launcher, " ... ", source.launch->program, "\n");
@@ -119,6 +130,7 @@ std::string report_table(const Source& source) {
     value_width = std::max(value_width, value_of(fate).size());
   }
   for (const auto& fate : source.fates) {
+    if (fate.fate == Fate::ignored && !verbose) continue;
     const auto becomes = fate.fate == Fate::mapped ? options_of(fate) : word_of(fate.fate) + ": " + fate.why;
     out += text(padded(fate.given.flag, flag_width), "  ", padded(value_of(fate), value_width), "  ", becomes, "\n");
   }
@@ -128,8 +140,25 @@ std::string report_table(const Source& source) {
         text(padded(fate.given.flag, flag_width), "  ", padded(value_of(fate), value_width), "  not ", condition, "\n");
   const auto counts = count_fates(source.fates);
   out += text("\n", source.fates.size(), " flags: ", counts[0], " mapped, ", counts[1], " ignored, ", counts[2],
-              " planned, ", counts[3], " refused, ", counts[4], " unknown\n");
+              " planned, ", counts[3], " refused, ", counts[4], " unknown",
+              counts[5] > 0 ? text(", ", counts[5], " undecided") : "",
+              counts[1] > 0 && !verbose ? "; --verbose lists the ignored ones too" : "", "\n");
   return out;
+}
+
+std::vector<std::string> caller_values(const Source& source) {
+  std::vector<std::string> lines;
+  for (const auto& one : source.unknowns) {
+    const bool used = std::any_of(source.fates.begin(), source.fates.end(), [&one](const FlagFate& fate) {
+      return fate.fate != Fate::ignored &&
+             std::find(one.used_by.begin(), one.used_by.end(), fate.given.flag) != one.used_by.end();
+    });
+    if (!used) continue;
+    const auto answer = answer_to(one.name);
+    lines.push_back(text(place(one.at), ": ", one.name, " of ", joined(one.used_by, ", "), " is left to the caller; ",
+                         answer.empty() ? "set it in the environment of the training" : "give " + answer));
+  }
+  return lines;
 }
 
 std::vector<std::string> head_of(const Source& source, const std::string& file, const std::string& recipe) {

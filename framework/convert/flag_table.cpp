@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "framework/base/error.h"
+#include "framework/convert/python_number.h"
 
 namespace tessera {
 namespace {
@@ -110,6 +111,17 @@ void leave_out_unchosen(Value& recipe, const Facts& facts, Report& report) {
   }
 }
 
+/// Whether an option is a number, or a list of numbers: "list of 2 float", "int or null".
+bool takes_numbers(const OptionFacts& option) {
+  auto type = option.type;
+  for (const std::string list = "list of "; type.rfind(list, 0) == 0;) {
+    type.erase(0, list.size());
+    type.erase(0, type.find_first_not_of("0123456789 "));
+  }
+  const auto word = type.substr(0, type.find_first_of(" ,"));
+  return word == "int" || word == "float";
+}
+
 Value list_of(const std::vector<std::string>& values, const Origin& origin) {
   Value list;
   list.kind = Value::Kind::list;
@@ -190,8 +202,17 @@ class Converter {
     report_.problem(origin(), out_.fates.back().given.flag, story(why), hint);
   }
 
+  /// Their parser makes numbers of words with int() and float(), which take more spellings than a recipe.
+  std::vector<std::string> values_of(const FlagRow& row) const {
+    auto values = out_.fates.back().given.values;
+    const auto* option = option_at(row.to, facts_);
+    if (row.kind == FlagRow::Kind::same && option && takes_numbers(*option))
+      for (auto& value : values) value = python_number(value);
+    return values;
+  }
+
   void follow(const FlagRow& row) {
-    const auto& values = out_.fates.back().given.values;
+    const auto values = values_of(row);
     const auto value = joined(values);
     if (row.takes == FlagRow::Takes::none && !values.empty())
       return end(FlagFate::Fate::refused, text("takes no value, but '", value, "' follows"));
@@ -321,6 +342,8 @@ std::string word_of(FlagFate::Fate fate) {
       return "planned";
     case FlagFate::Fate::refused:
       return "refused";
+    case FlagFate::Fate::undecided:
+      return "undecided";
     case FlagFate::Fate::unknown:
       break;
   }

@@ -45,7 +45,8 @@ struct FlagRow {
 
 /// What became of one flag of a command line.
 struct FlagFate {
-  enum class Fate { mapped, ignored, planned, refused, unknown };
+  /// undecided: whether it is given, or with which value, depends on a condition of the script that is not known
+  enum class Fate { mapped, ignored, planned, refused, unknown, undecided };
   GivenFlag given;
   Fate fate = Fate::mapped;
   std::vector<std::string> to = {};       ///< the options that it says

@@ -40,7 +40,28 @@ struct Unknown {
   Origin at;                         ///< of the first of them
 };
 
-/// What the caller tells of a script: `--arg 1=dsw --env WORLD_SIZE=8`.
+/// A condition of a script that nothing decides which is known, though the launch depends on it.
+struct Undecided {
+  std::string condition;  ///< as written: "[ $MODEL_SIZE = 0.5B ]", "${2:-8}", "for x in $LIST"
+  Origin at;
+  std::vector<std::string> needs;  ///< what would decide it: "$2", "${NAME}", "nvidia-smi -L", "-f data/x"
+  std::vector<std::string> flags;  ///< the program's flags that it decides, whether given or with which value
+  std::vector<std::string> launcher_options;  ///< the same of the launcher's options
+  std::vector<GivenFlag> otherwise;           ///< how `flags` stand in branches that were not read
+  bool program = false;                       ///< it decides which program is started
+  bool followed = true;                       ///< false: there are too many conditions to tell what it decides
+
+  /// Whether the run that is started depends on it.
+  bool decides_run() const { return !flags.empty() || program || !followed; }
+};
+/// "'[ $MODEL_SIZE = 0.5B ]' decides --num-layers, but $2 is not known", and what to do.
+std::string text_of(const Undecided& undecided);
+std::string remedy_for(const Undecided& undecided);
+/// The option that gives an unknown: "--arg 2=VALUE", "--env NAME=VALUE"; empty when none can.
+std::string answer_to(const std::string& unknown);
+
+/// What the caller tells of a script: `--arg 1=dsw --env WORLD_SIZE=8`. An empty last argument says that the script is
+/// called with those before it and no more.
 struct ScriptInputs {
   std::map<int, std::string> arguments;            ///< by number, from 1
   std::map<std::string, std::string> environment;  ///< nothing of this process's environment is looked at
@@ -49,6 +70,8 @@ struct ScriptInputs {
 struct LaunchReading {
   std::vector<Launch> launches;              ///< in the order in which the script comes to them
   std::vector<Unknown> unknowns;             ///< of all launches
+  std::vector<Undecided> undecided;          ///< what the first launch depends on; all there are
+  std::vector<std::string> read = {};        ///< the script itself and those that it reads
   std::map<std::string, std::string> files;  ///< what the script writes, here-documents and echo, by the name it uses
 };
 
@@ -56,11 +79,15 @@ struct LaunchReading {
 /// starts with which flags. Nothing is run, and bounded in time: a script that goes on for ever ends with a message.
 ///
 /// A value that cannot be known keeps the words it was written with, "${NAME}", "$4", "$(date)", inside of what is
-/// known: "${26}/checkpoint". A condition that cannot be known counts as met, unless what it leads to ends the script;
-/// what the other branches would give stands in `elsewhere`.
+/// known: "${26}/checkpoint". Where a condition cannot be known, each of its branches is followed: if the first launch
+/// differs, the condition is `undecided`, and launcher options that it decides are left out; else it does not matter.
+/// A variable of the environment that is not given counts as unset for ${NAME:-default} and for tests whether it is
+/// set, as the script has an answer for that; any other test of it is not known. What branches that were not taken
+/// would give stands in `elsewhere`.
 ///
-/// Notes tell of what was read as meant though Bash reads it otherwise, and of a flag given twice; problems: a file
-/// that cannot be read or is binary, an unclosed quote, an endless loop, a script that launches no training.
+/// Notes tell of variables that count as unset, of what was read as meant though Bash reads it otherwise, and of a flag
+/// given twice; problems: a file that cannot be read or is binary, an unclosed quote, an endless loop, a script that
+/// launches no training.
 LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs, const Mappings& mappings,
                             Report& report);
 

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "framework/convert/megatron_rule_lists.h"
+#include "framework/convert/python_number.h"
 #include "framework/options/option_type.h"
 
 // Rules of how a run is cut over processes.
@@ -47,7 +48,7 @@ std::vector<MegatronRule> ranks() {
              std::int64_t product = 1;
              for (const auto& word : a.words("--hierarchical-context-parallel-sizes")) {
                std::int64_t size = 0;
-               if (!OptionType<std::int64_t>::read(Value::of(word, {}), size)) throw A::NotKnown{};
+               if (!OptionType<std::int64_t>::read(Value::of(python_number(word), {}), size)) throw A::NotKnown{};
                product *= size;
              }
              return a.has("--hierarchical-context-parallel-sizes") && product != a.context();

@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/convert/megatron_rule_lists.h"
+#include "framework/convert/python_number.h"
 #include "framework/options/option_type.h"
 
 namespace tessera {
@@ -35,14 +36,14 @@ std::string AskedFlags::word(const std::string& flag, const std::string& otherwi
 double AskedFlags::real(const std::string& flag, double otherwise) const {
   if (!has(flag)) return otherwise;
   double value = 0;
-  if (!OptionType<double>::read(Value::of(word(flag), {}), value)) throw NotKnown{};
+  if (!OptionType<double>::read(Value::of(python_number(word(flag)), {}), value)) throw NotKnown{};
   return value;
 }
 
 std::int64_t AskedFlags::number(const std::string& flag, std::int64_t otherwise) const {
   if (!has(flag)) return otherwise;
   std::int64_t value = 0;
-  if (!OptionType<std::int64_t>::read(Value::of(word(flag), {}), value)) throw NotKnown{};
+  if (!OptionType<std::int64_t>::read(Value::of(python_number(word(flag)), {}), value)) throw NotKnown{};
   return value;
 }
 

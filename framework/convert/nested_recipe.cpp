@@ -5,6 +5,7 @@
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/convert/python_number.h"
 #include "framework/options/option_type.h"
 
 namespace tessera {
@@ -35,6 +36,13 @@ std::vector<Value> words_of(const Value& value) {
 std::string plain(const Value& value) {
   bool flag = false;
   return OptionType<bool>::read(value, flag) ? (flag ? "true" : "false") : text(value);
+}
+
+/// Their reader makes a number of 183_105.
+Value as_read(Value value) {
+  if (value.kind == Value::Kind::scalar) value.scalar = python_number(value.scalar);
+  for (auto& item : value.items) item = as_read(std::move(item));
+  return value;
 }
 
 bool says_nothing(const Value& value) {
@@ -168,7 +176,7 @@ class Translation {
         weak_.insert(to);
       else
         weak_.erase(to);
-      out_.set(to, value);
+      out_.set(to, as_read(value));
     } else if (!weak && value.origin.layer == there->origin.layer && plain(value) != plain(*there)) {
       report_.problem(value.origin, to, text(to, " is ", value, " here, but ", *there, " by ", there->origin),
                       "keep one of them");

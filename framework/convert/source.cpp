@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 
 #include "framework/base/error.h"
@@ -69,6 +70,20 @@ std::string variable_of(const std::string& unknown, const std::string& option) {
   return upper(option);
 }
 
+/// What to do about the ${NAME} in `words` that the environment does not have: ${ARG_3} is the third argument.
+std::string remedy_for_unknowns(const std::string& words) {
+  std::string answers;
+  for (auto at = words.find("${"); at != std::string::npos; at = words.find("${", at + 1)) {
+    auto name = words.substr(at + 2, end_of_unknown(words, at) - at - 3);
+    if (!is_name(name) || std::getenv(name.c_str()) != nullptr) continue;
+    const std::string argument = "ARG_";
+    const bool positional = name.rfind(argument, 0) == 0;
+    answers += (answers.empty() ? "" : " and ") +
+               (positional ? text("--arg ", name.substr(argument.size()), "=VALUE") : text("--env ", name, "=VALUE"));
+  }
+  return answers.empty() ? "set it, or give --env NAME=value or --arg N=value" : "give " + answers;
+}
+
 std::string named(const std::string& words, const std::string& option) {
   std::string out;
   for (std::size_t i = 0; i < words.size();) {
@@ -126,16 +141,57 @@ void judge_elsewhere(Source& source, const FlagTable& table, const Facts& facts)
     source.elsewhere.emplace_back(std::move(fates[i]), source.launch->elsewhere[i].condition);
 }
 
-void convert_flags(Source& source, const std::vector<GivenFlag>& flags, const Facts& facts, const Mappings& mappings,
+/// Takes those flags out of `flags` that a condition decides which is not known. Flags that change nothing here stay:
+/// conditions that decide no others do not matter.
+std::vector<GivenFlag> take_undecided(Source& source, std::vector<GivenFlag>& flags, const FlagTable& table) {
+  const auto has_effect = [&table](const std::string& flag) {
+    const auto* row = table.find(flag);
+    return row == nullptr || row->kind != FlagRow::Kind::ignored;
+  };
+  std::erase_if(source.undecided, [&](Undecided& one) {
+    if (!one.decides_run()) return true;
+    std::erase_if(one.flags, [&](const auto& flag) { return !has_effect(flag); });
+    std::erase_if(one.otherwise, [&](const auto& flag) { return !has_effect(flag.flag); });
+    return !one.decides_run();
+  });
+  std::vector<GivenFlag> decided, undecided;
+  for (auto& flag : flags) {
+    const bool open = std::any_of(source.undecided.begin(), source.undecided.end(), [&flag](const auto& one) {
+      return std::find(one.flags.begin(), one.flags.end(), flag.flag) != one.flags.end();
+    });
+    (open ? undecided : decided).push_back(std::move(flag));
+  }
+  flags = std::move(decided);
+  return undecided;
+}
+
+/// The fates of flags that nobody can decide, and the problem that each condition is.
+void tell_undecided(Source& source, const std::vector<GivenFlag>& flags, Report& report) {
+  for (const auto& one : source.undecided) {
+    report.problem(one.at, "", text_of(one), remedy_for(one));
+    for (const auto& flag : flags)
+      if (std::find(one.flags.begin(), one.flags.end(), flag.flag) != one.flags.end() &&
+          std::none_of(source.fates.begin(), source.fates.end(), [&flag](const auto& fate) {
+            return fate.fate == FlagFate::Fate::undecided && fate.given.flag == flag.flag;
+          }))
+        source.fates.push_back(
+            {flag, FlagFate::Fate::undecided, {}, {}, text("by '", one.condition, "', line ", one.at.line)});
+  }
+  if (!source.undecided.empty()) report.incomplete();  // what is missing now is no news
+}
+
+void convert_flags(Source& source, std::vector<GivenFlag> flags, const Facts& facts, const Mappings& mappings,
                    Report& report) {
   const auto table = FlagTable::named(source.from, mappings);
+  const auto undecided = take_undecided(source, flags, table);
   auto converted = table.convert(flags, facts, report);
   source.tree = std::move(converted.recipe);
   source.fates = std::move(converted.fates);
   name_unknowns(source.tree);
+  tell_undecided(source, undecided, report);
   if (source.launch && !source.launch->elsewhere.empty()) judge_elsewhere(source, table, facts);
   Report rules;
-  if (source.from == FlagTable::usual) check_megatron_rules(flags, 0, rules);
+  if (source.from == FlagTable::usual && source.undecided.empty()) check_megatron_rules(flags, 0, rules);
   source.stops = rules.findings();
 }
 
@@ -155,7 +211,9 @@ void read_launch(Source& source, const std::string& file, const SourceOptions& o
                  const Mappings& mappings, Report& report) {
   auto reading = read_launches(file, options.inputs, mappings, report);
   source.launches = reading.launches.size();
+  source.files = std::move(reading.read);
   source.unknowns = std::move(reading.unknowns);
+  source.undecided = std::move(reading.undecided);
   if (reading.launches.empty()) return;
   source.launch = std::move(reading.launches.front());
   if (source.launches > 1)
@@ -225,7 +283,7 @@ void expand_unknowns(Value& tree, Report& report) {
     try {
       value.scalar = expand_environment(value.scalar);
     } catch (const ConfigError& error) {
-      report.problem(value.origin, option, error.what(), "set it, or give --env NAME=value or --arg N=value");
+      report.problem(value.origin, option, error.what(), remedy_for_unknowns(value.scalar));
       value.wrong = true;
     }
   });

@@ -19,16 +19,20 @@ struct SourceOptions {
 struct Source {
   enum class Kind { recipe, script, model_args, yaml_arguments, nested, flags };
   Kind kind = Kind::recipe;
-  Value tree;                    ///< our groups and options; origins name the file and line that said them
-  std::string from;              ///< the flag table that was read with; empty: none was
-  std::string from_why;          ///< what showed that
-  std::optional<Launch> launch;  ///< of a script: what it starts
-  std::size_t launches = 0;      ///< how many trainings the script starts; the first is read
-  std::vector<FlagFate> fates;   ///< one for each flag
+  Value tree;                           ///< our groups and options; origins name the file and line that said them
+  std::string from;                     ///< the flag table that was read with; empty: none was
+  std::string from_why;                 ///< what showed that
+  std::optional<Launch> launch;         ///< of a script: what it starts
+  std::vector<std::string> files = {};  ///< of a script: itself, and those that it reads
+  std::size_t launches = 0;             ///< how many trainings the script starts; the first is read
+  std::vector<FlagFate> fates;          ///< one for each flag
   /// Flags that the script gives only where a condition falls otherwise than it was read: what would become of them,
   /// and that condition. They are not in `tree`.
   std::vector<std::pair<FlagFate, std::string>> elsewhere;
   std::vector<Unknown> unknowns;  ///< what a script leaves to its caller
+  /// Conditions of a script that the run depends on and that are not known. Their flags are not in `tree`; each is a
+  /// problem.
+  std::vector<Undecided> undecided;
   /// Where Megatron-LM core_v0.12.1, when it is what `from` names, would have stopped itself, whatever became of the
   /// flags: rules of convert/megatron_rules.h. Rules about the number of processes are not asked.
   std::vector<Finding> stops;

@@ -8,7 +8,7 @@ void register_gpt2_bpe(TokenizerRegistry&);
 void register_null_tokenizer(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
-  TokenizerRegistry shelf("tokenizer_type", "none", "What turns text into token ids.");
+  TokenizerRegistry shelf("tokenizer_type", "none", "Tokenizer type.");
   register_no_tokenizer(shelf);
   register_gpt2_bpe(shelf);
   register_null_tokenizer(shelf);
@@ -19,7 +19,7 @@ void register_gpt(DatasetRegistry&);
 void register_mock(DatasetRegistry&);
 
 DatasetRegistry datasets() {
-  DatasetRegistry shelf("dataset_type", "gpt", "What a run learns from.");
+  DatasetRegistry shelf("dataset_type", "gpt", "Dataset type.");
   register_gpt(shelf);
   register_mock(shelf);
   return shelf;
@@ -29,7 +29,7 @@ void register_single(SamplerRegistry&);
 void register_cyclic(SamplerRegistry&);
 
 SamplerRegistry samplers() {
-  SamplerRegistry shelf("dataloader_type", "single", "The order in which samples are fed.");
+  SamplerRegistry shelf("dataloader_type", "single", "Order of the training samples.");
   register_single(shelf);
   register_cyclic(shelf);
   return shelf;

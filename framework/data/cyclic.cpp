@@ -14,7 +14,7 @@ struct CyclicOptions {
 
 void describe(Schema<CyclicOptions>& s) {
   s.option("data_sharding", &CyclicOptions::data_sharding,
-           "Each data parallel rank shuffles a part of its own; false: all ranks share one shuffled whole.");
+           "Each data-parallel rank shuffles its own shard; false: all ranks share one shuffled order.");
 }
 
 class Cyclic final : public Sampler {
@@ -63,7 +63,7 @@ std::unique_ptr<Sampler> make(const CyclicOptions& o, SamplerParts parts) { retu
 }  // namespace
 
 void register_cyclic(SamplerRegistry& shelf) {
-  shelf.add("cyclic", make, "Shuffled anew in every epoch; what does not fill a batch of all ranks is left out.");
+  shelf.add("cyclic", make, "Shuffled in every epoch; an incomplete last global batch is dropped.");
 }
 
 }  // namespace tessera

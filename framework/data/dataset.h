@@ -19,6 +19,7 @@ struct SamplesAsked {
 
 /// What a run of `train_iters` steps of `samples_per_step` samples reads, as Megatron-LM counts it: `eval_iters` steps
 /// of evaluation every `eval_interval` steps and once more at the end. No evaluation when one of the two is 0.
+/// Throws ConfigError when a number does not fit into 64 bits.
 SamplesAsked samples_asked(std::int64_t train_iters, std::int64_t samples_per_step, std::int64_t eval_interval,
                            std::int64_t eval_iters);
 

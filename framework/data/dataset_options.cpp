@@ -1,23 +1,36 @@
 #include "framework/data/dataset_options.h"
 
+#include "framework/base/checked.h"
+#include "framework/options/limits.h"
+
 namespace tessera {
 
 void describe(Schema<BatchOptions>& s) {
   using O = BatchOptions;
-  s.option("batch_size", &O::batch_size, "Samples of one micro-batch, on each rank.")
+  s.option("batch_size", &O::batch_size, "Micro-batch size per rank, in samples.")
       .above(0)
+      .at_most(1048576)
       .alias("micro_batch_size")
       .unit("samples");
   s.option("micro_batch_num", &O::micro_batch_num,
-           "Micro-batches whose gradients are summed to one step; null: as global_batch_size asks, or 1.")
-      .above(0);
-  s.option("global_batch_size", &O::global_batch_size,
-           "Samples of one step over all ranks; null: batch_size times micro_batch_num times ranks.")
+           "Number of micro-batches per step (gradient accumulation); null: from `global_batch_size`, else 1.")
       .above(0)
+      .at_most(1048576);
+  s.option("global_batch_size", &O::global_batch_size,
+           "Global batch size, in samples; null: `batch_size` x `micro_batch_num` x data-parallel ranks.")
+      .above(0)
+      .at_most(most_step_samples)
       .unit("samples");
-  s.option("train_samples", &O::train_samples, "Length of the run, instead of training_iters; null or 0: that says it.")
+  s.option("train_samples", &O::train_samples,
+           "Length of the run in samples, instead of `training_iters`; null or 0: `training_iters`.")
       .at_least(0)
+      .at_most(most_samples)
       .unit("samples");
+}
+
+std::int64_t BatchOptions::samples_per_step(std::int64_t ranks) const {
+  return checked_product(
+      {{"batch_size", batch_size}, {"micro_batch_num", micro_batches(ranks)}, {"data parallel ranks", ranks}});
 }
 
 std::int64_t BatchOptions::micro_batches(std::int64_t ranks) const {

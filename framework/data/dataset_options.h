@@ -18,8 +18,8 @@ struct BatchOptions {
   /// Micro-batches of one step on each of `ranks` data parallel ranks: what the recipe says, or follows from
   /// global_batch_size, or 1. What does not divide was refused when the recipe was read.
   std::int64_t micro_batches(std::int64_t ranks = 1) const;
-  /// Samples of one step.
-  std::int64_t samples_per_step(std::int64_t ranks = 1) const { return batch_size * micro_batches(ranks) * ranks; }
+  /// Samples of one step. Throws ConfigError when they are too many to be counted.
+  std::int64_t samples_per_step(std::int64_t ranks = 1) const;
 };
 void describe(Schema<BatchOptions>& s);
 

@@ -48,11 +48,12 @@ constexpr const char* usual_split = "969, 30, 1";
 
 void describe(Schema<GptOptions>& s) {
   using O = GptOptions;
-  s.option("data_path", &O::data_path, "Prefix of a .bin and .idx file, cut into train, valid and test by `split`.");
-  s.option("split", &O::split, "Weights of train, valid and test, as \"969, 30, 1\", which null means.");
-  s.option("train_data_path", &O::train_data_path, "Prefix of the training data alone, instead of data_path.");
-  s.option("valid_data_path", &O::valid_data_path, "Prefix of the validation data alone.");
-  s.option("test_data_path", &O::test_data_path, "Prefix of the test data alone.");
+  s.option("data_path", &O::data_path,
+           "Prefix of a .bin and .idx file; `split` divides it into train, valid and test.");
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.");
+  s.option("train_data_path", &O::train_data_path, "Prefix of the training data, instead of `data_path`.");
+  s.option("valid_data_path", &O::valid_data_path, "Prefix of the validation data.");
+  s.option("test_data_path", &O::test_data_path, "Prefix of the test data.");
   describe_documents(s);
   s.planned("data_cache_path", std::string(), "Folder where index files are kept from run to run.");
 }
@@ -97,7 +98,7 @@ std::unique_ptr<DataSplits> make(const GptOptions& o, DataParts parts) {
 }  // namespace
 
 void register_gpt(DatasetRegistry& shelf) {
-  shelf.add("gpt", make, "Tokens from .bin and .idx files, in the order of Megatron-LM's GPTDataset.", {"GPTDataset"});
+  shelf.add("gpt", make, "Megatron-LM's GPTDataset: .bin and .idx files, same sample order.", {"GPTDataset"});
 }
 
 }  // namespace tessera

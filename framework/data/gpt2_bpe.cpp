@@ -4,6 +4,7 @@
 #include "framework/data/tokenizer.h"
 #include "framework/data/unicode_classes.h"
 #include "framework/data/word_cache.h"
+#include "framework/options/limits.h"
 
 namespace tessera {
 namespace {
@@ -14,11 +15,12 @@ struct Gpt2BpeOptions {
 };
 
 void describe(Schema<Gpt2BpeOptions>& s) {
-  s.option("vocab_file", &Gpt2BpeOptions::vocab_file, "File vocab.json: every token and its id.");
-  s.option("merge_file", &Gpt2BpeOptions::merge_file, "File merges.txt: which tokens are joined, in this order.");
+  s.option("vocab_file", &Gpt2BpeOptions::vocab_file, "Path of vocab.json: all tokens and their ids.");
+  s.option("merge_file", &Gpt2BpeOptions::merge_file, "Path of merges.txt: the byte-pair merges in order.");
   s.option("vocab_size", &Gpt2BpeOptions::vocab_size,
-           "Of GPT2BPETokenizer kept and not used: vocab_file says how many tokens there are, as in Megatron-LM.")
-      .at_least(1);
+           "Ignored with GPT2BPETokenizer, as in Megatron-LM: `vocab_file` determines the vocabulary size.")
+      .at_least(1)
+      .at_most(most_tokens_known);
 }
 
 constexpr const char* end_of_document = "<|endoftext|>";

@@ -28,14 +28,15 @@ struct DocumentOptions {
 /// Describe the members of DocumentOptions in the schema of a struct that has them.
 template <class Options>
 void describe_documents(Schema<Options>& s) {
-  s.option("reset_position_ids", &Options::reset_position_ids, "Positions begin again after the end of a document.");
+  s.option("reset_position_ids", &Options::reset_position_ids, "Reset position ids after each end-of-document token.");
   s.option("reset_attention_mask", &Options::reset_attention_mask,
-           "No token sees past the end of the document before it.");
-  s.option("eod_mask_loss", &Options::eod_mask_loss, "What follows the end of a document is not counted in the loss.");
+           "Reset the attention mask after each end-of-document token: no attention across documents.");
+  s.option("eod_mask_loss", &Options::eod_mask_loss,
+           "Mask the loss at positions whose input is the end-of-document token.");
   s.option("add_extra_token_to_sequence", &Options::add_extra_token_to_sequence,
-           "Take one token more for each sample, so that its last position has a label too.");
+           "Read one more token per sample, so that the last position has a label.");
   s.option("drop_last_partial_validation_sequence", &Options::drop_last_partial_validation_sequence,
-           "Leave out the last validation sample when the text does not fill it; else it is padded.");
+           "Drop the last validation sample if it is incomplete; false: pad it.");
 }
 
 /// Megatron-LM's GPTDataset: sample i is seq_length tokens of the joined documents, labels are the tokens that follow.

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "framework/base/error.h"
+#include "framework/base/checked.h"
 #include "framework/data/legacy_random.h"
 
 namespace tessera {
@@ -33,8 +33,9 @@ Epochs plan_epochs(const GptIndexRequest& want, std::int64_t tokens) {
   const std::int64_t extra = want.extra_token ? 1 : 0, length = want.seq_length;
   Epochs epochs;
   if (!want.samples) return epochs;
-  const auto needed = *want.samples * length + extra;
-  epochs.count = std::max<std::int64_t>(1, (needed + tokens - 1) / tokens);
+  const auto needed = checked_sum(
+      {{"tokens", checked_product({{"samples", *want.samples}, {"seq_length", length}})}, {"one more", extra}});
+  epochs.count = std::max<std::int64_t>(1, needed / tokens + (needed % tokens != 0));
   if (epochs.count == 1) return epochs;
   epochs.samples_before_last = ((epochs.count - 1) * tokens - extra) / length;
   const auto from_last = *want.samples - epochs.samples_before_last;
@@ -98,11 +99,11 @@ GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& want)
   const auto tokens = count_tokens(source, want.range);
   if (tokens == 0) throw ConfigError("holds no token; give it a larger weight in split, or more documents");
   const auto epochs = plan_epochs(want, tokens);
-  const auto samples = count_samples(want, epochs.count * tokens);
+  const auto samples = count_samples(want, checked_product({{"epochs", epochs.count}, {"tokens", tokens}}));
   if (samples == 0)
     throw ConfigError(text("holds ", tokens, " tokens, less than one sample of ", want.seq_length,
                            "; shorten seq_length or give more text"));
-  if (epochs.count * want.range.size() > most || samples >= most)
+  if (checked_product({{"epochs", epochs.count}, {"sequences", want.range.size()}}) > most || samples >= most)
     throw ConfigError(text("needs ", epochs.count, " epochs of ", want.range.size(), " sequences or ", samples,
                            " samples; the most is ", most));
 

@@ -34,6 +34,11 @@ struct GptIndex {
   std::int64_t epochs = 0;
 };
 
+/// Bytes of an index of so many samples, without its documents.
+constexpr std::int64_t index_bytes(std::int64_t samples) {
+  return samples * static_cast<std::int64_t>(sizeof(SampleStart) + sizeof(std::uint32_t));
+}
+
 /// Throws ConfigError when the range holds no token or less than one sample could be made of it.
 GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& request);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "framework/data/input_file.h"
 
@@ -18,15 +19,11 @@ Number load(const std::byte* at) {
   return value;
 }
 
-// `as` types in the file -> 31 bits; what does not fit becomes negative.
 template <class Stored>
 void widen(const std::byte* from, std::span<std::int32_t> out) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const auto value = load<Stored>(from + i * sizeof(Stored));
-    out[i] = sizeof(Stored) == 8 && (value < 0 || static_cast<std::int64_t>(value) > 0x7FFFFFFF)
-                 ? -1
-                 : static_cast<std::int32_t>(value);
-  }
+  static_assert(sizeof(Stored) <= sizeof(std::int32_t));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<std::int32_t>(load<Stored>(from + i * sizeof(Stored)));
 }
 
 MappedFile map_part(const std::string& prefix, const char* suffix) {
@@ -79,7 +76,8 @@ TokenType token_type_for(std::int64_t vocab_size) { return vocab_size < 65500 ? 
 IndexedDataset::IndexedDataset(std::string prefix)
     : prefix_(std::move(prefix)), index_(map_part(prefix_, ".idx")), data_(map_part(prefix_, ".bin")) {
   read_header();
-  check_sizes();
+  check_sequences();
+  check_documents();
 }
 
 void IndexedDataset::read_header() {
@@ -100,22 +98,49 @@ void IndexedDataset::read_header() {
   if (sequences > room / 12 || starts < 1 || starts > (room - 12 * sequences) / 8)
     wrong("is cut off or damaged: ", bytes.size(), " bytes cannot hold ", sequences, " sequences and ", starts,
           " document bounds");
+  const auto rest =
+      room - 12 * sequences - 8 * starts;  // a byte for each sequence says its mode, in files that have it
+  if (rest != 0 && rest != sequences)
+    wrong("is damaged: ", rest, " bytes follow the last of ", starts, " document bounds");
   sequences_ = static_cast<std::int64_t>(sequences);
   documents_ = static_cast<std::int64_t>(starts) - 1;
   lengths_ = bytes.data() + header_size;
   pointers_ = lengths_ + 4 * sequences;
   first_sequences_ = pointers_ + 8 * sequences;
-  if (first_sequence(documents_) != sequences_)
-    wrong("is damaged: its documents end at sequence ", first_sequence(documents_), ", but there are ", sequences_);
 }
 
-void IndexedDataset::check_sizes() {
+void IndexedDataset::check_sequences() {
   const auto item = static_cast<std::int64_t>(size_of(type_));
   const auto have = static_cast<std::int64_t>(data_.bytes().size());
-  if (sequences_ > 0) tokens_ = load<std::int64_t>(pointers_ + 8 * (sequences_ - 1)) / item + length(sequences_ - 1);
-  if (tokens_ < 0 || tokens_ * item > have)
+  std::int64_t end = 0;  // of what the index speaks of, in bytes
+  for (std::int64_t s = 0; s < sequences_; ++s) {
+    const auto at = load<std::int64_t>(pointers_ + 8 * s);
+    if (length(s) < 0)
+      throw ConfigError(text(prefix_, ".idx: is damaged: sequence ", s, " has the length ", length(s)));
+    if (at < 0) throw ConfigError(text(prefix_, ".idx: is damaged: sequence ", s, " begins at byte ", at));
+    const auto bytes = length(s) * item;
+    end = std::max(end, bytes > have - std::min(at, have) ? std::numeric_limits<std::int64_t>::max() : at + bytes);
+    tokens_ += length(s);
+  }
+  if (end > have)
     throw ConfigError(text(prefix_, ".bin: has ", have, " bytes, but its index speaks of ", tokens_, " tokens of ",
-                           item, " bytes; it is cut off or belongs to another index, make both anew"));
+                           item,
+                           " bytes, some beyond its end; it is cut off or belongs to another index, make both "
+                           "anew"));
+}
+
+void IndexedDataset::check_documents() const {
+  std::int64_t before = 0;
+  for (std::int64_t d = 0; d <= documents_; ++d) {
+    const auto bound = first_sequence(d);
+    if (bound < before || bound > sequences_ || (d == 0 && bound != 0))
+      throw ConfigError(text(prefix_, ".idx: is damaged: document bound ", d, " is ", bound, "; expected ",
+                             d == 0 ? "0" : text(before, " to ", sequences_)));
+    before = bound;
+  }
+  if (before != sequences_)
+    throw ConfigError(
+        text(prefix_, ".idx: is damaged: its documents end at sequence ", before, ", but there are ", sequences_));
 }
 
 std::int64_t IndexedDataset::length(std::int64_t sequence) const { return load<std::int32_t>(lengths_ + 4 * sequence); }
@@ -126,12 +151,10 @@ std::int64_t IndexedDataset::first_sequence(std::int64_t document) const {
 
 void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const {
   const auto item = static_cast<std::int64_t>(size_of(type_));
-  const auto have = static_cast<std::int64_t>(data_.bytes().size());
-  const auto start = load<std::int64_t>(pointers_ + 8 * sequence);
-  const auto count = static_cast<std::int64_t>(out.size());
-  if (start < 0 || start > have || offset + count > (have - start) / item)
-    throw ConfigError(text(prefix_, ".idx: is damaged: sequence ", sequence, " lies outside of the .bin file"));
-  const auto* from = data_.bytes().data() + start + offset * item;
+  must(sequence >= 0 && sequence < sequences_ && offset >= 0 &&
+           static_cast<std::int64_t>(out.size()) <= length(sequence) - offset,
+       "tokens that are read lie inside their sequence");
+  const auto* from = data_.bytes().data() + load<std::int64_t>(pointers_ + 8 * sequence) + offset * item;
   switch (type_) {
     case TokenType::uint8:
       return widen<std::uint8_t>(from, out);
@@ -144,7 +167,18 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
     case TokenType::int32:
       return widen<std::int32_t>(from, out);
     case TokenType::int64:
-      return widen<std::int64_t>(from, out);
+      return read_wide(sequence, offset, from, out);
+  }
+}
+
+void IndexedDataset::read_wide(std::int64_t sequence, std::int64_t offset, const std::byte* from,
+                               std::span<std::int32_t> out) const {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto value = load<std::int64_t>(from + i * sizeof(std::int64_t));
+    out[i] = static_cast<std::int32_t>(value);
+    if (out[i] != value)
+      throw ConfigError(text(place(sequence, offset + static_cast<std::int64_t>(i)), ": holds token ", value,
+                             "; token ids are below 2^31, make the data with the model's tokenizer"));
   }
 }
 
@@ -177,9 +211,16 @@ void append(std::string& out, const Number& number) {
 
 }  // namespace
 
+std::vector<std::filesystem::path> IndexedDatasetBuilder::files(const std::string& prefix) {
+  return {prefix + ".bin", prefix + ".idx", temporary(prefix + ".bin"), temporary(prefix + ".idx")};
+}
+
 IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenType type)
     : prefix_(std::move(prefix)), type_(type), data_(create(temporary(prefix_ + ".bin"))) {
-  must(size_of(type) <= 4, "int64 is read but not written");
+  if (size_of(type) > sizeof(std::int32_t))
+    throw ConfigError(text(prefix_, ": ", name_of(type),
+                           " tokens are read but not written; make the data with the "
+                           "model's tokenizer"));
 }
 
 IndexedDatasetBuilder::~IndexedDatasetBuilder() {
@@ -190,6 +231,10 @@ IndexedDatasetBuilder::~IndexedDatasetBuilder() {
 }
 
 void IndexedDatasetBuilder::add_sequence(std::span<const std::int32_t> tokens) {
+  if (tokens.size() > std::numeric_limits<std::int32_t>::max())
+    throw ConfigError(text(prefix_, ": a sequence has ", tokens.size(),
+                           " tokens; at most 2147483647 fit into one, "
+                           "split its document"));
   const auto item = size_of(type_);
   for (const auto token : tokens) buffer_.append(reinterpret_cast<const char*>(&token), std::min(item, sizeof token));
   lengths_.push_back(static_cast<std::int32_t>(tokens.size()));

@@ -18,10 +18,11 @@ const char* name_of(TokenType type);
 TokenType token_type_for(std::int64_t vocab_size);
 
 /// Reader of PREFIX.bin and PREFIX.idx, the format of Megatron-LM's IndexedDataset; docs/data.md has every byte. Both
-/// files are mapped, so opening costs the same whatever their size.
+/// files are mapped. Opening reads the whole index, 20 bytes for each sequence, and no token.
 class IndexedDataset final : public TokenSource {
  public:
-  /// Throws ConfigError when a file is missing, is not of this format or version, or is shorter than the index says.
+  /// Throws ConfigError when a file is missing, is not of this format or version, or when a field of the index is not
+  /// what it can be: every sequence lies inside the .bin file, and documents are sequences in their order.
   explicit IndexedDataset(std::string prefix);
 
   const std::string& prefix() const { return prefix_; }
@@ -33,13 +34,15 @@ class IndexedDataset final : public TokenSource {
   /// The first sequence of a document; of `documents()`: the number of sequences. A document is a run of sequences, an
   /// empty one has none.
   std::int64_t first_sequence(std::int64_t document) const;
-  /// Throws ConfigError when the index points outside the .bin file.
+  /// Throws ConfigError, naming place and value, for a token of an int64 file that does not fit into 32 bits.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
 
  private:
   void read_header();
-  void check_sizes();
+  void check_sequences();
+  void check_documents() const;
+  void read_wide(std::int64_t sequence, std::int64_t offset, const std::byte* from, std::span<std::int32_t> out) const;
 
   std::string prefix_;
   MappedFile index_, data_;
@@ -53,7 +56,10 @@ class IndexedDataset final : public TokenSource {
 /// temporary names and get their own at `finish`; a builder that dies before leaves nothing behind.
 class IndexedDatasetBuilder {
  public:
-  /// Throws ConfigError when the files cannot be made there.
+  /// Every file that a builder writes for `prefix`, also for a while.
+  static std::vector<std::filesystem::path> files(const std::string& prefix);
+
+  /// Throws ConfigError when the files cannot be made there, or for int64.
   IndexedDatasetBuilder(std::string prefix, TokenType type);
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;

@@ -35,7 +35,7 @@ struct MockOptions {
 
 void describe(Schema<MockOptions>& s) {
   describe_documents(s);
-  s.option("split", &MockOptions::split, "Of mock data kept and not used: every split is a third, as in Megatron-LM.");
+  s.option("split", &MockOptions::split, "Ignored with mock data, as in Megatron-LM: each split is a third.");
 }
 
 std::unique_ptr<DataSplits> make(const MockOptions& o, DataParts parts) {
@@ -47,7 +47,7 @@ std::unique_ptr<DataSplits> make(const MockOptions& o, DataParts parts) {
 }  // namespace
 
 void register_mock(DatasetRegistry& shelf) {
-  shelf.add("mock", make, "Counting numbers, the same in every run; no file is read.", {"MockGPTDataset"});
+  shelf.add("mock", make, "Synthetic counting sequences, the same in every run; reads no file.", {"MockGPTDataset"});
 }
 
 }  // namespace tessera

@@ -9,6 +9,6 @@ std::unique_ptr<Tokenizer> make(const NoOptions&) { return nullptr; }
 
 }  // namespace
 
-void register_no_tokenizer(TokenizerRegistry& shelf) { shelf.add("none", make, "No text, only token ids."); }
+void register_no_tokenizer(TokenizerRegistry& shelf) { shelf.add("none", make, "No tokenizer: token ids only."); }
 
 }  // namespace tessera

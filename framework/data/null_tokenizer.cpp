@@ -5,6 +5,7 @@
 
 #include "framework/data/tokenizer.h"
 #include "framework/data/utf8.h"
+#include "framework/options/limits.h"
 
 namespace tessera {
 namespace {
@@ -14,10 +15,9 @@ struct NullOptions {
 };
 
 void describe(Schema<NullOptions>& s) {
-  s.option("vocab_size", &NullOptions::vocab_size,
-           "Tokens are the numbers below it; it is itself the end of a document.")
+  s.option("vocab_size", &NullOptions::vocab_size, "Number of token ids; this id itself is the end-of-document token.")
       .above(0)
-      .below(std::int64_t{1} << 31);
+      .at_most(most_tokens_known);
 }
 
 class NullEncoder final : public Tokenizer::Encoder {
@@ -65,7 +65,7 @@ std::unique_ptr<Tokenizer> make(const NullOptions& options) { return std::make_u
 }  // namespace
 
 void register_null_tokenizer(TokenizerRegistry& shelf) {
-  shelf.add("NullTokenizer", make, "Numbers with single blanks between them.", {"null"});
+  shelf.add("NullTokenizer", make, "Text is token ids separated by single spaces.", {"null"});
 }
 
 }  // namespace tessera

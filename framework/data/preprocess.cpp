@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -119,10 +120,18 @@ bool is_json(const PreprocessRequest& request) {
   return json != 0;
 }
 
+void check_outputs(const Tokenizer& tokenizer, const PreprocessRequest& request, const std::vector<TokenFiles>& made) {
+  std::vector<std::filesystem::path> inputs(request.inputs.begin(), request.inputs.end()), outputs;
+  for (const auto& file : tokenizer.files()) inputs.emplace_back(file.path);
+  for (const auto& one : made)
+    for (const auto& file : IndexedDatasetBuilder::files(one.prefix)) outputs.push_back(file);
+  refuse_overwriting(inputs, outputs);
+}
+
 }  // namespace
 
 std::vector<TokenFiles> preprocess(const Tokenizer& tokenizer, const PreprocessRequest& request,
-                                   const Progress& progress) {
+                                   const std::function<void(const PreprocessProgress&)>& progress) {
   std::vector<TextFile> files;
   std::int64_t all = 0, before = 0;
   for (const auto& name : request.inputs)
@@ -131,24 +140,30 @@ std::vector<TokenFiles> preprocess(const Tokenizer& tokenizer, const PreprocessR
   std::vector<TokenFiles> made;
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders;
   const auto keys = is_json(request) ? request.json_keys : std::vector<std::string>{""};  // plain text has no keys
-  for (const auto& key : keys) {
+  for (const auto& key : keys)
     made.push_back({key.empty() ? request.output_prefix : text(request.output_prefix, "_", key, "_document")});
-    builders.push_back(
-        std::make_unique<IndexedDatasetBuilder>(made.back().prefix, token_type_for(tokenizer.vocab_size())));
-  }
+  check_outputs(tokenizer, request, made);
+  for (const auto& one : made)
+    builders.push_back(std::make_unique<IndexedDatasetBuilder>(one.prefix, token_type_for(tokenizer.vocab_size())));
   Work work(tokenizer, request, keys);
   std::vector<RawDocument> documents;
+  PreprocessProgress told{0, all, 0};
+  const auto every = static_cast<std::size_t>(std::max<std::int64_t>(request.report_every, 0));
   for (auto& file : files) {
     for (bool more = true; more;) {
+      const auto done = static_cast<std::size_t>(told.documents);
+      const auto room = every == 0 ? std::numeric_limits<std::size_t>::max() : every - done % every;
       documents.clear();
       RawDocument document;
-      for (std::size_t bytes = 0; bytes < bytes_of_round && (more = file.next(document));
+      for (std::size_t bytes = 0; bytes < bytes_of_round && documents.size() < room && (more = file.next(document));
            bytes += document.bytes.size() + 1)
         documents.push_back(document);
       for (const auto& block : work.encode(file, documents))
         for (std::size_t k = 0; k < builders.size(); ++k) store(block.keys[k], *builders[k]);
       for (auto& one : made) one.documents += static_cast<std::int64_t>(documents.size());
-      if (progress) progress(before + file.position(), all);
+      told.documents += static_cast<std::int64_t>(documents.size());
+      told.bytes = before + file.position();
+      if (progress) progress(told);
     }
     before += file.size();
   }

@@ -20,8 +20,15 @@ struct PreprocessRequest {
   std::vector<std::string> json_keys = {"text"};
   std::string
       output_prefix;  ///< of JSON lines: <output_prefix>_<key>_document.bin and .idx; of plain text without the key
-  bool append_eod = false;  ///< behind each document that has a token
-  int workers = 1;          ///< threads; they do not change a byte
+  bool append_eod = false;        ///< behind each document that has a token
+  int workers = 1;                ///< threads; they do not change a byte
+  std::int64_t report_every = 0;  ///< documents from one report of progress to the next; 0: as the work is cut
+};
+
+/// How far preprocessing is.
+struct PreprocessProgress {
+  std::int64_t bytes = 0, all_bytes = 0;  ///< of input
+  std::int64_t documents = 0;
 };
 
 /// What was written for one key.
@@ -35,6 +42,6 @@ struct TokenFiles {
 /// has tokens a sequence. Throws ConfigError, naming file and line, for input that cannot be read; then nothing is left
 /// behind and older files of these names stay.
 std::vector<TokenFiles> preprocess(const Tokenizer& tokenizer, const PreprocessRequest& request,
-                                   const Progress& progress = {});
+                                   const std::function<void(const PreprocessProgress&)>& progress = {});
 
 }  // namespace tessera

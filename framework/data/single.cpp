@@ -25,7 +25,7 @@ std::unique_ptr<Sampler> make(const NoOptions&, SamplerParts parts) { return std
 }  // namespace
 
 void register_single(SamplerRegistry& shelf) {
-  shelf.add("single", make, "Each sample once, in the order of the dataset.");
+  shelf.add("single", make, "Sequential: each sample once, in dataset order.");
 }
 
 }  // namespace tessera

@@ -27,6 +27,7 @@ std::vector<double> weights_of(const std::string& words) {
   weights.resize(3);
   if (words.find('-') != std::string::npos) refuse("has a negative weight");
   if (weights[0] + weights[1] + weights[2] <= 0) refuse("has no weight above 0");
+  if (!std::isfinite(weights[0] + weights[1] + weights[2])) refuse("has a weight that is too large");
   return weights;
 }
 

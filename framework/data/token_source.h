@@ -14,7 +14,8 @@ class TokenSource {
   virtual std::int64_t sequences() const = 0;
   /// Tokens in a sequence.
   virtual std::int64_t length(std::int64_t sequence) const = 0;
-  /// Tokens [offset, offset + out.size()) of a sequence. Ids that do not fit into 31 bits come out negative.
+  /// Tokens [offset, offset + out.size()) of a sequence. Throws ConfigError for an id that does not
+  /// fit into 32 bits.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const = 0;
   /// "corpus.bin: document 3, token 17": where a token is, for messages.
   virtual std::string place(std::int64_t sequence, std::int64_t offset) const = 0;

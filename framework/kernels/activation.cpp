@@ -1,9 +1,10 @@
-// Activations in Highway: one source for every instruction set.
+// Activations in Highway: one source, compiled for every instruction set. Values and derivatives are computed from the
+// same intermediate results where the backward pass needs both.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/activation.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include "framework/kernels/activation.h"
@@ -19,14 +20,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
 using range::V;
 
-/// tanh(u) = 2 sigmoid(2u) - 1, so gelu_tanh(x) = x sigmoid(2u) with 2u = a x + b x^3.
+// gelu_tanh: with tanh(u) = 2 sigmoid(2u) - 1, 0.5 x (1 + tanh(u)) = x sigmoid(2u), and 2u = a x + b x^3. One
+// exponential instead of a tanh.
 constexpr float a = 1.5957691216F, b = 0.0713548163F;
 constexpr float bell_at_0 = 0.3989422804F;  // 1 / sqrt(2 pi)
 constexpr float quick = 1.702F;
 
+/// 2u = a x + b x^3 of gelu_tanh.
 HWY_INLINE V TwiceU(V x) { return hn::Mul(x, hn::MulAdd(hn::Mul(x, x), hn::Set(D(), b), hn::Set(D(), a))); }
 
-/// s = sigmoid(u) and 1 - s, which would cancel if it were taken so; e^-u is kept finite.
+/// sigmoid(u) and 1 - sigmoid(u). The latter is e^-u sigmoid(u), because subtracting from 1 would cancel for large u.
+/// e^-u is limited to e^40 so that their product stays finite.
 struct Share {
   V s, rest;
 };
@@ -37,16 +41,16 @@ HWY_INLINE Share ShareOf(V u) {
   return {s, hn::Mul(e, s)};
 }
 
-/// An activation at x and its slope there.
+/// Value and derivative of an activation at one point.
 struct Point {
   V value, slope;
 };
 
-// Each activation: its value alone, and both where both are asked for.
+// Each activation has Value(x), and Both(x) for the value and the derivative.
 
 struct GeluTanh {
   static HWY_INLINE V Value(V x) { return hn::Mul(x, math::Sigmoid(D(), TwiceU(x))); }
-  /// slope: s + x s (1 - s) (a + 3 b x^2)
+  /// derivative: s + x s (1 - s) (a + 3 b x^2)
   static HWY_INLINE Point Both(V x) {
     const Share share = ShareOf(TwiceU(x));
     const V inner = hn::MulAdd(hn::Mul(x, x), hn::Set(D(), 3 * b), hn::Set(D(), a));
@@ -56,6 +60,7 @@ struct GeluTanh {
 
 struct GeluErf {
   static HWY_INLINE V Value(V x) { return hn::Mul(x, math::NormalOf(D(), x).below); }
+  /// derivative: Phi(x) + x phi(x), with the distribution function and the density of the standard normal
   static HWY_INLINE Point Both(V x) {
     const auto normal = math::NormalOf(D(), x);
     return {hn::Mul(x, normal.below), hn::MulAdd(hn::Mul(x, hn::Set(D(), bell_at_0)), normal.bell, normal.below)};
@@ -65,6 +70,7 @@ struct GeluErf {
 /// x sigmoid(1.702 x)
 struct QuickGelu {
   static HWY_INLINE V Value(V x) { return hn::Mul(x, math::Sigmoid(D(), hn::Mul(x, hn::Set(D(), quick)))); }
+  /// derivative: s + u s (1 - s), u = 1.702 x
   static HWY_INLINE Point Both(V x) {
     const V u = hn::Mul(x, hn::Set(D(), quick));
     const Share share = ShareOf(u);
@@ -74,6 +80,7 @@ struct QuickGelu {
 
 struct Silu {
   static HWY_INLINE V Value(V x) { return hn::Mul(x, math::Sigmoid(D(), x)); }
+  /// derivative: s + x s (1 - s)
   static HWY_INLINE Point Both(V x) {
     const Share share = ShareOf(x);
     const V silu = hn::Mul(x, share.s);
@@ -151,7 +158,7 @@ HWY_INLINE GateUp GateSlopes(V dy, V g, V u) {
   return {hn::Mul(hn::Mul(dy, u), at.slope), hn::Mul(dy, at.value)};
 }
 
-/// One row; dx may be x, so both halves are computed before either is written.
+/// Backward pass of one row. dx may be x, so both halves of a vector are computed before either is written.
 template <class Of>
 HWY_INLINE void GateRowBackward(const float* dy, const float* x, float* dx, std::size_t width, bool add) {
   const D d;
@@ -190,9 +197,11 @@ HWY_EXPORT(ActivateBackward);
 HWY_EXPORT(Gate);
 HWY_EXPORT(GateBackward);
 
+// 32 KiB of floats: a tile and its result fit the L2 cache, and a tile takes long enough to be worth handing to a
+// thread.
 constexpr std::size_t tile = 8192;
 
-/// Rows that make about one tile.
+/// Rows of a gated activation that make about one tile.
 std::size_t rows_of_a_tile(std::size_t width) { return width >= tile ? 1 : tile / (width == 0 ? 1 : width); }
 
 }  // namespace

@@ -8,7 +8,11 @@
 
 namespace tessera {
 
-/// y = act(x), elementwise; any activation but none. y may be x.
+/// y = act(x), elementwise.
+///
+///   x, y   [n]   any shape, flattened; y may be x
+///
+/// `act` is any activation except `none`:
 ///
 ///   gelu_tanh     0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   Hendrycks & Gimpel, arXiv:1606.08415
 ///   gelu_erf      0.5 x (1 + erf(x / sqrt 2))
@@ -16,18 +20,34 @@ namespace tessera {
 ///   silu          x sigmoid(x)                                      Elfwing et al., arXiv:1702.03118
 ///   relu          max(x, 0)
 ///   squared_relu  max(x, 0)^2                                       So et al., arXiv:2109.08668
+///
+/// fp32; elementwise, so the result does not depend on the number of threads. Throws ShapeError if the sizes differ,
+/// BugError for `none`.
 void activation_forward(Threads& threads, Activation act, std::span<const float> x, std::span<float> y);
 
-/// dx = dy * act'(x), or += when `add`. dx may be dy when not `add`. The slope of relu at 0 is 0.
+/// Gradient of activation_forward with respect to x: dx = dy * act'(x), or dx += dy * act'(x) when `add`.
+///
+///   dy, x, dx   [n]   x is the input of the forward pass; dx may be dy when `add` is false
+///
+/// The derivative of relu at 0 is 0, as in PyTorch. Throws as activation_forward.
 void activation_backward(Threads& threads, Activation act, std::span<const float> dy, std::span<const float> x,
                          std::span<float> dx, bool add);
 
-/// y = act(gate) * up. x [rows, 2 width] holds [gate | up] in each row; y [rows, width]. With silu this is SwiGLU, with
-/// a gelu GeGLU. Source: Shazeer, arXiv:2002.05202.
+/// Gated linear unit: y = act(gate) * up. With silu this is SwiGLU, with a gelu GeGLU.
+///
+///   x   [rows, 2 * width]   each row is [gate | up], the order Megatron uses
+///   y   [rows, width]
+///
+/// Throws ShapeError if a size differs from these shapes, BugError for `none`. Source: Shazeer, arXiv:2002.05202.
 void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> x,
                    std::span<float> y);
 
-/// dx [rows, 2 width] from dy [rows, width]; dx may be x.
+/// Gradient of gated_forward with respect to x, written to dx, or added when `add`.
+///
+///   dy      [rows, width]
+///   x, dx   [rows, 2 * width]   x is the input of the forward pass; dx may be x when `add` is false
+///
+/// Throws as gated_forward.
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> dy,
                     std::span<const float> x, std::span<float> dx, bool add);
 

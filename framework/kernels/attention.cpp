@@ -9,9 +9,11 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t row_at_a_time = 4;  // fewer queries than this go one by one
+// With fewer queries than this a block of query_block lanes would be almost empty; they are computed one by one.
+constexpr std::int64_t row_at_a_time = 4;
 
-/// Floats that a buffer must hold for its heads: the last row's last head's last channel, and one.
+/// Floats that a buffer must hold for its heads: the index of the last float of the last head of the last row, plus
+/// one.
 std::int64_t reach(const AttentionExtents& e, const HeadRows& rows, std::int64_t tokens, std::int64_t heads) {
   return e.B * tokens == 0 ? 0 : row_of(rows, e.B * tokens - 1, e.G - 1, heads - 1) + e.D;
 }
@@ -40,15 +42,17 @@ void check_queries_and_keys(const AttentionExtents& e, std::size_t q, std::size_
   expect_at_least("attention", "v", v, reach(e, e.v, e.S, 1));
 }
 
-/// Into how many parts the queries of a group are dealt, so that there is work for some threads also when there are
-/// few groups. Depends on the extents alone.
+/// Number of parts into which the query blocks of a key/value group are divided in the backward pass, so that several
+/// threads have work even if there are few groups. Each part has its own sums of dk and dv, which costs memory, hence
+/// no more than needed for 8 tasks. Depends on the extents only.
 std::int64_t parts_of(const AttentionExtents& e) {
   const auto blocks = e.H / e.G * ((e.T + query_block - 1) / query_block);
   constexpr std::int64_t enough = 8;
   return std::min(blocks, std::max<std::int64_t>(1, (enough + e.B * e.G - 1) / (e.B * e.G)));
 }
 
-/// All blocks of queries of one group and part. Dealt in turn: later queries see more keys.
+/// One part: every parts-th query block of the group, because under a causal mask later queries see more keys and
+/// consecutive blocks would load the parts unevenly.
 void backward_part(const AttentionCall& call, std::int64_t b, std::int64_t g, std::int64_t part, std::int64_t parts,
                    KeyGradients to) {
   const auto& e = call.e;
@@ -59,7 +63,7 @@ void backward_part(const AttentionCall& call, std::int64_t b, std::int64_t g, st
   }
 }
 
-/// Rows [first, last) of the keys of one group: the parts added up in their order.
+/// Writes rows [first, last) of dk and dv of one group: the sum over its parts, in ascending order.
 void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const float* partials, std::int64_t parts,
                 std::int64_t first, std::int64_t last) {
   const auto& e = call.e;
@@ -90,7 +94,7 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
   const std::int64_t size = by_rows ? 1 : query_block, blocks = (e.T + size - 1) / size;
   threads.parallel_for(static_cast<std::size_t>(e.B * e.H * blocks), 1, [&](std::size_t tile, std::size_t) {
     const auto i = static_cast<std::int64_t>(tile), head = i / blocks;
-    const auto last_first = blocks - 1 - i % blocks;  // the queries that see most come first
+    const auto last_first = blocks - 1 - i % blocks;  // longest tasks first: late queries see most keys
     const auto at = query_block_of(e, head / e.H, head % e.H, last_first * size, size);
     by_rows ? attention_forward_row(call, at) : attention_forward_block(call, at);
   });
@@ -105,6 +109,8 @@ void attention_backward(Threads& threads, const AttentionExtents& e, const Visib
   check_queries_and_keys(e, dq.size(), d_o.size(), dk.size(), dv.size());
   const AttentionCall call{e,          visible,    mask,    q.data(), k.data(),  v.data(),  o.data(),
                            lse.data(), d_o.data(), nullptr, nullptr,  dq.data(), dk.data(), dv.data()};
+  // All query blocks of a group add to the same dk and dv. One part per group needs no memory beyond the thread's own
+  // scratch; several parts are summed in order in a second loop.
   const auto parts = parts_of(e), run = e.S * padded_channels(e.D), groups = e.B * e.G;
   if (parts <= 1) {
     threads.parallel_for(static_cast<std::size_t>(groups), 1, [&](std::size_t tile, std::size_t) {

@@ -8,48 +8,76 @@
 
 namespace tessera {
 
-/// Blocked attention that never stores scores. Heads lie inside wider rows (a fused QKV projection), so each operand is
-/// a base span with a row stride and per-head offsets computed as offset + group * group_stride + head_in_group *
-/// head_stride.
+/// Scaled dot-product attention in blocks (FlashAttention): the [T, S] matrix of scores is never stored.
 ///
-/// B batch, T queries, S keys, H query heads, G key/value groups (H % G == 0), D channels of a head.
+/// Extents, used by all declarations of this file:
+///   B  samples (batch)      T  query tokens of a sample     S  key tokens of a sample
+///   H  query heads          G  key/value groups, H % G == 0 (grouped-query attention; G == H: multi-head)
+///   D  channels of a head
+
+/// Where the heads of one operand lie in memory. Heads usually lie inside the wider rows of a fused QKV projection, so
+/// an operand is a base span plus these strides, all counted in floats. Head h belongs to group g = h / (H / G); the
+/// row of token t of sample b for that head begins at
+///
+///   (b * T + t) * row_stride + offset + g * group_stride + (h % (H / G)) * head_stride      (S instead of T for k, v)
+///
+/// and holds D consecutive floats.
 struct HeadRows {
-  std::int64_t row_stride;       ///< floats from one token to the next; a sample has T (or S) rows
-  std::int64_t offset;           ///< of group 0, head 0 in the row
-  std::int64_t group_stride;     ///< to the next group
-  std::int64_t head_stride = 0;  ///< to the next query head of one group; unused for keys and values
+  std::int64_t row_stride;       ///< from one token to the next
+  std::int64_t offset;           ///< of group 0, head 0 inside a row
+  std::int64_t group_stride;     ///< from one group to the next inside a row
+  std::int64_t head_stride = 0;  ///< from one query head to the next inside a group; not used for k and v
 };
 
+/// Shapes, memory layout and scaling of one attention call.
 struct AttentionExtents {
   std::int64_t B, T, S, H, G, D;
-  double scale;  ///< multiplies q k^T, usually 1 / sqrt(D)
+  double scale;  ///< multiplies q k^T; usually 1 / sqrt(D)
   HeadRows q, k, v, o;
-  double softcap = 0;  ///< not 0: scores s become softcap * tanh(s / softcap), arXiv:2408.00118
+  double softcap = 0;  ///< if not 0, a score s becomes softcap * tanh(s / softcap) (Gemma 2, arXiv:2408.00118)
 };
 
-/// What each query sees: the keys first_key[b*T + t] .. last_key[b*T + t], both included. That says causal, sliding
-/// windows, documents and fewer queries than keys. An empty interval (last < first) gives zeros and lse = -infinity.
-/// Both never decrease along t within one sample except that kernels must still be right when they do. A mask that
-/// intervals do not say stands in `among`: of its interval a query sees the keys whose byte is not 0. Slow; for small
-/// cases.
+/// The attention mask. Query t of sample b sees the keys first[b * T + t] .. last[b * T + t], both ends included. One
+/// interval per query expresses causal attention, sliding windows, packed documents and fewer queries than keys
+/// (decoding). For a query that sees no key (last < first) the output is 0 and lse is -infinity.
+///
+/// The kernels are fastest when `first` and `last` do not decrease along t within a sample, because then whole blocks
+/// of keys are skipped; they are correct for any intervals.
+///
+/// `among` adds an arbitrary mask: inside its interval a query sees only the keys whose byte is not 0. It is slow and
+/// takes B * T * S bytes, so it is meant for small cases.
+///
+/// The caller owns the memory of all three spans.
 struct VisibleKeys {
-  std::span<const std::int32_t> first, last;  ///< [B, T] each
-  std::span<const std::uint8_t> among = {};   ///< [B, T, S]; empty: the whole interval
+  std::span<const std::int32_t> first, last;  ///< [B, T] each; 0 <= first <= last < S where not empty
+  std::span<const std::uint8_t> among = {};   ///< [B, T, S], or empty: every key of the interval is visible
 };
 
-/// o = softmax(scale q k^T over what is visible) v.
+/// o = dropout(softmax(scale * q k^T over the visible keys)) v.
 ///
-///   q, o   [B, T] rows; k, v [B, S] rows, as the HeadRows say; q, k and v may point into one buffer
-///   lse    [B, H, T]   log of the sum of exponentials of the scaled (and capped) scores: for the backward pass and for
-///   merging chunks mask   dropout of the probabilities; element of a sample: ((head * T) + t) * S + s; rate 0: none
+///   q, o    B * T token rows, laid out as e.q and e.o say
+///   k, v    B * S token rows, laid out as e.k and e.v say; q, k and v may point into one fused buffer
+///   lse     [B, H, T], written: log of the sum of exponentials of the scaled (and soft-capped) scores. The backward
+///           pass needs it, and partial results over chunks of keys can be merged with it.
+///   mask    dropout of the probabilities; the element of a sample is (head * T + t) * S + s; rate 0: no dropout
 ///
-/// fp32 with fp32 accumulation, flush to zero. Tiles depend on the extents only. Source: Dao et al., arXiv:2205.14135.
+/// fp32 with fp32 accumulation; denormals are flushed to zero. The blocking depends on the extents only, so the result
+/// does not depend on the number of threads. Throws ShapeError if a span is too small, `visible` or `mask` has another
+/// size, or an interval leaves [0, S). Source: Dao et al., arXiv:2205.14135.
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
                        std::span<const float> q, std::span<const float> k, std::span<const float> v, std::span<float> o,
                        std::span<float> lse);
 
-/// The gradients; each is written (not added), in the layout of its operand. dq, dk, dv may point into one buffer of
-/// the fused layout. `o` and `lse` as the forward pass left them.
+/// Gradients of attention_forward. They are written, not added.
+///
+///   q, k, v, visible, mask   as given to the forward pass
+///   o, lse                   as the forward pass wrote them
+///   d_o                      gradient of o, laid out as e.o says
+///   dq, dk, dv               laid out as q, k and v; may point into one buffer of the fused layout. Only the D
+///                            of each head are written
+///
+/// Scores and probabilities are recomputed block by block. dk and dv are summed over query blocks in an order that
+/// depends on the extents only. Throws as attention_forward.
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
                         const DropoutMask& mask, std::span<const float> q, std::span<const float> k,
                         std::span<const float> v, std::span<const float> o, std::span<const float> lse,

@@ -1,12 +1,19 @@
-// The backward pass of attention for one block of queries (attention_tile-inl.h says how scores lie).
+// The backward pass of attention for one block of queries; attention_tile-inl.h describes the layout of scores.
 //
-//   p = 2^(scores - lse)   dv += p do   dp = v do   ds = p (dp - sum over channels of o do), times the slope of a cap
-//   dk += ds q   dq += k ds
+//   p  = 2^(s - lse)            s and lse times log2(e), so that a power of two serves
+//   dv += p^T do
+//   dp = do v^T
+//   ds = p (dp - delta)         delta = sum over channels of o do; times the derivative of the soft cap
+//   dk += ds^T q
+//   dq += ds k
+//
+// With dropout, p in dv is p * keep / (1 - rate), and dp is multiplied by the same factor. Source: Dao et al.,
+// arXiv:2205.14135, algorithm 4.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/attention_backward.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include "framework/kernels/attention_call.h"
@@ -20,7 +27,8 @@ namespace attention {
 
 constexpr float log2_of_e = 1.44269504088896F;
 
-/// The operands of a block of queries, as its products read them.
+/// The operands of a block of queries in the layouts that the products need. q and do are kept twice: by columns as the
+/// right operand of products with rows of keys, by rows as the right operand of products that add to rows of keys.
 struct Operands {
   std::size_t size, padded;      // channels; rounded up to whole vectors
   float *q_columns, *d_columns;  // [size, width]: scale log2(e) q; do
@@ -30,12 +38,13 @@ struct Operands {
   alignas(64) float lse[width], delta[width];
 };
 
+/// Sum over i of x[i] y[i].
 HWY_INLINE float Dot(const float* x, const float* y, std::size_t size) {
   return static_cast<float>(
       range::Sum(size, [&](std::size_t i, auto load) HWY_ATTR { return hn::Mul(load(x + i), load(y + i)); }));
 }
 
-/// to[lane][i] = x[lane][i] * factor in dense, padded rows.
+/// to[lane][i] = x[lane][i] * factor, rows padded with zeros to o.padded; rows from `count` on are zero.
 HWY_INLINE void ToDense(const float* x, std::size_t row, std::size_t count, const Operands& o, float factor,
                         float* to) {
   const V by = hn::Set(D(), factor);
@@ -50,6 +59,7 @@ HWY_INLINE void ToDense(const float* x, std::size_t row, std::size_t count, cons
   }
 }
 
+/// Divides the thread's scratch memory among the operands.
 HWY_INLINE void Carve(std::size_t size, Operands& o) {
   o.size = size;
   o.padded = (size + lanes - 1) / lanes * lanes;
@@ -70,6 +80,7 @@ HWY_INLINE void Carve(std::size_t size, Operands& o) {
   o.slope = take(key_block * width);
 }
 
+/// Fills the operands of one block. The scale goes into q, so that scores and dk need no further multiplication.
 HWY_INLINE void Pack(const AttentionCall& call, const QueryBlock& at, Operands& o) {
   const auto& e = call.e;
   const auto count = static_cast<std::size_t>(at.count), q_row = static_cast<std::size_t>(e.q.row_stride);
@@ -90,11 +101,12 @@ HWY_INLINE void Pack(const AttentionCall& call, const QueryBlock& at, Operands& 
   }
 }
 
+/// Probability and gradient of the score.
 struct Pair {
   V p, ds;
 };
 
-/// One vector of scores and of dp becomes p and ds.
+/// One vector of scores and dp to p and ds. With dropout, `keep` is 1 / (1 - rate) or 0.
 template <bool drops>
 HWY_INLINE Pair Soften(V score, V dp, V lse, V delta, V keep) {
   const V p = math::Exp2OfNegative(D(), hn::Sub(score, lse));
@@ -102,7 +114,7 @@ HWY_INLINE Pair Soften(V score, V dp, V lse, V delta, V keep) {
   return {p, hn::Mul(p, hn::Sub(dp, delta))};
 }
 
-/// o.p holds scores and o.ds dp: they become p and ds, exactly zero where nothing is visible.
+/// o.p holds scores and o.ds holds dp; both are replaced, by p and ds. Exactly 0 where a key is not visible.
 template <bool drops>
 HWY_INLINE void SoftenBlock(const Sight& sight, const KeyBlock& block, Operands& o) {
   const D d;
@@ -127,7 +139,7 @@ HWY_INLINE void SoftenBlock(const Sight& sight, const KeyBlock& block, Operands&
   }
 }
 
-/// to[key][i] += the sum over the queries of weights[key][query] rows[query][i].
+/// to[key][i] += sum over the queries of weights[key][query] rows[query][i]: dv and dk of a block of keys.
 HWY_INLINE void AddToKeys(const KeyBlock& block, const Operands& o, const float* weights, const float* rows,
                           float* to) {
   EachRun(block, [&](std::size_t key, std::size_t count, std::size_t v, std::size_t n) HWY_ATTR {

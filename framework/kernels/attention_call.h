@@ -4,14 +4,17 @@
 
 namespace tessera {
 
-// How attention is cut, between attention.cpp and the code of the chosen instruction set. Internal to this room.
+// How one attention call is divided into blocks: shared by attention.cpp and the code compiled per instruction set.
+// Internal to this component.
 
-/// Queries that one block works on: the lanes of its score tiles, which hold keys by queries.
+/// Queries per block. A tile of scores is stored as [keys][queries], so this is also the number of floats of its rows.
+/// 48 is a multiple of every vector length in use (4, 8 and 16 floats).
 inline constexpr std::int64_t query_block = 48;
-/// Scratch slots (threads.h) of a block, and of the key gradients of a group or a whole call.
+/// Scratch slots (threads.h): of one block, and of the partial key and value gradients.
 inline constexpr int tile_slot = 2, group_slot = 3;
 
-/// What a call was given. The backward pass leaves no `o` to write; the forward pass has none of the gradients.
+/// The arguments of one call. Pointers that a pass does not use are null: the forward pass has no gradients, the
+/// backward pass does not write `out`. Owns nothing.
 struct AttentionCall {
   const AttentionExtents& e;
   const VisibleKeys& visible;
@@ -20,23 +23,25 @@ struct AttentionCall {
   float *out, *lse_out, *dq, *dk, *dv;
 };
 
-/// Where a row of a head begins in its buffer.
+/// Index in its buffer of the first float of one head of token row `row` (= b * T + t). See HeadRows.
 inline std::int64_t row_of(const HeadRows& rows, std::int64_t row, std::int64_t group, std::int64_t head = 0) {
   return row * rows.row_stride + rows.offset + group * rows.group_stride + head * rows.head_stride;
 }
 
-/// Some queries of one head: query t of sample b is row b * T + t.
+/// Queries [first, first + count) of one head of sample b; count <= query_block. `head` = g * (H / G) + head_in_group.
 struct QueryBlock {
   std::int64_t b, g, head_in_group, head, first, count;
 };
 
+/// The block of `head` that begins at query `first`: `size` queries, fewer at the end of the sample.
 inline QueryBlock query_block_of(const AttentionExtents& e, std::int64_t b, std::int64_t head, std::int64_t first,
                                  std::int64_t size) {
   const auto heads = e.H / e.G;
   return {b, head / heads, head % heads, head, first, first + size < e.T ? size : e.T - first};
 }
 
-/// The gradients of the keys and values of one group, [S, padded D] each, dense.
+/// Gradients of the keys and values of one group, each [S, padded_channels(D)], dense. The rows are padded to whole
+/// vectors so that they can be updated without a tail loop.
 struct KeyGradients {
   float *dk, *dv;
 };

@@ -1,9 +1,11 @@
-// The forward pass of attention for one block of queries (attention_tile-inl.h says how scores lie).
+// The forward pass of attention for one block of queries, with the online softmax of FlashAttention (arXiv:2205.14135):
+// keys come in blocks, and when a block raises the maximum of a query, its sum and output so far are scaled down.
+// attention_tile-inl.h describes the layout of scores.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/attention_forward.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -18,9 +20,9 @@ namespace HWY_NAMESPACE {
 namespace attention {
 
 constexpr float log2_of_e = 1.44269504088896F, ln_of_2 = 0.693147180559945F;
-constexpr float nothing = -1e30F;  // below every score, and finite, so that differences are numbers
+constexpr float nothing = -1e30F;  // start of a maximum: below any score, finite so that no inf - inf occurs
 
-/// The running softmax of a block: scores times log2 e, so that powers of two serve.
+/// Running maximum and sum per query. Scores are multiplied by log2(e) beforehand, so that 2^x replaces e^x.
 struct Softmax {
   alignas(64) float most[width], sum[width], shrink[width];
 
@@ -30,7 +32,7 @@ struct Softmax {
   }
 };
 
-/// Hides what is not visible and gives the largest score of vector v.
+/// Sets the scores of invisible keys in vector v to -infinity, and returns the maximum of `most` and all scores.
 HWY_INLINE V MostOf(const Sight& sight, const KeyBlock& block, std::size_t v, float* scores, V most) {
   const D d;
   const V hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -53,7 +55,8 @@ HWY_INLINE V MostOf(const Sight& sight, const KeyBlock& block, std::size_t v, fl
   return most;
 }
 
-/// Scores become 2^(score - most); gives their sum.
+/// Replaces the scores by 2^(score - most) and returns their sum. Two sums, of even and odd keys, hide the latency of
+/// the addition.
 HWY_INLINE V PowersOf(const KeyBlock& block, std::size_t v, float* scores, V most) {
   const D d;
   V even = hn::Zero(d), odd = even;
@@ -79,7 +82,8 @@ HWY_INLINE V PowersOf(const KeyBlock& block, std::size_t v, float* scores, V mos
   return hn::Add(even, odd);
 }
 
-/// Takes a block of scores in; the outputs so far shrink when a larger score has come.
+/// Adds a block of scores to the running softmax. `out` is scaled only if a maximum has risen, which is rare after the
+/// first blocks.
 HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores, Softmax& softmax, std::size_t size,
                        float* out) {
   const D d;
@@ -98,7 +102,7 @@ HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores,
   }
 }
 
-/// Divides by the sums and writes o and lse.
+/// Divides the outputs by the sums and writes o and lse. A query that saw no key has sum 0: output 0, lse -infinity.
 HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const Softmax& softmax, std::size_t size,
                        float* out) {
   const D d;

@@ -1,9 +1,10 @@
-// Attention of one query, as decoding asks for it: a pass over the keys and a pass over the values, along the channels.
+// Attention of a single query, as decoding needs it: one pass over the keys and one over the values, vectors along the
+// channels of a head. Bound by memory bandwidth, so keys and values are read once and nothing is packed.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/attention_row.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
@@ -25,7 +26,8 @@ using range::D;
 using range::lanes;
 using range::V;
 
-/// Rows of a head lie pages apart, where the processor guesses nothing: what comes soon is asked for by hand.
+/// Rows to prefetch ahead. The rows of one head lie pages apart (a row holds all heads), where the hardware prefetcher
+/// does not follow.
 constexpr std::size_t ahead = 16;
 
 HWY_INLINE void Prefetch(const float* row, std::size_t size) {
@@ -33,7 +35,7 @@ HWY_INLINE void Prefetch(const float* row, std::size_t size) {
   for (std::size_t i = 0; i < size; i += line) hwy::Prefetch(row + i);
 }
 
-/// The products of q with four rows of keys.
+/// Dot products of q with four consecutive rows of keys; four independent sums hide the latency of multiply-add.
 HWY_INLINE void FourDots(const float* q, const float* k, std::size_t row, std::size_t size, float* to) {
   const D d;
   V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
@@ -58,7 +60,7 @@ HWY_INLINE float OneDot(const float* q, const float* k, std::size_t size) {
       range::Sum(size, [&](std::size_t i, auto load) HWY_ATTR { return hn::Mul(load(q + i), load(k + i)); }));
 }
 
-/// p[s] = scale q k_s; gives the largest.
+/// p[s] = scale * dot(q, k_s); returns the maximum.
 float Scores(const float* q, const float* k, std::size_t row, std::size_t size, std::size_t keys, float scale,
              float* p) {
   std::size_t s = 0;
@@ -75,7 +77,7 @@ float Scores(const float* q, const float* k, std::size_t row, std::size_t size, 
   return most;
 }
 
-/// Scores are capped, those that `among` hides (null: none) become minus infinity; gives the largest.
+/// Soft-caps the scores, sets those that `among` hides (null: none) to -infinity, and returns the maximum.
 float CapAndHide(double cap, const std::uint8_t* among, std::size_t keys, float* p) {
   if (cap != 0) {
     const V most = hn::Set(D(), static_cast<float>(cap)), inverse = hn::Set(D(), static_cast<float>(1 / cap));
@@ -89,19 +91,20 @@ float CapAndHide(double cap, const std::uint8_t* among, std::size_t keys, float*
   return most;
 }
 
+/// The result of a query without visible keys.
 void SeesNothing(std::size_t size, float* o, float& lse) {
   std::fill_n(o, size, 0.0F);
   lse = -std::numeric_limits<float>::infinity();
 }
 
-/// p[s] = e^(p[s] - most); gives the sum.
+/// p[s] = e^(p[s] - most); returns the sum, in double.
 double Powers(float* p, std::size_t keys, float most) {
   const V shift = hn::Set(D(), most);
   range::Map(p, p, keys, [&](V v) HWY_ATTR { return math::Exp(D(), hn::Sub(v, shift)); });
   return range::Sum(keys, [&](std::size_t i, auto load) HWY_ATTR { return load(p + i); });
 }
 
-/// o = factor * sum of p[s] v_s: four vectors of channels at a time down the keys, even and odd keys apart.
+/// o = factor * sum over s of p[s] v_s, in ascending order of s. Four vectors of channels per pass over the values.
 void WeightedValues(const float* p, const float* v, std::size_t row, std::size_t size, std::size_t keys, float factor,
                     float* o) {
   const D d;

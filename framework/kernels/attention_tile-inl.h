@@ -1,9 +1,10 @@
-// The pieces that both passes of attention are made of, compiled once for each instruction set. Include after
-// hwy/highway.h.
+// Building blocks of the forward and the backward pass of attention, compiled once for each instruction set. Include
+// after hwy/highway.h.
 //
-// Scores lie as keys by queries: a row of a tile is one key, its 48 lanes are the queries of the block. So the largest
-// score and the sum of a query run down a column, no vector is ever summed across, and neither keys nor values need to
-// be packed: they are only ever read a number at a time, as the left operand of a product.
+// A tile of scores is stored as [keys][queries]: a row is one key, its 48 floats are the queries of the block. So the
+// maximum and the sum over the keys of a query run down a column, elementwise on vectors, and no vector is ever summed
+// across its lanes. Keys and values need not be packed: they are the left operand of every product, which is read one
+// number at a time and broadcast.
 
 #if defined(TESSERA_KERNELS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_ATTENTION_TILE_INL_H_
@@ -41,13 +42,13 @@ using range::D;
 using range::lanes;
 using range::V;
 
-constexpr std::size_t width = static_cast<std::size_t>(query_block);  // of a tile of scores
+constexpr std::size_t width = static_cast<std::size_t>(query_block);  // queries in a row of a tile
 constexpr std::size_t vectors = width / lanes;
-constexpr std::size_t strip = 8;  // keys that share their hull of vectors
+constexpr std::size_t strip = 8;  // keys for which the visible vectors are determined together
 constexpr std::size_t key_block = 64, strips = key_block / strip;
 static_assert(width % lanes == 0, "a block of queries is a whole number of vectors");
 
-/// c[r][n] = (c[r][n] +) sum over k of a(r, k) b[k][n]: `rows` numbers at a time against vectors.
+/// Arguments of c[r][n] = (c[r][n] +) sum over k of a(r, k) b[k][n], n in whole vectors. Strides are in floats.
 struct Product {
   std::size_t rows, vectors, depth;
   const float* a;
@@ -59,7 +60,8 @@ struct Product {
   bool add;
 };
 
-/// R rows by N vectors of c in registers. dense_k: a(r, k) = a[r * a_step + k], else a[k * a_step + r].
+/// R rows by N vectors of c in registers. dense_k selects the layout of a: a(r, k) = a[r * a_step + k], else
+/// a[k * a_step + r]. The sums run over k in ascending order.
 template <bool dense_k, int R, int N>
 HWY_INLINE void Tile(const Product& p, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
                      float* HWY_RESTRICT c) {
@@ -89,7 +91,7 @@ HWY_INLINE void Tile(const Product& p, const float* HWY_RESTRICT a, const float*
   }
 }
 
-/// How many rows of sums fit into the registers beside the operands.
+/// Rows of c that fit into the vector registers (32 with AVX-512, else 16) beside the operands.
 template <int N>
 constexpr int rows_at_once = lanes == 16 ? 8 : (N == 1 ? 8 : 4);
 
@@ -119,23 +121,26 @@ HWY_NOINLINE void Multiply(const Product& p) {
   if (n < p.vectors) Columns<dense_k, 1>(p, p.b + n * lanes, p.c + n * lanes);
 }
 
-/// What the queries of a block see, and for each of its vectors the bounds over its lanes. Lanes without a query, and
-/// queries that see nothing, begin behind every key.
+/// The visible keys of the queries of a block, and for each vector of queries the bounds over its lanes. Lanes without
+/// a query, and queries that see no key, get an empty interval behind every key.
 struct Sight {
   alignas(64) std::int32_t first[width], last[width];
   std::int32_t least_first[vectors], most_first[vectors], least_last[vectors], most_last[vectors];
-  std::int64_t begin, end;         // all keys that anyone sees
-  const std::uint8_t* among;       // of the first query; null: whole intervals are seen
-  std::size_t queries, among_row;  // rows of `among` from there, and how long they are
+  std::int64_t begin, end;         // of the keys that any query sees
+  const std::uint8_t* among;       // row of the block's first query; null: no mask
+  std::size_t queries, among_row;  // rows of `among`, and their length in bytes
 
+  /// Whether any query of vector v may see any of the `keys` keys from `key` (by the bounds: may be true in excess).
   HWY_INLINE bool Any(std::size_t v, std::int64_t key, std::int64_t keys) const {
     return least_first[v] < key + keys && most_last[v] >= key;
   }
+  /// Whether every query of vector v sees all of these keys, so that no mask needs to be computed.
   HWY_INLINE bool All(std::size_t v, std::int64_t key, std::int64_t keys) const {
     return among == nullptr && most_first[v] <= key && least_last[v] >= key + keys - 1;
   }
 };
 
+/// Fills `sight` for one block.
 HWY_INLINE void See(const VisibleKeys& visible, const AttentionExtents& e, const QueryBlock& block, Sight& sight) {
   constexpr std::int32_t nowhere = std::numeric_limits<std::int32_t>::max();
   const auto row_of_first = static_cast<std::size_t>(block.b * e.T + block.first);
@@ -163,7 +168,7 @@ HWY_INLINE void See(const VisibleKeys& visible, const AttentionExtents& e, const
   }
 }
 
-/// Which lanes of vector v do not see `key`.
+/// The lanes of vector v that do not see `key`.
 HWY_INLINE hn::Mask<D> Blind(const Sight& sight, std::size_t v, std::int64_t key) {
   const hn::RebindToSigned<D> di;
   const auto at = hn::Set(di, static_cast<std::int32_t>(key));
@@ -177,8 +182,8 @@ HWY_INLINE hn::Mask<D> Blind(const Sight& sight, std::size_t v, std::int64_t key
   return hn::RebindMask(D(), hn::Or(outside, hn::Eq(hn::Load(di, seen), hn::Zero(di))));
 }
 
-/// Up to `key_block` keys from `first`, and for each strip of them the vectors [begin, end) in which any query sees
-/// any.
+/// Up to `key_block` keys from `first`. For each strip of 8 keys, [begin, end) is the smallest range of query vectors
+/// outside which no query sees any of them: only that range is computed.
 struct KeyBlock {
   std::int64_t first;
   std::size_t keys;
@@ -204,7 +209,8 @@ HWY_INLINE KeyBlock Cut(const Sight& sight, std::int64_t first) {
   return block;
 }
 
-/// Calls f(first key in the block, keys, first vector, vectors) for each run of strips with the same hull.
+/// Calls f(first key in the block, keys, first vector, vectors) for each run of consecutive strips with the same range
+/// of vectors, so that one product covers as many keys as possible.
 template <class F>
 HWY_INLINE void EachRun(const KeyBlock& block, const F& f) {
   for (std::size_t s = 0; s < block.Strips();) {
@@ -216,7 +222,7 @@ HWY_INLINE void EachRun(const KeyBlock& block, const F& f) {
   }
 }
 
-/// to[i][lane] = x[lane][i] * factor for i < size: rows become columns of `width` lanes, those from `count` on zero.
+/// Transpose: to[i][lane] = x[lane][i] * factor for i < size and lane < count; lanes from `count` on are zero.
 HWY_INLINE void ToColumns(const float* x, std::size_t x_row, std::size_t count, std::size_t size, float factor,
                           float* to) {
   std::size_t lane = 0;
@@ -250,7 +256,7 @@ HWY_INLINE void ToColumns(const float* x, std::size_t x_row, std::size_t count, 
     for (std::size_t i = 0; i < size; ++i) std::fill_n(to + i * width + count, width - count, 0.0F);
 }
 
-/// y[lane][i] = x[i][lane] * factor: columns become rows again.
+/// The reverse: y[lane][i] = x[i][lane] * factor for lane < count.
 HWY_INLINE void ToRows(const float* x, std::size_t count, std::size_t size, float factor, float* y, std::size_t y_row) {
   std::size_t lane = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -281,7 +287,7 @@ HWY_INLINE void ToRows(const float* x, std::size_t count, std::size_t size, floa
     for (std::size_t i = 0; i < size; ++i) y[lane * y_row + i] = x[i * width + lane] * factor;
 }
 
-/// Scores of a block of keys, or any other product of their rows with columns of the queries: to[key][lane].
+/// to[key][lane] = sum over i of keys[key][i] columns[i][lane]: the scores of a block of keys, or dp from the values.
 HWY_INLINE void KeysTimesColumns(const KeyBlock& block, const float* keys, std::size_t row, std::size_t size,
                                  const float* columns, float* to) {
   EachRun(block, [&](std::size_t key, std::size_t count, std::size_t v, std::size_t n) HWY_ATTR {
@@ -290,7 +296,7 @@ HWY_INLINE void KeysTimesColumns(const KeyBlock& block, const float* keys, std::
   });
 }
 
-/// columns[i][lane] += the sum over the keys of keys[key][i] weights[key][lane].
+/// columns[i][lane] += sum over the keys of keys[key][i] weights[key][lane]: o from the values, dq from the keys.
 HWY_INLINE void AddWeightedKeys(const KeyBlock& block, const float* keys, std::size_t row, std::size_t size,
                                 const float* weights, float* columns) {
   EachRun(block, [&](std::size_t key, std::size_t count, std::size_t v, std::size_t n) HWY_ATTR {
@@ -299,7 +305,8 @@ HWY_INLINE void AddWeightedKeys(const KeyBlock& block, const float* keys, std::s
   });
 }
 
-/// Scores times log2 e, capped: c tanh(score / c) for c = cap log2 e. Their slopes go to `slopes`, unless that is null.
+/// Soft-caps scores that are already multiplied by log2(e): s becomes c tanh(s / c) with c = cap log2(e). The
+/// derivative 1 - tanh^2 goes to `slopes`, unless that is null.
 HWY_INLINE void Cap(const KeyBlock& block, double cap, float* scores, float* slopes) {
   const D d;
   constexpr double log2_of_e_exactly = 1.4426950408889634;
@@ -317,7 +324,7 @@ HWY_INLINE void Cap(const KeyBlock& block, double cap, float* scores, float* slo
   }
 }
 
-/// to[key][lane] *= by[key][lane] in every hull of the block.
+/// to[key][lane] *= by[key][lane] in the visible range of the block.
 HWY_INLINE void MultiplyBlock(const KeyBlock& block, const float* by, float* to) {
   const D d;
   for (std::size_t s = 0; s < block.Strips(); ++s) {
@@ -330,7 +337,8 @@ HWY_INLINE void MultiplyBlock(const KeyBlock& block, const float* by, float* to)
   }
 }
 
-/// Which probabilities of a block of queries dropout keeps: draws the words of ((head * T) + t) * S + s.
+/// Dropout of the probabilities of a block of queries. Element ((head * T) + t) * S + s of the sample decides about the
+/// probability of (head, t, s), so that every layout and both passes drop the same ones.
 class Keep {
  public:
   Keep(const AttentionCall& call, const QueryBlock& block)
@@ -343,7 +351,7 @@ class Keep {
     step_ = static_cast<std::uint64_t>(call.e.S);
   }
 
-  /// to[key][lane] = 1 / (1 - rate) where kept, else 0, for every hull of the block.
+  /// to[key][lane] = 1 / (1 - rate) if kept, else 0, in the visible range of the block.
   HWY_INLINE void Fill(const KeyBlock& block, float* to) const {
     for (std::size_t v = 0; v < vectors; ++v) FillVector(block, v, to + v * lanes);
   }
@@ -360,7 +368,7 @@ class Keep {
     const DU d;
     alignas(64) std::uint32_t low[lanes], high[lanes], word[lanes];
     bool aligned = true;
-    for (std::size_t l = 0; l < lanes; ++l) {  // where each query's run of words begins
+    for (std::size_t l = 0; l < lanes; ++l) {  // the first word of each query: its row in [T, S]
       const auto element = start_ + (v * lanes + l) * step_ + static_cast<std::uint64_t>(block.first);
       low[l] = static_cast<std::uint32_t>(element / 4);
       high[l] = static_cast<std::uint32_t>(element / 4 >> 32);

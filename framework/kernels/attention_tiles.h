@@ -4,18 +4,20 @@
 
 namespace tessera {
 
-// The pieces of attention in the chosen instruction set, each run by one thread. Internal to this room.
+// The attention kernels of the chosen instruction set. Each call runs in one thread, on one block of queries. Internal
+// to this component; attention.cpp checks the arguments.
 
-/// o and lse of up to `query_block` queries.
+/// Writes o and lse of the queries of one block.
 void attention_forward_block(const AttentionCall& call, const QueryBlock& at);
 
-/// o and lse of one query: for decoding, where a block of lanes would stay empty.
+/// Writes o and lse of a single query. For decoding, where a block of query_block lanes would be almost empty.
 void attention_forward_row(const AttentionCall& call, const QueryBlock& at);
 
-/// dq of up to `query_block` queries; what they give to the keys and values of their group is added to `to`.
+/// Writes dq of the queries of one block, and adds their contribution to the gradients of the keys and values of their
+/// group.
 void attention_backward_block(const AttentionCall& call, const QueryBlock& at, KeyGradients to);
 
-/// Floats of a padded row in KeyGradients.
+/// Floats in a row of KeyGradients: `channels` rounded up to whole vectors of the chosen instruction set.
 std::int64_t padded_channels(std::int64_t channels);
 
 }  // namespace tessera

@@ -1,10 +1,11 @@
-// Between float and the 16-bit types. bfloat16 is rounded by integer arithmetic, the same on every set; float16 by the
-// processor's own conversion (F16C) where there is one, else by the scalar type: both round to nearest, ties to even.
+// Conversion between float and the 16-bit types. bfloat16 is rounded with integer arithmetic, identical on every
+// instruction set. float16 uses the processor's conversion (F16C) where there is one, else the scalar type. Both round
+// to nearest, ties to even.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/convert.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include <cstring>
@@ -45,6 +46,8 @@ void narrow_bfloat16(const float* x, bfloat16* y, std::size_t size) {
     const auto value = hn::LoadU(real, x + i);
     const auto word = hn::BitCast(d, value);
     const auto upper = hn::ShiftRight<16>(word);
+    // Round to nearest even: add 0x7fff, and 1 more if the last bit that stays is odd; the carry does the rounding. A
+    // NaN could become infinity by that, so it keeps its upper half, made quiet.
     const auto rounded = hn::ShiftRight<16>(hn::Add(word, hn::Add(below_half, hn::And(upper, one))));
     const auto nan = hn::RebindMask(d, hn::IsNaN(value));
     const auto result = hn::IfThenElse(nan, hn::Or(upper, quiet), rounded);
@@ -91,6 +94,7 @@ HWY_EXPORT(narrow_float16);
 
 constexpr std::size_t tile = std::size_t{1} << 15;
 
+/// Throws ShapeError for a type that this file does not convert.
 [[noreturn]] void refuse(const char* who, const Tensor& tensor) {
   throw ShapeError(text(who, ": a tensor of ", name_of(tensor.dtype()), " came; float32, bfloat16 or float16 can be"));
 }
@@ -100,7 +104,7 @@ void same_count(const char* who, const Tensor& tensor, std::size_t floats) {
     throw ShapeError(text(who, ": ", tensor.elements(), " elements and ", floats, " floats; as many were promised"));
 }
 
-/// The elements [first, last) of `tensor` in one line.
+/// Elements [first, last) of `tensor` as a one-dimensional view.
 Tensor part(const Tensor& tensor, std::size_t first, std::size_t last) {
   const auto size = size_of(tensor.dtype());
   return {tensor.raw().subspan(first * size, (last - first) * size),

@@ -7,21 +7,28 @@
 
 namespace tessera {
 
-/// y = x as float, exactly; x is float32, bfloat16 or float16. ShapeError for another type or another count.
+/// y = x converted to float, exactly.
+///
+///   x   any shape; float32, bfloat16 or float16
+///   y   as many floats as x has elements
+///
+/// Throws ShapeError for another type or another count.
 void widen(Threads& threads, const Tensor& x, std::span<float> y);
 
-/// y = x rounded to the type of y (float32, bfloat16 or float16): to nearest, ties to even; NaN stays NaN, what is too
-/// large becomes infinite. Subnormal results are kept, whatever flush_denormals says. ShapeError as above.
+/// y = x rounded to the type of y (float32, bfloat16 or float16): to nearest, ties to even. NaN stays NaN; a value that
+/// is too large becomes infinity. Subnormal results are kept even when flush_denormals is set. Throws ShapeError as
+/// widen.
 void narrow(Threads& threads, std::span<const float> x, const Tensor& y);
 
-/// The same of one range, in the calling thread: for tiles of somebody else's loop.
+/// widen and narrow of one range, in the calling thread: for use inside a tile of another loop. Throw as widen.
 void widen_range(const Tensor& x, std::span<float> y);
 void narrow_range(std::span<const float> x, const Tensor& y);
 
-/// x = what is left of it in `type`; nothing for float32.
+/// x = x rounded to `type` and converted back to float, in place; does nothing for float32. Used to reproduce what a
+/// value loses when it is stored in 16 bits.
 void round_to(Threads& threads, DType type, std::span<float> x);
 
-/// Index of the first element that is NaN or infinite; -1 when all are finite. For the floating types above.
+/// Index of the first element that is NaN or infinite; -1 if all are finite. For the floating-point types above.
 std::int64_t first_not_finite(Threads& threads, const Tensor& x);
 
 }  // namespace tessera

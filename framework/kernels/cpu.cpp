@@ -27,17 +27,20 @@ struct Registers {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
+/// One leaf of the CPUID instruction; zeros if the processor does not have it.
 Registers cpuid(unsigned leaf, unsigned part = 0) {
   Registers r;
   if (__get_cpuid_count(leaf, part, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
   return r;
 }
 
+/// Whether all of these bits are set in `word`.
 bool has(unsigned word, std::initializer_list<int> bits) {
   return std::all_of(bits.begin(), bits.end(), [&](int bit) { return (word >> bit & 1) != 0; });
 }
 
-/// Which register states the operating system saves (XCR0); 0 when it does not say.
+/// The register states that the operating system saves on a context switch (XCR0); 0 if it does not say. Without this
+/// check AVX-512 code would crash, or lose registers, on a system that has it disabled.
 std::uint64_t saved_states(const Registers& features) {
   constexpr int osxsave = 27;
   if (!has(features.ecx, {osxsave})) return 0;
@@ -49,13 +52,14 @@ std::uint64_t saved_states(const Registers& features) {
 Isa best_isa() {
   const Registers features = cpuid(1), extended = cpuid(7);
   const std::uint64_t saved = saved_states(features);
-  constexpr std::uint64_t ymm = 0x06, zmm = 0xe6;  // SSE and AVX; besides: mask registers and both parts of zmm
-  constexpr int fma = 12, avx = 28, f16c = 29;     // leaf 1, ecx
+  constexpr std::uint64_t ymm = 0x06, zmm = 0xe6;             // bits of XCR0: SSE and AVX; and AVX-512's three states
+  constexpr int fma = 12, avx = 28, f16c = 29;                // leaf 1, ecx
   constexpr int avx2 = 5, f = 16, dq = 17, bw = 30, vl = 31;  // leaf 7, ebx
   if ((saved & ymm) != ymm || !has(features.ecx, {fma, avx, f16c}) || !has(extended.ebx, {avx2})) return Isa::portable;
   return (saved & zmm) == zmm && has(extended.ebx, {f, dq, bw, vl}) ? Isa::avx512 : Isa::avx2;
 }
 
+/// The processor's name, CPUID leaves 0x80000002 to 0x80000004.
 std::string brand() {
   std::array<unsigned, 13> words{};  // 48 characters and a zero
   if (cpuid(0x80000000).eax < 0x80000004) return "x86-64 processor";
@@ -82,6 +86,7 @@ std::string names_of(const std::vector<Isa>& isas) {
   return names;
 }
 
+/// The set that TESSERA_CPU names, or the best if it is unset.
 Isa from_environment() {
   const auto isas = available_isas();
   const char* wish = std::getenv("TESSERA_CPU");
@@ -94,7 +99,8 @@ Isa from_environment() {
                          "; give one of: ", names_of(isas), ", or leave it unset for the best"));
 }
 
-/// Keep Highway at or below `isa`. DisableTargets replaces what it was told before and resets the choice of dispatch.
+/// Keeps Highway's dispatch at or below `isa`. DisableTargets replaces its earlier setting and resets the dispatch, so
+/// the targets have to be detected again.
 Isa limit_highway(Isa isa) {
   std::int64_t above = 0;
   if (isa < Isa::avx512) above |= HWY_AVX3 | HWY_AVX3_DL;
@@ -104,7 +110,7 @@ Isa limit_highway(Isa isa) {
   return isa;
 }
 
-/// The one choice of the process: the machine cannot change while it runs.
+/// The choice of this process. A function-local static: initialized at the first call, in one thread only.
 std::atomic<Isa>& choice() {
   static std::atomic<Isa> isa = limit_highway(from_environment());
   return isa;

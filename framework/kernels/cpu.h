@@ -6,26 +6,30 @@
 
 namespace tessera {
 
-/// Instruction sets that kernels exist for, the least first. Each includes the ones before it.
-///   portable   what every x86-64 has (other processors: what their compiler takes for granted); Highway code may use
-///              SSE4 where it is found, never more
+/// Instruction sets that kernels are compiled for, in ascending order. Each includes the ones before it.
+///
+///   portable   the baseline of x86-64 (on other processors: the compiler's default). Highway code may use SSE4 where
+///              the processor has it, never more
 ///   avx2       AVX2, FMA and F16C
-///   avx512     AVX-512 F, BW, DQ and VL besides
+///   avx512     AVX-512 F, BW, DQ and VL
 enum class Isa { portable, avx2, avx512 };
 
+/// "portable", "avx2" or "avx512": the names that TESSERA_CPU takes.
 std::string_view name_of(Isa isa);
-/// What this machine can run, from `portable` up: what the processor has and the operating system saves.
+/// The sets this machine can run, in ascending order, beginning with `portable`. A set counts only if the processor has
+/// it and the operating system saves its registers.
 std::vector<Isa> available_isas();
-/// The set all kernels use: the highest available, or the one the environment variable TESSERA_CPU names. Chosen
-/// once, at the first call. Throws ConfigError when TESSERA_CPU names none, or one that this machine does not have.
+/// The set that all kernels of this process use: the highest available, or the one named by the environment variable
+/// TESSERA_CPU. Chosen once, at the first call. Throws ConfigError if TESSERA_CPU names no set, or one that this
+/// machine does not have.
 ///
-/// Choosing also limits Highway, so that HWY_DYNAMIC_DISPATCH takes the same set or a lesser one, never a greater:
-/// the targets above the choice are taken from hwy::SupportedTargets() with hwy::DisableTargets. Making a Threads
-/// calls this, so a kernel that was handed a crew need not.
+/// The choice also limits Highway: targets above it are removed with hwy::DisableTargets, so HWY_DYNAMIC_DISPATCH takes
+/// the same set or a lower one. The constructor of Threads calls this function; a kernel that takes a Threads need not.
 Isa chosen_isa();
-/// For tests: use `isa` from now on. Not while kernels run. Throws ConfigError when this machine does not have it.
+/// For tests: use `isa` from now on. Must not be called while kernels run. Throws ConfigError if this machine does not
+/// have it.
 void force_isa(Isa isa);
-/// "AMD EPYC, 2 cores: portable avx2 avx512 (using avx512)", for the head of a run and of every benchmark.
+/// For example "AMD EPYC, 2 cores: portable avx2 avx512 (using avx512)". Printed by a run and by every benchmark.
 std::string describe_cpu();
 
 }  // namespace tessera

@@ -1,10 +1,10 @@
-// Cross-entropy in Highway. Three passes over a row that stays in the cache: the largest value, the exponentials and
-// their sum, and where the gradient is asked for a scaling of the exponentials that the second pass left in place.
+// Cross-entropy in Highway. Three passes over a row: the maximum, the exponentials and their sum, and for the gradient
+// a scaling of the exponentials that the second pass left in the row. Subtracting the maximum keeps e^x finite.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/cross_entropy.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -22,6 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
 using range::V;
 
+/// Maximum of x. Four vectors hide the latency of Max.
 float Largest(const float* x, std::size_t size) {
   const D d;
   const V least = hn::Set(d, -3.4e38F);
@@ -38,13 +39,14 @@ float Largest(const float* x, std::size_t size) {
   return most;
 }
 
+/// Sum over i of e^(x[i] - most); x is not changed (no gradient is wanted).
 double SumOfExponentials(const float* x, std::size_t size, float most) {
   const V shift = hn::Set(D(), most);
   return range::Sum(size,
                     [&](std::size_t i, auto load) HWY_ATTR { return math::Exp(D(), hn::Sub(load(x + i), shift)); });
 }
 
-/// The same sum; x[i] becomes e^(x[i] - most). A block at a time, so that each is summed while it is at hand.
+/// The same sum; x[i] is replaced by e^(x[i] - most). In blocks, so that each is summed while it is in the L1 cache.
 double Exponentiate(float* x, std::size_t size, float most) {
   const V shift = hn::Set(D(), most);
   constexpr std::size_t block = 1024;
@@ -75,7 +77,8 @@ HWY_EXPORT(SumOfExponentials);
 HWY_EXPORT(Exponentiate);
 HWY_EXPORT(Scale);
 
-/// The loss of one row; the row becomes weight * (softmax - onehot) when `gradient`.
+/// The loss of one row; if `gradient`, the row becomes weight * (softmax - onehot). The label's entry is computed in
+/// double, because softmax - 1 cancels when the model is confident.
 float row_loss(float* row, std::size_t n, std::size_t label, float weight, bool gradient) {
   const float most = HWY_DYNAMIC_DISPATCH(Largest)(row, n), at_label = row[label];
   const double sum = gradient ? HWY_DYNAMIC_DISPATCH(Exponentiate)(row, n, most)
@@ -88,6 +91,7 @@ float row_loss(float* row, std::size_t n, std::size_t label, float weight, bool 
   return static_cast<float>(std::log(sum) + (static_cast<double>(most) - at_label));
 }
 
+/// Throws ShapeError unless the sizes fit and every label is below the vocabulary.
 void check(std::int64_t vocabulary, std::size_t logits, std::span<const std::int32_t> labels, std::size_t weight,
            std::size_t loss) {
   const auto rows = static_cast<std::int64_t>(labels.size());
@@ -101,6 +105,7 @@ void check(std::int64_t vocabulary, std::size_t logits, std::span<const std::int
   }
 }
 
+/// Rows per task: about 4096 logits, at least one row.
 std::size_t rows_of_a_tile(std::size_t columns) {
   return std::max<std::size_t>(1, 4096 / std::max<std::size_t>(1, columns));
 }
@@ -134,6 +139,7 @@ void cross_entropy_largest(Threads& threads, const CrossEntropyPart& part, std::
   });
 }
 
+// The sum over ranks of logit[label] - most is that of the one rank that holds the label: the others contribute 0.
 void cross_entropy_sums(Threads& threads, const CrossEntropyPart& part, std::span<float> logits,
                         std::span<const std::int32_t> labels, std::span<const float> most, std::span<double> sums) {
   check(part.vocabulary, labels.size() * static_cast<std::size_t>(part.vocabulary), labels, 0, most.size());

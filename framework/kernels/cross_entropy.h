@@ -7,34 +7,41 @@
 
 namespace tessera {
 
-/// Loss of each row, -log softmax(logits)[label], and where asked the gradient in place.
+/// Cross-entropy loss of each row, -log softmax(logits)[label], and its gradient in place.
 ///
-///   logits   [rows, vocabulary]   overwritten with weight[r] * (softmax - onehot) when `gradient`; else left alone
-///   labels   [rows]               each in [0, vocabulary); a negative label is ignored: loss 0, gradient row exactly 0
-///   weight   [rows]               d objective / d loss[r]; empty: ones
-///   loss     [rows]
+///   logits   [rows, vocabulary]   if `gradient`, overwritten with weight[r] * (softmax - onehot); else not changed
+///   labels   [rows]               each below `vocabulary`; a negative label is ignored: loss 0, gradient row 0
+///   weight   [rows]               gradient of the objective with respect to loss[r]; empty: all ones
+///   loss     [rows]               written
 ///
-/// Sums in double or in lanes wide enough that logits of +-90 and 200k columns keep fp32 accuracy; order independent of
-/// threads.
+/// The exponentials of a row are summed in fp32 lanes that are folded into a double every 64 vectors: the loss keeps
+/// fp32 accuracy for logits of +-90 and 200,000 columns. The order of the sums does not depend on the number of
+/// threads. Throws ShapeError if a size differs from these shapes or a label is too large.
 void cross_entropy(Threads& threads, std::int64_t vocabulary, std::span<float> logits,
                    std::span<const std::int32_t> labels, std::span<const float> weight, std::span<float> loss,
                    bool gradient);
 
-/// The same by several that have some columns of the logits each, in three steps; between them the largest values are
-/// put together by taking the largest, the sums by adding.
+/// Cross-entropy of logits that are sharded over ranks by column (vocabulary parallelism). Each rank calls the three
+/// functions below; between them the ranks all-reduce: the maximum after cross_entropy_largest, the sum after
+/// cross_entropy_sums. Source: Megatron-LM's vocab_parallel_cross_entropy, arXiv:1909.08053.
 struct CrossEntropyPart {
-  std::int64_t columns;       ///< here
-  std::int64_t first_column;  ///< of the vocabulary
-  std::int64_t vocabulary;    ///< all columns
+  std::int64_t columns;       ///< of the logits on this rank
+  std::int64_t first_column;  ///< index in the vocabulary of column 0 of this rank
+  std::int64_t vocabulary;    ///< columns on all ranks together
 };
-/// most[r] = the largest of row r here.
+/// Step 1. most[r] = maximum of row r on this rank. logits [rows, columns], most [rows].
 void cross_entropy_largest(Threads& threads, const CrossEntropyPart& part, std::span<const float> logits,
                            std::span<float> most);
-/// Given the largest over all: the row becomes e^(logit - most), sums[2 r] their sum, sums[2 r + 1] the label's logit
-/// less most[r] where the label is here, else 0.
+/// Step 2, given the maximum over all ranks. The logits are replaced by e^(logit - most[r]).
+///
+///   sums   [rows, 2]   written: the sum of the row's exponentials on this rank; and, if the label's column is on this
+///                      rank, logit of the label - most[r], else 0
+///
+/// In double, because the ranks' sums are added.
 void cross_entropy_sums(Threads& threads, const CrossEntropyPart& part, std::span<float> logits,
                         std::span<const std::int32_t> labels, std::span<const float> most, std::span<double> sums);
-/// Given the sums over all: loss[r], and where `gradient` the row becomes weight[r] * (softmax - onehot).
+/// Step 3, given `sums` added over all ranks: writes loss[r], the same on every rank, and if `gradient` replaces the
+/// row by this rank's columns of weight[r] * (softmax - onehot). The arguments are those of cross_entropy.
 void cross_entropy_finish(Threads& threads, const CrossEntropyPart& part, std::span<float> logits,
                           std::span<const std::int32_t> labels, std::span<const double> sums,
                           std::span<const float> weight, std::span<float> loss, bool gradient);

@@ -1,9 +1,9 @@
-// Dropout in Highway: the words of a stretch are drawn into a buffer, then compared as integers.
+// Dropout in Highway: the random words of a range are drawn into a buffer on the stack, then compared as integers.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/dropout.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -20,6 +20,8 @@ namespace tessera {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// philox_words for this instruction set. Each lane computes one block of four words; they are interleaved on storing,
+/// so the order of the words does not depend on the vector length.
 void DrawWords(const RandomKey& key, std::uint64_t id, std::uint64_t first_block, std::size_t blocks,
                std::uint32_t* words) {
   const philox4x32::DU d;
@@ -28,6 +30,7 @@ void DrawWords(const RandomKey& key, std::uint64_t id, std::uint64_t first_block
     const std::uint64_t block = first_block + i;
     const auto low = static_cast<std::uint32_t>(block), high = static_cast<std::uint32_t>(block >> 32);
     philox4x32::VU lows = hn::Iota(d, low), highs = hn::Set(d, high);
+    // Carry of the 64-bit block number into its upper half: a mask of all ones is -1.
     highs = hn::Sub(highs, hn::VecFromMask(d, hn::Lt(lows, hn::Set(d, low))));
     const auto w = philox4x32::Blocks(
         {lows, highs, hn::Set(d, static_cast<std::uint32_t>(id)), hn::Set(d, static_cast<std::uint32_t>(id >> 32))},
@@ -42,8 +45,8 @@ void DrawWords(const RandomKey& key, std::uint64_t id, std::uint64_t first_block
   }
 }
 
-/// y[i] = (residual[i] +) x[i] * factor where words[i] is not below the limit. The words may be read up to a vector
-/// behind `size`.
+/// y[i] = (residual[i] +) x[i] * factor if words[i] >= limit, else (residual[i] +) 0. Reads up to one vector behind
+/// words[size - 1].
 void KeepSome(const float* x, const float* residual, const std::uint32_t* words, std::uint32_t limit, float factor,
               float* y, std::size_t size) {
   const range::D d;
@@ -60,6 +63,7 @@ void KeepSome(const float* x, const float* residual, const std::uint32_t* words,
   if (i < size) range::StoreTail(run(i, range::Tail{size - i}), y + i, size - i);
 }
 
+/// y = (residual +) x: dropout with rate 0.
 void AddOrCopy(const float* x, const float* residual, float* y, std::size_t size) {
   if (residual == nullptr) {
     if (x != y) std::copy_n(x, size, y);
@@ -82,16 +86,17 @@ HWY_EXPORT(AddOrCopy);
 
 constexpr std::size_t tile = 4096;
 
-/// What a pass over a batch does: y = (residual +) x * keep / (1 - rate).
+/// Operands of y = (residual +) x * keep / (1 - rate); residual may be null.
 struct Pass {
   const float *x, *residual;
   float* y;
 };
 
-/// Elements [first, last) of the batch, all of one sample.
+/// Elements [first, last) of the batch, all of one sample. Drawing begins at a whole block of four words; `skip` words
+/// of it belong to earlier elements.
 void run_stretch(const DropoutMask& mask, const Pass& pass, std::size_t per_sample, std::size_t first,
                  std::size_t last) {
-  std::uint32_t words[tile + 64];
+  std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read behind the end
   const auto id = static_cast<std::uint64_t>(mask.sample_ids[first / per_sample]);
   const auto element = static_cast<std::uint64_t>(mask.first_element) + first % per_sample;
   const std::size_t skip = element % 4, size = last - first;

@@ -8,21 +8,29 @@
 
 namespace tessera {
 
-/// Which elements are dropped is a pure function of (key, sample id, element of that sample): the same on every layout.
-/// Element e of sample s is dropped when 32-bit word e of the stream s of `key` is below rate * 2^32.
+/// Which elements dropout drops. The decision is a pure function of (key, sample id, element index in that sample), so
+/// it is the same on every parallel layout, and the backward pass recomputes it instead of storing a mask.
+///
+/// Element e of sample s is dropped if the 32-bit word e of Philox stream s of `key` (base/random.h) is below
+/// rate * 2^32.
 struct DropoutMask {
-  RandomKey key;                             ///< made of the seed, the purpose and the site in the model
-  std::span<const std::int64_t> sample_ids;  ///< one for each sample of the batch
-  double rate = 0;                           ///< share dropped, [0, 1)
-  std::int64_t first_element = 0;            ///< where this slice begins in the unsplit sample
+  RandomKey key;                             ///< derived from the seed, the purpose and the dropout site in the model
+  std::span<const std::int64_t> sample_ids;  ///< one per sample of the batch; owned by the caller
+  double rate = 0;                           ///< fraction dropped, in [0, 1)
+  std::int64_t first_element = 0;            ///< index in the unsharded sample of this rank's first element
 };
 
-/// y = residual + x * keep / (1 - rate); `residual` may be empty: none. x, y, residual [samples, elements per sample].
-/// y may be x or residual. With rate 0 only the sum is left.
+/// y = residual + x * keep / (1 - rate).
+///
+///   x, y, residual   [samples, elements per sample]   `residual` may be empty (no addition); y may be x or residual
+///
+/// With rate 0 only the addition is done. Throws ShapeError if sizes differ or x does not divide into the samples of
+/// `mask`, BugError for a rate outside [0, 1).
 void dropout_add_forward(Threads& threads, const DropoutMask& mask, std::span<const float> x,
                          std::span<const float> residual, std::span<float> y);
 
-/// dx = dy * keep / (1 - rate), the same mask drawn again. dx may be dy.
+/// dx = dy * keep / (1 - rate), with the mask of the forward pass drawn again. The gradient of `residual` is dy itself.
+/// dx may be dy. Throws as dropout_add_forward.
 void dropout_backward(Threads& threads, const DropoutMask& mask, std::span<const float> dy, std::span<float> dx);
 
 }  // namespace tessera

@@ -17,6 +17,7 @@ void check_ids(std::int64_t vocabulary, std::span<const std::int32_t> ids) {
   }
 }
 
+/// Checks shapes and ids; returns the vocabulary size.
 std::int64_t check(std::int64_t width, std::span<const std::int32_t> ids, std::size_t table, std::size_t y) {
   must(width > 0, "an embedding has a width");
   if (table % static_cast<std::size_t>(width) != 0) {
@@ -28,6 +29,7 @@ std::int64_t check(std::int64_t width, std::span<const std::int32_t> ids, std::s
   return vocabulary;
 }
 
+/// to[i] += from[i]. __restrict lets the compiler vectorize: the two never overlap.
 void add_to(const float* __restrict from, std::size_t n, float* __restrict to) {
   for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
 }
@@ -60,7 +62,7 @@ void embedding_backward(Threads& threads, std::int64_t width, std::span<const st
                         std::span<const float> dy, std::span<float> dtable) {
   check(width, ids, dtable.size(), dy.size());
   const auto n = static_cast<std::size_t>(width);
-  threads.parallel_for(n, 64, [&](std::size_t first, std::size_t last) {  // columns: two rows may share an id
+  threads.parallel_for(n, 64, [&](std::size_t first, std::size_t last) {  // by columns: two rows may have the same id
     for (std::size_t r = 0; r < ids.size(); ++r) {
       add_to(dy.data() + r * n + first, last - first, dtable.data() + static_cast<std::size_t>(ids[r]) * n + first);
     }

@@ -8,22 +8,33 @@
 
 namespace tessera {
 
-/// y[r] = table[ids[r]], or y[r] += when `add` (learned positions are added to tokens).
+/// y[r] = table[ids[r]], or y[r] += table[ids[r]] when `add` (learned position embeddings are added to the token
+/// embeddings).
 ///
-///   ids     [rows]           each in [0, vocabulary); ShapeError names the row and the id otherwise
-///   table   [vocabulary, width] of float32, bfloat16 or float16
+///   ids     [rows]                each in [0, vocabulary)
+///   table   [vocabulary, width]   float32, bfloat16 or float16
 ///   y       [rows, width]
+///
+/// Throws ShapeError for an id out of range (naming row and id) and for sizes that do not fit.
 void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y,
                        bool add);
 
-/// dtable[ids[r]] += dy[r], rows in order for every column, whatever the number of threads.
+/// Gradient of the table: dtable[ids[r]] += dy[r].
+///
+///   dy       [rows, width]
+///   dtable   [vocabulary, width]
+///
+/// Several rows may have the same id. Threads therefore divide the columns, and each adds the rows in ascending order:
+/// the result does not depend on the number of threads. Throws as embedding_forward.
 void embedding_backward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids,
                         std::span<const float> dy, std::span<float> dtable);
 
-/// The same for a table of which only the rows [first_row, first_row + rows) are here: an id of another row gives
-/// zeros, and its gradient goes nowhere. Ids below 0 or from `vocabulary` on are ShapeErrors.
+/// The same for a table that is sharded over ranks by row (vocabulary parallelism): this rank holds the rows
+/// [first_row, first_row + rows). An id of another rank's row gives zeros; the ranks then add their y. Throws
+/// ShapeError for an id outside [0, vocabulary).
 void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first_row,
                             std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y);
+/// Gradient of this rank's rows of the table; ids of other ranks' rows are skipped.
 void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t first_row,
                              std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable);
 

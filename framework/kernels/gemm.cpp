@@ -8,6 +8,7 @@ namespace tessera {
 
 void multiply(Threads& threads, const Product& p) {
   if (p.M == 0 || p.N == 0) return;
+    // K == 0 leaves c = bias (or c unchanged), which only the BLAS path handles.
 #if defined(__x86_64__)
   if (p.K > 0 && chosen_isa() == Isa::avx512) return multiply_packed(threads, tiles_avx512(), p);
   if (p.K > 0 && chosen_isa() == Isa::avx2) return multiply_packed(threads, tiles_avx2(), p);

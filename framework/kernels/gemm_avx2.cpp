@@ -1,4 +1,5 @@
-// Register tiles of 6 x 16 for AVX2 and FMA: 12 sums, two vectors of b and one broadcast of a in 15 of 16 registers.
+// Register tiles of 6 x 16 for AVX2 and FMA: 12 sums, two vectors of b and one broadcast of a use 15 of 16 registers.
+// gemm_tiles.h defines the arguments of each function.
 #include <immintrin.h>
 
 #include "framework/kernels/gemm_tiles.h"
@@ -14,11 +15,14 @@ namespace {
 
 constexpr int lanes = 8, tile_rows = 6, tile_vectors = 2;
 
+/// A mask of the first `count` lanes (all if more, none if negative).
 __m256i first_lanes(std::int64_t count) {
   const __m256i order = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count > lanes ? lanes : count < 0 ? 0 : static_cast<int>(count)), order);
 }
 
+/// R rows by J vectors; packed: a is a packed strip. Rows, columns and layout are template parameters, so that the sums
+/// stay in registers.
 template <int R, int J, bool packed>
 void tile_of(const TileCall& t) {
   __m256 sum[R][J];
@@ -29,7 +33,7 @@ void tile_of(const TileCall& t) {
   const float *a = t.a, *b = t.b;
   constexpr int line = 16;
   for (std::int64_t k = 0; k < t.depth;) {
-    UNROLL for (int r = 0; r < R; ++r) {  // sixteen steps read one cache line of each row
+    UNROLL for (int r = 0; r < R; ++r) {  // 16 k steps read one cache line of each row
       _mm_prefetch(reinterpret_cast<const char*>(t.next + (packed ? k * tile_rows + r * line : r * t.a_row + k)),
                    _MM_HINT_T0);
     }
@@ -65,6 +69,7 @@ void tile_of(const TileCall& t) {
 
 using Tile = void (*)(const TileCall&);
 
+/// Selects the instantiation for `rows`.
 template <int J, bool packed>
 Tile tile_with(std::int64_t rows) {
   constexpr Tile by_rows[] = {tile_of<1, J, packed>, tile_of<2, J, packed>, tile_of<3, J, packed>,
@@ -78,7 +83,7 @@ void tile(const TileCall& t) {
   return (packed ? tile_with<1, true>(t.rows) : tile_with<1, false>(t.rows))(t);
 }
 
-/// Eight rows of eight become columns: three rounds of exchanges, of 1, 2 and 4 floats.
+/// Transposes an 8 x 8 block in three rounds that exchange 1, 2 and 4 floats.
 void transpose(__m256 (&v)[lanes]) {
   __m256 w[lanes];
   UNROLL for (int i = 0; i < lanes; i += 2) {
@@ -98,9 +103,10 @@ void transpose(__m256 (&v)[lanes]) {
   UNROLL for (int i = 0; i < lanes; ++i) v[i] = w[i];
 }
 
+/// One panel of pack_along: `width` columns, of which `cols` exist.
 void pack_panel(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
                 float* dst) {
-  for (std::int64_t j = 0; j < width; j += lanes) {  // eight rows of src at a time, each read from one end to the other
+  for (std::int64_t j = 0; j < width; j += lanes) {  // 8 rows of src at a time, each read contiguously
     const float* rows = src + j * across;
     for (std::int64_t k = 0; k < depth; k += lanes) {
       const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
@@ -169,6 +175,7 @@ float sum_of_lanes(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
+/// R rows of a against J rows of b from `col`. The lanes of each sum are added at the end.
 template <int R, int J>
 void dots_of(const DotsCall& t, std::int64_t col) {
   __m256 sum[R][J];

@@ -1,4 +1,5 @@
-// Register tiles of 8 x 48 for AVX-512: 24 sums, three vectors of b and one broadcast of a in 28 of 32 registers.
+// Register tiles of 8 x 48 for AVX-512: 24 sums, three vectors of b and one broadcast of a use 28 of 32 registers.
+// gemm_tiles.h defines the arguments of each function; gemm_avx2.cpp has the same structure with other sizes.
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of _mm512_undefined_ps in its own header
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -17,12 +18,15 @@ namespace tessera {
 namespace {
 
 constexpr int lanes = 16, tile_rows = 8, tile_vectors = 3;
-constexpr std::int64_t ahead = 16;  // steps of k that packing fetches before it needs them
+constexpr std::int64_t ahead = 16;  // k steps that packing prefetches
 
 void fetch(const float* at) { _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0); }
 
+/// A mask of the first `count` lanes (all if more).
 __mmask16 first_lanes(std::int64_t count) { return static_cast<__mmask16>(count >= lanes ? 0xffff : (1 << count) - 1); }
 
+/// R rows by J vectors; packed: a is a packed strip. Rows, columns and layout are template parameters, so that the sums
+/// stay in registers.
 template <int R, int J, bool packed>
 void tile_of(const TileCall& t) {
   __m512 sum[R][J];
@@ -34,7 +38,7 @@ void tile_of(const TileCall& t) {
   }
   const float *a = t.a, *b = t.b;
   for (std::int64_t k = 0; k < t.depth;) {
-    UNROLL for (int r = 0; r < R; ++r) {  // sixteen steps read one cache line of each row
+    UNROLL for (int r = 0; r < R; ++r) {  // 16 k steps read one cache line of each row
       fetch(t.next + (packed ? k * tile_rows + r * lanes : r * t.a_row + k));
     }
     const std::int64_t end = t.depth - k < lanes ? t.depth : k + lanes;
@@ -60,6 +64,7 @@ void tile_of(const TileCall& t) {
 
 using Tile = void (*)(const TileCall&);
 
+/// Selects the instantiation for `rows`.
 template <int J, bool packed>
 Tile tile_with(std::int64_t rows) {
   constexpr Tile by_rows[] = {tile_of<1, J, packed>, tile_of<2, J, packed>, tile_of<3, J, packed>,
@@ -76,7 +81,7 @@ void tile(const TileCall& t) {
   return (packed ? tile_with<1, true>(t.rows) : tile_with<1, false>(t.rows))(t);
 }
 
-/// Sixteen rows of sixteen become columns: four rounds of exchanges, of 1, 2, 4 and 8 floats.
+/// Transposes a 16 x 16 block in four rounds that exchange 1, 2, 4 and 8 floats.
 void transpose(__m512 (&v)[lanes]) {
   __m512 w[lanes];
   UNROLL for (int i = 0; i < lanes; i += 2) {
@@ -105,10 +110,10 @@ void transpose(__m512 (&v)[lanes]) {
   }
 }
 
+/// One panel of pack_along: `width` columns, of which `cols` exist.
 void pack_panel(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
                 float* dst) {
-  for (std::int64_t j = 0; j < width;
-       j += lanes) {  // sixteen rows of src at a time, each read from one end to the other
+  for (std::int64_t j = 0; j < width; j += lanes) {  // 16 rows of src at a time, each read contiguously
     const float* rows = src + j * across;
     const std::int64_t count = cols - j;
     for (std::int64_t k = 0; k < depth; k += lanes) {
@@ -133,6 +138,7 @@ void pack_panel(const float* src, std::int64_t across, std::int64_t depth, std::
   }
 }
 
+/// Width of the panel that holds up to `cols` columns: whole vectors, at most a full tile.
 std::int64_t width_of(std::int64_t cols) {
   return cols >= tile_vectors * lanes ? tile_vectors * lanes : (cols + lanes - 1) / lanes * lanes;
 }
@@ -168,7 +174,7 @@ void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::
   const std::int64_t whole = rows / tile_rows;
   const auto rest = static_cast<__mmask8>((1 << rows % tile_rows) - 1);
   std::int64_t k = 0;
-  for (; k + 2 <= depth; k += 2) {  // two steps of a strip make a cache line
+  for (; k + 2 <= depth; k += 2) {  // two k steps of a strip are one cache line
     const float *even = src + k * along, *odd = even + along;
     float* to = dst + k * tile_rows;
     const auto line = [&](__m256 low, __m256 high) {
@@ -189,6 +195,7 @@ void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::
   }
 }
 
+/// R rows of a against J rows of b from `col`. The lanes of each sum are added at the end.
 template <int R, int J>
 void dots_of(const DotsCall& t, std::int64_t col) {
   __m512 sum[R][J];

@@ -10,6 +10,7 @@
 namespace tessera {
 namespace {
 
+/// Blocks of at most 512 x 512: large enough that OpenBLAS reaches its peak, small enough for several threads.
 Cut cut_for_blas(const Product& p) {
   constexpr std::int64_t rows = 512, cols = 512;
   Cut cut{};
@@ -21,11 +22,13 @@ Cut cut_for_blas(const Product& p) {
   return cut;
 }
 
+/// One block of c with cblas_sgemm. The bias is copied to c first, and BLAS adds to it (beta = 1).
 void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
   float* c = p.c + row * p.N + col;
   if (p.bias != nullptr)
     for (std::int64_t r = 0; r < rows; ++r) std::copy_n(p.bias + col, cols, c + r * p.N);
-  // The stride of an extent of one says nothing, but BLAS insists that it be long enough.
+  // An operand with only one row or column has an arbitrary stride, but BLAS requires a leading dimension that is at
+  // least the extent.
   const bool a_flipped = p.a.along != 1, b_flipped = p.b.along == 1;
   const std::int64_t a_leading = a_flipped ? std::max(p.a.along, rows) : std::max({p.a.across, p.K, std::int64_t{1}});
   const std::int64_t b_leading = b_flipped ? std::max({p.b.across, p.K, std::int64_t{1}}) : std::max(p.b.along, cols);
@@ -38,6 +41,7 @@ void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t c
     activation_range(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, static_cast<std::size_t>(cols));
 }
 
+/// Once per process: OpenBLAS must not start threads of its own inside our tiles.
 void one_thread_each() {
   static const bool told = (openblas_set_num_threads(1), true);
   static_cast<void>(told);

@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-/// multiply() with OpenBLAS, called single-threaded on fixed tiles: the portable path, and the reference of tests and
-/// benchmarks on every machine. OpenBLAS chooses its own kernels by the processor (OPENBLAS_CORETYPE changes that).
+/// multiply() with OpenBLAS, which is called single-threaded on fixed blocks of c. This is the portable path, and the
+/// reference of tests and benchmarks on every machine. OpenBLAS selects its own kernels by processor; the environment
+/// variable OPENBLAS_CORETYPE overrides that.
 void multiply_blas(Threads& threads, const Product& product);
 
 }  // namespace tessera

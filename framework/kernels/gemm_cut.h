@@ -4,22 +4,24 @@
 
 namespace tessera {
 
-/// How the output of a product is cut into tasks: a grid of equal blocks (the last of a row or column may be smaller).
-/// It follows from the extents alone.
+/// How the output of a product is divided into tasks: a grid of equal blocks; the last block of a row or column may be
+/// smaller. It depends on the extents only, so that results do not depend on the number of threads.
 struct Cut {
-  std::int64_t rows, cols;              ///< of a block
-  std::int64_t row_blocks, col_blocks;  ///< in the grid
-  bool rows_first;  ///< consecutive tasks go down a column of blocks: the larger factor stays in the cache
+  std::int64_t rows, cols;              ///< of one block
+  std::int64_t row_blocks, col_blocks;  ///< of the grid
+  bool rows_first;  ///< consecutive tasks go down a column of blocks, so that the larger operand stays in cache
 
+  /// Number of blocks; block `task` begins at (row_of(task), col_of(task)).
   std::int64_t tasks() const { return row_blocks * col_blocks; }
   std::int64_t row_of(std::int64_t task) const { return (rows_first ? task % row_blocks : task / col_blocks) * rows; }
   std::int64_t col_of(std::int64_t task) const { return (rows_first ? task / row_blocks : task % col_blocks) * cols; }
 };
 
+/// a / b, rounded up; for a >= 0, b > 0.
 inline constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// `extent` in as many equal parts as it takes so that none exceeds `most`, each a multiple of `unit`: the size of a
-/// part.
+/// Divides `extent` into equal parts of at most `most`, each a multiple of `unit`, and returns the size of a part. The
+/// rounding to `unit` may exceed `most` by less than one unit.
 inline constexpr std::int64_t even_part(std::int64_t extent, std::int64_t most, std::int64_t unit) {
   const std::int64_t parts = ceil_div(extent, most);
   return ceil_div(ceil_div(extent, parts), unit) * unit;

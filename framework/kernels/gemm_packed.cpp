@@ -11,9 +11,9 @@ namespace {
 
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
 
-/// Some sixteen tasks or more where the extents allow it, so that a few threads share them evenly. Few rows in a task
-/// make packing b dear, which is done again for each block of rows; few columns let strips of a pass more often, which
-/// costs less, and least when they are packed.
+/// The division of c into tasks: at least 16 if the extents allow it, so that a few threads finish at about the same
+/// time. A task with few rows is expensive because b is packed again for each block of rows; a task with few columns
+/// reads strips of a more often, which costs less, and least if the strips are packed. So columns are divided first.
 Cut cut_for_tiles(const TileKernels& t, const Product& p) {
   constexpr std::int64_t enough_tasks = 16, few_rows = 384, many_rows = 1024;
   Cut cut{};
@@ -35,7 +35,7 @@ Cut cut_for_tiles(const TileKernels& t, const Product& p) {
   return cut;
 }
 
-/// Where a task finds its strips of a: in the rows of a itself, or packed, by all tasks together or by itself.
+/// Where a task finds its strips of a: in the rows of a itself, or packed, either by all tasks together or by the task.
 struct Strips {
   const float* at;
   std::int64_t across;           ///< from a row of a to the next; packed: from a strip to the next
@@ -48,13 +48,13 @@ struct Strips {
   }
 };
 
-/// Pack `steps` of k of the rows first .. last of a, k being its outer index.
+/// Packs `steps` k steps of rows [first, last) of a; k is its outer index.
 void pack_strips(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
   t.pack_strips(p.a.at + first + k * p.a.along, p.a.along, steps, last - first, apart, to);
 }
 
-/// Pack `steps` of k of the columns first .. last of b.
+/// Packs `steps` k steps of columns [first, last) of b.
 void pack_panels(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
   if (p.b.along == 1)
@@ -63,14 +63,14 @@ void pack_panels(const TileKernels& t, const Product& p, std::int64_t first, std
     t.pack_across(p.b.at + first + k * p.b.along, p.b.along, steps, last - first, apart, to);
 }
 
-/// The factors as the tasks of one product find them; what is null each task packs for itself, a block of k at a time.
+/// Operands that the tasks of one product share. What is null, each task packs for itself, one block of k at a time.
 struct Shared {
   const Strips* strips = nullptr;
   const float* panels = nullptr;  ///< of all columns; the block that begins at k lies at k * width
   std::int64_t width = 0;         ///< N rounded up to whole panels
 };
 
-/// One block of the output.
+/// One task: rows [first, last) by columns [col, col_end) of c.
 class Task {
  public:
   Task(const TileKernels& t, const Product& p, const Shared& shared, std::int64_t col, std::int64_t col_end)
@@ -94,6 +94,8 @@ class Task {
  private:
   static float* room(int slot, std::int64_t floats) { return scratch(slot, static_cast<std::size_t>(floats)).data(); }
 
+  /// Rows [row, row + R) of c: the strip against every panel. The last panel prefetches the next strip. The bias is
+  /// added with the first block of k, the activation is applied after the last.
   void strip(const Strips& strips, std::int64_t row, std::int64_t last, std::int64_t k, std::int64_t steps) {
     const Factor a = strips.strip(row, k);
     const std::int64_t count = std::min(t_.rows, last - row);
@@ -126,16 +128,17 @@ void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const C
   });
 }
 
-/// a with k outermost, and few columns: each task takes all of them and packs its own rows of a, which nobody else
-/// needs. b is packed by all together, so much of k at a time that it takes 16 MiB.
-void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p) {
-  constexpr std::int64_t enough_tasks = 16, few_rows = 48, many_rows = 256, most_floats = std::int64_t{4} << 20;
+/// For an `a` with k outermost, and an output so narrow that one task can take all columns: each task packs its own
+/// rows of a, which no other task needs. b is packed by all threads together, in pieces of k that take at most
+/// `packed_floats` floats.
+void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
+  constexpr std::int64_t enough_tasks = 16, few_rows = 48, many_rows = 256;
   Cut cut{};
   cut.rows = even_part(p.M, std::clamp(ceil_div(p.M, enough_tasks), few_rows, many_rows), t.rows);
   cut.cols = round_up(p.N, t.cols);
   cut.row_blocks = ceil_div(p.M, cut.rows);
   cut.col_blocks = 1;
-  const std::int64_t most = std::max(t.depth, most_floats / cut.cols / t.depth * t.depth);
+  const std::int64_t most = std::max(t.depth, packed_floats / cut.cols / t.depth * t.depth);
   float* panels = scratch(2, static_cast<std::size_t>(std::min(p.K, most) * cut.cols)).data();
   for (std::int64_t first = 0; first < p.K; first += most) {
     Product part = p;
@@ -153,12 +156,14 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p) {
   }
 }
 
-/// a with k outermost: packed into strips by all threads together, so many rows at a time that the strips take 16 MiB.
-void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p) {
-  constexpr std::int64_t most_floats = std::int64_t{4} << 20, together = 512, steps = 128;
-  const std::int64_t apart = p.K * t.rows + 16;  // not a multiple of 4 KiB: strips must not meet in the sets of a cache
+/// For any other `a` with k outermost: it is packed into strips by all threads together, as many rows at a time as take
+/// `packed_floats` floats.
+void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
+  constexpr std::int64_t together = 512, steps = 128;
+  const std::int64_t apart =
+      p.K * t.rows + 16;  // + 16: not a multiple of 4 KiB, so that strips do not share cache sets
   const std::int64_t group = together / t.rows * t.rows;
-  const std::int64_t rows = even_part(p.M, std::max(group, most_floats / apart * t.rows), t.rows);
+  const std::int64_t rows = even_part(p.M, std::max(group, packed_floats / apart * t.rows), t.rows);
   float* packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart)).data();
   for (std::int64_t first = 0; first < p.M; first += rows) {
     Product part = p;
@@ -177,7 +182,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p) 
   }
 }
 
-/// Few rows, as in decoding: reading b once is all the work, so it is not packed.
+/// Few rows, as in decoding: the time is that of reading b once, so packing it would only add to it.
 void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
   constexpr std::int64_t cols = 64, at_once = 4;
   threads.parallel_for(static_cast<std::size_t>(p.N), cols, [&](std::size_t first, std::size_t last) {
@@ -196,14 +201,15 @@ void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
 
 }  // namespace
 
-void multiply_packed(Threads& threads, const TileKernels& t, const Product& p) {
+void multiply_packed(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
   constexpr std::int64_t few_rows = 32;
   if (p.M <= few_rows && p.a.along == 1 && p.b.along == 1) return multiply_few(threads, t, p);
   if (p.a.along == 1) {
     const Strips rows{p.a.at, p.a.across};
     return run_tasks(threads, t, p, cut_for_tiles(t, p), {&rows});
   }
-  p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p) : multiply_flipped(threads, t, p);
+  p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p, packed_floats)
+                          : multiply_flipped(threads, t, p, packed_floats);
 }
 
 }  // namespace tessera

@@ -5,10 +5,15 @@
 
 namespace tessera {
 
-/// multiply() with register tiles of our own. The output is cut into tasks by its extents. A task packs its part of b
-/// into panels, a block of k at a time, and lets strips of a pass over them; a is read where it lies if k is its inner
-/// index, else packed as well. Sums over k run block by block in order: each block from zero in the tile, then added to
-/// c.
-void multiply_packed(Threads& threads, const TileKernels& kernels, const Product& product);
+/// multiply() with our own register tiles. c is divided into tasks by its extents (gemm_cut.h). A task packs its
+/// columns of b into panels, one block of k at a time, and multiplies strips of rows of a with them. a is read in place
+/// if k is its inner index, else it is packed too.
+///
+/// Order of the sums: blocks of k in ascending order; each block is summed from zero in registers, then added to c.
+///
+/// A factor that all tasks share is packed in pieces of at most `packed_floats` floats; a longer product is computed in
+/// several pieces. The default is 16 MiB.
+void multiply_packed(Threads& threads, const TileKernels& kernels, const Product& product,
+                     std::int64_t packed_floats = std::int64_t{4} << 20);
 
 }  // namespace tessera

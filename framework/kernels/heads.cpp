@@ -13,7 +13,7 @@ void check(HeadsInRows e, std::span<const std::int64_t> offsets, std::size_t x, 
   for (const auto offset : offsets) must(offset >= 0 && offset + e.channels <= e.stride, "heads lie inside their row");
 }
 
-/// f(place in x, place in dense) for each head of each row.
+/// Calls f(index in x, index in dense) for each head of each row.
 template <class F>
 void each_head(Threads& threads, HeadsInRows e, std::span<const std::int64_t> offsets, const F& f) {
   constexpr std::size_t rows_of_a_tile = 64;

@@ -7,16 +7,22 @@
 
 namespace tessera {
 
-/// Some heads inside wider rows: `rows` rows of `stride` floats, `channels` of each head.
+/// Heads inside wider rows: `rows` rows of `stride` floats; each head has `channels` consecutive floats.
 struct HeadsInRows {
   std::int64_t rows, stride, channels;
 };
 
-/// dense [rows, heads, channels] = the heads of x that begin at `offsets` in each row.
+/// Copies the heads of x that begin at `offsets` in each row into one dense array.
+///
+///   x         [rows, stride]
+///   offsets   [heads]                   in floats from the beginning of a row
+///   dense     [rows, heads, channels]   written
+///
+/// Throws ShapeError if a size differs, BugError if a head leaves its row.
 void gather_heads(Threads& threads, HeadsInRows e, std::span<const std::int64_t> offsets, std::span<const float> x,
                   std::span<float> dense);
 
-/// The other way: writes the heads of x, leaves the rest of its rows alone.
+/// The reverse: writes the heads of x from `dense`, and leaves the rest of each row unchanged. Throws as gather_heads.
 void scatter_heads(Threads& threads, HeadsInRows e, std::span<const std::int64_t> offsets, std::span<const float> dense,
                    std::span<float> x);
 

@@ -9,6 +9,7 @@
 namespace tessera {
 namespace {
 
+/// Throws ShapeError unless size == rows * width.
 void promised(const char* who, const char* what, std::size_t size, std::int64_t rows, std::int64_t width) {
   if (rows >= 0 && width >= 0 && size == static_cast<std::size_t>(rows) * static_cast<std::size_t>(width)) return;
   throw ShapeError(text(who, ": ", what, " has ", size, " values; ", rows, " rows of ", width, " were promised"));
@@ -18,6 +19,8 @@ void promised_bias(const char* who, std::span<const float> bias, std::int64_t ou
   if (!bias.empty()) promised(who, "bias", bias.size(), 1, out);
 }
 
+// Each product of a linear layer as c = a b^T of gemm.h; the strides of Factor say which index is summed over. dw is
+// [out, in] = dy^T x: the rows (tokens) are the summed index, and outer in both operands.
 Product forward(LinearExtents e, std::span<const float> x, std::span<const float> w, std::span<const float> bias,
                 std::span<float> y) {
   Product p{e.rows, e.out, e.in, {x.data(), e.in, 1}, {w.data(), e.in, 1}, y.data()};

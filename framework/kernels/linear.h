@@ -7,44 +7,49 @@
 
 namespace tessera {
 
-/// The four products of a linear layer, y = x w^T + bias. All row-major and dense:
+/// Extents of a linear layer, y = x w^T + bias. The functions of this file share these shapes, all row-major and dense:
 ///
-///   x, dx   [rows, in]
-///   w, dw   [out, in]    as Megatron and PyTorch store it
+///   x, dx   [rows, in]     rows = tokens of the micro-batch
+///   w, dw   [out, in]      as Megatron and PyTorch store it
 ///   y, dy   [rows, out]
-///   bias    [out]        or empty: none
+///   bias    [out]          or empty: no bias
 ///
-/// Tiles depend on rows, in and out only, so results do not depend on the number of threads. Throws ShapeError when the
-/// spans do not have the promised extents.
+/// The blocking depends on rows, in and out only, so results do not depend on the number of threads. Outputs must not
+/// overlap inputs. Each function throws ShapeError if a span has another size.
 struct LinearExtents {
   std::int64_t rows, in, out;
 };
 
-/// What is done to each tile of y while it is in the cache.
+/// Activation functions; activation.h has the formulas. In linear_activation_forward the function is applied to each
+/// block of y while the block is in cache.
 enum class Activation { none, gelu_tanh, gelu_erf, quick_gelu, silu, relu, squared_relu };
 
 /// y = x w^T + bias.
 void linear_forward(Threads& threads, LinearExtents e, std::span<const float> x, std::span<const float> w,
                     std::span<const float> bias, std::span<float> y);
 
-/// y = act(x w^T + bias); `before` [rows, out] receives x w^T + bias, which the backward pass needs.
+/// y = act(x w^T + bias), for any act except `none`.
+///
+///   before   [rows, out]   written: x w^T + bias, which the backward pass needs
 void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, std::span<const float> x,
                                std::span<const float> w, std::span<const float> bias, std::span<float> before,
                                std::span<float> y);
 
-/// dx = dy w, or dx += dy w when `add`.
+/// Gradient with respect to x: dx = dy w, or dx += dy w when `add`.
 void linear_backward_input(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> w,
                            std::span<float> dx, bool add);
 
-/// dw += dy^T x: straight into the main gradient.
+/// Gradient with respect to w, accumulated: dw += dy^T x. dw is usually the fp32 main gradient (gradient accumulation
+/// fusion in Megatron's terms).
 void linear_backward_weight(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> x,
                             std::span<float> dw);
 
-/// y += bias in every row: where y was a sum that had to be complete first.
+/// y += bias in every row. For a row-parallel layer, whose y must first be summed over the ranks.
 void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,
                      std::span<float> y);
 
-/// dbias += the sum of the rows of dy.
+/// Gradient with respect to the bias, accumulated: dbias += sum of the rows of dy. Rows are summed in fp32 in groups of
+/// 64, and the groups in double.
 void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> dy,
                           std::span<float> dbias);
 

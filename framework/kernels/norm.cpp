@@ -1,9 +1,10 @@
-// Norms in Highway: one source for every instruction set. A row is read twice or thrice while it is in the cache.
+// Norms in Highway: one source, compiled for every instruction set. A row is read two or three times while it is in the
+// L1 cache.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/norm.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ using range::D;
 using range::Two;
 using range::V;
 
-/// Calls f(i, load, store) for each vector of a row and for the tail.
+/// Calls f(i, load, store) for each vector of a row, and for the tail.
 template <class F>
 HWY_INLINE void EachVector(std::size_t size, const F& f) {
   std::size_t i = 0;
@@ -34,7 +35,8 @@ HWY_INLINE void EachVector(std::size_t size, const F& f) {
   f(i, range::Tail{rest}, [rest](V v, float* y) HWY_ATTR { range::StoreTail(v, y, rest); });
 }
 
-/// The deviations from a first, rounded mean give both its correction and a variance that nothing cancels in.
+/// Layer norm of one row. The first pass gives a mean rounded to float. The deviations from it then give both the
+/// correction of the mean and the variance, without the cancellation of mean(x^2) - mean(x)^2.
 NormOfRow LayerNormRow(const NormRow& n) {
   const double count = static_cast<double>(n.width);
   const auto rough =
@@ -56,6 +58,7 @@ NormOfRow LayerNormRow(const NormRow& n) {
   return {static_cast<float>(rough + correction), static_cast<float>(inv)};
 }
 
+/// RMS norm of one row.
 NormOfRow RmsNormRow(const NormRow& n) {
   const double squares = range::Sum(n.width, [&](std::size_t i, auto load) HWY_ATTR {
     const V v = load(n.x + i);
@@ -69,7 +72,9 @@ NormOfRow RmsNormRow(const NormRow& n) {
   return {0, inv};
 }
 
-/// With xhat = (x - mean) * inv and g = dy * (gain + offset): dx = inv * (g - [mean(g)] - xhat * mean(g xhat)).
+/// Backward pass of one row. With xhat = (x - mean) * inv and g = dy * (gain + offset):
+///   dx = inv * (g - mean(g) - xhat * mean(g * xhat))      without mean(g) for rmsnorm
+///   dgain += dy * xhat,  dbias += dy
 template <bool layernorm, bool biased>
 HWY_INLINE void RowBackward(const NormRowBackward& n) {
   const double count = static_cast<double>(n.width);
@@ -113,8 +118,9 @@ HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(LayerNormRowBackward);
 HWY_EXPORT(RmsNormRowBackward);
 
-constexpr int partials_slot = 3;  // of the caller, while its tiles run
+constexpr int partials_slot = 3;  // held by the caller of parallel_for while the tiles run
 
+/// Shape of x, derived from its size and that of the gain.
 struct Rows {
   std::size_t rows, width;
 };
@@ -126,9 +132,10 @@ Rows rows_of(const char* who, std::size_t x, std::size_t gain) {
   return {x / gain, gain};
 }
 
-/// Rows that share one partial sum of the gain's gradient: at most 64 runs, whatever the number of threads.
+/// Rows that share one partial sum of dgain: at most 64 partial sums, whatever the number of threads.
 std::size_t rows_of_a_tile(std::size_t rows) { return std::max<std::size_t>(16, (rows + 63) / 64); }
 
+/// Arguments of a backward pass over all rows.
 struct Backward {
   std::span<const float> dy, x, gain, mean, inv;  // mean empty: rmsnorm
   float offset;
@@ -136,6 +143,7 @@ struct Backward {
   bool add;
 };
 
+/// Rows [first, last); dgain and dbias are the partial sums of this range.
 void backward_of_rows(const Backward& b, std::size_t first, std::size_t last, float* dgain, float* dbias) {
   const std::size_t n = b.gain.size();
   for (auto r = first; r < last; ++r) {
@@ -154,6 +162,7 @@ void backward_of_rows(const Backward& b, std::size_t first, std::size_t last, fl
   }
 }
 
+/// Two loops: ranges of rows with one partial sum each, then the partial sums added in double by columns, in order.
 void norm_backward(Threads& threads, const Backward& b, std::span<float> dgain, std::span<float> dbias) {
   const std::size_t n = b.gain.size(), rows = b.x.size() / n;
   const std::size_t tile = rows_of_a_tile(rows), tiles = (rows + tile - 1) / tile;

@@ -4,27 +4,31 @@
 
 namespace tessera {
 
-// One row of a norm, as norm.cpp hands it to the code of the chosen instruction set. Internal to this room.
+// One row of a norm, as norm.cpp hands it to the code of the chosen instruction set. Internal to this component; norm.h
+// has the formulas.
 
+/// Arguments of the forward pass over one row of `width` floats. Owns nothing.
 struct NormRow {
   std::size_t width;
-  const float *x, *gain, *bias;  // bias may be null
+  const float *x, *gain, *bias;  // bias may be null: no bias
   double eps;
   float gain_offset;
   float* y;
 };
 
+/// What the backward pass needs of a row: its mean (0 for rmsnorm) and 1 / sqrt(variance or mean square + eps).
 struct NormOfRow {
-  float mean, inv;  // mean 0 for rmsnorm
+  float mean, inv;
 };
 
+/// Arguments of the backward pass over one row.
 struct NormRowBackward {
   std::size_t width;
   const float *dy, *x, *gain;
   float gain_offset, mean, inv;
   float* dx;
-  bool add;
-  float *dgain, *dbias;  // added to; dbias may be null
+  bool add;              // dx is added to, not written
+  float *dgain, *dbias;  // [width], added to; dbias may be null
 };
 
 }  // namespace tessera

@@ -1,10 +1,11 @@
-// Sums over the arrays of several processes, in Highway: one source for every instruction set. Vector and scalar code
-// do the same operations on each element.
+// Sums over the arrays of several ranks, in Highway: one source, compiled for every instruction set. Vector and scalar
+// code do the same operations on each element, so results do not depend on where a range begins or on the vector
+// length.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/ordered_sum.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
@@ -23,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Sources = std::span<const std::byte* const>;
 using Outs = std::span<std::byte* const>;
 
-/// Elements that are added as they are.
+/// Types that are added as they are stored.
 template <class T>
 struct Same {
   using Element = T;
@@ -33,6 +34,7 @@ struct Same {
   static void store(D d, hn::Vec<D> sum, T* y) { hn::StoreU(sum, d, y); }
 };
 
+/// bfloat16, added as float and rounded to nearest even with integer arithmetic (convert.cpp has the same rounding).
 struct Bfloat16 {
   using Element = bfloat16;
   using Sum = float;
@@ -54,6 +56,7 @@ struct Bfloat16 {
   }
 };
 
+// float16 with the processor's conversion (F16C); without it, sum_plainly converts with the scalar type.
 #if HWY_TARGET <= HWY_AVX2
 struct Float16 {
   using Element = float16;
@@ -78,6 +81,7 @@ T* at(std::byte* array, std::size_t i) {
   return reinterpret_cast<T*>(array) + i;
 }
 
+/// Scalar loop from element `first`: tails of sum_vectors, and types without vector code.
 template <class Element, class Sum>
 void sum_plainly(Sources sources, Outs outs, Outs streams, std::size_t first, std::size_t count) {
   for (std::size_t i = first; i < count; ++i) {
@@ -88,15 +92,18 @@ void sum_plainly(Sources sources, Outs outs, Outs streams, std::size_t first, st
   }
 }
 
+// Bytes of a cache line. Non-temporal stores must fill whole lines to be fast: a partly filled write-combining buffer
+// is flushed in several transfers.
 constexpr std::size_t line = 64;
 
-/// Bytes of whole lines; `to` begins a line.
+/// Copies `count` bytes, whole cache lines, with non-temporal stores; `to` is aligned to a line.
 void stream_lines(const std::uint8_t* from, std::uint8_t* to, std::size_t count) {
   const hn::CappedTag<std::uint8_t, line> d;
   for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::Stream(hn::LoadU(d, from + i), d, to + i);
 }
 
-/// Four vectors at a time, each source in turn.
+/// Four vectors at a time; for each, the sources in order. Streams get their sums through a buffer of whole lines if
+/// they are aligned, else with ordinary stores.
 template <class Type>
 void sum_vectors(Sources sources, Outs outs, Outs streams, std::size_t count) {
   using T = typename Type::Element;
@@ -154,6 +161,7 @@ void sum_of(Sources sources, Outs outs, Outs streams, std::size_t count, DType t
     case DType::float64:
       return sum_vectors<Same<double>>(sources, outs, streams, count);
     case DType::int64:
+      // Unsigned, because signed overflow would be undefined; the bits of the sum are the same.
       return sum_plainly<std::uint64_t, std::uint64_t>(sources, outs, streams, 0, count);
     case DType::int32:
       return sum_plainly<std::uint32_t, std::uint32_t>(sources, outs, streams, 0, count);
@@ -179,6 +187,8 @@ void copy_of(const std::byte* from, std::byte* to, std::size_t count) {
   if (i < count) std::memcpy(y + i, x + i, count - i);
 }
 
+/// Ordinary copies up to the first line boundary and behind the last; whole lines between them with non-temporal
+/// stores.
 void stream_of(const std::byte* from, std::byte* to, std::size_t count) {
   const std::size_t head = std::min(count, (line - reinterpret_cast<std::uintptr_t>(to) % line) % line);
   const std::size_t whole = (count - head) / line * line;

@@ -7,25 +7,30 @@
 
 namespace tessera {
 
-/// Arithmetic between arrays of several processes; in the calling thread. Arrays are given as bytes of elements of one
-/// type. An out may be one of the sources, and overlaps no other.
+/// Reductions over the arrays of several ranks, in the calling thread. Arrays are given as bytes that hold elements of
+/// one type. An output may be one of the sources; it must not overlap another source.
 
-/// out[i] = (((sources[0][i] + sources[1][i]) + sources[2][i]) + ...), added in float (in double for doubles, exactly
-/// for integers) and rounded once to the type, for `count` elements; written to every one of `outs`. The same bits for
-/// any cut of the elements into ranges and on every instruction set. Throws ShapeError for uint8.
+/// out[i] = ((sources[0][i] + sources[1][i]) + sources[2][i]) + ... for `count` elements, written to every array of
+/// `outs` and `streams`. 16-bit floats are added in fp32 and rounded once at the end; fp32 is added in fp32, double in
+/// double, integers exactly.
 ///
-/// `streams` are further outs, in memory that another core reads next: they are written past the caches, because a line
-/// that the other core still holds costs ten times as much to write as one that nobody does.
+/// The order is that of `sources`, so the result is the same on every rank, for any division of the elements into
+/// ranges and on every instruction set. Throws ShapeError for uint8.
+///
+/// `streams` are outputs in memory that another core reads next. They are written with non-temporal stores, which
+/// bypass the caches: a cache line that the other core still holds costs about ten times as much to write as one that
+/// no core holds.
 void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte* const> outs,
                  std::span<std::byte* const> streams, std::size_t count, DType type);
 
-/// The greatest of the sources' elements, floats; NaN where one of them is NaN.
+/// Elementwise maximum of the sources, `count` floats each, written to every array of `outs`; NaN where any source is
+/// NaN.
 void greatest(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count);
 
-/// to = from, `count` bytes that do not overlap. Unlike memcpy it does not use the processor's own copying of strings,
-/// which on some runs at a tenth of the speed when both addresses have nearly the same place in their pages.
+/// Copies `count` bytes that do not overlap. Use it instead of memcpy between ranks' buffers: memcpy's `rep movsb` runs
+/// at a tenth of the speed on some processors when both addresses have nearly the same offset in their pages.
 void copy_bytes(const std::byte* from, std::byte* to, std::size_t count);
-/// The same past the caches, to memory that another core reads next.
+/// The same with non-temporal stores, for memory that another core reads next (see ordered_sum).
 void stream_bytes(const std::byte* from, std::byte* to, std::size_t count);
 
 }  // namespace tessera

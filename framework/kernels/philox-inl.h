@@ -1,5 +1,5 @@
-// Philox4x32-10 (base/random.h) on vectors of counters, compiled once for each instruction set. Include after
-// hwy/highway.h.
+// The Philox4x32-10 random generator (base/random.h) on vectors of counters, compiled once for each instruction set.
+// Include after hwy/highway.h. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
 #if defined(TESSERA_KERNELS_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_PHILOX_INL_H_
@@ -22,11 +22,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DU = hn::ScalableTag<std::uint32_t>;
 using VU = hn::Vec<DU>;
 
+/// The two halves of 64-bit numbers, one number per lane.
 struct HighLow {
   VU high, low;
 };
 
-/// The 64-bit products of 32-bit lanes, in halves.
+/// The 64-bit products of 32-bit lanes, split into halves.
 HWY_INLINE HighLow Multiply(VU x, VU by) {
   const DU d;
 #if HWY_TARGET == HWY_SCALAR
@@ -41,11 +42,13 @@ HWY_INLINE HighLow Multiply(VU x, VU by) {
 #endif
 }
 
+/// The four 32-bit words of a counter block, one block per lane.
 struct Words {
   VU w0, w1, w2, w3;
 };
 
-/// One block for each lane: counter (c0, c1, c2, c3) under `key`.
+/// The generator: one output block per lane, from the counter (c.w0, c.w1, c.w2, c.w3) under `key`. The constants are
+/// those of Random123.
 HWY_INLINE Words Blocks(Words c, std::array<std::uint32_t, 2> key) {
   const DU d;
   const VU m0 = hn::Set(d, 0xD2511F53U), m1 = hn::Set(d, 0xCD9E8D57U);
@@ -60,7 +63,7 @@ HWY_INLINE Words Blocks(Words c, std::array<std::uint32_t, 2> key) {
   return c;
 }
 
-/// The blocks `base + ahead` of the stream `id`, where base is given in halves, one for each lane.
+/// Output blocks number base + ahead of stream `id`. `base` has one 64-bit block number per lane.
 HWY_INLINE Words BlocksAhead(HighLow base, std::uint32_t ahead, std::uint64_t id, std::array<std::uint32_t, 2> key) {
   const DU d;
   const VU low = hn::Add(base.low, hn::Set(d, ahead));

@@ -7,12 +7,13 @@
 
 namespace tessera {
 
-/// words[4 i .. 4 i + 3] = key.words(id, first_block + i) for i in [0, blocks), many blocks at a time. In the calling
-/// thread.
+/// words[4 i .. 4 i + 3] = key.words(id, first_block + i) for i in [0, blocks), vectorized, in the calling thread.
+/// `words` has room for 4 * blocks words.
 void philox_words(const RandomKey& key, std::uint64_t id, std::uint64_t first_block, std::size_t blocks,
                   std::uint32_t* words);
 
-/// A word below this is one that drops its element: ceil(rate * 2^32), at most 2^32 - 1. rate is in [0, 1).
+/// Threshold of dropout: an element is dropped if its word is below ceil(rate * 2^32), at most 2^32 - 1. `rate` is in
+/// [0, 1).
 std::uint32_t dropout_limit(double rate);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
-// Loops over ranges of floats in Highway vectors. Tails shorter than a vector go through padded copies, so an element
-// sees the same operations wherever a range is cut. Include after hwy/highway.h.
+// Elementwise loops and sums over ranges of floats in Highway vectors, compiled once for each instruction set. Include
+// after hwy/highway.h. A tail shorter than a vector goes through a zero-padded copy and the same vector code, so an
+// element sees the same operations wherever a range begins and ends.
 
 #if defined(TESSERA_KERNELS_RANGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_RANGE_INL_H_
@@ -22,20 +23,21 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr std::size_t lanes = hn::MaxLanes(D());
 
-/// A vector of x[0 .. count), the rest zero; count < lanes.
+/// The vector x[0 .. count), padded with zeros; count < lanes. Does not read behind x[count - 1].
 HWY_INLINE V LoadTail(const float* x, std::size_t count) {
   alignas(64) float padded[lanes] = {};
   for (std::size_t i = 0; i < count; ++i) padded[i] = x[i];
   return hn::Load(D(), padded);
 }
 
+/// Writes the first `count` lanes to y; count < lanes.
 HWY_INLINE void StoreTail(V v, float* y, std::size_t count) {
   alignas(64) float padded[lanes];
   hn::Store(v, D(), padded);
   for (std::size_t i = 0; i < count; ++i) y[i] = padded[i];
 }
 
-/// y[i] = f(x[i]); f takes and gives a vector.
+/// y[i] = f(x[i]); f maps a vector to a vector. y may be x.
 template <class F>
 HWY_INLINE void Map(const float* x, float* y, std::size_t size, const F& f) {
   std::size_t i = 0;
@@ -64,7 +66,7 @@ HWY_INLINE void Map(const float* a, const float* b, const float* c, float* y, st
   }
 }
 
-/// Reads a whole vector, or the last few elements of a range with zeros behind them.
+/// Loaders that are passed to the functions of EachVector, Sum and SumTwo: a whole vector, or a padded tail.
 struct Whole {
   HWY_INLINE V operator()(const float* x) const { return hn::LoadU(D(), x); }
 };
@@ -73,6 +75,7 @@ struct Tail {
   HWY_INLINE V operator()(const float* x) const { return LoadTail(x, count); }
 };
 
+/// The sum of the first `count` lanes, in double, in ascending order.
 HWY_INLINE double SumOfFirst(V v, std::size_t count) {
   alignas(64) float each[lanes];
   hn::Store(v, D(), each);
@@ -86,8 +89,9 @@ struct Two {
   T a, b;
 };
 
-/// The sums over i of the two vectors f(i, load), where load reads at a pointer: two running vectors each, folded into
-/// doubles every 64 vectors. The order depends on the size alone.
+/// The sums over i of the two vectors that f(i, load) returns, where load(pointer) reads a vector. Two running fp32
+/// vectors per sum hide the latency of the addition; they are folded into doubles every 64 vectors, so that the fp32
+/// rounding error does not grow with the size. The order depends on the size and the vector length only.
 template <class F>
 HWY_INLINE Two<double> SumTwo(std::size_t size, const F& f) {
   const D d;
@@ -120,7 +124,7 @@ HWY_INLINE Two<double> SumTwo(std::size_t size, const F& f) {
   return total;
 }
 
-/// The sum over i of the vector f(i, load), in the same way.
+/// The sum over i of the vector f(i, load), in the same order.
 template <class F>
 HWY_INLINE double Sum(std::size_t size, const F& f) {
   return SumTwo(size, [&](std::size_t i, auto load) HWY_ATTR { return Two<V>{f(i, load), hn::Zero(D())}; }).a;

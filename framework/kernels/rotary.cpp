@@ -1,9 +1,9 @@
-// Rotary positions in Highway: one source for every instruction set.
+// Rotary position embedding in Highway: one source, compiled for every instruction set.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/rotary.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include "framework/kernels/extents.h"
@@ -18,15 +18,17 @@ using range::D;
 using range::lanes;
 using range::V;
 
+/// The two channels of rotated pairs.
 struct Point {
   V a, b;
 };
 
+/// (a, b) rotated by the angle with cosine c and sine s.
 HWY_INLINE Point Turned(V a, V b, V c, V s) {
   return {hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c))};
 }
 
-/// Channels i and i + pairs turn together.
+/// RotaryLayout::half: channels i and i + pairs. `sign` is -1 for the backward pass, which rotates by -angle.
 void TurnHalves(float* x, std::size_t pairs, const float* cosine, const float* sine, float sign) {
   const D d;
   const V by = hn::Set(d, sign);
@@ -45,7 +47,7 @@ void TurnHalves(float* x, std::size_t pairs, const float* cosine, const float* s
   range::StoreTail(to.b, y + i, load.count);
 }
 
-/// Channels 2 i and 2 i + 1 turn together.
+/// RotaryLayout::interleaved: channels 2 i and 2 i + 1.
 void TurnNeighbours(float* x, std::size_t pairs, const float* cosine, const float* sine, float sign) {
   const D d;
   const V by = hn::Set(d, sign);

@@ -1,9 +1,9 @@
-// Capped values in Highway: one source for every instruction set.
+// Soft capping in Highway: one source, compiled for every instruction set.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/softcap.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include "framework/kernels/extents.h"
@@ -23,6 +23,7 @@ void Softcap(float cap, float inverse, const float* x, float* y, std::size_t siz
   range::Map(x, y, size, [&](V v) HWY_ATTR { return hn::Mul(most, math::Tanh(D(), hn::Mul(v, by))); });
 }
 
+/// The derivative 1 - tanh^2, from y = cap * tanh.
 void SoftcapBackward(float inverse, const float* dy, const float* y, float* dx, std::size_t size) {
   const V by = hn::Set(D(), inverse), one = hn::Set(D(), 1.0F);
   range::Map(dy, y, dx, size, [&](V d, V v) HWY_ATTR {

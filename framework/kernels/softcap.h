@@ -6,10 +6,15 @@
 
 namespace tessera {
 
-/// y = cap * tanh(x / cap), elementwise; y may be x. Source: Gemma 2, arXiv:2408.00118.
+/// Soft capping of logits: y = cap * tanh(x / cap), elementwise.
+///
+///   x, y   [n]   y may be x
+///
+/// Throws ShapeError if the sizes differ, BugError for cap <= 0. Source: Gemma 2, arXiv:2408.00118.
 void softcap_forward(Threads& threads, double cap, std::span<const float> x, std::span<float> y);
 
-/// dx = dy * (1 - (y / cap)^2): the gradient from what the forward pass gave. dx may be dy.
+/// Gradient with respect to x from the output y of the forward pass: dx = dy * (1 - (y / cap)^2). dx may be dy. Throws
+/// as softcap_forward.
 void softcap_backward(Threads& threads, double cap, std::span<const float> dy, std::span<const float> y,
                       std::span<float> dx);
 

@@ -1,10 +1,11 @@
-// Passes over flat memory, in Highway: one source for every instruction set. Tails shorter than a vector go through a
-// padded copy, so that each element sees the same operations wherever a range is cut.
+// Passes over flat memory in Highway: one source, compiled for every instruction set. The optimizer updates put a tail
+// shorter than a block through a padded copy, so that each element sees the same vector operations (FMA included)
+// wherever a range ends.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/vector.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
-// after it, as Highway asks
+// must come after foreach_target.h
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sixteen running sums in double, element i to sum i % 16, whatever the width of a vector.
+/// Sixteen running sums in double: element i goes to sum i % 16, whatever the vector length, so that the result is the
+/// same on every instruction set. They are added in order at the end.
 double sum_of_squares_of(const float* x, std::size_t size) {
   const hn::CappedTag<double, 16> d;
   const hn::Rebind<float, decltype(d)> half;
@@ -27,7 +29,7 @@ double sum_of_squares_of(const float* x, std::size_t size) {
   constexpr std::size_t sums = 16;
   alignas(64) double sum[sums] = {};
   const std::size_t whole = size / sums * sums;
-  for (std::size_t lane = 0; lane < sums; lane += 4 * lanes) {  // four vectors at a time hide the latency of adding
+  for (std::size_t lane = 0; lane < sums; lane += 4 * lanes) {  // four sums hide the latency of adding
     const std::size_t left = (sums - lane) / lanes;
     auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
     for (std::size_t i = lane; i < whole; i += sums) {
@@ -78,7 +80,7 @@ std::size_t zeros_in(const float* x, std::size_t size) {
   return zeros;
 }
 
-/// Where the first vector begins that holds a NaN or an infinity; the size when there is none.
+/// Index at which the first vector begins that holds a NaN or an infinity, or of the scalar tail if none does.
 std::size_t not_finite_near(const float* x, std::size_t size) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -88,11 +90,13 @@ std::size_t not_finite_near(const float* x, std::size_t size) {
   return i;
 }
 
-/// The factors of an update in float, each computed in double.
+/// The factors of an update in float, each computed in double and rounded once.
 struct AdamWFloats {
   float clip, keep1, take1, keep2, take2, step, root, eps, decay;
 };
 
+/// adamw_update for whole vectors; `size` is a multiple of 64. The bias corrections are folded into `step` = lr / fix1
+/// and `root` = 1 / sqrt(fix2).
 HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, float* m, float* v, std::size_t size) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -111,6 +115,7 @@ HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, f
   }
 }
 
+/// Whole blocks of 64 in place, the rest in a padded copy.
 void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, float* v, std::size_t size) {
   const auto f32 = [](double x) { return static_cast<float>(x); };
   const AdamWFloats floats = {f32(f.clip),        f32(f.beta1),       f32(1 - f.beta1),           f32(f.beta2),
@@ -131,6 +136,7 @@ void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, f
   std::copy_n(part[3], rest, v + whole);
 }
 
+/// sgd_update for whole vectors; `size` is a multiple of 64.
 HWY_ATTR void sgd_vectors(const SgdFactors& f, float* p, const float* grad, float* u, std::size_t size) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -175,7 +181,7 @@ HWY_EXPORT(not_finite_near);
 HWY_EXPORT(adamw_range);
 HWY_EXPORT(sgd_range);
 
-constexpr std::size_t tile = std::size_t{1} << 16;  // 256 KiB: a small share of a second-level cache
+constexpr std::size_t tile = std::size_t{1} << 16;  // 256 KiB: a part of an L2 cache
 
 void same_size(std::size_t given, std::size_t promised, const char* who, const char* what) {
   if (given != promised)
@@ -225,6 +231,7 @@ std::int64_t count_zeros(Threads& threads, std::span<const float> x) {
 std::int64_t first_not_finite(Threads& threads, std::span<const float> x) {
   std::atomic<std::size_t> found = x.size();
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+    // A lower tile has already found one: this tile cannot change the result. The minimum of all tiles is kept below.
     if (found.load(std::memory_order_relaxed) < first) return;
     std::size_t i = first + HWY_DYNAMIC_DISPATCH(not_finite_near)(&x[first], last - first);
     while (i < last && std::isfinite(x[i])) ++i;

@@ -1,7 +1,7 @@
-// Elementary functions on Highway vectors, compiled once for each instruction set. Include after hwy/highway.h, inside
-// no namespace. Each works on vectors of float, passes NaN through, and gives exact zeros where the result underflows
-// (denormals count as zero in all threads). The polynomials are minimax fits made for this file; the errors given are
-// those of the whole function in float arithmetic, against the true value.
+// Elementary functions on Highway vectors of float, compiled once for each instruction set. Include after
+// hwy/highway.h, outside any namespace. NaN propagates; a result that would be denormal is exactly 0, because all
+// threads flush denormals. The polynomials are minimax fits made for this file. The errors given are those of the whole
+// function in float arithmetic against the exact value.
 
 #if defined(TESSERA_KERNELS_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_VECTOR_MATH_INL_H_
@@ -22,7 +22,7 @@ namespace math {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// c[0] + c[1] x + c[2] x^2 + ..., from the last inwards.
+/// c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule.
 template <class V, class D>
 HWY_INLINE V Polynomial(D d, V x, const float* c, int count) {
   V sum = hn::Set(d, c[count - 1]);
@@ -30,26 +30,28 @@ HWY_INLINE V Polynomial(D d, V x, const float* c, int count) {
   return sum;
 }
 
-/// 1.5 * 2^23 + 127: adding it to x in [-127, 128] rounds x to an integer n and leaves n + 127 in the lowest bits.
+/// 1.5 * 2^23 + 127. Adding it to x in [-127, 128] rounds x to an integer n and leaves n + 127, the biased exponent of
+/// 2^n, in the lowest bits of the sum.
 constexpr float round_to_exponent = 12583039.0F;
 
-/// 2^n out of the sum x + round_to_exponent; 0 for n = -127, infinity for n = 128.
+/// 2^n from the sum x + round_to_exponent; 0 for n = -127, infinity for n = 128.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V PowerOfTwo(D d, V rounded) {
   const hn::RebindToSigned<D> bits;
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, rounded)));
 }
 
-/// x, but not below `least`; NaN stays.
+/// max(least, x), but NaN for x = NaN: the operands of Max are ordered so that x86 returns the second for NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V NotBelow(D d, float least, V x) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::IfThenElse(hn::Lt(x, hn::Set(d, least)), hn::Set(d, least), x);
 #else
-  return hn::Max(hn::Set(d, least), x);  // the second where one is NaN
+  return hn::Max(hn::Set(d, least), x);  // returns the second operand if either is NaN
 #endif
 }
 
+/// min(most, x), but NaN for x = NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V NotAbove(D d, float most, V x) {
 #if HWY_TARGET == HWY_SCALAR
@@ -95,7 +97,7 @@ HWY_INLINE V Sigmoid(D d, V x) {
   return hn::Div(one, hn::Add(one, Exp(d, hn::Neg(x))));
 }
 
-/// tanh x, relative error 2e-7.
+/// tanh x, relative error 2e-7. An odd polynomial below 0.65, where 1 - 2 / (e^2x + 1) would cancel.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Tanh(D d, V x) {
   constexpr float c[] = {-0.333333331F, 0.133332907F,    -0.0539563494F,
@@ -122,7 +124,8 @@ HWY_INLINE V Log(D d, V x) {
   return hn::MulAdd(n, hn::Set(d, 0.693147181F), hn::Mul(s, Polynomial(d, s2, c, 5)));
 }
 
-/// The distribution function of the standard normal, 0.5 (1 + erf(x / sqrt 2)), and e^(-x^2 / 2); errors 1.5e-7.
+/// `below` is the cumulative distribution function of the standard normal, 0.5 (1 + erf(x / sqrt 2)); `bell` is
+/// e^(-x^2 / 2), which its derivative needs. Errors 1.5e-7.
 template <class V>
 struct Normal {
   V below, bell;

@@ -5,7 +5,7 @@ namespace tessera {
 void register_gpt(ModelRegistry&);
 
 ModelRegistry models() {
-  ModelRegistry shelf("model_type", "gpt", "The architecture.");
+  ModelRegistry shelf("model_type", "gpt", "Model architecture.");
   register_gpt(shelf);
   return shelf;
 }

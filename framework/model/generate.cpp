@@ -14,7 +14,7 @@ struct Candidate {
   double weight;
 };
 
-/// Most likely first, weights relative to the most likely one, cut to top_k.
+/// The candidates, most likely first, with weights relative to the most likely one; limited to top_k.
 std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& s) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -22,6 +22,7 @@ std::vector<Candidate> candidates(std::span<const float> logits, const Sampling&
     const auto la = logits[static_cast<std::size_t>(a)], lb = logits[static_cast<std::size_t>(b)];
     return la != lb ? la > lb : a < b;
   };
+  // Only the first `keep` candidates need to be in order.
   const auto keep = s.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(s.top_k)) : order.size();
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(), likelier);
   const double most = logits[static_cast<std::size_t>(order[0])];
@@ -31,7 +32,15 @@ std::vector<Candidate> candidates(std::span<const float> logits, const Sampling&
   return out;
 }
 
-/// The shortest beginning that has `top_p` of the whole weight.
+/// Throws if a logit is not finite: sampling would otherwise repeat one token without end.
+void check_logits(std::span<const float> logits, std::int64_t position) {
+  if (std::all_of(logits.begin(), logits.end(), [](float one) { return std::isfinite(one); })) return;
+  throw Error(text("generate: the logits after ", position,
+                   " tokens are not finite; the model's weights are damaged, "
+                   "or its training diverged: generate from an older checkpoint"));
+}
+
+/// Reduces the candidates to the shortest prefix that has at least `top_p` of the total weight (nucleus sampling).
 void cut_to_nucleus(std::vector<Candidate>& from, double top_p) {
   double all = 0, held = 0;
   for (const auto& c : from) all += c.weight;
@@ -54,6 +63,7 @@ void check_prompt(const Model& model, std::span<const std::int32_t> prompt, std:
 
 std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std::uint64_t sequence,
                           std::uint64_t position) {
+  // Greedy decoding: no random number is drawn.
   if (s.temperature <= 0 || s.top_k == 1)
     return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   auto open = candidates(logits, s);
@@ -65,6 +75,7 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std:
     left -= c.weight;
     if (left < 0) return c.token;
   }
+  // Only rounding can lead here.
   return open.back().token;
 }
 
@@ -73,6 +84,7 @@ std::int64_t generate(const Model& model, Tape& tape, std::span<const std::int32
                       const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model, prompt, limits.vocabulary);
   const auto given = static_cast<std::int64_t>(prompt.size());
+  // The last generated token is not fed back, so there may be one more than there are positions left.
   const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);
   auto cache = model.make_cache(1, std::min(model.most_positions(), given + most));
   std::int32_t last = 0;
@@ -80,8 +92,9 @@ std::int64_t generate(const Model& model, Tape& tape, std::span<const std::int32
     const auto fed = made == 0 ? prompt : std::span<const std::int32_t>(&last, 1);
     {
       const auto logits = model.next_logits(tape, fed, static_cast<std::int64_t>(fed.size()), cache);
-      last = choose_token(logits.floats().first(static_cast<std::size_t>(limits.vocabulary)), sampling, sequence,
-                          static_cast<std::uint64_t>(given + made));
+      const auto real = logits.floats().first(static_cast<std::size_t>(limits.vocabulary));
+      check_logits(real, given + made);
+      last = choose_token(real, sampling, sequence, static_cast<std::uint64_t>(given + made));
     }
     tape.clear();
     if (last == limits.stop_token) return made;

@@ -1,6 +1,6 @@
-// The GPT family: embedding, layers, final norm, projection on the vocabulary; each part chosen by options.
-// Source: Radford et al. 2019 (GPT-2); Touvron et al., arXiv:2302.13971 (Llama); names and layouts as Megatron core's
-// GPTModel.
+// The GPT family: embedding, layers, final norm, output layer; each part is selected by options.
+// Sources: Radford et al. 2019 (GPT-2); Touvron et al., arXiv:2302.13971 (Llama); names and layouts as in Megatron
+// core's GPTModel.
 
 #include <cmath>
 
@@ -57,9 +57,9 @@ class GptModel final : public Model {
   TensorParallelLayers maker_;
   std::int64_t vocabulary_, positions_;
   std::optional<RotaryEmbedding> rotary_;
-  Parameter* words_ = nullptr;  ///< of the embedding, and of a head tied to it
+  Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
   Parameter* position_table_ = nullptr;
-  std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without those that pass on what they get
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<Norm> final_norm_;
   std::unique_ptr<LinearLayer> output_;
   std::optional<VocabParallelHead> sharers_;
@@ -86,7 +86,7 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
   share_copies();
 }
 
-/// Rows of the vocabulary that are here.
+/// This rank's rows of the vocabulary.
 TensorCut vocabulary_cut(std::int64_t vocabulary, const LayerMaker& maker) {
   return maker.ranks() == 1 ? TensorCut{} : TensorCut::even(0, vocabulary, maker.rank(), maker.ranks());
 }
@@ -96,7 +96,7 @@ void GptModel::declare_tables() {
   if (chunk_.embedding || head_alone) {
     auto cut = vocabulary_cut(vocabulary_, maker_);
     if (head_alone && cut.strips.empty()) cut = TensorCut::copy(vocabulary_);
-    if (head_alone) cut.strips[0].owned = false;  // the stage with the embedding speaks for it
+    if (head_alone) cut.strips[0].owned = false;  // owned by the stage with the embedding
     words_ = &declare("embedding.word_embeddings.weight", {vocabulary_, o_.hidden_size}, o_.table_init(vocabulary_),
                       std::move(cut));
     if (tied() && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
@@ -139,8 +139,8 @@ void GptModel::set_types() {
   if (position_table_) position_table_->type = precision_.embedding;
 }
 
-/// Parameters that every process of the tensor-parallel group has whole: the first speaks for them, and where each sees
-/// its tokens only, each has a part of their gradient.
+/// Parameters that are replicated in the tensor-parallel group are owned by its first rank. With sequence parallelism
+/// each rank computes their gradient from its own tokens, so these are summed.
 void GptModel::share_copies() {
   if (maker_.ranks() == 1) return;
   for (auto* parameter : parameters()) {
@@ -197,14 +197,14 @@ TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int6
   return parts;
 }
 
-/// Some layers one after the other.
+/// A function object for recomputed(): consecutive layers.
 struct GptModel::Run {
   const std::unique_ptr<TransformerLayer>* first;
   std::int64_t layers;
   Pass pass;
   Var operator()(Var x) const {
     auto now = pass;
-    if (x.tape().records()) now.tap = nullptr;  // the second time, nobody looks
+    if (x.tape().records()) now.tap = nullptr;  // recomputation: the tap has already seen these values
     for (std::int64_t i = 0; i < layers; ++i) x = first[i]->forward(std::move(x), now);
     return x;
   }
@@ -213,6 +213,7 @@ struct GptModel::Run {
 Var GptModel::through_layers(Var x, const Pass& pass) const {
   const bool full = chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
   const bool block = chunk_.recompute || (full && *o_.recompute_method == RecomputedLayers::block);
+  // "block": the first `count` layers are recomputed one by one. "uniform": all layers, `count` at a time.
   const auto layers = static_cast<std::int64_t>(layers_.size());
   const auto wanted = chunk_.recompute ? chunk_.recompute->layers : full ? *o_.recompute_num_layers : 0;
   const auto count = std::min(wanted, layers);
@@ -226,7 +227,7 @@ Var GptModel::through_layers(Var x, const Pass& pass) const {
   return x;
 }
 
-/// The tokens of each sample that are here between the layers; positions of all tokens come in.
+/// The positions of this rank's tokens between the layers; pass.positions has those of all tokens.
 std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::int64_t here) {
   if (here == pass.T) return pass.positions;
   const auto count = static_cast<std::size_t>(here);
@@ -260,7 +261,8 @@ Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const P
   return x;
 }
 
-/// What leaves this chunk: for its last one, the final norm. The projection on the vocabulary that follows gives fp32.
+/// The output of this chunk; for the last one, after the final norm. The following projection to the vocabulary is
+/// fp32.
 Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const {
   tape.computes_in(precision_.compute);
   if (chunk_.embedding) x = embedded(tape, tokens, pass);
@@ -284,7 +286,7 @@ Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
   return {{batch.samples, here, o_.hidden_size}, precision_.residual};
 }
 
-/// The whole of h on every process that has a part of the head.
+/// h of all tokens on every rank that has a part of the output layer.
 Var before_head(const Var& h, const TensorParallelLayers& maker) {
   constexpr auto who = "output layer";
   const auto& parallel = maker.parallel();
@@ -354,7 +356,8 @@ std::unique_ptr<Model> make(const GptOptions& options, ModelParts parts) {
 }  // namespace
 
 void register_gpt(ModelRegistry& shelf) {
-  shelf.add("gpt", make, "Decoder of the GPT family: GPT-2, Llama, Qwen2, Mistral.", {"encoder_or_decoder"});
+  shelf.add("gpt", make, "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, Phi-3, Gemma.",
+            {"encoder_or_decoder"});
 }
 
 }  // namespace tessera

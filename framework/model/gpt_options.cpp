@@ -4,81 +4,114 @@
 #include <cmath>
 
 #include "framework/base/error.h"
+#include "framework/options/limits.h"
 
 namespace tessera {
 namespace {
 
 using O = GptOptions;
 
+// With these no count of parameters, and no number of bytes of state for them, leaves 64 bits.
+constexpr std::int64_t most_width = std::int64_t{1} << 20, most_heads = 65536, most_channels = 65536;
+constexpr std::int64_t most_window = 0x7FFFFFFF;  // "all" in other programs
+
 void describe_sizes(Schema<O>& s) {
-  s.option("num_layers", &O::num_layers, "Transformer layers.").at_least(1);
-  s.option("hidden_size", &O::hidden_size, "Width of the model.").at_least(1);
-  s.option("num_attention_heads", &O::num_attention_heads, "Query heads of each layer.").at_least(1);
+  s.option("num_layers", &O::num_layers, "Number of transformer layers.").at_least(1).at_most(most_layers);
+  s.option("hidden_size", &O::hidden_size, "Hidden size of the transformer.").at_least(1).at_most(most_width);
+  s.option("num_attention_heads", &O::num_attention_heads, "Number of attention (query) heads in each layer.")
+      .at_least(1)
+      .at_most(most_heads);
   s.option("ffn_hidden_size", &O::ffn_hidden_size,
-           "Inner width of the feed-forward; null: 4 x hidden_size, for gated ones 8/3 x hidden_size down to a "
-           "multiple of 64.")
-      .at_least(1);
-  s.option("kv_channels", &O::kv_channels, "Channels of one head; null: hidden_size / num_attention_heads.")
-      .at_least(1);
+           "Hidden size of the feed-forward network; null: 4 x `hidden_size`, or with a gated activation 8/3 x "
+           "`hidden_size`, rounded down to a multiple of 64.")
+      .at_least(1)
+      .at_most(4 * most_width);
+  s.option("kv_channels", &O::kv_channels,
+           "Dimension of an attention head; null: `hidden_size` / `num_attention_heads`.")
+      .at_least(1)
+      .at_most(most_channels);
   s.option("group_query_attention", &O::group_query_attention,
-           "Query heads share keys and values in num_query_groups groups.");
-  s.option("num_query_groups", &O::num_query_groups, "Groups of keys and values; read with group_query_attention only.")
-      .at_least(1);
+           "Use grouped-query attention: query heads share `num_query_groups` key/value heads.");
+  s.option("num_query_groups", &O::num_query_groups,
+           "Number of key/value heads; used only with `group_query_attention`.")
+      .at_least(1)
+      .at_most(most_heads);
 }
 
 void describe_positions(Schema<O>& s) {
-  s.option("position_embedding_type", &O::position_embedding_type, "How a token knows its place.")
+  s.option("position_embedding_type", &O::position_embedding_type, "Type of position embedding.")
       .alias("use_rotary_embedding", {{"true", "rope"}, {"false", ""}})
       .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
-  s.option("max_position_embeddings", &O::max_position_embeddings, "Places there are; null: seq_length.")
+  s.option("max_position_embeddings", &O::max_position_embeddings,
+           "Maximum sequence length the position embedding supports, in tokens; null: `seq_length`.")
       .at_least(1)
+      .at_most(most_places)
       .unit("tokens");
-  s.option("rotary_base", &O::rotary_base, "Base of the rotary frequencies.")
+  s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
       .above(0)
+      .at_most(1e12)
       .alias("rope_theta")
       .alias("rotary_config.rotary_base");
-  s.option("rotary_percent", &O::rotary_percent, "Share of each head's channels that turn.")
+  s.option("rotary_percent", &O::rotary_percent, "Fraction of each head's dimensions that get rotary embedding.")
       .above(0)
       .at_most(1)
       .alias("rotary_config.rotary_percent");
-  s.option("rotary_interleaved", &O::rotary_interleaved,
-           "Neighbouring channels turn together instead of the halves of a head.")
+  s.option(
+       "rotary_interleaved", &O::rotary_interleaved,
+       "Rotate pairs of adjacent dimensions, instead of pairing the first and second half of the rotary dimensions.")
       .alias("rotary_config.rotary_interleaved");
   s.option("rotary_seq_len_interpolation_factor", &O::rotary_seq_len_interpolation_factor,
-           "Rotary positions are divided by it; null: as they are.")
+           "Linear interpolation: rotary positions are divided by this factor; null: no interpolation.")
       .above(0)
+      .at_most(most_factor)
       .alias("rotary_config.seq_len_interpolation_factor");
 }
 
 void describe_rope_scaling(Schema<O>& s) {
-  s.option("rope_scaling_type", &O::rope_scaling_type, "How rotary frequencies are bent for longer sequences.")
+  s.option("rope_scaling_type", &O::rope_scaling_type,
+           "Frequency scaling of the rotary embedding for longer sequences.")
       .alias("use_rope_scaling", {{"true", "llama3"}, {"false", ""}});
-  s.option("rope_scaling_factor", &O::rope_scaling_factor, "How much slower the slow frequencies turn.").above(0);
+  s.option("rope_scaling_factor", &O::rope_scaling_factor,
+           "Frequency scaling factor: low frequencies are divided by it.")
+      .above(0)
+      .at_most(most_factor);
   s.option("rope_scaling_low_freq_factor", &O::rope_scaling_low_freq_factor,
-           "llama3: pairs that turn fewer times over the original positions are slowed by the whole factor.")
-      .above(0);
+           "llama3: frequencies with fewer full rotations than this within the original maximum sequence length are "
+           "divided by the whole factor.")
+      .above(0)
+      .at_most(most_factor);
   s.option("rope_scaling_high_freq_factor", &O::rope_scaling_high_freq_factor,
-           "llama3: pairs that turn more times over the original positions are left alone.")
-      .above(0);
-  s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
-           "Places the frequencies were made for; null: 8192 for llama3, max_position_embeddings for yarn.")
+           "llama3: frequencies with more full rotations than this within the original maximum sequence length are not "
+           "scaled.")
+      .above(0)
+      .at_most(most_factor);
+  s.option(
+       "rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
+       "Maximum sequence length before scaling, in tokens; null: 8192 for llama3, `max_position_embeddings` for yarn.")
       .at_least(1)
+      .at_most(most_places)
       .unit("tokens");
   s.option("rope_scaling_beta_fast", &O::rope_scaling_beta_fast,
-           "yarn: pairs that turn more times over the original positions are left alone.")
-      .above(0);
+           "yarn: frequencies with more full rotations than this within the original maximum sequence length are not "
+           "scaled.")
+      .above(0)
+      .at_most(most_factor);
   s.option("rope_scaling_beta_slow", &O::rope_scaling_beta_slow,
-           "yarn: pairs that turn fewer times over the original positions are slowed by the whole factor.")
-      .above(0);
+           "yarn: frequencies with fewer full rotations than this within the original maximum sequence length are "
+           "divided by the whole factor.")
+      .above(0)
+      .at_most(most_factor);
   s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor,
            "yarn: cosines and sines are multiplied by it; null: 0.1 ln(rope_scaling_factor) + 1.")
-      .above(0);
+      .above(0)
+      .at_most(most_factor);
 }
 
 void describe_attention(Schema<O>& s) {
   s.option("window_size", &O::window_size,
-           "How many tokens attention sees to the left (-1: all) and to the right (0: it is causal).")
+           "Attention window in tokens, [left, right]: left -1 is unlimited, right is 0 for causal attention.")
       .at_least(-1)
+      .at_most(most_window)
       .alias("fa_config.pre_tokens", 0)
       .alias("fa_config.pre_tockens", 0)
       .alias("pre_tockens", 0)
@@ -86,46 +119,59 @@ void describe_attention(Schema<O>& s) {
       .alias("fa_config.next_tockens", 1)
       .alias("next_tockens", 1);
   s.option("sliding_window", &O::sliding_window,
-           "The same counted with the token itself: window_size[0] + 1; null: as window_size.")
+           "Attention window including the token itself, in tokens: `window_size[0]` + 1; null: set by `window_size`.")
       .at_least(1)
+      .at_most(most_window)
       .unit("tokens");
-  s.option(
-      "layer_types", &O::layer_types,
-      "Which layers look at the window only; the list begins anew where it is shorter than the model. Empty: all.");
-  s.option("qk_layernorm", &O::qk_layernorm, "Queries and keys of each head are normalised, before they turn.");
-  s.option("query_pre_attn_scalar", &O::query_pre_attn_scalar, "Scores are divided by its root; null: kv_channels.")
-      .above(0);
+  s.option("layer_types", &O::layer_types,
+           "Attention type of each layer, full_attention or sliding_attention; a shorter list repeats. Empty: the "
+           "window applies to all layers.");
+  s.option("qk_layernorm", &O::qk_layernorm, "Normalize queries and keys of each head before the rotary embedding.");
+  s.option("query_pre_attn_scalar", &O::query_pre_attn_scalar,
+           "Attention scores are divided by the square root of this; null: `kv_channels`.")
+      .above(0)
+      .at_most(1e9);
   s.option("attention_logit_softcap", &O::attention_logit_softcap,
-           "Scores s become cap x tanh(s / cap); null: they are not capped.")
+           "Soft cap of attention scores, cap x tanh(score / cap); null: none.")
       .above(0)
+      .at_most(1e9)
       .alias("attn_logit_softcapping");
-  s.option("output_logit_softcap", &O::output_logit_softcap, "The same for the logits of the vocabulary.")
+  s.option("output_logit_softcap", &O::output_logit_softcap,
+           "Soft cap of the output logits, cap x tanh(logit / cap); null: none.")
       .above(0)
+      .at_most(1e9)
       .alias("final_logit_softcapping");
 }
 
 void describe_norms(Schema<O>& s) {
-  s.option("normalization", &O::normalization, "The norm before attention, before the feed-forward and at the end.")
+  s.option("normalization", &O::normalization,
+           "Type of the norms before attention, before the feed-forward network and after the last layer.")
       .alias("use_fused_rmsnorm", {{"true", "RMSNorm"}, {"false", ""}});
-  s.option("norm_epsilon", &O::norm_epsilon, "Added under the root of the norm.").above(0).alias("layernorm_epsilon");
-  s.option("apply_layernorm_1p", &O::apply_layernorm_1p, "The gain of a norm is stored less one.")
+  s.option("norm_epsilon", &O::norm_epsilon, "Epsilon of the norms, added to the variance or mean square.")
+      .above(0)
+      .at_most(1)
+      .alias("layernorm_epsilon");
+  s.option("apply_layernorm_1p", &O::apply_layernorm_1p, "Store norm weights minus one (zero-centered gamma).")
       .alias("layernorm_zero_centered_gamma");
   s.option("use_sandwich_norm", &O::use_sandwich_norm,
-           "Norms after attention and feed-forward too, before they join the residual.");
+           "Also normalize the outputs of attention and feed-forward network, before the residual addition.");
   s.option("attn_post_norm_scale", &O::attn_post_norm_scale,
-           "use_sandwich_norm with RMSNorm: first gain of the norm after attention.")
-      .at_least(0);
+           "Initial weight of the norm after attention; with `use_sandwich_norm` and RMSNorm.")
+      .at_least(0)
+      .at_most(most_factor);
   s.option("ffn_post_norm_scale", &O::ffn_post_norm_scale,
-           "use_sandwich_norm with RMSNorm: first gain of the norm after the feed-forward.")
-      .at_least(0);
-  s.option("use_final_norm", &O::use_final_norm, "A norm after the last layer.");
+           "Initial weight of the norm after the feed-forward network; with `use_sandwich_norm` and RMSNorm.")
+      .at_least(0)
+      .at_most(most_factor);
+  s.option("use_final_norm", &O::use_final_norm, "Normalize the output of the last layer.");
   s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
-           "The residual is what the norm before attention or feed-forward gives, not what it takes.")
+           "The residual connection starts after the norm instead of before it.")
       .alias("apply_residual_connection_post_layernorm");
-  s.option("use_parallel_residual", &O::use_parallel_residual,
-           "Attention and feed-forward of a layer both read its input, and their sum joins it.");
+  s.option(
+      "use_parallel_residual", &O::use_parallel_residual,
+      "Attention and feed-forward network of a layer both read the layer's input, and both outputs are added to it.");
   s.option("shared_parallel_norm", &O::shared_parallel_norm,
-           "use_parallel_residual: one norm for attention and feed-forward.");
+           "With `use_parallel_residual`: attention and feed-forward network share one norm.");
 }
 
 void describe_feed_forward(Schema<O>& s) {
@@ -134,47 +180,57 @@ void describe_feed_forward(Schema<O>& s) {
        "Activation of the feed-forward; gelu is the tanh form, gelu_erf the exact one; swiglu, geglu and their like "
        "are gates.")
       .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}});
-  s.option("swiglu", &O::swiglu, "Megatron's way to say hidden_act: swiglu.");
-  s.option("gated_linear_unit", &O::gated_linear_unit, "hidden_act is the gate of a second product.");
-  s.option("add_bias_linear", &O::add_bias_linear, "Linear layers have biases, where nothing else is said below.");
-  s.option("qkv_has_bias", &O::qkv_has_bias, "Bias of the QKV projection; null: as add_bias_linear.")
+  s.option("swiglu", &O::swiglu, "Same as `hidden_act: swiglu`.");
+  s.option("gated_linear_unit", &O::gated_linear_unit,
+           "Use a gated feed-forward network: `hidden_act` is applied to the gate projection.");
+  s.option("add_bias_linear", &O::add_bias_linear,
+           "Linear layers have biases, unless `qkv_has_bias`, `out_proj_has_bias` or `mlp_has_bias` says otherwise.");
+  s.option("qkv_has_bias", &O::qkv_has_bias, "Bias of the QKV projection; null: `add_bias_linear`.")
       .alias("add_qkv_bias");
   s.option("out_proj_has_bias", &O::out_proj_has_bias,
-           "Bias of the attention's output projection; null: as add_bias_linear.")
+           "Bias of the attention output projection; null: `add_bias_linear`.")
       .alias("add_dense_bias");
-  s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward; null: as add_bias_linear.");
+  s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward network; null: `add_bias_linear`.");
 }
 
 void describe_rest(Schema<O>& s) {
   s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
-           "The output projection has weights of its own.");
-  s.option("scale_embeddings", &O::scale_embeddings, "Embeddings are multiplied by the root of hidden_size.");
+           "The output layer has its own weights instead of sharing the word embedding's.");
+  s.option("scale_embeddings", &O::scale_embeddings, "Multiply word embeddings by sqrt(`hidden_size`).");
   s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
-           "Share dropped after the embedding, attention and feed-forward.")
+           "Dropout probability after the embedding, attention and the feed-forward network.")
       .at_least(0)
       .below(1)
       .alias("hidden_dropout");
-  s.option("attention_dropout_rate", &O::attention_dropout_rate, "Share of the attention probabilities dropped.")
+  s.option("attention_dropout_rate", &O::attention_dropout_rate, "Dropout probability of the attention probabilities.")
       .at_least(0)
       .below(1)
       .alias("attention_dropout");
   s.option("init_method_std", &O::init_method_std,
-           "Standard deviation of the initial weights; output projections have it over sqrt(2 num_layers).")
-      .above(0);
+           "Standard deviation of the initial weights; output projections use it divided by sqrt(2 x `num_layers`).")
+      .above(0)
+      .at_most(most_rate);
   s.option("embedding_init_method_std", &O::embedding_init_method_std,
-           "The same for the tables of tokens and places alone; null: as all.")
-      .above(0);
+           "Standard deviation of the initial word and position embeddings; null: `init_method_std`.")
+      .above(0)
+      .at_most(most_rate);
   s.option("init_method", &O::init_method,
-           "How weights are drawn; xavier_uniform: within +-sqrt(6 / (inputs + outputs)), all alike.")
+           "Distribution of the initial weights; xavier_uniform: uniform within +-sqrt(6 / (inputs + outputs)) for "
+           "every matrix.")
       .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}});
   s.option("recompute_granularity", &O::recompute_granularity,
-           "What the backward pass computes again instead of keeping it: whole layers, or recompute_modules.")
+           "Activation recomputation in the backward pass: full (whole layers) or selective (`recompute_modules`).")
       .alias("recompute_activations", {{"true", "selective"}, {"false", ""}});
   s.option("recompute_method", &O::recompute_method,
-           "full: all layers, recompute_num_layers at a time (uniform), or the first recompute_num_layers (block).");
-  s.option("recompute_num_layers", &O::recompute_num_layers, "Layers of one cut, or of the block.").at_least(1);
+           "With recompute_granularity full: uniform recomputes all layers, `recompute_num_layers` at a time; block "
+           "recomputes the first `recompute_num_layers`.");
+  s.option("recompute_num_layers", &O::recompute_num_layers,
+           "Number of layers recomputed together (uniform), or number of recomputed layers (block).")
+      .at_least(1)
+      .at_most(most_layers);
   s.option("recompute_modules", &O::recompute_modules,
-           "selective: attention between its projections (core_attn), the feed-forward (mlp).");
+           "With recompute_granularity selective: modules to recompute: core_attn (attention without its projections), "
+           "mlp (the feed-forward network).");
 }
 
 }  // namespace
@@ -253,6 +309,10 @@ void check_attention(const O& o, Found& found) {
   wrong(found, "M4", !o.kv_channels && o.hidden_size % o.num_attention_heads != 0, "num_attention_heads",
         text("num_attention_heads is ", o.num_attention_heads, ", which does not divide hidden_size ", o.hidden_size,
              "; change one, or give kv_channels"));
+  wrong(found, "width of attention", o.num_attention_heads * o.channels() > 4 * most_width, "kv_channels",
+        text("kv_channels is ", o.channels(), " and num_attention_heads ", o.num_attention_heads, ", which makes ",
+             o.num_attention_heads * o.channels(), " channels of all heads; at most ", 4 * most_width,
+             " are allowed; make one of them smaller"));
   wrong(found, "M8", o.num_attention_heads % o.groups() != 0, "num_query_groups",
         text("num_query_groups is ", o.num_query_groups, ", which does not divide num_attention_heads ",
              o.num_attention_heads));
@@ -295,6 +355,8 @@ void check_positions(const O& o, std::int64_t seq_length, Found& found) {
   if (o.position_embedding_type == PositionEmbedding::rope)
     wrong(found, "rotary_percent", o.rotary_dim() < 2, "rotary_percent",
           text("rotary_percent leaves ", o.rotary_dim(), " of ", o.channels(), " channels to turn; at least 2 must"));
+  wrong(found, "rotary_base", o.position_embedding_type == PositionEmbedding::rope && o.rotary_base <= 1, "rotary_base",
+        text("rotary_base is ", o.rotary_base, "; rotary frequencies fall only with a base above 1"));
   wrong(found, "rope scaling", o.rope_scaling_low_freq_factor >= o.rope_scaling_high_freq_factor,
         "rope_scaling_low_freq_factor",
         text("rope_scaling_low_freq_factor is ", o.rope_scaling_low_freq_factor, ", rope_scaling_high_freq_factor ",

@@ -49,7 +49,7 @@ inline Words<FeedForwardKind> words(FeedForwardKind) {
           {"fused_swiglu", Kind::swiglu}};
 }
 
-/// What a layer's attention looks at.
+/// Attention type of a layer: full, or limited to the sliding window.
 enum class LayerSight { whole, window };
 inline Words<LayerSight> words(LayerSight) {
   return {{"full_attention", LayerSight::whole}, {"sliding_attention", LayerSight::window}};
@@ -60,7 +60,7 @@ inline Words<InitMethod> words(InitMethod) {
   return {{"normal", InitMethod::normal}, {"xavier_uniform", InitMethod::xavier_uniform}};
 }
 
-/// What the backward pass computes again instead of keeping it.
+/// Activation recomputation in the backward pass.
 enum class Recomputation { none, full, selective };
 inline Words<Recomputation> words(Recomputation) {
   return {{"none", Recomputation::none}, {"full", Recomputation::full}, {"selective", Recomputation::selective}};
@@ -74,7 +74,8 @@ inline Words<RecomputedModule> words(RecomputedModule) {
   return {{"core_attn", RecomputedModule::core_attn}, {"mlp", RecomputedModule::mlp}};
 }
 
-/// model_config for model_type gpt: every decoder of the GPT family is a choice of these.
+/// model_config for model_type gpt: a decoder of the GPT family is a combination of these options. describe() has the
+/// meaning of each.
 struct GptOptions {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
@@ -140,30 +141,35 @@ struct GptOptions {
   std::optional<std::int64_t> recompute_num_layers;
   std::vector<RecomputedModule> recompute_modules = {RecomputedModule::core_attn};
 
-  // What follows from the above where it is not said.
+  // Values derived from the options.
   FeedForwardKind feed_forward() const;
   std::int64_t channels() const {
     return kv_channels.value_or(num_attention_heads > 0 ? hidden_size / num_attention_heads : 0);
   }
   std::int64_t groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
-  /// 4 h; for a gated one 8/3 h down to a multiple of 64, as Megatron derives it for swiglu.
+  /// ffn_hidden_size; default 4 h, for gated activations 8/3 h rounded down to a multiple of 64, as Megatron-LM derives
+  /// it for swiglu.
   std::int64_t inner() const;
+  /// Rotary channels per head, an even number.
   std::int64_t rotary_dim() const;
-  /// For tables of `positions` places.
+  /// RoPE frequency scaling for tables of `positions` positions.
   RotaryScaling rotary_scaling(std::int64_t positions) const;
-  /// Tokens to the left and to the right that a windowed layer sees; left -1: all.
+  /// Tokens to the left and to the right that a layer with sliding-window attention sees; left -1: all.
   std::array<std::int64_t, 2> window() const;
   bool windowed(std::int64_t layer) const;
   NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
-  /// Of a weight [out, in]; `output`: the projection that ends a branch, which begins smaller the more branches add up.
+  /// Initial distribution of a weight [out, in]. `output`: the last projection of a residual branch, which is scaled by
+  /// 1 / sqrt(2 num_layers).
   Init weight_init(std::int64_t out, std::int64_t in, bool output) const;
-  /// Of a table of so many places or tokens.
+  /// Initial distribution of an embedding table with `rows` rows.
   Init table_init(std::int64_t rows) const;
+  /// Whether selective recomputation includes `module`.
   bool recomputes(RecomputedModule module) const;
 };
+/// Declares the options.
 void describe(Schema<GptOptions>& s);
 
-/// What is wrong among these options and `seq_length`. Empty when all fit.
+/// The contradictions among these options and `seq_length`. Empty: none.
 std::vector<Contradiction> contradictions(const GptOptions& o, std::int64_t seq_length);
 
 }  // namespace tessera

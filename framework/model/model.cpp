@@ -1,17 +1,25 @@
 #include "framework/model/model.h"
 
+#include "framework/options/limits.h"
+
 namespace tessera {
 
 void describe(Schema<ModelSizeOptions>& s) {
   using O = ModelSizeOptions;
-  s.option("seq_length", &O::seq_length, "Tokens of one training sample.").at_least(1).unit("tokens");
-  s.option("vocab_size", &O::vocab_size,
-           "Rows of the embedding, padding included; null: the tokenizer's size rounded up.")
+  s.option("seq_length", &O::seq_length, "Length of a training sample, in tokens.")
       .at_least(1)
+      .at_most(most_places)
+      .unit("tokens");
+  s.option("vocab_size", &O::vocab_size,
+           "Number of rows of the word embedding, padding included; null: the tokenizer's vocabulary size, rounded up "
+           "to a multiple of `make_vocab_size_divisible_by`.")
+      .at_least(1)
+      .at_most(most_tokens_known)
       .alias("padded_vocab_size");
   s.option("make_vocab_size_divisible_by", &O::make_vocab_size_divisible_by,
-           "The tokenizer's size is rounded up to a multiple of this.")
-      .at_least(1);
+           "The tokenizer's vocabulary size is rounded up to a multiple of this.")
+      .at_least(1)
+      .at_most(1048576);
 }
 
 Model::Boundary Model::boundary(const TokenBatch&) const { throw BugError("this model is always one chunk"); }

@@ -26,28 +26,29 @@ DType of_training(const HalfPrecisionOptions& o) {
 
 void describe(Schema<HalfPrecisionOptions>& s) {
   using O = HalfPrecisionOptions;
-  s.option("bf16", &O::bf16, "Weights and activations in bfloat16; the optimizer keeps fp32 weights.");
+  s.option("bf16", &O::bf16, "Train in bfloat16: weights and activations in bf16, fp32 main weights in the optimizer.");
   s.option("fp16", &O::fp16,
-           "Weights and activations in float16, with a scale of the loss; the optimizer keeps fp32 weights.");
-  s.option("accumulate_allreduce_grads_in_fp32", &O::accumulate_allreduce_grads_in_fp32,
-           "Gradients of micro batches are summed in fp32; false: their sum is rounded to params_dtype after each.");
+           "Train in float16 with loss scaling: weights and activations in fp16, fp32 main weights in the optimizer.");
+  s.option(
+      "accumulate_allreduce_grads_in_fp32", &O::accumulate_allreduce_grads_in_fp32,
+      "Accumulate and reduce gradients in fp32; false: the sum is rounded to `params_dtype` after each micro-batch.");
 }
 
 void describe(Schema<PrecisionOptions>& s) {
   using O = PrecisionOptions;
   s.option("params_dtype", &O::params_dtype,
-           "Type in which the model reads its weights; null: as bf16 and fp16 of training_config say.")
+           "Data type of the model's weights; null: set by `bf16` and `fp16` of training_config.")
       .alias("param_init_dtype");
-  s.option("compute_dtype", &O::compute_dtype, "Type that operations round their results to; null: as params_dtype.");
+  s.option("compute_dtype", &O::compute_dtype,
+           "Data type to which operations round their results; null: `params_dtype`.");
   s.option("embedding_init_dtype", &O::embedding_init_dtype,
-           "Type of the tables of tokens and positions; null: as params_dtype.")
+           "Data type of the word and position embeddings; null: `params_dtype`.")
       .alias("embedding_dtype");
   s.option("residual_connection_dtype", &O::residual_connection_dtype,
-           "Type of the stream between layers; null: as compute_dtype.");
+           "Data type of the residual connection between layers; null: `compute_dtype`.");
   s.option("fp32_residual_connection", &O::fp32_residual_connection,
-           "The stream between layers in fp32: another word for residual_connection_dtype.");
-  s.option("fp16_lm_cross_entropy", &O::fp16_lm_cross_entropy,
-           "Round logits and the loss of each token to compute_dtype.");
+           "Keep the residual connection in fp32; same as `residual_connection_dtype: float32`.");
+  s.option("fp16_lm_cross_entropy", &O::fp16_lm_cross_entropy, "Round logits and per-token losses to `compute_dtype`.");
 }
 
 Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions& model) {

@@ -10,22 +10,24 @@
 
 namespace tessera {
 
-/// Types that weights and activations may be stored in.
+/// Types for storing weights and activations.
 enum class FloatType { float32, bfloat16, float16 };
 inline Words<FloatType> words(FloatType) {
   return {{"float32", FloatType::float32}, {"bfloat16", FloatType::bfloat16}, {"float16", FloatType::float16},
           {"fp32", FloatType::float32},    {"bf16", FloatType::bfloat16},     {"fp16", FloatType::float16}};
 }
 
-/// training_config: 16-bit training as a whole.
+/// Options of training_config for 16-bit training.
 struct HalfPrecisionOptions {
   bool bf16 = false;
   bool fp16 = false;
   std::optional<bool> accumulate_allreduce_grads_in_fp32;
 };
+/// Declares the options.
 void describe(Schema<HalfPrecisionOptions>& s);
 
-/// model_config, whatever the model: the type of each kind of number, where it is not as training_config says.
+/// Options of model_config, for every architecture: the storage type of each kind of value, if it differs from
+/// training_config.
 struct PrecisionOptions {
   std::optional<FloatType> params_dtype;
   std::optional<FloatType> compute_dtype;
@@ -34,21 +36,23 @@ struct PrecisionOptions {
   bool fp32_residual_connection = false;
   bool fp16_lm_cross_entropy = false;
 };
+/// Declares the options.
 void describe(Schema<PrecisionOptions>& s);
 
-/// In which type each kind of number is stored. Sums (products, norms, softmax, loss, gradients of weights) run in fp32
-/// or finer whatever these say, and the optimizer's weights are fp32: docs/numerics.md.
+/// The storage type of each kind of value. Sums (matrix products, norms, softmax, loss, weight gradients) are computed
+/// in fp32 or more precisely in any case, and the optimizer's master weights are fp32: docs/numerics.md.
 struct Precision {
   DType params = DType::float32;     ///< weights as the model reads them
-  DType embedding = DType::float32;  ///< the tables of tokens and positions (and a head tied to them)
-  DType compute = DType::float32;    ///< what operations give, and its gradients
-  DType residual = DType::float32;   ///< the stream between layers
-  DType logits = DType::float32;     ///< logits and the loss of each token
-  DType gradients = DType::float32;  ///< to which the sum of a micro batch is rounded before the next is added
+  DType embedding = DType::float32;  ///< token and position embeddings (and an output layer tied to them)
+  DType compute = DType::float32;    ///< results of operations, and their gradients
+  DType residual = DType::float32;   ///< the residual stream between layers
+  DType logits = DType::float32;     ///< logits, and the loss of each token
+  DType gradients = DType::float32;  ///< the main gradient is rounded to it after each micro-batch
 };
+/// The types that the options result in.
 Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
-/// What is wrong among these options; each option with its group, "model_config.params_dtype".
+/// The contradictions among these options; each names its option with the group, "model_config.params_dtype".
 std::vector<Contradiction> contradictions(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
 }  // namespace tessera

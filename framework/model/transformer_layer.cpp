@@ -21,6 +21,7 @@ Var TransformerLayer::forward(Var x, const Pass& pass) const {
   return x;
 }
 
+// `normed` is released as early as possible, so that its memory can be used again when no backward pass needs it.
 Var TransformerLayer::one_after_the_other(Var x, const Pass& pass) const {
   auto normed = parts_.before_attention->forward(x);
   auto mixed = attend(normed, pass);
@@ -50,6 +51,7 @@ Var TransformerLayer::attend(const Var& normed, const Pass& pass) const {
 }
 
 Var TransformerLayer::feed(const Var& normed, const Pass& pass) const {
+  // `pass` is captured by value: recomputation happens in the backward pass, when the caller's Pass may be gone.
   const auto run = [this, pass](const Var& x) { return parts_.feed_forward->forward(x, pass); };
   auto fed = form_.recomputes_feed_forward ? recomputed(normed, run) : run(normed);
   pass.show(parts_.feed_forward->name(), fed);
@@ -59,6 +61,7 @@ Var TransformerLayer::feed(const Var& normed, const Pass& pass) const {
 Var TransformerLayer::join(Var branch, const Var& residual, const Norm* after, std::uint64_t which,
                            const Pass& pass) const {
   auto mask = pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout);
+  // Without a norm behind the branch, dropout and residual addition are one operation.
   mask.first_element = pass.first_token * branch.shape().width();
   if (!after) return dropout_add(std::move(branch), residual, mask);
   if (mask.rate > 0) branch = dropout_add(std::move(branch), {}, mask);

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// `count` integers that live as long as the pass.
+/// `count` integers that live as long as the tape's pass.
 std::span<std::int32_t> integers(Tape& tape, std::size_t count) {
   static_assert(sizeof(std::int32_t) == sizeof(float));
   return {reinterpret_cast<std::int32_t*>(tape.keep(count * sizeof(float)).data()), count};
@@ -15,7 +15,8 @@ std::span<std::int32_t> integers(Tape& tape, std::size_t count) {
 
 std::int32_t narrow(std::int64_t place) { return static_cast<std::int32_t>(place); }
 
-/// The window of each token inside of [first, end of its document]; `length` tokens are a sample.
+/// The window of each token, limited to its document; a sample has `length` tokens. Runs backwards, because the end of
+/// a document is known from its last token.
 VisibleKeys windows(Tape& tape, std::span<const std::int32_t> first, std::int64_t length,
                     std::array<std::int64_t, 2> window) {
   const auto begin = integers(tape, first.size()), last = integers(tape, first.size());
@@ -23,7 +24,7 @@ VisibleKeys windows(Tape& tape, std::span<const std::int32_t> first, std::int64_
     const auto at = static_cast<std::size_t>(i);
     const auto place = i % length;
     begin[at] = window[0] < 0 ? first[at] : std::max(first[at], narrow(std::max<std::int64_t>(0, place - window[0])));
-    // The last token of the document: behind it another first token is seen.
+    // The last token of a document: the next one has another first token.
     const bool ends = place + 1 == length || first[at + 1] != first[at];
     last[at] = ends ? narrow(place) : last[at + 1];
   }
@@ -36,7 +37,7 @@ VisibleKeys windows(Tape& tape, std::span<const std::int32_t> first, std::int64_
 
 bool is_causal(std::array<std::int64_t, 2> window) { return window[0] < 0 && window[1] == 0; }
 
-/// Every token of the sample, of which a mask says more.
+/// All tokens of the sample; the mask decides.
 VisibleKeys whole_samples(Tape& tape, const TokenBatch& batch) {
   const auto first = integers(tape, batch.tokens.size()), last = integers(tape, batch.tokens.size());
   std::fill(first.begin(), first.end(), 0);
@@ -44,6 +45,7 @@ VisibleKeys whole_samples(Tape& tape, const TokenBatch& batch) {
   return {first, last, batch.visible};
 }
 
+/// From the beginning of the document to the token itself.
 VisibleKeys causal(Tape& tape, const TokenBatch& batch) {
   const auto last = integers(tape, batch.tokens.size());
   for (std::size_t i = 0; i < last.size(); ++i) last[i] = narrow(static_cast<std::int64_t>(i) % batch.seq_length);
@@ -85,7 +87,7 @@ Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache, std::
   Pass pass;
   pass.B = cache.samples();
   pass.T = count;
-  pass.positions = last;  // a token's place is the index of its own key
+  pass.positions = last;  // the position of a token is the index of its own key
   pass.visible = {first, last};
   pass.windowed = {near, last};
   pass.cache = &cache;

@@ -21,6 +21,8 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
   contains(*qkv_);
   contains(*out_);
   share_copies(maker);
+  // Heads of a group in a row of the projection: its query heads, then one key and one value head. All but the value
+  // head are rotated.
   const auto in_group = here_.heads / here_.groups + 2;
   for (std::int64_t g = 0; g < here_.groups; ++g)
     for (std::int64_t h = 0; h + 1 < in_group; ++h) {
@@ -34,12 +36,13 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
     norm->gain = &declare(of + "weight", {s.channels}, s.head_norm->gain());
     if (s.head_norm->kind == Normalization::layer_norm) norm->bias = &declare(of + "bias", {s.channels}, Init::zeros());
     if (maker.ranks() == 1) continue;
-    norm->gain->share(GradientSharers::tensor);  // each process saw its own heads
+    norm->gain->share(GradientSharers::tensor);  // each rank computed the gradient of its own heads only
     if (norm->bias) norm->bias->share(GradientSharers::tensor);
   }
 }
 
-/// Rows of the projection: whole groups, or some queries of one group and its key and value.
+/// Rows of linear_qkv on this rank: whole groups; or, with more ranks than groups, some query heads of one group and a
+/// copy of its key and value heads, owned by the first of the ranks that share the group.
 TensorCut SelfAttention::rows_here(const LayerMaker& maker) const {
   const auto rows = (sizes_.heads + 2 * sizes_.groups) * sizes_.channels;
   if (maker.ranks() == 1) return {};
@@ -52,7 +55,7 @@ TensorCut SelfAttention::rows_here(const LayerMaker& maker) const {
   return cut;
 }
 
-/// Copies of a key and value head have each a part of their gradient.
+/// Each rank with a copy of a key and value head has the gradient from its own query heads only.
 void SelfAttention::share_copies(const LayerMaker& maker) {
   if (sizes_.groups >= maker.ranks()) return;
   for (auto* parameter : qkv_->parameters()) {
@@ -62,6 +65,7 @@ void SelfAttention::share_copies(const LayerMaker& maker) {
   }
 }
 
+// A row of the projection is [group][queries, key, value][channel]; rows of the output are [head][channel].
 AttentionExtents SelfAttention::extents(const Pass& pass) const {
   const auto D = sizes_.channels, queries = here_.heads / here_.groups, group = (queries + 2) * D;
   const auto row = here_.groups * group;
@@ -88,6 +92,7 @@ Var SelfAttention::normalised(Var qkv) const {
 
 Var SelfAttention::mixed(const Var& qkv, const Pass& pass) const {
   auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
+  // Element ((head * T) + t) * S + s of the unsharded model: heads count from this rank's first.
   mask.first_element = here_.first_head * pass.T * pass.T;
   return attention(qkv, extents(pass), seen(pass), mask);
 }
@@ -99,11 +104,12 @@ Var SelfAttention::forward(const Var& x, const Pass& pass) const {
   if (sizes_.recomputed)
     return recomputed(projected, [this, pass](const Var& qkv) { return out_->forward(mixed(qkv, pass)); });
   const auto heads = mixed(projected, pass);
+  // Frees the projection early if no gradient is needed; else the recorded operation keeps it.
   projected = {};
   return out_->forward(heads);
 }
 
-// Generation: the new tokens' keys and values join the cache, their queries look at all of it. Nothing is recorded.
+// Generation: the keys and values of the new tokens are stored in the cache, and their queries attend to all of it.
 Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
   auto& tape = qkv.tape();
   auto& cache = *pass.cache;
@@ -120,6 +126,7 @@ Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
         std::copy_n(rows.begin() + from + e.k.offset, e.D, keys.begin() + to);
         std::copy_n(rows.begin() + from + e.v.offset, e.D, values.begin() + to);
       }
+  // The cache has room for more tokens than it holds; `seen` limits the keys to those that exist.
   e.S = cache.capacity();
   e.k = e.v = {cache.width(), 0, e.D};
   auto heads = tape.result({e.B, e.T, e.H * e.D}, false);

@@ -9,44 +9,56 @@
 
 namespace tessera {
 
-/// What a self-attention is made of.
+/// Configuration of a self-attention layer of the unsharded model.
 struct AttentionSizes {
   std::int64_t hidden = 0, heads = 0, groups = 0, channels = 0;  ///< groups: of keys and values; channels: of one head
   bool qkv_bias = false, out_bias = false;
-  double dropout = 0;
-  Init init = {}, out_init = {};
-  double scale = 1;                        ///< of the scores, usually 1 / sqrt(channels)
+  double dropout = 0;                      ///< of the attention probabilities, in [0, 1)
+  Init init = {}, out_init = {};           ///< of linear_qkv and of linear_proj
+  double scale = 1;                        ///< of the scores; usually 1 / sqrt(channels)
   double softcap = 0;                      ///< of the scores; 0: none
-  bool windowed = false;                   ///< looks at the pass's window only
-  bool recomputed = false;                 ///< what follows the projection is computed again in the backward pass
-  std::optional<NormKind> head_norm = {};  ///< of each query and key head, before they turn
+  bool windowed = false;                   ///< sliding-window attention: uses Pass::windowed instead of Pass::visible
+  bool recomputed = false;                 ///< recompute the attention core and linear_proj in the backward pass
+  std::optional<NormKind> head_norm = {};  ///< QK norm of each query and key head, before the rotary embedding
 };
 
-/// Self-attention with grouped heads. The fused projection linear_qkv has rows [group][its queries, its key, its
-/// value][channel], as Megatron's, so that a cut over groups is a cut over rows. With more processes than groups the
-/// queries of a group are cut and each process has a copy of its key and value. The gains of head norms are
-/// q_layernorm.weight and k_layernorm.weight [channels], one for all heads.
+/// Self-attention with grouped query heads (multi-head if groups == heads).
+///
+/// linear_qkv is one fused projection whose rows are ordered [group][query heads of the group, key, value][channel], as
+/// in Megatron-LM, so that tensor parallelism over groups is a cut into row ranges. With more tensor-parallel ranks
+/// than groups, the query heads of a group are divided and each rank has a copy of the group's key and value head.
+///
+/// Parameters: linear_qkv.{weight,bias}, linear_proj.{weight,bias}, and with QK norm q_layernorm.{weight,bias} and
+/// k_layernorm.{weight,bias} [channels], shared by all heads.
 class SelfAttention final : public Module {
  public:
-  /// `layer` counts from 0 over the whole model; `rotary` may be nullptr and outlives this.
+  /// `layer` counts from 0 over the whole model and keys the dropout. `rotary` may be nullptr (no rotary embedding) and
+  /// must outlive this layer.
   SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& sizes, const RotaryEmbedding* rotary,
                 const LayerMaker& maker);
 
-  Var forward(const Var& x, const Pass& pass) const;  ///< [B, T, hidden] to [B, T, hidden], bias added, before dropout
+  /// x [B, T, hidden] to [B, T, hidden], including the output bias; the residual dropout comes later. With sequence
+  /// parallelism x and the result are this rank's tokens only.
+  Var forward(const Var& x, const Pass& pass) const;
 
  private:
+  /// Layout of the fused projection on this rank.
   AttentionExtents extents(const Pass& pass) const;
   const VisibleKeys& seen(const Pass& pass) const { return sizes_.windowed ? pass.windowed : pass.visible; }
+  /// QK norm, if the layer has one.
   Var normalised(Var qkv) const;
+  /// The attention core on the fused projection.
   Var mixed(const Var& qkv, const Pass& pass) const;
+  /// The same for generation, with the key/value cache.
   Var cached(const Var& qkv, const Pass& pass) const;
 
-  /// The heads that are here: `heads` from `first_head` of the unsplit model on, in `groups`.
+  /// The heads of this rank: `heads` query heads from `first_head` of the unsharded model, in `groups`.
   struct Heads {
     std::int64_t heads, groups, first_head;
   };
   static Heads heads_here(const AttentionSizes& sizes, const LayerMaker& maker);
   TensorCut rows_here(const LayerMaker& maker) const;
+  /// Registers the copies of key and value heads for gradient summation.
   void share_copies(const LayerMaker& maker);
 
   AttentionSizes sizes_;
@@ -54,8 +66,10 @@ class SelfAttention final : public Module {
   std::int64_t layer_;
   const RotaryEmbedding* rotary_;
   std::unique_ptr<LinearLayer> qkv_, out_;
-  /// Offsets in a row of the projection; turning are queries and keys.
+  /// Offsets of heads in a row of this rank's projection. turning_heads_: those with rotary embedding, queries and
+  /// keys.
   std::vector<std::int64_t> turning_heads_, query_heads_, key_heads_;
+  /// The parameters of a QK norm.
   struct HeadGain {
     Parameter* gain = nullptr;
     Parameter* bias = nullptr;

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// Rows of the first product: `parts` blocks of `inner` rows, each cut alike.
+/// Rows of linear_fc1 on this rank: `parts` blocks (gate and up) of `inner` rows, each divided equally.
 TensorCut rows_of(const FeedForwardSizes& s, int parts, const LayerMaker& maker) {
   TensorCut cut;
   if (maker.ranks() == 1) return cut;
@@ -20,6 +20,7 @@ TensorCut rows_of(const FeedForwardSizes& s, int parts, const LayerMaker& maker)
   return cut;
 }
 
+/// linear_fc1 fuses the activation into the product unless it is a gate, which needs both halves.
 class Mlp final : public FeedForward {
  public:
   Mlp(const std::string& name, Activation act, bool gated, const FeedForwardSizes& s, const LayerMaker& maker)
@@ -41,6 +42,7 @@ class Mlp final : public FeedForward {
   std::unique_ptr<LinearLayer> fc1_, fc2_;
 };
 
+/// The three names of one activation: elementwise, as a gate, and as a function.
 struct Row {
   FeedForwardKind alone, as_gate;
   Activation act;

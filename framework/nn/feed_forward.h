@@ -7,15 +7,16 @@
 
 namespace tessera {
 
-/// The second half of a layer: anything that maps [B, T, hidden] to the same. Dense networks here; experts stand in the
-/// same place.
+/// The feed-forward part of a transformer layer: maps [B, T, hidden] to [B, T, hidden]. The base class of dense
+/// networks and of mixtures of experts.
 class FeedForward : public Module {
  public:
   using Module::Module;
+  /// x and the result are [B, T, hidden]; with sequence parallelism, this rank's tokens only.
   virtual Var forward(const Var& x, const Pass& pass) const = 0;
 };
 
-/// The activation, alone or as the gate of a second product.
+/// The activation of a feed-forward network, either elementwise or as the gate of a gated linear unit (..glu).
 enum class FeedForwardKind {
   gelu_tanh,
   gelu_erf,
@@ -30,19 +31,22 @@ enum class FeedForwardKind {
   reglu,
   squared_reglu
 };
+/// The activation function of a kind, gated or not.
 Activation activation_of(FeedForwardKind kind);
+/// Whether the kind is a gated linear unit.
 bool is_gated(FeedForwardKind kind);
-/// The same activation as a gate.
+/// The gated kind with the same activation function.
 FeedForwardKind gated(FeedForwardKind kind);
 
+/// Configuration of a dense feed-forward network of the unsharded model.
 struct FeedForwardSizes {
-  std::int64_t hidden, inner;
+  std::int64_t hidden, inner;  ///< inner: ffn_hidden_size; a gated kind has 2 * inner outputs of linear_fc1
   bool has_bias;
-  Init init, out_init;
+  Init init, out_init;  ///< of linear_fc1 and of linear_fc2
 };
 
-/// linear_fc2(act(linear_fc1(x))). For a gated kind linear_fc1 has the rows [gate; up].
-/// TensorCut over processes each has a part of the gate and the same part of up.
+/// A dense network: linear_fc2(act(linear_fc1(x))). For a gated kind linear_fc1 has the rows [gate; up]; under tensor
+/// parallelism each rank has the same range of the gate and of up.
 std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
                                                const FeedForwardSizes& sizes, const LayerMaker& maker);
 

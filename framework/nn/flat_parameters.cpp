@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// values[i] = std * draw(key, id of the parameter, place of i in the unsplit tensor).
+/// values[i] = std * draw(key, id of the parameter, index of i in the unsharded tensor).
 template <class Draw>
 void fill_drawn(Threads& threads, const Parameter& parameter, std::uint64_t seed, std::span<float> values,
                 const Draw& draw) {
@@ -27,6 +27,8 @@ void fill_drawn(Threads& threads, const Parameter& parameter, std::uint64_t seed
 
 }  // namespace
 
+// Ranges begin at multiples of 64 elements, so a block of the optimizer belongs to one parameter, and shards of a
+// distributed optimizer can be cut at blocks.
 FlatParameters::FlatParameters(std::vector<Parameter*> parameters) {
   int number = 0;
   for (auto* parameter : parameters) {
@@ -62,7 +64,7 @@ void FlatParameters::bind(std::span<float> values, std::span<float> gradients, s
 void FlatParameters::round(const Run& run, std::span<const float> values, std::int64_t first,
                            std::int64_t count) const {
   const auto& parameter = *run.parameter;
-  const auto inside = std::min(count, run.first + run.count - first);  // padding is nobody's
+  const auto inside = std::min(count, run.first + run.count - first);  // without the padding
   if (parameter.type == DType::float32 || inside <= 0) return;
   const auto raw = parameter.leaf.value.raw().subspan(static_cast<std::size_t>(2 * (first - run.first)));
   narrow_range(values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(inside)),
@@ -99,6 +101,7 @@ void FlatParameters::initialise(Threads& threads, std::uint64_t seed, const Para
                  [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return 2 * key.uniform(id, i) - 1; });
       break;
   }
+  // Masters of a 16-bit parameter begin with the rounded value, as in Megatron-LM, where the 16-bit model comes first.
   round_to(threads, parameter.type, values);
 }
 

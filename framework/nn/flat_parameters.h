@@ -7,41 +7,48 @@
 
 namespace tessera {
 
-/// The parameters of a model as runs of one flat array, each beginning on a multiple of 64 elements. The layout is a
-/// function of the list alone; the memory is the caller's: the same layout serves weights, main gradients and every
-/// slot of the optimizer.
+/// The layout of a model's parameters in one flat array: each parameter is a range that begins on a multiple of 64
+/// elements. The layout depends on the list of parameters only. The memory is the caller's: the same layout serves the
+/// weights, the main gradients and every state tensor of the optimizer.
 class FlatParameters {
  public:
+  /// Alignment of ranges, in elements; the block size of the optimizer (256 bytes of fp32, whole cache lines).
   static constexpr std::int64_t run_elements = 64;
 
+  /// The range of one parameter in the flat array.
   struct Run {
     Parameter* parameter;
-    std::int64_t first, count;  ///< elements; `count` without the padding to the next multiple of 64
+    std::int64_t first, count;  ///< in elements; `count` without the padding to the next multiple of 64
     std::int64_t padded() const { return (count + run_elements - 1) / run_elements * run_elements; }
   };
 
+  /// The parameters are not owned and must outlive this. Numbers their leaves (Leaf::number) in this order.
   explicit FlatParameters(std::vector<Parameter*> parameters);
 
-  std::int64_t elements() const { return elements_; }  ///< with padding
-  const std::vector<Run>& runs() const { return runs_; }
+  std::int64_t elements() const { return elements_; }     ///< of the flat array, with padding
+  const std::vector<Run>& runs() const { return runs_; }  ///< in the order of the parameters
 
-  bool has_16_bit() const;  ///< some parameter is of a 16-bit type
+  bool has_16_bit() const;  ///< whether the model reads any parameter in a 16-bit type
 
-  /// Let every parameter look at its run of `values` and `gradients` (empty: nothing is trained). Both have elements()
-  /// floats. Parameters of a 16-bit type look into `rounded` instead, of two bytes an element; empty when there are
-  /// none.
+  /// Makes every parameter a view of its range.
+  ///
+  ///   values      elements() floats: the fp32 weights
+  ///   gradients   elements() floats: the main gradients; empty: all parameters are frozen
+  ///   rounded     2 * elements() bytes: the values of parameters of a 16-bit type; empty if there are none
+  ///
+  /// The spans must outlive the use of the parameters. Throws ShapeError if one is too small.
   void bind(std::span<float> values, std::span<float> gradients, std::span<std::byte> rounded = {}) const;
-  /// Bring what parameters of a 16-bit type look at up to date with the elements [first, first + count) of `values`,
-  /// which lie in one run. In the calling thread.
+  /// Updates the 16-bit copy of one parameter from the elements [first, first + count) of `values`, which must be in
+  /// its range. In the calling thread.
   void round(const Run& run, std::span<const float> values, std::int64_t first, std::int64_t count) const;
-  /// The same of all.
+  /// The same for all parameters.
   void round_all(std::span<const float> values) const;
-  /// The part of a flat array that belongs to `run`, in the parameter's shape.
+  /// The range of `run` in a flat array, as a tensor of the parameter's shape.
   static Tensor view(const Run& run, std::span<float> flat);
-  /// Give every parameter its initial value, in `values`. One of a 16-bit type begins as a value of that type, as in
-  /// Megatron-LM.
+  /// Writes the initial value of every parameter to `values` [elements()]. One of a 16-bit type begins with a value
+  /// rounded to that type, as in Megatron-LM. Independent of the layout over ranks.
   void initialise(Threads& threads, std::uint64_t seed, std::span<float> values) const;
-  /// The same of one, in its elements() values.
+  /// The same for one parameter; `values` has its elements() floats.
   static void initialise(Threads& threads, std::uint64_t seed, const Parameter& parameter, std::span<float> values);
 
  private:

@@ -6,9 +6,11 @@
 
 namespace tessera {
 
-/// Keys and values of the tokens generated so far, one pair of [B, capacity, G * D] for every layer. Owns its memory.
+/// The keys and values of the tokens generated so far, for every layer: [samples, capacity, width] each, fp32, where
+/// width = key/value groups of this rank * channels. Owns its memory.
 class KeyValueCache {
  public:
+  /// An empty cache. `capacity` is the maximum number of tokens per sample.
   KeyValueCache(std::int64_t layers, std::int64_t samples, std::int64_t capacity, std::int64_t width)
       : samples_(samples),
         capacity_(capacity),
@@ -16,13 +18,14 @@ class KeyValueCache {
         layer_floats_(static_cast<std::size_t>(samples * capacity * width)),
         memory_(static_cast<std::size_t>(layers) * 2 * layer_floats_ * sizeof(float)) {}
 
-  std::int64_t length() const { return length_; }  ///< tokens held
+  std::int64_t length() const { return length_; }  ///< tokens stored so far, of each sample
   std::int64_t capacity() const { return capacity_; }
-  std::int64_t width() const { return width_; }
+  std::int64_t width() const { return width_; }  ///< floats per token in keys and in values
   std::int64_t samples() const { return samples_; }
-  void advance(std::int64_t tokens) { length_ += tokens; }  ///< after all layers have written theirs
-  void rewind() { length_ = 0; }
+  void advance(std::int64_t tokens) { length_ += tokens; }  ///< call after all layers have stored these tokens
+  void rewind() { length_ = 0; }                            ///< empty the cache for another text
 
+  /// The keys and the values of one layer, [samples, capacity, width]; the first length() tokens of a sample are valid.
   std::span<float> keys(std::int64_t layer) { return part(2 * layer); }
   std::span<float> values(std::int64_t layer) { return part(2 * layer + 1); }
 

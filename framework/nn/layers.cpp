@@ -5,6 +5,7 @@
 namespace tessera {
 namespace {
 
+/// The linear layer of one rank.
 class WholeLinear final : public LinearLayer {
  public:
   WholeLinear(const std::string& name, const LinearSizes& s)

@@ -8,25 +8,28 @@
 
 namespace tessera {
 
-/// A part of a model that may have parameters and parts of its own. Making a module declares names and shapes and takes
-/// no memory for weights, so a model of any size can be made to be counted.
+/// A part of a model, with parameters and submodules (torch.nn.Module). Constructing a module declares names and shapes
+/// but allocates no memory for weights, so a model of any size can be constructed to count its parameters.
 class Module {
  public:
+  /// `name` is global, "decoder.layers.0.mlp", and prefixes the names of the parameters; empty for a whole model.
   explicit Module(std::string name) : name_(std::move(name)) {}
   virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
   const std::string& name() const { return name_; }
-  /// All parameters of this module and its parts, in the order of their declaration; owned by the modules.
+  /// All parameters of this module and its submodules, in the order of declaration. Owned by the modules.
   std::vector<Parameter*> parameters();
 
  protected:
-  /// Declare a parameter "<module>.<name>". Its address stays.
-  /// `cut` says what of its `shape` is here.
+  /// Declares the parameter "<module>.<name>" of the unsharded shape `shape`; `cut` says which part of it this rank
+  /// has. The reference stays valid as long as the module.
   Parameter& declare(const std::string& name, const Shape& shape, Init init, TensorCut cut = {});
-  /// Count `part` as a part of this module; it must live as long. Order of calls is order of parameters.
+  /// Registers a submodule, which must live as long as this. The order of declare() and contains() calls is the order
+  /// of parameters().
   void contains(Module& part) { order_.push_back({nullptr, &part}); }
+  /// Name of a submodule: "<module>.<part>".
   std::string inner(const std::string& part) const { return name_.empty() ? part : name_ + "." + part; }
 
  private:

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// A tensor as [before the cut dim, the cut dim, behind it].
+/// A shape folded to three dimensions: those before the divided one, it, those behind it.
 struct Folded {
   std::int64_t outer = 1, extent = 1, inner = 1;
 
@@ -14,7 +14,7 @@ struct Folded {
   }
 };
 
-/// The strips of a parameter; one that is not cut is a single one.
+/// The strips of a parameter; an undivided one has a single strip.
 std::vector<TensorCut::Strip> strips_of(const Parameter& parameter) {
   if (!parameter.cut.strips.empty()) return parameter.cut.strips;
   return {{0, parameter.global_shape.rank() == 0 ? 1 : parameter.global_shape[0], true}};
@@ -69,7 +69,7 @@ std::vector<PlacedRun> runs_of(const Parameter& parameter) {
 
 namespace {
 
-/// Where in the unsplit tensor row `row` here lies along the first dim.
+/// Row of the unsharded tensor that is row `row` of this rank.
 std::int64_t global_row(const std::vector<TensorCut::Strip>& strips, std::size_t dim, std::int64_t row) {
   if (dim != 0) return row;
   for (const auto& strip : strips) {
@@ -79,7 +79,7 @@ std::int64_t global_row(const std::vector<TensorCut::Strip>& strips, std::size_t
   return row;
 }
 
-/// How many rows from `row` on lie in one strip.
+/// Number of rows from `row` on that are in the same strip.
 std::int64_t rows_left(const std::vector<TensorCut::Strip>& strips, std::size_t dim, std::int64_t row,
                        std::int64_t rows) {
   if (dim != 0) return rows - row;
@@ -102,7 +102,7 @@ std::vector<PlacedBox> boxes_of(const Parameter& parameter, ElementRange element
   std::vector<PlacedBox> boxes;
   for (auto at = elements.first, end = elements.first + elements.count; at < end;) {
     const auto row = at / columns, column = at % columns;
-    // Whole rows as many as there are in one strip; else a part of one row.
+    // As many whole rows as one strip has, else a part of one row: either is contiguous here and a box there.
     const auto whole_rows = column == 0 ? std::min((end - at) / columns, rows_left(strips, dim, row, rows)) : 0;
     const auto count = whole_rows > 0 ? whole_rows * columns : std::min(columns - column, end - at);
     PlacedBox box{{global_row(strips, dim, row)}, {}, at};

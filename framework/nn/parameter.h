@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// How a parameter begins. Draws are keyed by the parameter's global name and the element's place in the unsplit
-/// tensor, so they are the same on every layout.
+/// The initial distribution of a parameter. Random draws are keyed by the parameter's global name and the element's
+/// index in the unsharded tensor, so they are the same on every parallel layout.
 struct Init {
   enum class Kind { zeros, ones, normal, constant, uniform } kind = Kind::zeros;
-  double std = 0;  ///< of normal; the value of constant; uniform draws from [-std, std)
+  double std = 0;  ///< normal: the standard deviation; constant: the value; uniform: draws are in [-std, std)
   static Init zeros() { return {}; }
   static Init constant(double value) { return {Kind::constant, value}; }
   static Init uniform(double bound) { return {Kind::uniform, bound}; }
@@ -25,70 +25,76 @@ struct ElementRange {
   std::int64_t first = 0, count = 0;
 };
 
-/// Which part of an unsplit tensor a process has: strips along one dim, here one after the other in the order given.
-/// Several processes may have the same strip; one of them owns it: it speaks for these elements in sums over the model
-/// and saves them.
+/// Which part of an unsharded tensor this rank has: strips (ranges along one dimension), stored one after the other in
+/// the given order. Several ranks may have the same strip. One of them owns it: that one contributes these elements to
+/// sums over the model (gradient norm, number of parameters) and saves them to checkpoints.
 struct TensorCut {
   struct Strip {
-    std::int64_t first, count;  ///< along `dim` of the unsplit tensor
+    std::int64_t first, count;  ///< along `dim` of the unsharded tensor
     bool owned = true;
   };
-  std::size_t dim = 0;
-  std::vector<Strip> strips;  ///< none: the whole tensor, owned
+  std::size_t dim = 0;        ///< several strips are possible only for dim 0
+  std::vector<Strip> strips;  ///< empty: the whole tensor, owned
 
-  /// The whole of a tensor of `extent` rows that another process owns.
+  /// The whole of a tensor with `extent` rows that another rank owns.
   static TensorCut copy(std::int64_t extent) { return {0, {{0, extent, false}}}; }
-  /// Part `index` of `count` equal ones.
+  /// Part `index` of `count` equal parts of dimension `dim` with `extent` elements. `count` must divide `extent`.
   static TensorCut even(std::size_t dim, std::int64_t extent, int index, int count) {
     return {dim, {{extent / count * index, extent / count, true}}};
   }
-  std::int64_t extent() const;         ///< of all strips together
-  Shape of(const Shape& whole) const;  ///< the shape that is here
+  std::int64_t extent() const;         ///< of all strips together, along `dim`
+  Shape of(const Shape& whole) const;  ///< shape of this rank's part of a tensor of shape `whole`
 };
 
-/// Processes that each hold a part of the gradient of the same elements, to be summed before it is used.
+/// Groups of ranks that each have a summand of the gradient of the same elements; they are all-reduced before use.
 enum class GradientSharers {
-  tensor,       ///< all that share each layer
-  head_copies,  ///< those of them that have copies of the same key and value heads
-  ends          ///< the first and the last stage, for an embedding that is also the head
+  tensor,       ///< the tensor-parallel group
+  head_copies,  ///< the ranks of it that have copies of the same key and value heads
+  ends          ///< first and last pipeline stage, for an embedding tied to the output layer
 };
 
-/// A trained tensor and its identity. Memory is bound from outside (FlatParameters): a parameter owns none.
+/// A trainable tensor and its identity. Its memory is bound from outside (FlatParameters); a parameter owns none.
 struct Parameter {
-  std::string name;    ///< canonical and global: "decoder.layers.0.mlp.linear_fc1.weight"
-  Shape global_shape;  ///< of the unsplit tensor
+  std::string name;    ///< global, the same on every layout: "decoder.layers.0.mlp.linear_fc1.weight"
+  Shape global_shape;  ///< of the unsharded tensor
   Init init;
-  DType type =
-      DType::float32;  ///< in which the model reads it: itself, or a copy of the fp32 weight rounded to 16 bits
-  TensorCut cut = {};  ///< what of it is here
+  DType type = DType::float32;  ///< in which the model reads it; a 16-bit value is a rounded copy of the fp32 weight
+  TensorCut cut = {};           ///< the part of it that this rank has
 
+  /// A range of elements whose gradient must be summed over a group of ranks.
   struct Shared {
     GradientSharers with;
-    ElementRange elements;  ///< of the part that is here
+    ElementRange elements;  ///< of this rank's part
   };
   std::vector<Shared> shared;
 
-  Leaf leaf;  ///< value and main gradient, once bound
+  /// Value and main gradient, once bound.
+  Leaf leaf;
 
-  Shape shape() const { return cut.of(global_shape); }          ///< of what is here
-  std::int64_t elements() const { return shape().elements(); }  ///< here
+  Shape shape() const { return cut.of(global_shape); }          ///< of this rank's part
+  std::int64_t elements() const { return shape().elements(); }  ///< of this rank's part
+  /// Sum the gradient of all elements over this group.
   void share(GradientSharers with) { shared.push_back({with, {0, elements()}}); }
-  /// What of the elements here this process speaks for.
+  /// The ranges of this rank's elements that it owns (see TensorCut).
   std::vector<ElementRange> owned() const;
 };
 
-/// A part of the elements of `parameter` here, [first, first + count), as boxes of the unsplit tensor.
+/// A contiguous range of this rank's elements that is a box (hyper-rectangle) of the unsharded tensor.
 struct PlacedBox {
-  std::vector<std::int64_t> offsets;  ///< in the unsplit tensor
+  std::vector<std::int64_t> offsets;  ///< of the box in the unsharded tensor, one per dimension
   Shape shape;
-  std::int64_t first;  ///< element here where it begins; its elements follow one another
+  std::int64_t first;  ///< index of its first element on this rank
 };
+/// Divides a range of this rank's elements of `parameter` into boxes, in ascending order. For checkpoints, which
+/// address tensors by boxes. Throws BugError for more than two dimensions.
 std::vector<PlacedBox> boxes_of(const Parameter& parameter, ElementRange elements);
 
-/// The index in the unsplit tensor of each element here, as runs of consecutive ones.
+/// A range of elements that is contiguous both on this rank and in the unsharded tensor: `first` here, `global_first`
+/// there.
 struct PlacedRun {
   std::int64_t first, global_first, count;
 };
+/// All elements of this rank as such ranges, in ascending order of `first`.
 std::vector<PlacedRun> runs_of(const Parameter& parameter);
 
 }  // namespace tessera

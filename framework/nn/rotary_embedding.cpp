@@ -8,6 +8,7 @@ namespace {
 
 constexpr double full_turn = 6.283185307179586;
 
+/// The frequency of one pair under llama3 scaling.
 double bent_as_llama3(double frequency, const RotaryScaling& s) {
   const double length = full_turn / frequency, original = static_cast<double>(s.original);
   if (length < original / s.high) return frequency;
@@ -16,12 +17,13 @@ double bent_as_llama3(double frequency, const RotaryScaling& s) {
   return (1 - smooth) * frequency / s.factor + smooth * frequency;
 }
 
-/// The pair, counted with fractions, that turns `turns` times over the original positions.
+/// The index of the pair, as a real number, that makes `turns` rotations over the original positions.
 double pair_of(double turns, std::int64_t rotary_dim, double base, const RotaryScaling& s) {
   return static_cast<double>(rotary_dim) * std::log(static_cast<double>(s.original) / (turns * full_turn)) /
          (2 * std::log(base));
 }
 
+/// The frequency of one pair under yarn scaling. `+ 0.001` avoids a division by 0, as in the reference implementation.
 double bent_as_yarn(double frequency, std::int64_t pair, std::int64_t rotary_dim, double base, const RotaryScaling& s) {
   const double first = std::max(std::floor(pair_of(s.beta_fast, rotary_dim, base, s)), 0.0);
   double last = std::min(std::ceil(pair_of(s.beta_slow, rotary_dim, base, s)), static_cast<double>(rotary_dim - 1));
@@ -30,7 +32,7 @@ double bent_as_yarn(double frequency, std::int64_t pair, std::int64_t rotary_dim
   return frequency / s.factor * slowed + frequency * (1 - slowed);
 }
 
-/// What cosines and sines are multiplied by.
+/// The factor of cosines and sines (attention_factor of yarn).
 double growth(const RotaryScaling& s) {
   if (s.kind != RotaryScaling::Kind::yarn) return 1;
   return s.attention_factor.value_or(s.factor <= 1 ? 1 : 0.1 * std::log(s.factor) + 1);
@@ -51,11 +53,13 @@ std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, con
 
 RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLayout layout, std::int64_t positions,
                                  const RotaryScaling& scaling)
-    : dim_(rotary_dim), layout_(layout) {
-  const auto frequencies = rotary_frequencies(rotary_dim, base, scaling);
+    : dim_(rotary_dim), base_(base), layout_(layout), positions_(positions), scaling_(scaling) {}
+
+void RotaryEmbedding::make() const {
+  const auto frequencies = rotary_frequencies(dim_, base_, scaling_);
   const auto pairs = frequencies.size();
-  const double by = growth(scaling);
-  cosine_.resize(static_cast<std::size_t>(positions) * pairs);
+  const double by = growth(scaling_);
+  cosine_.resize(static_cast<std::size_t>(positions_) * pairs);
   sine_.resize(cosine_.size());
   for (std::size_t at = 0; at < cosine_.size(); ++at) {
     const double angle = static_cast<double>(at / pairs) * frequencies[at % pairs];

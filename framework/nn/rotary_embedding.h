@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -8,40 +9,53 @@
 
 namespace tessera {
 
-/// How rotary frequencies are bent for sequences longer than those that a model first saw.
+/// RoPE frequency scaling, for sequences longer than those of pre-training.
 ///
-///   llama3   wavelengths above original / low are `factor` times as long, those below original / high stay, between
-///            the two they pass over smoothly. Source: Llama 3, arXiv:2407.21783; Megatron's --use-rope-scaling
-///   yarn     pairs that turn fewer than beta_slow times over `original` positions are slowed by `factor`, those that
-///            turn more than beta_fast times stay; all products grow by attention_factor^2. Source: arXiv:2309.00071
+///   llama3   wavelengths above original / low are multiplied by `factor`, those below original / high stay, with a
+///            smooth transition between them. Source: Llama 3, arXiv:2407.21783; Megatron's --use-rope-scaling
+///   yarn     pairs with fewer than beta_slow rotations over `original` positions are slowed by `factor`, those with
+///            more than beta_fast stay, with a linear transition; cosines and sines are multiplied by attention_factor,
+///            q k^T by its square. Source: Peng et al., arXiv:2309.00071
 struct RotaryScaling {
   enum class Kind { none, llama3, yarn } kind = Kind::none;
   double factor = 1;
-  double low = 1, high = 4;                     ///< llama3
-  double beta_fast = 32, beta_slow = 1;         ///< yarn
-  std::optional<double> attention_factor = {};  ///< yarn; nothing: 0.1 ln(factor) + 1
-  std::int64_t original = 8192;                 ///< positions the model first saw
-  double positions_per_step = 1;                ///< linear interpolation: positions are divided by it
+  double low = 1, high = 4;                     ///< llama3: low_freq_factor, high_freq_factor
+  double beta_fast = 32, beta_slow = 1;         ///< yarn: in rotations
+  std::optional<double> attention_factor = {};  ///< yarn; absent: 0.1 ln(factor) + 1
+  std::int64_t original = 8192;                 ///< maximum sequence length of pre-training, in tokens
+  double positions_per_step = 1;                ///< linear position interpolation: positions are divided by it
 };
 
-/// What each of the rotary_dim / 2 pairs turns by from one position to the next.
+/// The angle, in radians per position, of each of the rotary_dim / 2 pairs: base^(-2 i / rotary_dim), scaled.
 std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, const RotaryScaling& scaling);
 
-/// Angles of rotary positions: tables for `positions` places, in double, rounded once. Source: Su et al.,
-/// arXiv:2104.09864.
+/// Tables of cosines and sines for `positions` positions. Computed in double and rounded once, so that they do not
+/// depend on the instruction set; computed at the first use, so that a model whose memory is only counted has none.
+/// Source: Su et al., arXiv:2104.09864.
 class RotaryEmbedding {
  public:
-  /// `rotary_dim` channels of each head turn; pair i of them by base^(-2 i / rotary_dim) a position, unless scaled.
+  /// rotary_dim: channels per head that are rotated; positions: maximum sequence length, in tokens.
   RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLayout layout, std::int64_t positions,
                   const RotaryScaling& scaling = {});
+  /// The tables for the heads at `head_offsets` of a row. Valid as long as this object and the span.
   RotaryTables tables(std::span<const std::int64_t> head_offsets) const {
+    std::call_once(made_, [this] { make(); });
     return {dim_, layout_, cosine_, sine_, head_offsets};
+  }
+  /// What the tables take.
+  static std::int64_t bytes(std::int64_t rotary_dim, std::int64_t positions) {
+    return rotary_dim / 2 * 2 * positions * static_cast<std::int64_t>(sizeof(float));
   }
 
  private:
+  void make() const;
   std::int64_t dim_;
+  double base_;
   RotaryLayout layout_;
-  std::vector<float> cosine_, sine_;  // [positions, dim / 2]
+  std::int64_t positions_;
+  RotaryScaling scaling_;
+  mutable std::once_flag made_;
+  mutable std::vector<float> cosine_, sine_;  // [positions, dim / 2]
 };
 
 }  // namespace tessera

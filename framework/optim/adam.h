@@ -7,8 +7,10 @@
 
 namespace tessera {
 
-/// What the rules of Adam's family share. Internal to this room. `Options` is a plain struct with the members `betas`
-/// and `eps`, so that each rule keeps its own defaults.
+// Shared by the optimizers of the Adam family. Internal to this component. `Options` is a plain struct with the members
+// `betas` and `eps`, so that each optimizer keeps its own defaults.
+
+/// Declares betas and eps with their aliases and the given descriptions.
 
 template <class Options>
 void describe_adam(Schema<Options>& s, std::string betas_doc, std::string eps_doc) {
@@ -19,16 +21,16 @@ void describe_adam(Schema<Options>& s, std::string betas_doc, std::string eps_do
       .alias("adam_beta2", 1)
       .alias("beta1", 0)
       .alias("beta2", 1);
-  s.option("eps", &Options::eps, std::move(eps_doc)).above(0).alias("adam_eps");
+  s.option("eps", &Options::eps, std::move(eps_doc)).above(0).at_most(1).alias("adam_eps");
 }
 
-/// The running means of gradients and of their squares.
+/// Names of the state tensors: first moment, second moment.
 std::vector<std::string> adam_slots();
 
-/// `s` with 1 - beta^step for both running means, which begin at zero.
+/// `s` with the bias corrections 1 - beta^step of both moments, which start at zero.
 StepScalars bias_corrected(const std::array<double, 2>& betas, StepScalars s);
 
-/// The factors of one AdamW update of a block with these scalars.
+/// The factors of one AdamW update of a block.
 template <class Options>
 AdamWFactors adamw_factors(const Options& o, const StepScalars& s, bool decays) {
   return {.lr = s.lr,

@@ -1,4 +1,4 @@
-// Adam with weight decay in the gradient, where the running means see it.
+// Adam with L2 regularization: the weight decay is added to the gradient, so the moments see it.
 // Source: Kingma & Ba, arXiv:1412.6980, algorithm 1, with the L2 term of torch.optim.Adam.
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class AdamL2 final : public Optimizer {
   void update(const StepScalars& s, Block block) const override {
     if (s.skip) return;
     auto factors = adamw_factors(o_, s, false);
-    factors.clip = 1;  // clipped below, before the decay joins
+    factors.clip = 1;  // the clipping is applied below, before the weight decay is added
     const auto clip = static_cast<float>(s.clip), decay = static_cast<float>(block.decays ? s.weight_decay : 0);
     constexpr std::size_t at_once = 16 * block_elements;
     alignas(64) std::array<float, at_once> decayed;
@@ -50,7 +50,7 @@ std::unique_ptr<Optimizer> make(const AdamL2Options& o) { return std::make_uniqu
 }  // namespace
 
 void register_adam_l2(OptimizerRegistry& shelf) {
-  shelf.add("adam_l2", make, "Adam with weight decay in the gradient.", {"AdamL2"});
+  shelf.add("adam_l2", make, "Adam with L2 regularization: weight decay is added to the gradient.", {"AdamL2"});
 }
 
 }  // namespace tessera

@@ -3,12 +3,14 @@
 namespace tessera {
 
 void describe(Schema<ClippingOptions>& s) {
-  s.option("clip_grad", &ClippingOptions::clip_grad, "Bound on the norm of all gradients together; 0: none.")
-      .at_least(0);
+  s.option("clip_grad", &ClippingOptions::clip_grad, "Maximum L2 norm of all gradients together; 0: no clipping.")
+      .at_least(0)
+      .at_most(1e30);
 }
 
 double clip_coefficient(double norm, double clip_grad) {
   if (clip_grad <= 0) return 1;
+  // `coefficient < 1` is false for NaN, so the gradients then stay as they are and the caller sees the NaN.
   const double coefficient = clip_grad / (norm + 1e-6);
   return coefficient < 1 ? coefficient : 1;
 }

@@ -4,17 +4,19 @@
 
 namespace tessera {
 
-/// Bound on the norm of all gradients together; in optimizer_config.
+/// Options of optimizer_config about gradient clipping.
 struct ClippingOptions {
+  // Maximum of the global L2 norm of all gradients; 0: no clipping.
   double clip_grad = 1.0;
 };
+/// Declares the options.
 void describe(Schema<ClippingOptions>& s);
 
-/// The factor that brings gradients of the global L2 norm `norm` to at most `clip_grad`:
-/// min(1, clip_grad / (norm + 1e-6)). It goes into StepScalars::clip.
+/// The factor that limits gradients with the global L2 norm `norm` to `clip_grad`: min(1, clip_grad / (norm + 1e-6)).
+/// It becomes part of StepScalars::clip.
 ///
-/// 1 when `clip_grad` is 0 (clipping is off) and when `norm` is NaN; 0 when it is infinite: the caller
-/// looks at the norm first and skips or ends such a step. Source: Megatron-LM; Pascanu et al., arXiv:1211.5063.
+/// Returns 1 if `clip_grad` is 0 (no clipping) or `norm` is NaN, and 0 if `norm` is infinite: the caller checks the
+/// norm first and skips or ends such a step. Source: Megatron-LM; Pascanu et al., arXiv:1211.5063.
 double clip_coefficient(double norm, double clip_grad);
 
 }  // namespace tessera

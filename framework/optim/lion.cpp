@@ -1,4 +1,4 @@
-// Lion: the sign of a running mean, with decoupled weight decay.
+// Lion: the sign of an interpolation of momentum and gradient, with decoupled weight decay.
 // Source: Chen et al., arXiv:2302.06675, program 1.
 
 #include "framework/optim/optimizer.h"
@@ -12,7 +12,7 @@ struct LionOptions {
 
 void describe(Schema<LionOptions>& s) {
   s.option("lion_betas", &LionOptions::lion_betas,
-           "Share of the running mean in the direction of a step, and its decay from step to step.")
+           "Coefficients of the momentum: its weight in the update direction, and its decay per step.")
       .at_least(0)
       .below(1)
       .alias("lion_beta1", 0)
@@ -34,6 +34,7 @@ class Lion final : public Optimizer {
     float* const weight = block.master.data();
     float* const mean = block.slots[0].data();
     const float* const grad = block.grad.data();
+    // The sign is computed without branches, so that the loop is vectorized; sign(0) is 0.
     for (std::size_t i = 0; i < block.master.size(); ++i) {
       const float g = clip * grad[i], direction = mix * mean[i] + fresh * g;
       const float sign = static_cast<float>(direction > 0) - static_cast<float>(direction < 0);
@@ -50,6 +51,8 @@ std::unique_ptr<Optimizer> make(const LionOptions& o) { return std::make_unique<
 
 }  // namespace
 
-void register_lion(OptimizerRegistry& shelf) { shelf.add("lion", make, "The sign of a running mean.", {"Lion"}); }
+void register_lion(OptimizerRegistry& shelf) {
+  shelf.add("lion", make, "Lion: updates are the sign of the momentum.", {"Lion"});
+}
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Muon: momentum whose singular values are made one, for the matrices inside the network; AdamW for the rest.
-// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), with its quintic
+// Muon: orthogonalized momentum (all singular values near one) for the weight matrices of the layers; AdamW for the
+// rest. Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), with its quintic
 // Newton-Schulz iteration; Liu et al., arXiv:2502.16982 ("Moonlight"), for weight decay and the size of an update.
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 namespace tessera {
 namespace {
 
-/// How long an update is, for a matrix of so many rows and columns.
+/// The norm of an update, depending on the shape of the matrix.
 enum class Length {
-  rms,      ///< 0.2 sqrt(max(rows, columns)): as long as AdamW's usually are, so both share a learning rate
-  spectral  ///< sqrt(max(1, rows / columns)): every singular value of the change of the output is bounded alike
+  rms,      ///< 0.2 sqrt(max(rows, columns)): about the norm of AdamW's updates, so both can share a learning rate
+  spectral  ///< sqrt(max(1, rows / columns)): the spectral norm of the update is bounded
 };
 Words<Length> words(Length) { return {{"rms", Length::rms}, {"spectral", Length::spectral}}; }
 
@@ -29,29 +29,34 @@ struct MuonOptions {
 
 void describe(Schema<MuonOptions>& s) {
   using O = MuonOptions;
-  s.option("muon_momentum", &O::muon_momentum, "Share of the last direction that is kept.").at_least(0).below(1);
-  s.option("muon_nesterov", &O::muon_nesterov, "Look ahead along the momentum.").alias("muon_use_nesterov");
-  s.option("muon_num_ns_steps", &O::muon_num_ns_steps, "Steps of the iteration that makes singular values one.")
-      .above(0);
+  s.option("muon_momentum", &O::muon_momentum, "Momentum coefficient.").at_least(0).below(1);
+  s.option("muon_nesterov", &O::muon_nesterov, "Use Nesterov momentum.").alias("muon_use_nesterov");
+  s.option("muon_num_ns_steps", &O::muon_num_ns_steps,
+           "Number of Newton-Schulz iterations that orthogonalize the update.")
+      .above(0)
+      .at_most(1000);
   s.option("muon_scale", &O::muon_scale,
-           "Length of an update: rms as AdamW's, so both share a learning rate; spectral as Muon was first given.");
+           "Scaling of the update: rms matches the RMS of AdamW updates, so that both can share a learning rate; "
+           "spectral is the scaling of the original Muon.");
   describe_adam(s, "AdamW's decay of running means, for embeddings, output layer, norms and biases.",
                 "AdamW's addition to the root of the second moment.");
 }
 
-constexpr std::size_t tile = 4096;  // elements that one thread takes at a time
+constexpr std::size_t tile = 4096;  // elements per task
 
-/// Slots of scratch memory; matrix products use 0 to 2.
+/// Scratch slots; matrix products use slots 0 to 2.
 constexpr int direction_slot = 3, next_slot = 4, square_slot = 5, factor_slot = 6;
 
+/// Shape of a matrix.
 struct Extents {
   std::int64_t rows, columns;
   std::size_t elements() const { return static_cast<std::size_t>(rows * columns); }
   std::int64_t less() const { return std::min(rows, columns); }
 };
 
-/// x, of norm at most one, with singular values near one: x <- a x + (b A + c A A) x with A = x x^T, or with x^T x on
-/// the other side where that is the smaller.
+/// Newton-Schulz iteration: makes all singular values of x, whose norm must be at most one, approximately one.
+///   x <- a x + (b A + c A A) x   with A = x x^T, or from the other side with x^T x if that is smaller.
+/// The coefficients of Jordan et al. trade exactness for speed: singular values end near one, not at one.
 void orthogonalise(Threads& threads, Extents e, std::int64_t steps, std::span<float> x) {
   constexpr float a = 3.4445F, b = -4.7750F, c = 2.0315F;
   const auto n = e.less();
@@ -84,7 +89,7 @@ class Muon final : public Optimizer {
  public:
   explicit Muon(const MuonOptions& options) : o_(options) {}
 
-  /// A matrix keeps its momentum in the first; its second is not used.
+  /// A matrix uses only the first; both exist because all parameters have the same number of state tensors.
   std::vector<std::string> slots() const override { return adam_slots(); }
 
   bool wants_whole(std::string_view name, std::int64_t, std::int64_t) const override {
@@ -117,7 +122,7 @@ class Muon final : public Optimizer {
   }
 
  private:
-  /// The momentum goes on, and `x` becomes the direction it gives.
+  /// Updates the momentum, and writes the direction of the update to `x`.
   void add_momentum(Threads& threads, const StepScalars& s, Block& block, std::span<float> x) const {
     const auto momentum = static_cast<float>(o_.muon_momentum), clip = static_cast<float>(s.clip);
     const auto mean = block.slots[0];
@@ -144,7 +149,8 @@ std::unique_ptr<Optimizer> make(const MuonOptions& o) { return std::make_unique<
 }  // namespace
 
 void register_muon(OptimizerRegistry& shelf) {
-  shelf.add("muon", make, "Orthogonalised momentum for matrices inside the network, AdamW for the rest.", {"Muon"});
+  shelf.add("muon", make,
+            "Muon: orthogonalized momentum for the matrices of the layers, AdamW for all other parameters.", {"Muon"});
 }
 
 }  // namespace tessera

@@ -3,16 +3,22 @@
 #include <algorithm>
 
 #include "framework/optim/optimizer.h"
+#include "framework/options/limits.h"
 
 namespace tessera {
+namespace {
+
+bool is_factor(double number) { return number >= 0 && number <= most_factor; }
+
+}  // namespace
 
 bool OptionType<ParameterRule>::read(const Value& value, ParameterRule& out) {
   if (value.kind != Value::Kind::group || !value.find("params")) return false;
   ParameterRule rule;
   for (const auto& [name, given] : value.fields) {
     const bool good = name == "params"    ? OptionType<std::string>::read(given, rule.params)
-                      : name == "lr_mult" ? OptionType<double>::read(given, rule.lr_mult) && rule.lr_mult >= 0
-                      : name == "wd_mult" ? OptionType<double>::read(given, rule.wd_mult) && rule.wd_mult >= 0
+                      : name == "lr_mult" ? OptionType<double>::read(given, rule.lr_mult) && is_factor(rule.lr_mult)
+                      : name == "wd_mult" ? OptionType<double>::read(given, rule.wd_mult) && is_factor(rule.wd_mult)
                                           : false;
     if (!good) return false;
   }
@@ -36,13 +42,17 @@ Value OptionType<ParameterRule>::write(const ParameterRule& rule) {
 void describe(Schema<ParameterGroupOptions>& s) {
   using O = ParameterGroupOptions;
   s.option("no_weight_decay_params", &O::no_weight_decay_params,
-           "More parameters that do not decay, by the ends of their names; biases and norms never do.");
+           "Name suffixes of further parameters without weight decay; biases and norm weights never decay.");
   s.option("param_rules", &O::param_rules,
-           "Factors on learning rate and weight decay of the parameters whose names fit a pattern with *.");
+           "Multipliers of learning rate and weight decay for parameters whose names match a pattern with *.");
   s.option("decoupled_lr", &O::decoupled_lr,
-           "Highest learning rate of the word embedding and the output layer; null: that of all.")
-      .at_least(0);
-  s.option("decoupled_min_lr", &O::decoupled_min_lr, "The same for min_lr.").at_least(0);
+           "Maximum learning rate of the word embedding and the output layer; null: `learning_rate`.")
+      .at_least(0)
+      .at_most(most_rate);
+  s.option("decoupled_min_lr", &O::decoupled_min_lr,
+           "Minimum learning rate of the word embedding and the output layer; null: `min_lr`.")
+      .at_least(0)
+      .at_most(most_rate);
 }
 
 bool fits(std::string_view pattern, std::string_view name) {
@@ -56,6 +66,7 @@ bool fits(std::string_view pattern, std::string_view name) {
   }
 }
 
+// Every matching rule applies, so the order of rules does not matter.
 ParameterGroup group_of(const ParameterGroupOptions& o, std::string_view name, std::size_t dims) {
   ParameterGroup group;
   const auto ends = o.no_weight_decay_params.value_or(std::vector<std::string>{});

@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// A rule for the parameters whose names fit a pattern.
+/// A rule for the parameters whose names match a pattern.
 struct ParameterRule {
-  std::string params;  ///< the whole name, `*` standing for any letters: "decoder.layers.*.mlp.*"
+  std::string params;  ///< pattern for the whole name; `*` matches any characters: "decoder.layers.*.mlp.*"
   double lr_mult = 1;  ///< multiplies their learning rate
   double wd_mult = 1;  ///< multiplies their weight decay
 };
 
-/// In a recipe: {params: "*.bias", lr_mult: 2, wd_mult: 0}; a factor left out is 1.
+/// In a recipe: {params: "*.bias", lr_mult: 2, wd_mult: 0}; an omitted factor is 1.
 template <>
 struct OptionType<ParameterRule> : OneValue<ParameterRule> {
   static std::string name() { return "{params, lr_mult, wd_mult}"; }
@@ -25,29 +25,31 @@ struct OptionType<ParameterRule> : OneValue<ParameterRule> {
   static Value write(const ParameterRule& rule);
 };
 
-/// Which parameters learn and decay in their own way; in optimizer_config.
+/// Options of optimizer_config about parameters with their own learning rate or weight decay.
 struct ParameterGroupOptions {
   std::optional<std::vector<std::string>> no_weight_decay_params;
   std::vector<ParameterRule> param_rules;
   std::optional<double> decoupled_lr;
   std::optional<double> decoupled_min_lr;
 };
+/// Declares the options.
 void describe(Schema<ParameterGroupOptions>& s);
 
-/// How one parameter is treated. A function of the recipe, its name and its number of dimensions alone, so groups
-/// never depend on the order of parameters, and a checkpoint needs none of it.
+/// The treatment of one parameter. Depends on the recipe, the parameter's name and number of dimensions only, so it
+/// does not depend on the order of parameters and is not stored in checkpoints.
 struct ParameterGroup {
-  double lr_mult = 1;
-  double wd_mult = 1;      ///< 0: does not decay
-  bool decoupled = false;  ///< follows decoupled_lr
+  double lr_mult = 1;      ///< factor of the learning rate
+  double wd_mult = 1;      ///< factor of the weight decay; 0: none
+  bool decoupled = false;  ///< uses decoupled_lr
   bool operator==(const ParameterGroup&) const = default;
 };
 
-/// Megatron-LM's rule: what is named `*.bias` or has one dimension does not decay. no_weight_decay_params and the
-/// factors of every rule that fits come on top; decoupled_lr is for the word embedding and the output layer.
+/// The group of a parameter. Megatron-LM's rule (no weight decay for `*.bias` and one-dimensional parameters), then
+/// no_weight_decay_params and the factors of all matching rules; decoupled_lr is for the word embedding and the output
+/// layer.
 ParameterGroup group_of(const ParameterGroupOptions& options, std::string_view name, std::size_t dims);
 
-/// Whether all of `name` fits `pattern`, in which `*` stands for any number of letters.
+/// Whether the whole of `name` matches `pattern`, in which `*` matches any number of characters.
 bool fits(std::string_view pattern, std::string_view name);
 
 }  // namespace tessera

@@ -8,6 +8,10 @@
 namespace tessera {
 namespace {
 
+constexpr int deepest = 100;  // of ${A:-${B:-...}}
+
+std::string expanded(const std::string& words, int depth);
+
 /// Where the } stands that closes the ${ at `open`; npos when none does.
 std::size_t closing(const std::string& words, std::size_t open) {
   int depth = 0;
@@ -27,19 +31,18 @@ bool is_name(const std::string& name) {
 }
 
 /// What `inside` of a ${...} stands for.
-std::string meaning(const std::string& inside) {
+std::string meaning(const std::string& inside, int depth) {
+  if (depth > deepest) throw ConfigError(text("${NAME:-instead} is nested more than ", deepest, " deep"));
   const auto dash = inside.find(":-");
   const auto name = inside.substr(0, dash);
   if (!is_name(name)) throw ConfigError(text("'${", inside, "}' is not ${NAME} or ${NAME:-instead}"));
   const char* value = std::getenv(name.c_str());
-  if (dash != std::string::npos) return value && *value ? value : expand_environment(inside.substr(dash + 2));
+  if (dash != std::string::npos) return value && *value ? value : expanded(inside.substr(dash + 2), depth);
   if (!value) throw ConfigError(text("the environment has no ", name));
   return value;
 }
 
-}  // namespace
-
-std::string expand_environment(const std::string& words) {
+std::string expanded(const std::string& words, int depth) {
   std::string out;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words.compare(i, 3, "$${") == 0) {
@@ -49,7 +52,7 @@ std::string expand_environment(const std::string& words) {
       const auto end = closing(words, i);
       if (end == std::string::npos)
         throw ConfigError(text("'", words, "': a ${ is not closed; inside { } or [ ] it needs quotes, \"${NAME}\""));
-      out += meaning(words.substr(i + 2, end - i - 2));
+      out += meaning(words.substr(i + 2, end - i - 2), depth + 1);
       i = end;
     } else {
       out += words[i];
@@ -57,5 +60,9 @@ std::string expand_environment(const std::string& words) {
   }
   return out;
 }
+
+}  // namespace
+
+std::string expand_environment(const std::string& words) { return expanded(words, 0); }
 
 }  // namespace tessera

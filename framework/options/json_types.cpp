@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
+#include "framework/base/error.h"
+#include "framework/options/limits.h"
 #include "framework/options/option_type.h"
 
 namespace tessera {
@@ -38,9 +41,25 @@ std::vector<Limit> limits_of(const OptionFacts& option) {
   return all;
 }
 
+/// Texts of numbers from 0 that are below the largest power of ten within `bound`: a limit far from what anybody gives
+/// needs no more.
+std::string up_to(double bound, bool integer) {
+  const int power = static_cast<int>(std::floor(std::log10(bound)));
+  if (power < 1) return "";
+  const std::string fraction = integer ? "(?:\\.0*)?" : "\\.?[0-9]*";
+  std::string all = text("[0-9]{1,", integer ? std::min(power, 9) : power, "}", fraction);
+  for (int e = 0; e <= 9 && e < power; ++e)
+    all += text("|[0-9]{1,", std::min(power - e, 6), "}", integer ? "" : fraction, "[eE]\\+?0?", e);
+  if (!integer) all += text("|(?:[0-9]{1,", power, "}\\.?[0-9]*|\\.[0-9]+)(?:[eE]-[0-9]{1,2})?");
+  const int bits = static_cast<int>(std::floor(std::log2(bound + 1)));
+  if (integer && bits >= 4) all += text("|0x[0-9a-fA-F]{1,", bits / 4, "}|0o[0-7]{1,", bits / 3, "}");
+  return "(?:" + all + ")";
+}
+
 /// The pattern of texts that hold a number within `limits`; empty where no pattern says that.
 std::string number_pattern(bool integer, const std::vector<Limit>& limits) {
-  std::string front = "[-+]?", body = integer ? whole : digits + exponent;
+  const auto usual = integer ? whole : digits + exponent;
+  std::string front = "[-+]?", body = usual;
   for (const auto& [sign, bound, json] : limits) {
     if ((sign == ">=" && bound == 0) || (sign == ">=" && bound == -1 && integer))
       front = bound == 0 ? "\\+?" : "(?:\\+?|-0*(?=1$))";
@@ -52,8 +71,11 @@ std::string number_pattern(bool integer, const std::vector<Limit>& limits) {
       body = "(?:" + below_one + "|0*1(?:\\.0*)?)";
     else if (sign == ">" && bound == 1 && !integer)
       front = "\\+?", body = above_one;
-    else if (!(sign == "<" && bound > 1e9 && integer))
+    else if (sign == "<=" && bound > 1 && body == usual && bound < 1e15)
+      body = up_to(bound, integer);
+    else if (!(sign == "<=" && bound >= 1e15 && body == usual))
       return "";
+    if (body.empty()) return "";
   }
   return "^" + front + body + "$";
 }
@@ -252,9 +274,9 @@ Json json_definitions() {
                              {{"type", Json::array({"number", "boolean"})}}})}};
   list["int"] = {{"anyOf", Json::array({number(true, {}), text_with(number_pattern(true, {}))})}};
   list["float"] = {{"anyOf", Json::array({number(false, {}), text_with(number_pattern(false, {}))})}};
-  const std::vector<Limit> at_least_zero = {{">=", 0, 0}};
-  list["factor"] = {{"anyOf", Json::array({number(false, at_least_zero),
-                                           text_with(number_pattern(false, at_least_zero)), defined("environment")})}};
+  const std::vector<Limit> limits = {{">=", 0, 0}, {"<=", most_factor, most_factor}};
+  list["factor"] = {{"anyOf", Json::array({number(false, limits), text_with(number_pattern(false, limits)),
+                                           defined("environment")})}};
   return list;
 }
 

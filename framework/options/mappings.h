@@ -11,8 +11,9 @@ namespace tessera {
 /// a folder, when given, is read instead.
 class Mappings {
  public:
+  Mappings() = default;
   /// `folder` replaces the compiled-in tables; empty: these. Throws ConfigError when it is no folder.
-  explicit Mappings(std::string folder = "");
+  explicit Mappings(std::string folder);
 
   /// The names of all tables in the order of the alphabet, as "weights/gpt2.yaml".
   std::vector<std::string> names() const;

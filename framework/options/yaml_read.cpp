@@ -3,11 +3,13 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "framework/base/error.h"
@@ -20,15 +22,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int deepest = 100;           // of nested lists and maps; an anchor may contain itself
-constexpr std::size_t most = 1000000;  // nodes of one text; aliases of aliases grow without end
+// What a recipe may have at most; far from any real one, and read in a moment.
+constexpr std::size_t most_bytes = std::size_t{16} << 20;
+constexpr std::size_t longest_line = std::size_t{1} << 20;  // the time to read one grows with its square
+constexpr std::size_t most_nodes = 200'000;                 // scalars, lists and maps; each use of an alias counts anew
+constexpr int deepest = 100;                                // nested lists and maps
 
 Origin on_line(Origin origin, const YAML::Mark& mark) {
   if (origin.line > 0) origin.line = mark.line + 1;  // what is not in a file has no lines
   return origin;
 }
 
-/// Keeps where a document's first value stands.
+/// Thrown by a handler where a text has more nodes than are read.
+struct TooManyNodes {
+  YAML::Mark at;
+};
+
+/// Keeps where a document's first value stands, and counts its values.
 class FirstValue final : public YAML::EventHandler {
  public:
   YAML::Mark at = YAML::Mark::null_mark();
@@ -55,7 +65,9 @@ class FirstValue final : public YAML::EventHandler {
  private:
   void see(const YAML::Mark& mark) {
     if (at.is_null()) at = mark;
+    if (++count_ > most_nodes) throw TooManyNodes{mark};
   }
+  std::size_t count_ = 0;
 };
 
 /// Where a second document begins; null when there is none. YAML::LoadAll would tell, but for a text that begins with a
@@ -85,6 +97,19 @@ int line_of_bad_byte(const std::string& words) {
     i += more + 1;
   }
   return 0;
+}
+
+/// Why a text is not even parsed, and in which line; an empty message when it is.
+std::pair<std::string, int> refused_size(std::string_view words) {
+  if (words.size() > most_bytes) return {text("has ", words.size(), " bytes; at most ", most_bytes, " are read"), 0};
+  int line = 1;
+  for (std::size_t at = 0; at < words.size(); ++line) {
+    const auto end = std::min(words.find('\n', at), words.size());
+    if (end - at > longest_line)
+      return {text("this line has ", end - at, " bytes; at most ", longest_line, " are read"), line};
+    at = end + 1;
+  }
+  return {"", 0};
 }
 
 /// Without byte order mark and carriage returns.
@@ -140,17 +165,19 @@ class Reader {
   Documents parse(std::string_view words, const Origin& origin);
   Value bases(const YAML::Node& base, const Origin& first, const std::vector<std::string>& path);
   bool untab(std::string& words, const Origin& origin);
+  std::pair<std::string, std::string> endless(const YAML::Node& node, int depth);
   Value convert(const YAML::Node& node, const Origin& origin, const std::string& path, int depth);
   Value scalar(const YAML::Node& node, const Origin& origin, const std::string& path);
   Value group(const YAML::Node& node, const Origin& origin, const std::string& path, int depth);
-  void merge(Value& into, const Value& from, const std::string& path);
+  void merge(Value& into, std::set<std::string>& known, const Value& from, const std::string& path);
   void give_up(const Origin& at, std::string message, std::string suggestion = "");
 
   Report& report_;
   bool environment_;
   int layer_ = 0;
   std::size_t nodes_ = 0;
-  bool endless_ = false;
+  std::vector<YAML::Node> open_ = {};  ///< lists and maps that the node which is converted lies in
+  bool endless_ = false;               ///< told already
 };
 
 void Reader::give_up(const Origin& at, std::string message, std::string suggestion) {
@@ -196,8 +223,13 @@ Documents Reader::load(const std::string& file, const Origin& first) {
   } else {
     errno = 0;
     std::ifstream in(file, std::ios::binary);
-    words.assign(std::istreambuf_iterator<char>(in), {});
-    if (!in) return refuse(text("cannot be read: ", std::strerror(errno)), "give the path of a recipe");
+    std::array<char, 65536> block{};
+    while (words.size() <= most_bytes && (in.read(block.data(), block.size()), in.gcount() > 0))
+      words.append(block.data(), static_cast<std::size_t>(in.gcount()));
+    if (words.size() > most_bytes)
+      return refuse(text("has more than ", most_bytes, " bytes"), "give the path of a recipe");
+    if (!in.is_open() || in.bad())
+      return refuse(text("cannot be read: ", std::strerror(errno)), "give the path of a recipe");
   }
   auto node = parse(words, first);
   const std::string hint = "a recipe has groups such as training_config";
@@ -230,10 +262,12 @@ Value Reader::bases(const YAML::Node& base, const Origin& first, const std::vect
 /// Report tabs that indent, and put two spaces for each, which is most likely what was meant.
 bool Reader::untab(std::string& words, const Origin& origin) {
   bool found = false;
-  int line = origin.line;
+  int line = 1;
+  std::string spaced;
+  spaced.reserve(words.size());
   for (std::size_t at = 0; at < words.size(); ++line) {
-    auto text_at = words.find_first_not_of(" \t", at);
-    text_at = std::min(text_at, words.size());
+    const auto end = std::min(words.find('\n', at), words.size() - 1) + 1;
+    const auto text_at = std::min(words.find_first_not_of(" \t", at), words.size());
     const bool tab = words.find('\t', at) < text_at;
     if (tab && text_at < words.size() && words[text_at] != '\n' && words[text_at] != '#') {
       Origin here = origin;
@@ -241,14 +275,21 @@ bool Reader::untab(std::string& words, const Origin& origin) {
       report_.problem(here, "", "a tab indents this line", "YAML takes only spaces");
       found = true;
     }
-    for (; tab && at < text_at; ++at)
-      if (words[at] == '\t') words.replace(at, 1, "  "), ++text_at, ++at;
-    at = std::min(words.find('\n', at), words.size() - 1) + 1;
+    for (; at < std::min(text_at, end); ++at) spaced += words[at] == '\t' ? "  " : " ";
+    spaced.append(words, at, end - at);
+    at = end;
   }
+  words = std::move(spaced);
   return found;
 }
 
 Documents Reader::parse(std::string_view given, const Origin& origin) {
+  if (const auto [message, line] = refused_size(given); !message.empty()) {
+    Origin here = origin;
+    here.line = origin.line > 0 ? line : 0;
+    give_up(here, message, "a recipe is a short text; is this another file?");
+    return Documents{};
+  }
   auto words = normalised(given);
   if (const int line = line_of_bad_byte(words)) {
     Origin here = origin;
@@ -261,6 +302,9 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
     const auto second = second_document(words);
     if (second.is_null()) return {YAML::Load(words)};
     give_up(on_line(origin, second), "a second document begins here", "a recipe is one document");
+  } catch (const TooManyNodes& error) {
+    give_up(on_line(origin, error.at), text("this text has more than ", most_nodes, " values"),
+            "a recipe has groups, options and lists");
   } catch (const YAML::DeepRecursion& error) {
     give_up(on_line(origin, error.mark), text("this is nested more than ", error.depth(), " deep"),
             "a recipe has groups, options and lists");
@@ -281,11 +325,22 @@ Value Reader::read(const std::string& words, const Origin& origin, const std::st
   return nothing;
 }
 
+/// Why this node is not converted, and what to do; empty when it is.
+std::pair<std::string, std::string> Reader::endless(const YAML::Node& node, int depth) {
+  if (std::any_of(open_.begin(), open_.end(), [&](const auto& one) { return one.is(node); }))
+    return {"this is nested without end", "an anchor may not contain itself"};
+  if (depth > deepest)
+    return {text("this is nested more than ", deepest, " deep"), "a recipe has groups, options and lists"};
+  if (++nodes_ > most_nodes)  // a text that is so long by itself was refused before
+    return {text("aliases expand to more than ", most_nodes, " nodes"), "use fewer aliases of lists and maps"};
+  return {};
+}
+
 Value Reader::convert(const YAML::Node& node, const Origin& origin, const std::string& path, int depth) {
   Value value;
   value.origin = origin;
-  if (depth > deepest || ++nodes_ > most) {
-    if (!endless_) give_up(origin, "this is nested without end", "an anchor may not contain itself");
+  if (const auto [message, advice] = endless(node, depth); !message.empty()) {
+    if (!endless_) give_up(origin, message, advice);
     value.wrong = endless_ = true;
     return value;
   }
@@ -293,10 +348,18 @@ Value Reader::convert(const YAML::Node& node, const Origin& origin, const std::s
     case YAML::NodeType::Scalar:
       return scalar(node, origin, path);
     case YAML::NodeType::Map:
-      return group(node, origin, path, depth);
+      open_.push_back(node);
+      value = group(node, origin, path, depth);
+      open_.pop_back();
+      return value;
     case YAML::NodeType::Sequence:
+      open_.push_back(node);
       value.kind = Value::Kind::list;
-      for (const auto& item : node) value.items.push_back(convert(item, on_line(origin, item.Mark()), path, depth + 1));
+      for (const auto& item : node) {
+        if (endless_) break;
+        value.items.push_back(convert(item, on_line(origin, item.Mark()), path, depth + 1));
+      }
+      open_.pop_back();
       return value;
     default:
       return value;
@@ -331,7 +394,9 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
   value.origin = origin;
   value.kind = Value::Kind::group;
   std::vector<Value> merged;
+  std::map<std::string, int> lines;  // of the keys so far
   for (const auto& entry : node) {
+    if (endless_) break;
     const auto here = on_line(origin, entry.first.Mark());
     if (!entry.first.IsScalar()) {
       report_.problem(here, path, "a key is one word");
@@ -342,24 +407,28 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
     const auto full = path.empty() ? key : path + "." + key;
     if (key == "<<") {
       merged.push_back(convert(entry.second, here, path, depth + 1));
-    } else if (const auto* first = value.find(key)) {
-      report_.problem(here, full, text("'", key, "' stands twice, first in line ", first->origin.line),
-                      "keep one of them");
+    } else if (const auto first = lines.find(key); first != lines.end()) {
+      report_.problem(here, full, text("'", key, "' stands twice, first in line ", first->second), "keep one of them");
     } else {
       value.fields.push_back({key, convert(entry.second, here, full, depth + 1)});
+      lines.emplace(key, here.line);
     }
   }
-  for (const auto& from : merged) merge(value, from, path);
+  if (merged.empty()) return value;
+  std::set<std::string> known;
+  for (const auto& field : value.fields) known.insert(field.name);
+  for (const auto& from : merged) merge(value, known, from, path);
   return value;
 }
 
 /// Keys that `into` itself does not have; of several sources the first wins.
-void Reader::merge(Value& into, const Value& from, const std::string& path) {
+void Reader::merge(Value& into, std::set<std::string>& known, const Value& from, const std::string& path) {
+  if (from.wrong) return;
   if (from.kind == Value::Kind::list)
-    for (const auto& one : from.items) merge(into, one, path);
+    for (const auto& one : from.items) merge(into, known, one, path);
   else if (from.kind == Value::Kind::group)
     for (const auto& field : from.fields) {
-      if (!into.find(field.name)) into.fields.push_back(field);
+      if (known.insert(field.name).second) into.fields.push_back(field);
     }
   else
     report_.problem(from.origin, path, "'<<' takes a map, or a list of maps");

@@ -6,7 +6,8 @@ namespace tessera {
 
 namespace {
 
-/// A tied embedding is summed over two stages too, so both must cut it alike: it has a bucket of its own.
+/// The gradient of a tied embedding is also summed over the first and the last stage. Both must divide it alike, so it
+/// has a bucket of its own.
 bool stands_alone(const Parameter& parameter) {
   return std::any_of(parameter.shared.begin(), parameter.shared.end(),
                      [](const auto& shared) { return shared.with == GradientSharers::ends; });
@@ -18,6 +19,8 @@ std::vector<Bucket> make_buckets(const FlatParameters& layout, std::int64_t elem
   std::vector<Bucket> buckets;
   const auto& runs = layout.runs();
   bool closed = true;
+  // From the last parameter to the first: the order in which the backward pass completes gradients, so that the first
+  // bucket can be reduced early.
   for (std::size_t i = runs.size(); i-- > 0;) {
     const auto& run = runs[i];
     const bool alone = stands_alone(*run.parameter);
@@ -40,6 +43,7 @@ std::vector<Stretch> stretches_of(const FlatParameters& layout, std::span<const 
   std::vector<Stretch> stretches;
   constexpr auto bytes = static_cast<std::int64_t>(sizeof(float));
   for (const auto& bucket : buckets) {
+    // The same division as GroupBuffer's, which reduces the gradients: shards must agree to the element.
     const ByteRange all{static_cast<std::size_t>(bucket.elements.first * bytes),
                         static_cast<std::size_t>(bucket.elements.count * bytes)};
     const auto own = GroupBuffer::share(all, rank, size);

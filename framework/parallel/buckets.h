@@ -5,26 +5,27 @@
 
 namespace tessera {
 
-/// Consecutive parameters of one type, whose gradients are summed together over the data-parallel group.
+/// Consecutive parameters of one type whose gradients are reduced together over the data-parallel group.
 struct Bucket {
-  ElementRange elements;        ///< of the flat arrays, in whole runs of 64
-  DType type = DType::float32;  ///< of the parameters as the model reads them
-  std::size_t first_run = 0, runs = 0;
+  ElementRange elements;                ///< of the flat arrays (FlatParameters), a multiple of 64
+  DType type = DType::float32;          ///< of the parameters as the model reads them
+  std::size_t first_run = 0, runs = 0;  ///< indices of its parameters in FlatParameters::runs()
 };
 
-/// The parameters in buckets of about `elements` (0: as few as there can be), in the order in which the backward pass
-/// completes them: from the last parameter to the first.
+/// Divides the parameters into buckets of at least `elements` elements (0: one bucket per type where possible), in the
+/// order in which the backward pass completes their gradients: from the last parameter to the first.
 std::vector<Bucket> make_buckets(const FlatParameters& layout, std::int64_t elements);
 
-/// Elements of one run that one member of a data-parallel group updates.
+/// A range of elements within one parameter that one data-parallel rank updates.
 struct Stretch {
-  std::size_t run;
+  std::size_t run;        ///< index of the parameter in FlatParameters::runs()
   ElementRange elements;  ///< of the flat arrays
 };
 
-/// What member `rank` of `size` updates when the optimizer's state is sharded: its share of every bucket, cut at runs.
+/// What rank `rank` of `size` updates with a distributed optimizer: its shard of every bucket, divided at parameters.
+/// In ascending order.
 std::vector<Stretch> stretches_of(const FlatParameters& layout, std::span<const Bucket> buckets, int rank, int size);
-/// Every run, whole: what a process by itself updates.
+/// Every parameter, whole: what each rank updates without a distributed optimizer.
 std::vector<Stretch> all_stretches(const FlatParameters& layout);
 
 }  // namespace tessera

@@ -7,23 +7,26 @@
 
 namespace tessera {
 
-/// training_config: how data parallel ranks bring their gradients together. None of these changes what is computed,
-/// beyond the order of sums.
+/// Options of training_config about the reduction of gradients over data-parallel ranks. They change the order of sums
+/// at most.
 struct DataParallelOptions {
   std::optional<std::int64_t> bucket_size;
   bool overlap_grad_reduce = false;
   bool delay_grad_reduce = false;
   bool use_distributed_optimizer = false;
 
-  /// Elements of one bucket: bucket_size, else Megatron-LM's max(40 million, 1 million x ranks).
+  /// Elements per bucket for so many data-parallel ranks: bucket_size, or else Megatron-LM's
+  /// max(40 million, 1 million * ranks).
   std::int64_t bucket_elements(std::int64_t ranks) const;
 };
+/// Declares the options: name, default, limits, meaning.
 void describe(Schema<DataParallelOptions>& s);
 
-/// optimizer_config: how data parallel ranks that share the optimizer's state fetch each other's weights.
+/// Options of optimizer_config about the all-gather of weights that a distributed optimizer has updated.
 struct ParameterGatherOptions {
   bool overlap_param_gather = false;
 };
+/// Declares the options.
 void describe(Schema<ParameterGatherOptions>& s);
 
 }  // namespace tessera

@@ -26,7 +26,8 @@ void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<Mist
         {group + "noop_layers", "noop_layers leaves no layer that does anything", "name fewer", "noop layers"});
 }
 
-/// The numbers of a recompute list for every stage; zeros where it is not given. Stages without layers may be left out.
+/// A recompute list extended to all stages: zeros if it is not given, and for leading stages without layers, which it
+/// may leave out.
 Counts filled(const ChunkNumbers& numbers, const Counts& like) {
   Counts all(like.size(), std::vector<std::int64_t>(like[0].size(), 0));
   const auto skipped = like.size() - std::min(like.size(), numbers.stages.size());
@@ -74,7 +75,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
   }
 }
 
-/// All that is wrong; `counts` is the cut when nothing is.
+/// All mistakes; without any, `counts` is the number of layers per chunk.
 std::vector<Mistake> check(const ParallelOptions& o, std::int64_t layers, Counts& counts) {
   std::vector<Mistake> mistakes;
   counts = layer_shares(o, layers, mistakes);
@@ -95,6 +96,7 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
     all += text(all.empty() ? "" : "\n", mistake.option, ": ", mistake.message, "; ", mistake.suggestion);
   if (!wrong.empty()) throw ConfigError(all);
 
+  // Layers are numbered in the order of the forward pass: chunk by chunk over all stages.
   std::sort(noops_.begin(), noops_.end());
   chunks_.assign(counts.size(), std::vector<Chunk>(counts[0].size()));
   std::int64_t next = 0;

@@ -11,7 +11,7 @@ const std::string group = "parallel_config.";
 
 std::string listed(const Counts& counts) { return text(OptionType<Counts>::write(counts)); }
 
-/// The ways in which options speak of the same cut, and what each says.
+/// Evaluates the options that describe the division of layers; there are three ways: a layout text, a list, or numbers.
 class Shares {
  public:
   Shares(const ParallelOptions& options, std::int64_t layers, std::vector<Mistake>& mistakes)
@@ -42,7 +42,7 @@ class Shares {
   }
   static std::string stages() { return "change pipeline_model_parallel_size"; }
 
-  /// Chunks of a stage as the two names of the same option say it; none: neither does.
+  /// Chunks per stage, from the two names of this option; absent: neither is given.
   Number named_chunks() {
     const auto& ours = o_.virtual_pipeline_model_parallel_size;
     const auto& theirs = o_.num_virtual_stages_per_pipeline_rank;
@@ -60,7 +60,7 @@ class Shares {
     return std::int64_t{o_.account_for_embedding_in_pipeline_split} + o_.account_for_loss_in_pipeline_split;
   }
 
-  /// `option` says all of the cut: nothing else may say something else.
+  /// `option` describes the division completely: reports any other option that also describes it.
   void must_be_alone(const std::string& option) {
     const std::vector<std::pair<bool, const char*>> others = {
         {o_.decoder_first_pipeline_num_layers.has_value(), "decoder_first_pipeline_num_layers"},
@@ -131,7 +131,7 @@ class Shares {
     return counts;
   }
 
-  /// num_layers_per_virtual_pipeline_stage as a number of chunks.
+  /// num_layers_per_virtual_pipeline_stage converted to chunks per stage.
   Number chunks_by_length() {
     const auto& length = o_.num_layers_per_virtual_pipeline_stage;
     if (!length) return {};
@@ -176,7 +176,8 @@ class Shares {
     return shared_out(chunks);
   }
 
-  /// `amount` in `slots` shares; what is left over goes to the last but one, then backwards.
+  /// Divides `amount` over `slots`; the remainder goes one each to the last slot but one and then backwards, as in
+  /// MindSpeed-Core-MS.
   static std::vector<std::int64_t> shares(std::int64_t amount, std::int64_t slots) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(slots), amount / slots);
     for (std::int64_t i = 0; i < amount % slots; ++i) ++all[static_cast<std::size_t>(slots - 2 - i)];
@@ -192,6 +193,7 @@ class Shares {
     return counts;
   }
 
+  // Embedding and loss count as one layer each, so their chunks get one layer less.
   Counts with_counted_parts(std::int64_t chunks) {
     const auto all = layers_ + counted_parts();
     if (all % (stages_ * chunks) != 0) {

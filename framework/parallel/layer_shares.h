@@ -4,19 +4,22 @@
 
 namespace tessera {
 
-/// How many layers each chunk gets, [stage][chunk], stages without layers included. What is wrong goes to `mistakes`;
-/// the result then means nothing.
+/// The number of layers of each chunk, [stage][chunk], including stages without layers. Mistakes are appended to
+/// `mistakes`; if there are any, the result is meaningless.
 std::vector<std::vector<std::int64_t>> layer_shares(const ParallelOptions& options, std::int64_t layers,
                                                     std::vector<Mistake>& mistakes);
 
-/// One chunk of a pipeline_model_parallel_layout.
+/// One chunk of a pipeline_model_parallel_layout (Megatron-LM's notation).
 struct LayoutPart {
   bool embedding = false, loss = false;
   std::int64_t layers = 0;
 };
-/// The chunks in the order of the forward pass. Throws ConfigError for what is no such text. Grammar:
-///     layout = item*;  item = (letter | "(" item* ")") ["*" number];  letter = E | t | L | "|";  "," and blanks:
-///     nothing
+/// The chunks in the order of the forward pass. Throws ConfigError if the text does not follow the grammar, where
+/// commas and blanks are ignored:
+///
+///     layout = item*
+///     item   = (letter | "(" item* ")") ["*" number]
+///     letter = "E" embedding | "t" transformer layer | "L" loss | "|" end of a chunk
 std::vector<LayoutPart> read_layout(const std::string& layout);
 
 }  // namespace tessera

@@ -5,9 +5,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t most_letters = 100000;  // far beyond any model; a typing error must not fill the memory
+constexpr std::size_t most_letters = 100000;  // more than any model; guards memory against a typing error
 
-/// Writes repetitions out.
+/// Expands repetitions and parentheses of a layout text.
 class LayoutReader {
  public:
   explicit LayoutReader(const std::string& layout) {
@@ -34,7 +34,9 @@ class LayoutReader {
   std::string item() {
     const char c = text_[at_++];
     if (c == '(') {
+      if (++depth_ > deepest) wrong(text("more than ", deepest, " open ("));
       auto inside = items();
+      --depth_;
       if (at_ == text_.size()) wrong("a ( without its )");
       ++at_;
       return inside;
@@ -60,8 +62,10 @@ class LayoutReader {
     throw ConfigError("pipeline_model_parallel_layout has " + what);
   }
 
+  static constexpr int deepest = 100;
   std::string text_;
   std::size_t at_ = 0;
+  int depth_ = 0;
 };
 
 }  // namespace

@@ -7,11 +7,11 @@
 namespace tessera {
 namespace {
 
-/// A tensor as [outer, parts, inner]: part r of each of the outer pieces is member r's.
+/// A tensor as [outer, parts, inner]: along the divided dimension, part r belongs to rank r.
 struct Pieces {
   std::size_t outer, parts, inner;  ///< inner in bytes
 
-  /// Along dim `dim` of the whole tensor.
+  /// For dimension `dim` of the whole tensor.
   Pieces(const Shape& whole, std::size_t dim, int members, DType type)
       : outer(1), parts(static_cast<std::size_t>(members)), inner(size_of(type)) {
     if (whole[dim] % members != 0)
@@ -23,13 +23,13 @@ struct Pieces {
   }
   std::size_t part_bytes() const { return outer * inner; }
 
-  /// From [parts, outer, inner] to [outer, parts, inner].
+  /// From [parts, outer, inner], as all-gather delivers, to [outer, parts, inner].
   void assemble(std::span<const std::byte> parts_apart, std::span<std::byte> whole) const {
     for (std::size_t p = 0; p < parts; ++p)
       for (std::size_t o = 0; o < outer; ++o)
         std::memcpy(whole.data() + (o * parts + p) * inner, parts_apart.data() + (p * outer + o) * inner, inner);
   }
-  /// The other way.
+  /// The reverse, as reduce-scatter needs it.
   void take_apart(std::span<const std::byte> whole, std::span<std::byte> parts_apart) const {
     for (std::size_t p = 0; p < parts; ++p) take_part(whole, p, parts_apart.subspan(p * part_bytes(), part_bytes()));
   }
@@ -46,10 +46,10 @@ Shape with_extent(const Shape& shape, std::size_t dim, std::int64_t extent) {
   return Shape(std::span<const std::int64_t>(dims));
 }
 
-/// What is done to a tensor, in one direction or the other.
+/// What a mapping does in one direction: identity, all-reduce, own part, all-gather, reduce-scatter.
 enum class Passage { keep, sum, part, gather, part_of_sum };
 
-/// One direction of a mapping along `dim`.
+/// One direction of a mapping along dimension `dim`.
 struct Mapping {
   const Communicator& group;
   std::size_t dim;
@@ -92,6 +92,8 @@ struct Mapping {
       group.all_gather(from.raw(), to.raw(), who);
       return;
     }
+    // All-gather delivers the parts one after the other; if the divided dimension is not the first, they must be
+    // interleaved.
     const auto apart = tape.scratch((to.bytes() + sizeof(float) - 1) / sizeof(float));
     const auto bytes = apart.bytes().first(to.bytes());
     group.all_gather(from.raw(), bytes, who);
@@ -103,6 +105,7 @@ struct Mapping {
       group.reduce_scatter(from.raw(), to.raw(), from.dtype(), who);
       return;
     }
+    // Reduce-scatter expects the parts one after the other.
     const auto apart = tape.scratch((from.bytes() + sizeof(float) - 1) / sizeof(float));
     const auto bytes = apart.bytes().first(from.bytes());
     pieces.take_apart(from.raw(), bytes);
@@ -122,6 +125,7 @@ class Mapped final : public Node {
       return;
     }
     const Mapping mapping{group_, dim_, who_};
+    // The gradient's memory may be overwritten only if no other operation reads it.
     const bool in_place = back_ == Passage::sum && !dy.memory.empty() && !dy.memory.shared();
     if (in_place) {
       mapping.run(back_, tape, dy.tensor, dy.tensor);
@@ -145,6 +149,8 @@ class Mapped final : public Node {
   Passage back_;
 };
 
+/// Records a mapping: `there` is the forward, `back` the backward direction. With identity forward an alias is needed,
+/// so that the gradient of the result is separate from that of x.
 Var mapped(const Var& x, const Communicator& group, std::size_t dim, std::string_view who, Passage there,
            Passage back) {
   if (group.size() == 1) return x;
@@ -170,6 +176,7 @@ Var copy_to_tensor_region(const Var& x, const Communicator& group, std::string_v
 }
 
 Var reduce_from_tensor_region(Var x, const Communicator& group, std::string_view who) {
+  // Not through mapped(): the sum is done in place in x, which saves a copy of the largest activations.
   if (group.size() == 1) return x;
   auto& tape = x.tape();
   const Place from = x;

@@ -5,27 +5,33 @@
 
 namespace tessera {
 
-/// Passages between what all processes of a tensor-parallel group have alike and what each has a part of. In pairs, the
-/// backward pass of one is the forward pass of the other. All members call them in the same order; with one member they
-/// are the identity. Values are [.., width] in the type of their tape; the sequence is dim 1 of [B, T, width]. `who`
-/// names the caller in records and messages and outlives the tape. A value that comes to nothing in the loss gets no
-/// gradient and its backward pass sends nothing; that is so on all members or on none. Extents that do not divide by
-/// the group are ShapeErrors. Source: Megatron-LM core, tensor_parallel/mappings.
+/// The mappings between values that all ranks of a tensor-parallel group have alike and values that each rank has a
+/// part of. They come in pairs: the backward pass of one is the forward pass of the other. Source: Megatron-LM core,
+/// tensor_parallel/mappings.
 ///
-///                                         forward          backward
-///   copy_to_tensor_region                 identity         sum
-///   reduce_from_tensor_region             sum              identity
-///   scatter_to_tensor_region              part of width    gather
-///   gather_from_tensor_region             gather width     part
-///   scatter_to_sequence_region            part of tokens   gather
-///   gather_from_sequence_region           gather tokens    part of the sum, or part
-///   reduce_scatter_to_sequence_region     part of the sum  gather
+///                                         forward             backward
+///   copy_to_tensor_region                 identity            all-reduce
+///   reduce_from_tensor_region             all-reduce          identity
+///   scatter_to_tensor_region              split width         all-gather width
+///   gather_from_tensor_region             all-gather width    split width
+///   scatter_to_sequence_region            split tokens        all-gather tokens
+///   gather_from_sequence_region           all-gather tokens   reduce-scatter tokens, or split
+///   reduce_scatter_to_sequence_region     reduce-scatter      all-gather tokens
+///
+/// x is [.., width] in any type; the sequence is dimension 1 of [B, T, width]. The result is on the tape of x and in
+/// its type. All members of `group` make the same calls in the same order; with one member every mapping is the
+/// identity. `who` names the caller in operation records and messages, and must outlive the tape.
+///
+/// If a value gets no gradient (it does not contribute to the loss), its backward pass communicates nothing; this must
+/// be so on all members or on none. Throws ShapeError if a dimension is not divisible by the size of the group,
+/// CommError as Communicator does.
 Var copy_to_tensor_region(const Var& x, const Communicator& group, std::string_view who);
 Var reduce_from_tensor_region(Var x, const Communicator& group, std::string_view who);
 Var scatter_to_tensor_region(const Var& x, const Communicator& group, std::string_view who);
 Var gather_from_tensor_region(const Var& x, const Communicator& group, std::string_view who);
 Var scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who);
-/// `parts_differ`: what follows is cut over the members, so that each has a share of the gradient, to be summed.
+/// `parts_differ`: the following operation is sharded over the group, so each rank has a summand of the gradient and
+/// they are reduce-scattered; false: the ranks have equal gradients, and each takes its part.
 Var gather_from_sequence_region(const Var& x, const Communicator& group, std::string_view who,
                                 bool parts_differ = true);
 Var reduce_scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who);

@@ -50,6 +50,7 @@ int Mesh::rank_of(const MeshPlace& place) const {
   return rank;
 }
 
+// `members` collects, axis by axis, the offsets of all members; a rank is the sum of its coordinates times strides.
 std::vector<int> Mesh::group_of(int rank, std::span<const Axis> axes) const {
   std::vector<int> members = {0};
   int stride = 1;

@@ -6,25 +6,25 @@
 
 namespace tessera {
 
-/// The groups of a run whose layers are cut over `tensor` processes and whose stages are `pipeline`; the rest of the
-/// world are replicas. Neighbouring ranks share layers: with 8 ranks, tensor 2 and pipeline 4 the tensor-parallel
-/// groups are {0, 1}, {2, 3}, ... and the stages of the first replica {0, 2, 4, 6}. Collective over the world.
-/// `query_groups`: key and value heads of a layer when there are fewer of them than tensor-parallel ranks; 0: there are
-/// not.
+/// Creates the groups of a run with tensor parallelism `tensor` and pipeline parallelism `pipeline`; the rest of the
+/// world is data parallelism. Collective over the world. For example, with 8 ranks, tensor 2 and pipeline 4 the
+/// tensor-parallel groups are {0, 1}, {2, 3}, ... and the pipeline {0, 2, 4, 6}.
 ///
-/// Throws ConfigError on every rank when the world does not divide by tensor * pipeline. Whoever needs other axes or
-/// another order of ranks makes ProcessGroups of a Mesh. Source: Megatron-LM core, parallel_state.
+/// `query_groups`: key/value heads per layer, if fewer than tensor-parallel ranks; 0: not fewer.
+///
+/// Throws ConfigError on every rank if the world size is not a multiple of tensor * pipeline. For other axes or another
+/// order of ranks construct ProcessGroups from a Mesh. Source: Megatron-LM core, parallel_state.
 ProcessGroups initialize_model_parallel(const World& world, int tensor = 1, int pipeline = 1,
                                         std::int64_t query_groups = 0);
 
-/// The two seeds that Megatron-LM core's model_parallel_cuda_manual_seed(seed) sets on a rank: one that the ranks of a
-/// tensor-parallel group have in common, for what all of them have whole, and one of each, for what is cut. They are
-/// for code that is ported with random numbers of its own. Nothing in Tessera needs them: weights are drawn by name and
-/// place in the unsplit tensor and dropout by sample and place, so one seed gives the same numbers on every layout.
+/// The two seeds that Megatron-LM core's model_parallel_cuda_manual_seed(seed) sets on a rank, for ported code with
+/// random numbers of its own. Tessera itself needs neither: weights are keyed by name and index in the unsharded
+/// tensor, dropout by sample and element, so one seed gives the same numbers on every layout.
 struct ModelParallelSeeds {
-  std::uint64_t common;  ///< seed
-  std::uint64_t own;     ///< seed + 2718 + tensor-parallel rank
+  std::uint64_t common;  ///< seed: the same on all ranks of a tensor-parallel group, for replicated values
+  std::uint64_t own;     ///< seed + 2718 + tensor-parallel rank: for sharded values
 };
+/// The seeds of the rank `tensor_rank` of a tensor-parallel group.
 ModelParallelSeeds model_parallel_seeds(std::uint64_t seed, int tensor_rank);
 
 }  // namespace tessera

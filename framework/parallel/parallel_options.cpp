@@ -2,10 +2,12 @@
 
 #include <cctype>
 
+#include "framework/options/limits.h"
+
 namespace tessera {
 namespace {
 
-/// "[[4,4],[4,2]]", "4,4,2" and "4" as the lists they stand for; a Value without kind where the text is no such list.
+/// Reads "[[4,4],[4,2]]", "4,4,2" and "4" as lists; returns a Value of kind none if the text is not a list.
 class ListReader {
  public:
   explicit ListReader(const std::string& words) : words_(words) {}
@@ -37,7 +39,9 @@ class ListReader {
   Value item() {
     if (words_[at_] == '[') {
       ++at_;
+      good_ = good_ && ++depth_ <= deepest;
       auto list = items();
+      --depth_;
       good_ = good_ && at_ < words_.size() && words_[at_] == ']';
       if (good_) ++at_;
       return list;
@@ -54,7 +58,9 @@ class ListReader {
   }
 
   const std::string& words_;
+  static constexpr int deepest = 8;  // of brackets; two say something
   std::size_t at_ = 0;
+  int depth_ = 0;
   bool good_ = true;
 };
 
@@ -62,7 +68,7 @@ bool says_nothing(const Value& value) {
   return value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty());
 }
 
-/// The list that `value` is, or that its text holds.
+/// The list that `value` is, or that its text contains.
 Value as_list(const Value& value) {
   std::int64_t number = 0;
   if (OptionType<std::int64_t>::read(value, number)) return ListReader(std::to_string(number)).read();
@@ -74,65 +80,75 @@ using Numbers = std::vector<std::int64_t>;
 void describe_pipeline(Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   s.option("virtual_pipeline_model_parallel_size", &O::virtual_pipeline_model_parallel_size,
-           "Chunks of layers on each stage; more than one: the interleaved schedule.")
+           "Number of virtual stages (model chunks) per pipeline rank; above 1: interleaved schedule.")
       .alias("virtual_pipeline_model_parallel_size_ms")
-      .at_least(1);
+      .at_least(1)
+      .at_most(most_layers);
   s.option("num_virtual_stages_per_pipeline_rank", &O::num_virtual_stages_per_pipeline_rank,
-           "Another name of the same, Megatron-LM's.")
-      .at_least(1);
+           "Megatron-LM's name for `virtual_pipeline_model_parallel_size`.")
+      .at_least(1)
+      .at_most(most_layers);
   s.option("num_layers_per_virtual_pipeline_stage", &O::num_layers_per_virtual_pipeline_stage,
-           "Layers of one chunk: another way to say how many chunks there are. Means nothing beside num_layer_list.")
-      .at_least(1);
-  s.option(
-       "microbatch_group_size_per_vp_stage", &O::microbatch_group_size_per_vp_stage,
-       "Micro batches that pass through a chunk before the next chunk's turn; pipeline_model_parallel_size where it "
-       "is not given.")
-      .at_least(1);
+           "Number of layers per virtual stage, as an alternative to `virtual_pipeline_model_parallel_size`; no effect "
+           "with `num_layer_list`.")
+      .at_least(1)
+      .at_most(most_layers);
+  s.option("microbatch_group_size_per_vp_stage", &O::microbatch_group_size_per_vp_stage,
+           "Number of consecutive micro-batches per virtual stage in the interleaved schedule; null: "
+           "`pipeline_model_parallel_size`.")
+      .at_least(1)
+      .at_most(most_step_samples);
   s.option("num_layer_list", &O::num_layer_list,
-           "Layers of each chunk, [stage][chunk]: the outer list has pipeline_model_parallel_size items. Layers are "
-           "numbered through chunk 0 of all stages, then chunk 1, ...")
-      .at_least(0);
+           "Number of layers of each chunk, [stage][chunk]: the outer list has `pipeline_model_parallel_size` items. "
+           "Layers are numbered through chunk 0 of all stages, then chunk 1, and so on.")
+      .at_least(0)
+      .at_most(most_layers);
   s.option("decoder_first_pipeline_num_layers", &O::decoder_first_pipeline_num_layers,
-           "Layers of the first stage; the others share the rest evenly.")
-      .at_least(1);
+           "Number of layers of the first pipeline stage; the other stages share the rest evenly.")
+      .at_least(1)
+      .at_most(most_layers);
   s.option("decoder_last_pipeline_num_layers", &O::decoder_last_pipeline_num_layers,
-           "Layers of the last stage; the others share the rest evenly.")
-      .at_least(1);
-  s.option(
-      "pipeline_model_parallel_layout", &O::pipeline_model_parallel_layout,
-      "All chunks in the order of the forward pass with vertical bars between them: E embedding, t a layer, L loss. "
-      "t*3 repeats, also what stands in parentheses; commas mean nothing. docs/parallelism.md has examples.");
+           "Number of layers of the last pipeline stage; the other stages share the rest evenly.")
+      .at_least(1)
+      .at_most(most_layers);
+  s.option("pipeline_model_parallel_layout", &O::pipeline_model_parallel_layout,
+           "Pipeline layout: all chunks in the order of the forward pass, separated by vertical bars; E embedding, t a "
+           "layer, L loss. t*3 repeats, also for parentheses; commas are ignored. Examples: docs/parallelism.md.");
   s.option("account_for_embedding_in_pipeline_split", &O::account_for_embedding_in_pipeline_split,
-           "The embedding counts as a layer when layers are shared out.");
+           "Count the embedding as a layer when layers are distributed over stages.");
   s.option("account_for_loss_in_pipeline_split", &O::account_for_loss_in_pipeline_split,
-           "The loss counts as a layer when layers are shared out.");
+           "Count the loss as a layer when layers are distributed over stages.");
   s.option("standalone_embedding_stage", &O::standalone_embedding_stage,
-           "The first stage has the embedding alone; lists of layers speak of the other stages.");
+           "The first pipeline stage holds the embedding alone; lists of layers describe the other stages.");
   s.option("noop_layers", &O::noop_layers,
-           "Layers, counted from 0 among num_layers, that do nothing and have no weights: a depth that stages do not "
-           "divide.")
-      .at_least(0);
+           "Ids of layers without computation and weights, counted from 0 within `num_layers`: they pad a depth that "
+           "the stages do not divide.")
+      .at_least(0)
+      .at_most(most_layers);
 }
 
 void describe_recompute(Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
-  s.option(
-       "recompute", &O::recompute,
-       "Layers of each chunk that are computed again in the backward pass, its first ones, [stage][chunk]. The three "
-       "lists stand in for model_config.recompute_granularity.")
+  s.option("recompute", &O::recompute,
+           "Number of fully recomputed layers of each chunk, from its first, [stage][chunk]. Replaces "
+           "`model_config.recompute_granularity`.")
       .alias("recompute_config.recompute")
-      .at_least(0);
+      .at_least(0)
+      .at_most(most_layers);
   s.option("select_recompute", &O::select_recompute,
-           "How many of the following layers compute attention again, [stage][chunk].")
+           "Number of the following layers that recompute attention only, [stage][chunk].")
       .alias("recompute_config.select_recompute")
-      .at_least(0);
-  s.option("select_comm_recompute", &O::select_comm_recompute,
-           "How many of the same layers gather again what sequence_parallel parts, [stage][chunk].")
+      .at_least(0)
+      .at_most(most_layers);
+  s.option(
+       "select_comm_recompute", &O::select_comm_recompute,
+       "Number of the same layers that repeat the sequence-parallel all-gather in the backward pass, [stage][chunk].")
       .alias("recompute_config.select_comm_recompute")
-      .at_least(0);
+      .at_least(0)
+      .at_most(most_layers);
 }
 
-/// Groups of ranks that there are not yet.
+/// Options about groups of ranks that are not implemented yet.
 void describe_planned_groups(Schema<ParallelOptions>& s) {
   using Number = std::optional<std::int64_t>;
   s.planned("expert_tensor_parallel_size", Number{}, "Ranks that share each expert; null: tensor_model_parallel_size.")
@@ -224,22 +240,27 @@ Value OptionType<LayerIds>::write(const LayerIds& layers) {
 
 void describe(Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
-  s.option("tensor_model_parallel_size", &O::tensor_model_parallel_size, "Ranks that share each layer.").at_least(1);
-  s.option("pipeline_model_parallel_size", &O::pipeline_model_parallel_size, "Stages that the layers are cut into.")
-      .at_least(1);
+  s.option("tensor_model_parallel_size", &O::tensor_model_parallel_size,
+           "Tensor-parallel size: number of ranks that share each layer.")
+      .at_least(1)
+      .at_most(most_ranks);
+  s.option("pipeline_model_parallel_size", &O::pipeline_model_parallel_size,
+           "Pipeline-parallel size: number of stages.")
+      .at_least(1)
+      .at_most(most_layers);
   s.option("data_parallel_size", &O::data_parallel_size,
-           "Ranks that read different samples. It follows from the number of processes; a number given here is held to "
-           "that.")
-      .at_least(1);
+           "Data-parallel size, computed from the number of ranks; a value given here is checked against it.")
+      .at_least(1)
+      .at_most(most_ranks);
   s.option("sequence_parallel", &O::sequence_parallel,
-           "Ranks that share a layer also share its norms, token by token. Means nothing without them.");
+           "Sequence parallelism: tensor-parallel ranks also split norms and dropout along the sequence. No effect "
+           "with tensor_model_parallel_size 1.");
   s.option("use_tp_pp_dp_mapping", &O::use_tp_pp_dp_mapping,
-           "Stages of one replica are neighbours in the order of ranks; else the replicas of one stage are.");
+           "Order ranks as tp-pp-dp instead of tp-dp-pp: pipeline stages of a replica have adjacent ranks.");
   describe_pipeline(s);
   describe_recompute(s);
-  s.option("zero_level", &O::zero_level,
-           "z1: data parallel ranks share the optimizer's state, as with training_config.use_distributed_optimizer.");
-  s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "The same as training_config.overlap_grad_reduce.");
+  s.option("zero_level", &O::zero_level, "ZeRO level; z1: same as `training_config.use_distributed_optimizer`.");
+  s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "Same as `training_config.overlap_grad_reduce`.");
   describe_planned(s);
 }
 

@@ -9,12 +9,13 @@
 
 namespace tessera {
 
-/// A number for each chunk of layers, [stage][chunk]. Written as a list of lists, as one list (a chunk on each stage),
-/// or as text that holds either ("[[4,4],[4,2]]", "4,4,4,2"). Empty: not given; null and empty text are read as that.
+/// One number per chunk, [stage][chunk]. In a recipe: a list of lists, a single list (one chunk per stage), or text
+/// that contains either ("[[4,4],[4,2]]", "4,4,4,2"). Empty: not given; null and empty text are read as that.
 struct ChunkNumbers {
   std::vector<std::vector<std::int64_t>> stages;
   bool empty() const { return stages.empty(); }
 };
+/// How the option is read, written and described (options/option_type.h).
 template <>
 struct OptionType<ChunkNumbers> {
   using Item = std::int64_t;
@@ -29,10 +30,11 @@ struct OptionType<ChunkNumbers> {
   static Value write(const ChunkNumbers& numbers);
 };
 
-/// Numbers of layers. Written as a list or as text ("60,61"). Empty: none; null and empty text are read as that.
+/// Layer indices. In a recipe: a list, or text ("60,61"). Empty: none; null and empty text are read as that.
 struct LayerIds {
   std::vector<std::int64_t> ids;
 };
+/// How the option is read, written and described.
 template <>
 struct OptionType<LayerIds> {
   using Item = std::int64_t;
@@ -45,12 +47,13 @@ struct OptionType<LayerIds> {
   static Value write(const LayerIds& layers);
 };
 
-/// What data parallel ranks share.
-enum class ZeroLevel { z1 };  ///< z1: the optimizer's state
+/// ZeRO level: what is sharded over data-parallel ranks.
+enum class ZeroLevel { z1 };  ///< z1: the optimizer state
 inline Words<ZeroLevel> words(ZeroLevel) { return {{"z1", ZeroLevel::z1}}; }
 
-/// parallel_config: how a run is cut over processes. Sources: Megatron-LM's arguments (core_v0.12.1 and, for
-/// pipeline_model_parallel_layout, later), MindSpeed-Core-MS's ModelParallelConfig.
+/// parallel_config: the parallel layout of a run. describe() has the meaning of each option. Sources: Megatron-LM's
+/// arguments (core_v0.12.1; pipeline_model_parallel_layout from a later version), MindSpeed-Core-MS's
+/// ModelParallelConfig.
 struct ParallelOptions {
   std::int64_t tensor_model_parallel_size = 1;
   std::int64_t pipeline_model_parallel_size = 1;
@@ -79,30 +82,31 @@ struct ParallelOptions {
   std::optional<ZeroLevel> zero_level;
   std::optional<bool> overlap_grad_reduce;
 };
+/// Declares the options: name, default, limits, meaning.
 void describe(Schema<ParallelOptions>& s);
 
-/// What is wrong, at which option, and what to do.
+/// A mistake in a recipe: at which option, what is wrong, and what to do.
 struct Mistake {
   std::string option;  ///< "parallel_config.num_layer_list"
   std::string message, suggestion;
-  std::string rule = {};  ///< its name in docs/rules.md
+  std::string rule = {};  ///< name of the rule in docs/rules.md
 };
 
-/// What does not fit a run of `world` processes.
+/// The options that do not fit a run of `world` ranks.
 std::vector<Mistake> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Data parallel ranks of `world` processes; at least 1, also where the world does not fit.
+/// Data-parallel size of a run of `world` ranks: world / (tensor * pipeline), at least 1 even if it does not divide.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// What tensor parallel ranks cut.
+/// The extents that tensor parallelism divides.
 struct CutExtents {
-  std::int64_t heads = 0, groups = 0;  ///< of attention: query heads, groups of keys and values
-  std::int64_t inner = 0;              ///< width of the feed-forward
-  std::int64_t vocabulary = 0;         ///< rows, padding included; 0: not known yet
-  std::int64_t seq_length = 0;
+  std::int64_t heads = 0, groups = 0;  ///< query heads; key/value groups
+  std::int64_t inner = 0;              ///< ffn_hidden_size
+  std::int64_t vocabulary = 0;         ///< rows including padding; 0: not known yet
+  std::int64_t seq_length = 0;         ///< in tokens
 };
-/// What tensor_model_parallel_size does not divide. Groups of keys and values may be fewer than ranks when they divide
-/// their number: each is then repeated on several.
+/// The extents that tensor_model_parallel_size does not divide. Key/value groups may be fewer than ranks if they divide
+/// the number of ranks: each group is then replicated on several.
 std::vector<Mistake> mistakes_of_extents(const ParallelOptions& options, const CutExtents& extents);
 
 }  // namespace tessera

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/base/number_text.h"
+
 namespace tessera {
 namespace {
 
@@ -12,7 +14,7 @@ std::int64_t group_size(const PipelineShape& shape) { return shape.group > 0 ? s
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-/// The forward passes of a stage in order; backward passes take the chunks the other way round.
+/// The forward passes of a stage in order. Backward passes follow the same order with the chunks reversed.
 std::vector<Action> forwards(const PipelineShape& s) {
   std::vector<Action> all;
   const auto group = s.chunks > 1 ? group_size(s) : 1;
@@ -23,13 +25,15 @@ std::vector<Action> forwards(const PipelineShape& s) {
   return all;
 }
 
-/// Forward passes before the first backward pass.
+/// Number of forward passes before the first backward pass.
 std::int64_t warm_up(const PipelineShape& s, std::int64_t stage) {
   const auto behind = s.stages - stage - 1;
   if (s.chunks == 1) return std::min(behind, s.micro_batches);
   return std::min(behind * 2 + (s.chunks - 1) * group_size(s), s.micro_batches * s.chunks);
 }
 
+/// 1F1B: the k-th backward pass of a stage belongs to the same position of the order as its k-th forward pass, with the
+/// chunks reversed.
 std::vector<Action> training_actions(const PipelineShape& s, std::int64_t stage) {
   const auto order = forwards(s);
   const auto early = at(warm_up(s, stage));
@@ -57,7 +61,7 @@ std::string named(const Action& a) {
               a.chunk);
 }
 
-/// Lets all stages go through their lists, each as far as what it needs is there.
+/// Executes a schedule symbolically: each stage proceeds in its list as long as the inputs of the next action exist.
 class Run {
  public:
   Run(const PipelineSchedule& schedule, const std::vector<std::vector<double>>& costs)
@@ -70,7 +74,7 @@ class Run {
     times_.spans.resize(at(shape_.stages));
   }
 
-  /// What stands in the way of the end; empty: nothing did.
+  /// The action at which the schedule deadlocks; empty if it completes.
   std::string go() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -91,7 +95,7 @@ class Run {
                     c * shape_.micro_batches + m)];
   }
 
-  /// When what `a` needs is there; below 0: not yet.
+  /// The time at which the inputs of `a` exist; below 0: not yet.
   double ready(std::int64_t p, const Action& a) {
     const auto last = shape_.stages - 1;
     if (a.kind == Kind::forward) {
@@ -127,7 +131,7 @@ class Run {
   const std::vector<std::vector<double>>& costs_;
   std::vector<std::size_t> next_;
   std::vector<double> clock_;
-  std::vector<double> ends_;  // of each action; -1: not done
+  std::vector<double> ends_;  // end time of each action; -1: not done
   PipelineTimes times_;
 };
 
@@ -185,6 +189,7 @@ std::int64_t PipelineSchedule::most_in_flight(std::int64_t stage) const {
   return most;
 }
 
+// First that every stage has each action once, then, by simulation, that no stage waits forever.
 std::string PipelineSchedule::flaw() const {
   const auto places = shape_.chunks * shape_.micro_batches;
   const bool trains = std::any_of(stages_[0].begin(), stages_[0].end(),
@@ -205,7 +210,7 @@ std::string PipelineSchedule::flaw() const {
   return Run(*this, equal).go();
 }
 
-double PipelineTimes::bubble() const { return busy > 0 ? end * static_cast<double>(spans.size()) / busy - 1 : 0; }
+double PipelineTimes::bubble() const { return end > 0 ? 1 - busy / (end * static_cast<double>(spans.size())) : 0; }
 
 PipelineTimes simulate(const PipelineSchedule& schedule, const std::vector<std::vector<double>>& costs) {
   Run run(schedule, costs);
@@ -215,7 +220,16 @@ PipelineTimes simulate(const PipelineSchedule& schedule, const std::vector<std::
 }
 
 double ideal_bubble(const PipelineShape& s) {
-  return static_cast<double>(s.stages - 1) / static_cast<double>(s.micro_batches * s.chunks);
+  const auto waiting = s.stages - 1;
+  return static_cast<double>(waiting) / static_cast<double>(s.micro_batches * s.chunks + waiting);
+}
+
+const char* ideal_bubble_formula(const PipelineShape& s) { return s.chunks > 1 ? "(p-1)/(v m+p-1)" : "(p-1)/(m+p-1)"; }
+
+std::string bubble_line(double measured, const PipelineShape& shape) {
+  return text("pipeline bubble: ", percent_text(measured), " of the stages' time measured; ",
+              percent_text(ideal_bubble(shape)), " = ", ideal_bubble_formula(shape),
+              " for equal stages that each have a core");
 }
 
 std::string drawing(const PipelineSchedule& schedule, std::size_t most_columns) {

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-/// The cores this process may run on, shared evenly among those of the run that may run on the same.
+/// The cores in this process's affinity mask, divided by the number of ranks of the host with the same mask. Masks that
+/// overlap partly are not taken into account.
 int own_cores(const World& world) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -21,6 +22,7 @@ int own_cores(const World& world) {
 
 }  // namespace
 
+// Every rank creates its groups in the same order, and only its own: creation is collective over the members alone.
 ProcessGroups::ProcessGroups(const World& all, const Mesh& ranks, std::int64_t query_groups)
     : mesh(ranks), place(ranks.place_of(all.rank())), world(all.all()) {
   must(ranks.sizes().world() == all.size(), "the mesh has as many places as there are processes");
@@ -33,12 +35,14 @@ ProcessGroups::ProcessGroups(const World& all, const Mesh& ranks, std::int64_t q
   data = group("data", {Axis::context, Axis::data});
   pipeline = group("pipeline", {Axis::pipeline});
   model = group("model", {Axis::tensor, Axis::pipeline});
+  // Consecutive tensor-parallel ranks share a key/value head, so its copies are on adjacent ranks.
   if (const auto copies = tensor.size() / std::max<std::int64_t>(1, query_groups); copies > 1) {
     const auto first = static_cast<std::size_t>(tensor.rank() / copies * copies);
     head_copies = all.group("head copies", tensor.world_ranks().subspan(first, static_cast<std::size_t>(copies)));
   }
   const auto stages = ranks.sizes().pipeline;
   const bool end = place.pipeline == 0 || place.pipeline == stages - 1;
+  // Only the first and the last stage hold a tied embedding; with one stage there is a single copy.
   if (stages == 1 || !end) return;
   auto first = place, last = place;
   first.pipeline = 0;

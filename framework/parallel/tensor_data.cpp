@@ -26,7 +26,7 @@ const Tensor& checked(const std::map<std::string, Tensor>& data, const std::stri
   return found->second;
 }
 
-/// "dims extent extent ... dims extent ..." in the order of `keys`.
+/// The shapes as text, in the order of `keys`: for each the number of dimensions, then the extents.
 std::string tell_shapes(std::span<const std::string> keys, const std::map<std::string, Tensor>& data, DType type) {
   std::string told;
   for (const auto& key : keys) {
@@ -53,6 +53,7 @@ std::map<std::string, Shape> heard_shapes(std::span<const std::string> keys, con
 
 }  // namespace
 
+// One allocation for all tensors, so that broadcast_data can send them in one message.
 OwnedTensors::OwnedTensors(DType type, const std::map<std::string, Shape>& shapes) {
   for (const auto& [name, shape] : shapes) size_ += bytes_of(type, shape);
   memory_ = std::make_unique<std::byte[]>(size_);
@@ -72,6 +73,7 @@ const Tensor& OwnedTensors::operator[](const std::string& name) const {
 
 OwnedTensors broadcast_data(std::span<const std::string> keys, const std::map<std::string, Tensor>& data, DType type,
                             const Communicator& group) {
+  // An error on the first rank travels in place of the shapes, so that the others do not wait for data.
   const bool first = group.rank() == 0;
   std::string told;
   std::exception_ptr own;

@@ -7,20 +7,20 @@
 #include "framework/comm/communicator.h"
 #include "framework/tensor/tensor.h"
 
-// Tensors without gradients on their way through a tensor-parallel group.
+// Broadcasting and splitting tensors (without gradients) within a tensor-parallel group.
 
 namespace tessera {
 
-/// Tensors by name, in one block of memory that they own together.
+/// Named tensors in one block of memory that this object owns.
 class OwnedTensors {
  public:
-  /// Of these shapes, filled with zeros.
+  /// Tensors of these shapes, filled with zeros; each begins at a multiple of 64 bytes.
   OwnedTensors(DType type, const std::map<std::string, Shape>& shapes);
 
-  /// Throws ShapeError for a name that is not among them.
+  /// Throws ShapeError for an unknown name.
   const Tensor& operator[](const std::string& name) const;
   const std::map<std::string, Tensor>& all() const { return tensors_; }
-  std::span<std::byte> bytes() const { return {memory_.get(), size_}; }  ///< of all, with gaps
+  std::span<std::byte> bytes() const { return {memory_.get(), size_}; }  ///< of all tensors, with padding between
 
  private:
   std::unique_ptr<std::byte[]> memory_;
@@ -28,22 +28,21 @@ class OwnedTensors {
   std::map<std::string, Tensor> tensors_;
 };
 
-/// The tensors `keys` that the first process of `group` has in `data`, on every process of it: so that one process
-/// reads the samples and all work on the same. All give the same keys and type; what the others have in `data` is not
-/// looked at. Two messages, whatever the number of tensors. Throws on all members when the first lacks a key or has it
-/// in another type than `type`: ShapeError there, PeerFailed on the others. Source: Megatron-LM core,
-/// tensor_parallel/data.
+/// Broadcasts the tensors `keys` of `data` from the first rank of `group`, so that one rank reads the samples and all
+/// work on the same. All ranks give the same keys and `type`; `data` of the other ranks is ignored. Two messages,
+/// whatever the number of tensors. If the first rank lacks a key, or has it in another type, all ranks throw:
+/// ShapeError there, PeerFailed on the others. Source: Megatron-LM core, tensor_parallel/data.
 OwnedTensors broadcast_data(std::span<const std::string> keys, const std::map<std::string, Tensor>& data, DType type,
                             const Communicator& group);
 
-/// This process's part of the elements of `whole`, counted in row-major order, as a tensor of one dim that looks into
-/// `whole`. So a tensor that all processes of `group` have alike can be sent in parts. Throws ShapeError when the
-/// elements do not divide by the processes. Source: Megatron-LM core, tensor_parallel/utils.
+/// This rank's equal part of the elements of `whole`, in row-major order, as a one-dimensional view of `whole`. For
+/// sending a replicated tensor in parts. Throws ShapeError if the number of elements is not divisible by the group's
+/// size. Source: Megatron-LM core, tensor_parallel/utils.
 Tensor split_tensor_into_1d_equal_chunks(const Tensor& whole, const Communicator& group);
 
-/// The other way: everybody's `part`, in the order of ranks, into `whole`, which has as many elements as all parts
-/// together, of the same type, in any shape. Overwrites `whole`; `part` may lie at its place in it. Throws ShapeError
-/// when they do not fit.
+/// The reverse: all-gathers the ranks' `part`s, in the order of ranks, into `whole`, which has the same type and as
+/// many elements as all parts together, in any shape. `part` may be its own part of `whole`. Throws ShapeError if type
+/// or sizes do not match.
 void gather_split_1d_tensor(const Tensor& part, const Tensor& whole, const Communicator& group);
 
 }  // namespace tessera

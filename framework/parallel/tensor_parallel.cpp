@@ -69,7 +69,7 @@ Var RowParallelLinear::forward(const Var& x) const {
   auto part = linear(input_is_parallel_ ? x : scatter_to_tensor_region(x, group, name()), weight_.leaf, nullptr);
   auto y = parallel_.sequence_parallel ? reduce_scatter_to_sequence_region(part, group, name())
                                        : reduce_from_tensor_region(std::move(part), group, name());
-  part = {};
+  part = {};  // the partial products are not needed any more
   return bias_ ? add_bias(std::move(y), bias_->leaf) : y;
 }
 
@@ -88,6 +88,8 @@ std::unique_ptr<LinearLayer> TensorParallelLayers::inputs_cut(const std::string&
   return std::make_unique<RowParallelLinear>(name, sizes, parallel_);
 }
 
+// The backward pass of the sharded embedding: tokens of other ranks' rows are skipped. The gradient that arrives has
+// already passed the reverse mapping, so it is the same on all ranks.
 namespace {
 
 class PartEmbedding final : public Node {

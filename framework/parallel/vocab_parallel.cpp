@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto loss_name = "vocab_parallel_cross_entropy";
 
-/// Keeps softmax - onehot of each row.
+/// Keeps softmax - onehot of each row, which the backward pass scales by the gradient of the loss.
 class CrossEntropyNode final : public Node {
  public:
   CrossEntropyNode(Place loss, Place logits, Memory slopes, const Shape& shape)
@@ -33,7 +33,7 @@ class CrossEntropyNode final : public Node {
   Shape shape_;
 };
 
-/// Labels that are not quite sure: the label counts 1 - share, and share / V goes to every column.
+/// Label smoothing: the label counts 1 - s, and s / V goes to every column.
 class Smoothing {
  public:
   Smoothing(const CrossEntropyPart& part, double label_smoothing)
@@ -44,7 +44,7 @@ class Smoothing {
   }
   bool on() const { return share_ > 0; }
 
-  /// totals[r] = the sum of logit - most over the columns here.
+  /// totals[r] = sum of logit - most[r] over this rank's columns.
   void add_up(std::span<const float> logits, std::span<const float> most, std::span<double> totals) const {
     if (!on()) return;
     const auto columns = static_cast<std::size_t>(part_.columns);
@@ -54,7 +54,7 @@ class Smoothing {
         totals[r] += static_cast<double>(logit) - static_cast<double>(most[r]);
     }
   }
-  /// With the sums over all columns: the losses, and where there are slopes, softmax - onehot, those too.
+  /// Given the sums over all ranks: corrects the losses and, unless `slopes` is empty, softmax - onehot.
   void apply(std::span<const std::int32_t> labels, std::span<const double> sums, std::span<const double> totals,
              std::span<float> loss, std::span<float> slopes) const {
     if (!on()) return;
@@ -112,6 +112,7 @@ Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t
   const Smoothing smoothing(part, label_smoothing);
   auto loss = tape.make(Shape(shape.dims().first(shape.rank() - 1)), logits.wants_grad());
 
+  // The kernels overwrite the logits with softmax - onehot; the input must stay, so they work on a copy.
   auto slopes = tape.scratch(static_cast<std::size_t>(shape.elements()));
   const auto values = Tape::floats(slopes).first(static_cast<std::size_t>(shape.elements()));
   copy(tape.threads(), tape.read(logits), values);
@@ -123,6 +124,7 @@ Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t
   group.all_reduce_max(most, loss_name);
   smoothing.add_up(values, most, totals);
   cross_entropy_sums(tape.threads(), part, values, labels, most, sums);
+  // One all-reduce for both sums of cross_entropy_sums and, with smoothing, the sum of all logits.
   group.all_reduce(smoothing.on() ? all_sums : sums, loss_name);
   cross_entropy_finish(tape.threads(), part, values, labels, sums, {}, loss.floats(), loss.wants_grad());
   smoothing.apply(labels, sums, totals, loss.floats(), loss.wants_grad() ? values : std::span<float>());

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "framework/base/checked.h"
 #include "framework/base/files.h"
+#include "framework/base/memory_limit.h"
 #include "framework/base/random.h"
+#include "framework/checkpoint/saved_place.h"
 #include "framework/model/gpt_options.h"
+#include "framework/options/limits.h"
 #include "framework/recipe/hugging_face_model.h"
 #include "framework/training/resume.h"
 
@@ -39,10 +43,23 @@ void check_vocabulary(std::int64_t rows, const Tokenizer* tokenizer) {
 
 }  // namespace
 
+std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas) {
+  const auto step = recipe.batch_sizes(replicas).global;
+  const auto pass = samples / step;
+  if (pass == 0)
+    throw ConfigError(text("training_config.epochs: the training split has ", samples, " samples, fewer than the ",
+                           step, " of one step; make global_batch_size smaller"));
+  const auto all = checked_product({{"epochs", *recipe.training.epochs}, {"steps of one", pass}});
+  return recipe.training.training_iters > 0 ? std::min(all, recipe.training.training_iters) : all;
+}
+
 std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer) {
   const auto rows = recipe.size.padded_vocabulary(tokenizer ? tokenizer->vocab_size() : 0,
                                                   recipe.parallel.tensor_model_parallel_size);
   check_vocabulary(rows, tokenizer);
+  if (rows > most_tokens_known)
+    throw ConfigError(text("model_config.make_vocab_size_divisible_by: the vocabulary rounded up has ", rows,
+                           " rows; at most ", most_tokens_known, " are allowed, give a smaller number"));
   return rows;
 }
 
@@ -59,23 +76,19 @@ DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int6
   return parts;
 }
 
+std::int64_t weight_bytes(Model& model) {
+  std::int64_t elements = 0;
+  for (const auto* parameter : model.parameters())
+    elements = checked_sum({{"parameters", elements}, {parameter->name.c_str(), parameter->elements()}});
+  return checked_product({{"parameters", elements}, {"bytes of each", sizeof(float)}});
+}
+
 std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer) {
   return recipe.model.make(
       {recipe.size.seq_length, vocabulary(recipe, tokenizer), precision(recipe.half, recipe.precision)});
 }
 
 namespace {
-
-/// Steps of the run when it is counted in passes over `train`.
-std::int64_t iterations_of(const Recipe& recipe, const Dataset& train, int replicas) {
-  const auto step = recipe.batch_sizes(replicas).global;
-  const auto pass = train.samples() / step;
-  if (pass == 0)
-    throw ConfigError(text("training_config.epochs: the training split has ", train.samples(),
-                           " samples, fewer than the ", step, " of one step; make global_batch_size smaller"));
-  const auto all = *recipe.training.epochs * pass;
-  return recipe.training.training_iters > 0 ? std::min(all, recipe.training.training_iters) : all;
-}
 
 std::unique_ptr<DataSplits> make_data(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations,
                                       int replicas) {
@@ -93,7 +106,7 @@ void add_data(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
   auto& iterations = parts.options.training_iters;
   iterations = recipe.iterations(replicas);
   if (recipe.training.epochs)
-    iterations = iterations_of(recipe, *make_data(recipe, tokenizer, 1, replicas)->train, replicas);
+    iterations = epoch_iterations(recipe, make_data(recipe, tokenizer, 1, replicas)->train->samples(), replicas);
   parts.data = make_data(recipe, tokenizer, iterations, replicas);
   parts.train_order = order_of(recipe, parts.data->train.get(), replicas);
   parts.valid_order = order_of(recipe, parts.data->valid.get(), replicas);
@@ -143,10 +156,35 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
 
 }  // namespace
 
+namespace {
+
+/// What the lengths of the schedules come from. A run in samples has all its lengths in samples (rules.cpp).
+ScheduleKeys schedule_keys(const Recipe& recipe, const RunLength& length) {
+  const std::string o = "optimizer_config.";
+  const auto& rate = recipe.learning_rate;
+  const bool in_samples = recipe.batch.in_samples();
+  ScheduleKeys keys;
+  keys.length = in_samples               ? "dataset_config.train_samples"
+                : recipe.training.epochs ? "training_config.epochs"
+                                         : "training_config.training_iters";
+  keys.decay = rate.lr_decay_iters     ? o + "lr_decay_iters"
+               : rate.lr_decay_samples ? o + "lr_decay_samples"
+                                       : keys.length;
+  keys.warmup = o + (rate.lr_warmup_fraction ? "lr_warmup_fraction"
+                     : in_samples            ? "lr_warmup_samples"
+                                             : "lr_warmup_iters");
+  keys.warmup_is_fraction = rate.lr_warmup_fraction.has_value();
+  keys.unit = in_samples ? "sample" : "step";
+  keys.samples_per_unit = in_samples ? 1 : static_cast<double>(length.samples_per_step);
+  return keys;
+}
+
+}  // namespace
+
 std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const RunLength& length) {
   return std::make_unique<OptimizerSchedule>(LearningRate(recipe.learning_rate, recipe.decay.make(length), length),
                                              WeightDecay(recipe.weight_decay, length), recipe.decay.type,
-                                             decay_maker(decays(), length));
+                                             decay_maker(decays(), length), schedule_keys(recipe, length));
 }
 
 ProcessGroups arrange(const Recipe& recipe, const World& world) {
@@ -176,6 +214,7 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes) {
   const auto tokenizer = recipe.tokenizer.make();
   Parts parts;
   parts.processes = processes;
+  parts.mappings = recipe.mappings;
   const auto replicas = processes.data.size();
   parts.options = recipe.training;
   parts.batch = recipe.batch;
@@ -193,7 +232,9 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes) {
   add_model(recipe, tokenizer.get(), parts);
   add_data(recipe, tokenizer.get(), parts);
   auto length = recipe.length(replicas);
-  if (length.samples == 0) length.samples = parts.options.training_iters * length.samples_per_step;
+  if (length.samples == 0)
+    length.samples =
+        checked_product({{"steps", parts.options.training_iters}, {"samples of a step", length.samples_per_step}});
   parts.schedule = build_schedule(recipe, length);
   parts.resolved_recipe = resolved_yaml(recipe);
   parts.files = files_to_keep(recipe, tokenizer.get());
@@ -202,61 +243,92 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes) {
 
 namespace {
 
-/// The checkpoint itself, or the newest that opens below a run folder. Looks only.
-Checkpoint open_newest(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / "manifest.json")) return Checkpoint::open(folder);
+/// The newest of our own format that opens. Looks only.
+Checkpoint open_newest(const std::vector<SavedPlace>& places) {
   std::string damage;
-  for (const auto& root : {folder / "checkpoints", folder})
-    for (const auto& path : list_folder(root)) {
-      if (!std::filesystem::exists(path / "manifest.json")) continue;
-      const auto name = path.filename().string();
-      const auto at = name.rfind("iter_");
-      if (at == std::string::npos) continue;
-      for (const auto& info : list_checkpoints(root, name.substr(0, at))) {
-        try {
-          return Checkpoint::open(info.folder);
-        } catch (const DamageError& error) {
-          damage += text("\n  ", error.what());
-        }
-      }
-      break;
+  for (const auto& place : places) {
+    if (place.megatron) continue;
+    try {
+      return Checkpoint::open(place.folder);
+    } catch (const DamageError& error) {
+      damage += text("\n  ", error.what());
     }
-  if (!damage.empty()) throw DamageError(text(folder.string(), ": no checkpoint in it is usable:", damage));
-  throw ConfigError(text(
-      folder.string(), ": neither a checkpoint nor a run folder with checkpoints; give one that `tessera train` made"));
+  }
+  throw DamageError(text("no checkpoint is usable:", damage));
 }
 
-}  // namespace
-
-SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves,
+/// By the blobs of a checkpoint, which lie in <folder>/blobs.
+SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, const Shelves& shelves,
                       const std::vector<std::string>& given_sets) {
-  SavedModel out{open_newest(folder), {}, nullptr};
-  const auto& checkpoint = out.checkpoint;
-  if (!checkpoint.blobs().count(recipe_blob))
-    throw ConfigError(text(checkpoint.folder().string(), ": holds no ", recipe_blob,
-                           ", so its model is not known; was it saved by another program?"));
-  const auto files = checkpoint.folder() / "blobs";
+  const auto files = folder / "blobs";
   std::vector<std::string> sets;
-  for (const auto& [name, content] : checkpoint.blobs())
+  for (const auto& [name, content] : blobs)
     if (name.rfind("tokenizer.", 0) == 0) {
       const auto option = name.substr(10, name.find('.', 10) - 10);
       sets.push_back(text("dataset_config.", option, "=", (files / name).string()));
     }
   sets.insert(sets.end(), given_sets.begin(), given_sets.end());
+  SavedRecipe out;
   out.recipe = read_recipe((files / recipe_blob).string(), sets, shelves);
   out.tokenizer = out.recipe.tokenizer.make();
   return out;
 }
 
-TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves) {
-  if (is_hugging_face_folder(folder)) return load_hugging_face(folder, shelves, Mappings());
-  auto saved = open_saved(folder, shelves);
+/// A model with memory for its weights, which are still to be filled.
+TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::unique_ptr<Tokenizer> tokenizer) {
   TrainedModel out;
-  out.folder = saved.checkpoint.folder();
-  out.recipe = std::move(saved.recipe);
-  out.tokenizer = std::move(saved.tokenizer);
+  out.folder = folder;
+  out.recipe = std::move(recipe);
+  out.tokenizer = std::move(tokenizer);
   out.model = build_model(out.recipe, out.tokenizer.get());
+  require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model));
   out.weights = std::make_unique<ModelState>(*out.model, nullptr);
+  return out;
+}
+
+TrainedModel load_megatron(const std::filesystem::path& folder, const Shelves& shelves) {
+  const MegatronCheckpoint checkpoint(folder, shelves.mappings);
+  auto saved = saved_recipe(checkpoint, shelves);
+  auto out = unfilled(folder, std::move(saved.recipe), std::move(saved.tokenizer));
+  load_all(checkpoint, out.weights->weight_ranges());
+  out.weights->weights_changed();
+  return out;
+}
+
+}  // namespace
+
+SavedRecipe saved_recipe(const MegatronCheckpoint& checkpoint, const Shelves& shelves,
+                         const std::vector<std::string>& sets) {
+  if (checkpoint.blobs().count(recipe_blob)) return recipe_in(checkpoint.folder(), checkpoint.blobs(), shelves, sets);
+  return {imported_recipe(checkpoint.recipe(), sets, shelves), nullptr};
+}
+
+std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Shelves& shelves,
+                              const std::vector<std::string>& sets) {
+  return resolved_yaml(read_recipe((checkpoint / "blobs" / recipe_blob).string(), sets, shelves));
+}
+
+SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves,
+                      const std::vector<std::string>& given_sets) {
+  const auto places = saved_places(folder);
+  if (places.front().megatron)
+    throw ConfigError(text(places.front().folder.string(),
+                           ": is a checkpoint in Megatron-LM's format; bring it into ours first, with `tessera "
+                           "checkpoint convert --from megatron --to tessera ",
+                           places.front().folder.string(), " NEW_FOLDER`"));
+  auto checkpoint = open_newest(places);
+  if (!checkpoint.blobs().count(recipe_blob))
+    throw ConfigError(text(checkpoint.folder().string(), ": holds no ", recipe_blob,
+                           ", so its model is not known; was it saved by another program?"));
+  auto saved = recipe_in(checkpoint.folder(), checkpoint.blobs(), shelves, given_sets);
+  return {std::move(checkpoint), std::move(saved.recipe), std::move(saved.tokenizer)};
+}
+
+TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves) {
+  if (is_hugging_face_folder(folder)) return load_hugging_face(folder, shelves, shelves.mappings);
+  if (const auto newest = saved_places(folder).front(); newest.megatron) return load_megatron(newest.folder, shelves);
+  auto saved = open_saved(folder, shelves);
+  auto out = unfilled(saved.checkpoint.folder(), std::move(saved.recipe), std::move(saved.tokenizer));
   load_weights(saved.checkpoint, *out.weights, true);
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "framework/checkpoint/megatron.h"
 #include "framework/comm/world.h"
 #include "framework/recipe/recipe.h"
 #include "framework/training/model_state.h"
@@ -28,6 +29,12 @@ std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const Ru
 /// The model of a recipe, without memory for its weights. `tokenizer` may be null when the recipe gives vocab_size.
 std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer);
 
+/// Steps of a run that is counted in passes over a training split of so many samples. Throws ConfigError when a pass
+/// has none.
+std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas);
+/// Of all weights of a model in fp32.
+std::int64_t weight_bytes(Model& model);
+
 /// A trained model by itself: what evaluation and generation need, from a checkpoint folder alone.
 struct TrainedModel {
   Recipe recipe;
@@ -37,6 +44,19 @@ struct TrainedModel {
   std::filesystem::path folder;  ///< the checkpoint it came from
 };
 
+/// What a checkpoint says of its model.
+struct SavedRecipe {
+  Recipe recipe;
+  std::unique_ptr<Tokenizer> tokenizer;  ///< null when it has none
+};
+/// Of a checkpoint in Megatron-LM's format: the recipe and tokenizer that this program saved beside it, else the recipe
+/// that its arguments describe, without a tokenizer. `sets` ("group.key=value") are laid over it. Throws ConfigError.
+SavedRecipe saved_recipe(const MegatronCheckpoint& checkpoint, const Shelves& shelves,
+                         const std::vector<std::string>& sets = {});
+/// resolved.yaml of a checkpoint folder with `sets` laid over it, without the places of files inside that folder.
+std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Shelves& shelves,
+                              const std::vector<std::string>& sets);
+
 /// A checkpoint with the recipe and the tokenizer saved inside, its weights still on the disk.
 struct SavedModel {
   Checkpoint checkpoint;
@@ -44,11 +64,12 @@ struct SavedModel {
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the run had none
 };
 /// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside).
-/// `sets` ("group.key=value") are laid over its recipe. Throws ConfigError or DamageError.
+/// `sets` ("group.key=value") are laid over its recipe. Throws ConfigError, for Megatron-LM's format too; DamageError.
 SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves,
                       const std::vector<std::string>& sets = {});
 
-/// The same with the weights in memory; or a folder of Hugging Face Transformers (recipe/hugging_face_model.h).
+/// The same with the weights in memory; also of Megatron-LM's format, and of a folder of Hugging Face Transformers
+/// (recipe/hugging_face_model.h).
 TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves);
 
 /// Name of the resolved recipe in run folders and checkpoints.

@@ -164,7 +164,7 @@ void look(const Recipe& recipe, const std::string& path, const Value& value, std
   for (const auto& rule : effect_rules()) {
     if (std::find(rule.options.begin(), rule.options.end(), path) == rule.options.end() || rule.matters(recipe))
       continue;
-    out.push_back({path, value.origin, rule.otherwise});
+    out.push_back({path, value.origin, rule.otherwise, false});
     return;
   }
   const auto group = recipe.facts.find(path.substr(0, path.find('.')));
@@ -173,7 +173,8 @@ void look(const Recipe& recipe, const std::string& path, const Value& value, std
   for (const auto& schema : group->second)
     for (const auto& option : schema.options)
       if (option.planned && option.name == name) {
-        out.push_back({path, value.origin, "not built yet; " + text(value) + " is the value that changes nothing"});
+        out.push_back(
+            {path, value.origin, "not implemented yet; " + text(value) + " is the value that changes nothing", true});
         return;
       }
 }

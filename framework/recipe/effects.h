@@ -15,6 +15,8 @@ struct Idle {
   std::string key;  ///< "model_config.rotary_base"
   Origin at;        ///< where it was given
   std::string why;  ///< "position_embedding_type is not rope"
+  bool compatible =
+      false;  ///< accepted for compatibility only: not implemented yet, with the value that changes nothing
 };
 
 /// All of a recipe without mistakes, group by group: by the rules below, and options that are not built yet, whose

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "framework/base/checked.h"
 #include "framework/data/data_path.h"
 #include "framework/data/indexed_dataset.h"
 #include "framework/recipe/build.h"
@@ -38,8 +39,8 @@ void count(Model& model, Figures& out) {
     if (same == parts.end())
       parts.emplace_back(part, parameter->elements());
     else
-      same->second += parameter->elements();
-    out.parameters += parameter->elements();
+      same->second = checked_sum({{part.c_str(), same->second}, {"more", parameter->elements()}});
+    out.parameters = checked_sum({{"parameters", out.parameters}, {part.c_str(), parameter->elements()}});
   }
 }
 
@@ -66,13 +67,19 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
 /// Whether making the orders of `data` is quick; their length follows from the number of passes over it.
 bool quick(const Figures& figures) {
   if (figures.data.empty()) return false;  // not read from files: nothing is known of it
-  double entries = static_cast<double>(figures.steps * figures.samples_per_step);
+  double entries = static_cast<double>(figures.samples);
   for (const auto& file : figures.data) {
     const double passes =
         static_cast<double>(figures.tokens) / static_cast<double>(std::max<std::int64_t>(file.tokens, 1));
     entries += static_cast<double>(file.documents) * (passes + 1);
   }
   return entries < quickly_ordered;
+}
+
+void set_length(const Recipe& recipe, std::int64_t steps, Figures& out) {
+  out.steps = steps;
+  out.samples = checked_product({{"steps", steps}, {"samples of a step", out.samples_per_step}});
+  out.tokens = checked_product({{"samples", out.samples}, {"seq_length", recipe.size.seq_length}});
 }
 
 std::int64_t samples(const std::unique_ptr<Dataset>& split) { return split ? split->samples() : 0; }
@@ -86,19 +93,20 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   Figures out;
   count(*model, out);
   out.vocabulary = vocabulary(recipe, tokenizer.get());
-  out.weight_bytes = out.parameters * static_cast<std::int64_t>(sizeof(float));
-  out.state_bytes = ModelState::bytes_for(*model, *optimizer);
+  out.weight_bytes = checked_product({{"parameters", out.parameters}, {"bytes of each", sizeof(float)}});
+  out.state_bytes = ModelState::bytes_for(*model, *optimizer).all();
   const auto step = BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
   out.micro_batches = step.micro_batches;
   out.samples_per_step = step.samples;
-  out.tokens_per_step = out.samples_per_step * recipe.size.seq_length;
-  out.steps = recipe.iterations(ranks);
-  out.tokens = out.steps * out.tokens_per_step;
+  out.tokens_per_step =
+      checked_product({{"samples of a step", out.samples_per_step}, {"seq_length", recipe.size.seq_length}});
+  set_length(recipe, recipe.iterations(ranks), out);
   out.flops_per_step = model->flops(out.samples_per_step, recipe.size.seq_length);
   out.data = data_files(recipe);
   if (!quick(out)) return out;
   const auto data = recipe.dataset.make(data_parts(recipe, tokenizer.get(), out.steps));
   out.train_samples = samples(data->train);
+  if (recipe.training.epochs) set_length(recipe, epoch_iterations(recipe, out.train_samples, ranks), out);
   out.valid_samples = samples(data->valid);
   out.test_samples = samples(data->test);
   return out;

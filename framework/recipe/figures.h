@@ -19,8 +19,9 @@ struct Figures {
   std::int64_t micro_batches = 1;  ///< of one step
   std::int64_t samples_per_step = 1;
   std::int64_t tokens_per_step = 0;
-  std::int64_t steps = 0;
-  std::int64_t tokens = 0;  ///< of the whole run
+  std::int64_t steps = 0;    ///< 0: only the data can tell, and they are not counted
+  std::int64_t samples = 0;  ///< of the whole run
+  std::int64_t tokens = 0;   ///< of the whole run
   double flops_per_step = 0;
 
   struct DataFile {

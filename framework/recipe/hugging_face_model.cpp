@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/hugging_face_export.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
@@ -40,7 +41,7 @@ bool is_gpt2_bpe(const Json& json) {
 }
 
 std::optional<BpeFiles> from_tokenizer_json(const std::string& words) try {
-  const auto json = Json::parse(words);
+  const auto json = parse_json(words);
   if (!is_gpt2_bpe(json)) return std::nullopt;
   auto vocab = json.at("model").at("vocab");
   for (const auto& token : json.value("added_tokens", Json::array())) vocab[token.at("content")] = token.at("id");
@@ -213,12 +214,11 @@ Blobs carried_files(const fs::path& folder) {
 std::optional<BpeFiles> gpt2_tokenizer_files(const fs::path& folder) {
   if (fs::exists(folder / "tokenizer.json")) return from_tokenizer_json(read_file(folder / "tokenizer.json"));
   if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) return std::nullopt;
-  const auto config = fs::exists(folder / "tokenizer_config.json")
-                          ? Json::parse(read_file(folder / "tokenizer_config.json"), nullptr, false)
-                          : Json();
+  const auto config =
+      fs::exists(folder / "tokenizer_config.json") ? parse_json(read_file(folder / "tokenizer_config.json")) : Json();
   const auto kind = config.is_object() ? config.value("tokenizer_class", Json("GPT2Tokenizer")) : Json("GPT2Tokenizer");
   auto vocab = read_file(folder / "vocab.json");
-  const auto parsed = Json::parse(vocab, nullptr, false);
+  const auto parsed = parse_json(vocab);
   if (!kind.is_string() || kind.get<std::string>().rfind("GPT2", 0) != 0 || !parsed.is_object() ||
       !parsed.contains(end_of_document))
     return std::nullopt;

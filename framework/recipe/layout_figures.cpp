@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "framework/base/checked.h"
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/build.h"
 
@@ -30,8 +31,13 @@ class Counter {
         tensor_(recipe.parallel.tensor_model_parallel_size),
         sharers_(recipe.shares_optimizer() ? static_cast<int>(data_parallel_ranks(recipe.parallel, world)) : 1) {}
 
-  void count(Model& model, const Optimizer& optimizer, LayoutFigures& out) const {
+  void count(Model& model, const Optimizer& optimizer, LayoutFigures& out) {
     const auto& plan = out.plan;
+    of_layer_.resize(static_cast<std::size_t>(plan.layers()));
+    for (std::int64_t p = 0; p < plan.stages(); ++p)
+      for (std::int64_t c = 0; c < plan.chunks(); ++c)
+        for (auto layer = plan.at(p, c).first_layer; layer < plan.at(p, c).end_layer(); ++layer)
+          of_layer_[static_cast<std::size_t>(layer)] = {p, c};
     std::vector<std::deque<Parameter>> stages(static_cast<std::size_t>(plan.stages()));
     out.costs.assign(stages.size(), std::vector<double>(static_cast<std::size_t>(plan.chunks()), 0));
     for (const auto* parameter : model.parameters())
@@ -42,22 +48,33 @@ class Counter {
           out.costs[stage][static_cast<std::size_t>(place.chunk)] +=
               static_cast<double>(stages[stage].back().elements());
       }
+    std::vector<RankFigures> of_stage;
+    for (auto& stage : stages) of_stage.push_back(held(stage, optimizer));
     for (auto& rank : out.ranks) {
-      std::vector<Parameter*> held;
-      rank.parameters = 0;
-      for (auto& parameter : stages[static_cast<std::size_t>(rank.place.pipeline)]) {
-        held.push_back(&parameter);
-        rank.parameters += parameter.elements();
-      }
-      rank.state_bytes = ModelState::bytes_for(held, optimizer, sharers_);
+      const auto& same = of_stage[static_cast<std::size_t>(rank.place.pipeline)];
+      rank.parameters = same.parameters;
+      rank.state = same.state;
     }
   }
 
  private:
+  /// The figures of every rank of a stage.
+  RankFigures held(std::deque<Parameter>& stage, const Optimizer& optimizer) const {
+    RankFigures out;
+    std::vector<Parameter*> parameters;
+    for (auto& parameter : stage) {
+      parameters.push_back(&parameter);
+      out.parameters = checked_sum({{"parameters", out.parameters}, {parameter.name.c_str(), parameter.elements()}});
+    }
+    out.state = ModelState::bytes_for(parameters, optimizer, sharers_);
+    return out;
+  }
+
   /// Chunks that hold a parameter: two for a table that the head of another stage reads too.
   std::vector<LayerPlan::Place> places(const std::string& name, const LayerPlan& plan) const {
     const LayerPlan::Place first{0, 0}, last{plan.stages() - 1, plan.chunks() - 1};
-    if (const auto layer = layer_of(name); layer >= 0) return {plan.of_layer(layer)};
+    if (const auto layer = layer_of(name); layer >= 0 && layer < plan.layers())
+      return {of_layer_[static_cast<std::size_t>(layer)]};
     if (name.rfind("embedding.", 0) != 0) return {last};
     if (is_table(name) && tied() && plan.stages() > 1) return {first, last};
     return {first};
@@ -93,6 +110,7 @@ class Counter {
   const GptOptions* gpt_;
   std::int64_t tensor_;
   int sharers_;
+  std::vector<LayerPlan::Place> of_layer_ = {};
 };
 
 }  // namespace

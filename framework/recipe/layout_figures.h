@@ -2,6 +2,7 @@
 
 #include "framework/parallel/mesh.h"
 #include "framework/recipe/recipe.h"
+#include "framework/training/model_state.h"
 
 namespace tessera {
 
@@ -9,7 +10,7 @@ namespace tessera {
 struct RankFigures {
   MeshPlace place;
   std::int64_t parameters = 0;   ///< elements of its own parts of them
-  std::int64_t state_bytes = 0;  ///< weights, main gradients and optimizer slots, as they lie in memory
+  ModelState::Bytes state = {};  ///< weights, main gradients and optimizer slots, as they lie in memory
 };
 
 /// How a run is cut over processes, before anything runs. All numbers are exact.
@@ -20,7 +21,7 @@ struct LayoutFigures {
   PipelineShape shape;                     ///< of a whole step on one replica
   std::vector<std::vector<double>> costs;  ///< [stage][chunk]: elements of the weights that a token is multiplied with
 
-  /// Time that stages wait as a share of the time that they work, by these costs.
+  /// Fraction of the time that stages wait, by these costs.
   double bubble() const;
 };
 

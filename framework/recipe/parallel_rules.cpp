@@ -1,12 +1,14 @@
 #include <algorithm>
 
 #include "framework/model/gpt_options.h"
+#include "framework/options/limits.h"
 #include "framework/recipe/rules.h"
 
 namespace tessera {
 namespace {
 
 const std::string cut = "parallel_config.";
+constexpr double most_passes = 4'194'304;  // of micro-batches through chunks in one step: their schedule has 200 MB
 
 void tell_all(const Recipe& recipe, Report& report, const std::vector<Mistake>& mistakes,
               const std::vector<std::string>& about) {
@@ -49,6 +51,12 @@ void check_built(const Recipe& r, Report& report) {
 
 void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {
   auto shape = r.pipeline_shape(ranks);
+  const auto passes = static_cast<double>(shape.stages * shape.chunks) * static_cast<double>(shape.micro_batches);
+  if (passes > most_passes)
+    tell(r, report, "passes of a step", {"dataset_config.micro_batch_num", "dataset_config.global_batch_size"},
+         text("a step has ", shape.micro_batches, " micro-batches on ", shape.stages, " stages of ", shape.chunks,
+              " chunks; at most ", static_cast<std::int64_t>(most_passes), " passes of a micro-batch are scheduled"),
+         "give larger micro-batches, or fewer");
   const std::vector<std::string> about = {"dataset_config.micro_batch_num", "dataset_config.global_batch_size",
                                           cut + "virtual_pipeline_model_parallel_size", cut + "num_layer_list"};
   const BatchPlan plan(r.ramp, r.batch_sizes(ranks));
@@ -56,6 +64,17 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {
     shape.micro_batches = micro_batches;
     tell_all(r, report, mistakes_of_schedule(shape), about);
   }
+}
+
+void check_number_of_ranks(const Recipe& r, Report& report) {
+  const auto& o = r.parallel;
+  const auto ranks =  // below 2^54 by their limits
+      o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
+  if (ranks > most_ranks)
+    tell(r, report, "number of ranks",
+         {cut + "tensor_model_parallel_size", cut + "pipeline_model_parallel_size", cut + "data_parallel_size"},
+         text("the sizes of parallel_config make ", ranks, " ranks; at most ", most_ranks, " are allowed"),
+         "make one of them smaller");
 }
 
 /// Whether a key of parallel_config is wrong by itself: then nothing can be said of the cut.
@@ -77,6 +96,7 @@ void check_parallel(const Recipe& r, Report& report) {
                            r.size.seq_length};
   tell_all(r, report, mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
   check_optimizer(r, report);
+  check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);
   if (report.good() && r.batch.micro_batch_num)
     check_micro_batches(r, r.parallel.data_parallel_size.value_or(1), report);
@@ -87,6 +107,11 @@ void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
   tell_all(r, report, misfits, {cut + "pipeline_model_parallel_size"});
   if (!misfits.empty()) return;
   const auto ranks = data_parallel_ranks(r.parallel, world);
+  if (const auto why = uncountable(r, ranks); !why.empty()) {
+    tell(r, report, "countable sizes", {"dataset_config.batch_size", "training_config.training_iters"},
+         text("on ", ranks, " data parallel ranks ", why), "make one of them smaller");
+    return;
+  }
   const auto sizes = r.batch_sizes(ranks);
   const auto& b = r.batch;
   if (b.global_batch_size && b.micro_batch_num && sizes.global != *b.micro_batch_num * b.batch_size * ranks)
@@ -95,10 +120,16 @@ void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
               " in micro-batches of ", b.batch_size, ranks > 1 ? text(" on ", ranks, " data parallel ranks") : "",
               " makes ", sizes.global / b.batch_size / ranks),
          "give one of micro_batch_num and global_batch_size");
-  for (const auto& rule : broken_rules(r.ramp, sizes))
+  const auto broken = [&](const BrokenRule& rule) {
     tell(r, report, rule.rule, {text("dataset_config.", rule.key), "dataset_config.batch_size"}, rule.message,
          rule.suggestion);
-  if (report.good()) check_micro_batches(r, ranks, report);
+  };
+  for (const auto& rule : broken_rules(r.ramp, sizes)) broken(rule);
+  if (!report.good()) return;
+  check_steps(r, ranks, report);
+  if (!report.good()) return;
+  if (const auto rule = BatchPlan(r.ramp, sizes).broken_step(r.length(ranks).samples)) return broken(*rule);
+  check_micro_batches(r, ranks, report);
 }
 
 void check_ranks(const Recipe& recipe, std::int64_t world) {

@@ -1,5 +1,6 @@
 #include "framework/recipe/recipe.h"
 
+#include "framework/base/checked.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/hugging_face_model.h"
@@ -29,6 +30,7 @@ void report_unknown_groups(const Value& tree, const Facts& facts, Report& report
 
 Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
   Recipe recipe;
+  recipe.mappings = shelves.mappings;
   const auto read = [&](const std::string& name, const auto& schemas) {
     Group group(tree, name, report);
     schemas(group);
@@ -81,7 +83,7 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves,
                    Report& report) {
   auto tree = read_yaml(file, sets, report);
-  lay_on_given_model(tree, Mappings(), report);
+  lay_on_given_model(tree, shelves.mappings, report);
   return read_recipe(tree, shelves, report);
 }
 
@@ -109,7 +111,10 @@ BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {
 
 RunLength Recipe::length(std::int64_t ranks) const {
   const auto step = batch_sizes(ranks).global;
-  return {batch.in_samples() ? *batch.train_samples : training.training_iters * step, step};
+  return {batch.in_samples()
+              ? *batch.train_samples
+              : checked_product({{"training_iters", training.training_iters}, {"samples of a step", step}}),
+          step};
 }
 
 std::int64_t Recipe::iterations(std::int64_t ranks) const {

@@ -45,8 +45,9 @@ struct Recipe {
   TokenizerRegistry::Choice tokenizer;
   SamplerRegistry::Choice sampler;
 
-  Value resolved;  ///< every option, its final value and its origin; reads back to this same recipe
-  Facts facts;     ///< every option there is, also of what was not chosen: for docs and flag tables
+  Value resolved;     ///< every option, its final value and its origin; reads back to this same recipe
+  Facts facts;        ///< every option there is, also of what was not chosen: for docs and flag tables
+  Mappings mappings;  ///< of the shelves that it was read with
 
   /// Which stage holds which layers. Throws ConfigError when parallel_config does not fit the model.
   LayerPlan layer_plan() const;
@@ -57,7 +58,8 @@ struct Recipe {
 
   /// How many samples a step has on so many data parallel ranks.
   BatchSizes batch_sizes(std::int64_t ranks = 1) const;
-  /// How long the run is, for schedules; 0 samples when only the data can tell (epochs).
+  /// How long the run is, for schedules; 0 samples when only the data can tell (epochs). Throws ConfigError for numbers
+  /// that `uncountable` of recipe/rules.h speaks of.
   RunLength length(std::int64_t ranks = 1) const;
   /// Steps of the run; 0 when only the data can tell.
   std::int64_t iterations(std::int64_t ranks = 1) const;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "framework/base/checked.h"
+#include "framework/data/dataset.h"
 #include "framework/model/gpt_options.h"
+#include "framework/options/limits.h"
 
 namespace tessera {
 namespace {
@@ -98,6 +101,14 @@ const std::vector<Rule>& rules() {
                      *r.batch.global_batch_size / r.batch.batch_size);
        },
        "give one of micro_batch_num and global_batch_size"},
+      {"countable sizes",
+       "samples and tokens of a run are counted in 64 bits, samples of a step in 31",
+       {"training_config.training_iters", "dataset_config.train_samples", "dataset_config.global_batch_size",
+        "dataset_config.micro_batch_num", "dataset_config.batch_size", "model_config.seq_length",
+        "training_config.eval_iters", "parallel_config.data_parallel_size"},
+       [](const Recipe& r) { return uncountable(r, r.parallel.data_parallel_size.value_or(1)).empty(); },
+       [](const Recipe& r) { return uncountable(r, r.parallel.data_parallel_size.value_or(1)); },
+       "make one of them smaller"},
       {"vocabulary",
        "the embedding has a row for each token",
        {"model_config.vocab_size", "dataset_config.tokenizer_type"},
@@ -115,14 +126,18 @@ void check_schedules(const Recipe& recipe, Report& report) {
   const std::string group = "optimizer_config.";
   const std::string data = "dataset_config.";
   for (const auto* length :
-       {"training_config.training_iters", "dataset_config.batch_size", "dataset_config.train_samples",
+       {"training_config.training_iters", "dataset_config.batch_size", "dataset_config.micro_batch_num",
+        "dataset_config.global_batch_size", "dataset_config.rampup_batch_size", "dataset_config.train_samples",
         "optimizer_config.lr_warmup_samples", "parallel_config.data_parallel_size"})
     if (report.concerns(length)) return;
-  for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes(recipe.parallel.data_parallel_size.value_or(1))))
+  const auto ranks = recipe.parallel.data_parallel_size.value_or(1);
+  if (!uncountable(recipe, ranks).empty()) return;
+  for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes(ranks)))
     tell(recipe, report, rule.rule, {data + rule.key, data + "batch_size"}, rule.message, rule.suggestion);
   for (const auto& rule : broken_rules(recipe.schedule_resume))
     tell(recipe, report, rule.rule, {group + rule.key, group + "use_checkpoint_opt_param_scheduler"}, rule.message,
          rule.suggestion);
+  check_steps(recipe, ranks, report);
   if (recipe.length().samples == 0) return;  // epochs: judged when the data is known
   for (const auto& rule : broken_rules(recipe.learning_rate, recipe.length()))
     tell(recipe, report, rule.rule,
@@ -154,6 +169,31 @@ void check_model(const Recipe& recipe, Report& report) {
 }
 
 }  // namespace
+
+std::string uncountable(const Recipe& recipe, std::int64_t ranks) {
+  try {
+    const auto step = recipe.batch_sizes(ranks).global;
+    if (step > most_step_samples)
+      return text("a step has ", step, " samples; at most ", most_step_samples, " are allowed");
+    const auto samples = recipe.length(ranks).samples;
+    (void)checked_product({{"the run's samples", samples}, {"seq_length", recipe.size.seq_length}});
+    (void)samples_asked(recipe.batch.in_samples() ? samples / step : recipe.training.training_iters, step,
+                        recipe.training.eval_interval, recipe.training.eval_iters);
+    return "";
+  } catch (const ConfigError& error) {
+    const std::string words = error.what();
+    return words.substr(0, words.find("; "));
+  }
+}
+
+void check_steps(const Recipe& recipe, std::int64_t ranks, Report& report) {
+  const auto sizes = recipe.batch_sizes(ranks);
+  if (!recipe.batch.in_samples() || !broken_rules(recipe.ramp, sizes).empty() || recipe.iterations(ranks) > 0) return;
+  tell(recipe, report, "B7", {"dataset_config.train_samples", "dataset_config.global_batch_size"},
+       text("train_samples is ", *recipe.batch.train_samples, ", but a step has ", sizes.global,
+            " samples: the run has no step"),
+       "give at least as many samples as a step has");
+}
 
 void check_rules(const Recipe& recipe, Report& report) {
   for (const auto& rule : rules()) {

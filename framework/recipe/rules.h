@@ -17,4 +17,10 @@ void tell(const Recipe& recipe, Report& report, const std::string& rule, const s
 /// The rules between parallel_config and the rest that hold for any number of processes; recipe/parallel_rules.cpp.
 void check_parallel(const Recipe& recipe, Report& report);
 
+/// Why a step, the run or its evaluations have more samples or tokens than are counted; empty when they have not.
+std::string uncountable(const Recipe& recipe, std::int64_t ranks);
+
+/// Report a run whose samples are not enough for one step on so many data parallel ranks.
+void check_steps(const Recipe& recipe, std::int64_t ranks, Report& report);
+
 }  // namespace tessera

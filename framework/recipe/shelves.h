@@ -4,11 +4,13 @@
 #include "framework/data/tokenizer.h"
 #include "framework/model/model.h"
 #include "framework/optim/optimizer.h"
+#include "framework/options/mappings.h"
 #include "framework/schedule/schedule.h"
 
 namespace tessera {
 
-/// What can be chosen by name. A user's own file puts its things on these and hands them to `run`.
+/// What can be chosen by name, and the tables of other programs' names. A user's own file registers its things here
+/// and hands them to `run`.
 struct Shelves {
   ModelRegistry models = tessera::models();
   OptimizerRegistry optimizers = tessera::optimizers();
@@ -16,6 +18,7 @@ struct Shelves {
   DatasetRegistry datasets = tessera::datasets();
   TokenizerRegistry tokenizers = tessera::tokenizers();
   SamplerRegistry samplers = tessera::samplers();
+  Mappings mappings;  ///< compiled in, or those of --mappings DIR
 };
 
 }  // namespace tessera

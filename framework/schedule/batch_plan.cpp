@@ -1,14 +1,19 @@
 #include "framework/schedule/batch_plan.h"
 
+#include <algorithm>
+
+#include "framework/options/limits.h"
+
 namespace tessera {
 
 void describe(Schema<BatchRampOptions>& s) {
   using O = BatchRampOptions;
   s.option("rampup_batch_size", &O::rampup_batch_size,
-           "The global batch grows: [first size, increment, samples until it is global_batch_size]; null: it does not.")
-      .at_least(0);
+           "Batch size ramp-up: [initial size, increment, samples until `global_batch_size` is reached]; null: none.")
+      .at_least(0)
+      .at_most(most_samples);
   s.option("decrease_batch_size_if_needed", &O::decrease_batch_size_if_needed,
-           "Read fewer samples where micro-batches do not divide the global batch.");
+           "Reduce the global batch size to a multiple of the micro-batch size times the data-parallel ranks.");
 }
 
 namespace {
@@ -76,27 +81,61 @@ StepSize BatchPlan::size_of(std::int64_t nominal) const {
   return {nominal / stride, nominal, decrease_ ? nominal / stride * stride : nominal};
 }
 
+/// A number of consumed samples up to which every step has `size`, close to the last such number.
+std::int64_t BatchPlan::end_of_stride(std::int64_t size) const {
+  const auto strides = static_cast<double>((sizes_.global - first_) / increment_);
+  const auto next = static_cast<double>((size - first_) / increment_ + 1);
+  return static_cast<std::int64_t>(next * (static_cast<double>(ramp_samples_) / strides)) - 2;  // roundings aside
+}
+
 StepSize BatchPlan::planned(std::int64_t consumed) const {
   if (!grows() || consumed > ramp_samples_) return full();
   const auto strides = static_cast<double>((sizes_.global - first_) / increment_);
   const auto samples_per_stride = static_cast<double>(ramp_samples_) / strides;
+  // Computed in double and truncated, as in Megatron-LM: integer arithmetic would differ where the division is inexact.
   const auto done = static_cast<std::int64_t>(static_cast<double>(consumed) / samples_per_stride);
   return size_of(first_ + done * increment_);
 }
 
+std::optional<BrokenRule> BatchPlan::broken_rule(const StepSize& size, std::int64_t consumed) const {
+  const auto broken = [&](const char* how, const char* advice) {
+    return BrokenRule{"rampup_batch_size",
+                      text("after ", consumed, " samples the global batch is ", size.nominal, how, "batch_size ",
+                           sizes_.micro, sizes_.ranks > 1 ? text(" on ", sizes_.ranks, " ranks") : ""),
+                      advice, "B2"};
+  };
+  if (size.micro_batches == 0) return broken(", less than ", "begin rampup_batch_size higher, or lower batch_size");
+  if (size.micro_batches * sizes_.micro * sizes_.ranks != size.samples)
+    return broken(", no multiple of ", "change rampup_batch_size, or give decrease_batch_size_if_needed");
+  return std::nullopt;
+}
+
 StepSize BatchPlan::at(std::int64_t consumed) const {
   const auto size = planned(consumed);
-  if (size.micro_batches > 0 && size.micro_batches * sizes_.micro * sizes_.ranks == size.samples) return size;
-  throw ConfigError(text("batch sizes: after ", consumed, " samples the global batch is ", size.nominal,
-                         ", which is not a multiple of batch_size ", sizes_.micro, " on ", sizes_.ranks,
-                         " ranks; change rampup_batch_size, or give decrease_batch_size_if_needed"));
+  if (const auto broken = broken_rule(size, consumed))
+    throw ConfigError(text("batch sizes: ", broken->message, "; ", broken->suggestion));
+  return size;
+}
+
+std::optional<BrokenRule> BatchPlan::broken_step(std::int64_t samples) const {
+  for (std::int64_t consumed = 0; consumed < samples;) {
+    const auto size = planned(consumed);
+    if (auto broken = broken_rule(size, consumed)) return broken;
+    if (!grows() || consumed > ramp_samples_) break;  // all that follow are as large
+    const auto last = std::max(std::min(end_of_stride(size.nominal), samples), consumed);
+    consumed += ((last - consumed) / size.samples + 1) * size.samples;
+  }
+  return std::nullopt;
 }
 
 std::int64_t BatchPlan::steps_of(std::int64_t samples) const {
   std::int64_t consumed = 0, steps = 0;
-  while (grows() && consumed <= ramp_samples_ && consumed <= samples) {
-    consumed += planned(consumed).nominal;
-    ++steps;
+  const auto last = std::min(ramp_samples_, samples);
+  while (grows() && consumed <= last) {
+    const auto size = planned(consumed).nominal;
+    const auto count = (std::max(std::min(end_of_stride(size), last), consumed) - consumed) / size + 1;
+    consumed += count * size;
+    steps += count;
   }
   if (consumed < samples) steps += (samples - consumed) / sizes_.global;
   return steps;

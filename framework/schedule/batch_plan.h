@@ -4,54 +4,60 @@
 
 namespace tessera {
 
-/// A global batch that grows; in dataset_config beside the batch sizes.
+/// Options of dataset_config about batch size ramp-up.
 struct BatchRampOptions {
-  std::optional<std::vector<std::int64_t>> rampup_batch_size;  ///< first size, increment, samples until the full size
+  std::optional<std::vector<std::int64_t>> rampup_batch_size;  ///< {first size, increment, samples until full size}
   bool decrease_batch_size_if_needed = false;
 };
+/// Declares the options.
 void describe(Schema<BatchRampOptions>& s);
 
-/// Samples of a step.
+/// The configured batch sizes, in samples.
 struct BatchSizes {
-  std::int64_t micro = 1;   ///< samples of a micro batch
-  std::int64_t global = 1;  ///< samples of a step over all ranks, when it is fully grown
-  std::int64_t ranks = 1;   ///< data parallel ranks
+  std::int64_t micro = 1;   ///< micro-batch size
+  std::int64_t global = 1;  ///< global batch size after the ramp-up
+  std::int64_t ranks = 1;   ///< data-parallel ranks
 };
 
-/// How big one step is.
+/// The batch size of one step.
 struct StepSize {
-  std::int64_t micro_batches = 0;  ///< on each rank
-  std::int64_t nominal = 0;        ///< global batch that is due
-  std::int64_t samples = 0;        ///< that are read: less than nominal where micro batches do not divide that
+  std::int64_t micro_batches = 0;  ///< per rank
+  std::int64_t nominal = 0;        ///< scheduled global batch size, in samples
+  std::int64_t samples = 0;        ///< actually read: less than nominal if that is not divisible into micro-batches
 };
 
-/// Rules between the sizes. Empty: all hold.
+/// Violated rules between the sizes. Empty: none.
 std::vector<BrokenRule> broken_rules(const BatchRampOptions& options, const BatchSizes& sizes);
 
-/// The size of every step: the same throughout, or growing in equal strides with the samples consumed. A pure function
-/// of these. Source: Megatron-LM, num_microbatches_calculator.
+/// The batch size of every step: constant, or ramped up in equal increments. A pure function of the samples consumed.
+/// Source: Megatron-LM, num_microbatches_calculator.
 class BatchPlan {
  public:
-  /// One sample a step.
+  /// One sample per step.
   BatchPlan() : BatchPlan({}, {}) {}
-  /// Throws ConfigError when a rule is broken.
+  /// Throws ConfigError if a rule is violated.
   BatchPlan(const BatchRampOptions& options, const BatchSizes& sizes);
 
-  /// Of the step before which `consumed_samples` were consumed, whether it can be made or not: what does not divide
-  /// is cut off.
+  /// The batch size of the step before which `consumed_samples` were consumed, even if it is not divisible into
+  /// micro-batches; the remainder is then cut off.
   StepSize planned(std::int64_t consumed_samples) const;
-  /// The same, for a step that is about to be made. Throws ConfigError when micro batches of all ranks do not divide
-  /// it, unless decrease_batch_size_if_needed.
+  /// The same, for a step that is about to run. Throws ConfigError if it is not divisible into micro-batches of all
+  /// ranks, unless decrease_batch_size_if_needed is set; and if it is smaller than one micro-batch per rank.
   StepSize at(std::int64_t consumed_samples) const;
-  /// Of the fully grown batch: what evaluation uses.
+  /// The first step within `samples` for which `at` throws, as the rule that is violated; nothing if there is none.
+  std::optional<BrokenRule> broken_step(std::int64_t samples) const;
+  /// The full batch size, which evaluation uses.
   StepSize full() const { return size_of(sizes_.global); }
 
+  /// Whether there is a ramp-up.
   bool grows() const { return ramp_samples_ > 0; }
-  /// Steps that `samples` are enough for, as Megatron-LM counts them; the last of the ramp may go beyond.
+  /// Number of steps in a run of `samples`, counted as in Megatron-LM; the last step of the ramp-up may exceed it.
   std::int64_t steps_of(std::int64_t samples) const;
 
  private:
   StepSize size_of(std::int64_t nominal) const;
+  std::int64_t end_of_stride(std::int64_t size) const;
+  std::optional<BrokenRule> broken_rule(const StepSize& size, std::int64_t consumed) const;
 
   BatchSizes sizes_;
   bool decrease_;

@@ -1,4 +1,4 @@
-// The highest value for ever, also when the decay length has passed.
+// Constant learning rate after the warm-up; the decay length has no effect.
 
 #include "framework/schedule/schedule.h"
 
@@ -15,6 +15,6 @@ std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_uniq
 
 }  // namespace
 
-void register_constant(DecayRegistry& shelf) { shelf.add("constant", make, "No decay."); }
+void register_constant(DecayRegistry& shelf) { shelf.add("constant", make, "Constant learning rate."); }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Falls with the root of the samples consumed. Source: Vaswani et al., arXiv:1706.03762, section 5.3, scaled so
-// that it leaves the warm-up at the highest value; not below the lowest.
+// Decay with the inverse square root of the samples consumed, scaled so that it starts at learning_rate when the
+// warm-up ends, and not below min_lr. Source: Vaswani et al., arXiv:1706.03762, section 5.3.
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,8 @@ std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_uniq
 }  // namespace
 
 void register_inverse_square_root(DecayRegistry& shelf) {
-  shelf.add("inverse-square-root", make, "Falls with the root of the samples consumed.", {"inverse_square_root"});
+  shelf.add("inverse-square-root", make, "Decay with the inverse square root of the consumed samples.",
+            {"inverse_square_root"});
 }
 
 }  // namespace tessera

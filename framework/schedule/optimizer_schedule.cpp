@@ -1,33 +1,94 @@
 #include "framework/schedule/optimizer_schedule.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "framework/base/number_text.h"
+
 namespace tessera {
 namespace {
 
-/// Chooses between recipe and checkpoint, field by field.
-class Merger {
- public:
-  explicit Merger(const ScheduleResumeOptions& options) : o_(options) {}
+/// Compares lengths with a tolerance: those that are computed as fractions of others differ by rounding.
+bool same_length(double one, double other) {
+  constexpr double rounding = 1e-12;
+  return std::abs(one - other) <= rounding * std::max(std::abs(one), std::abs(other));
+}
 
-  template <class T>
-  T merged(const char* name, const T& ours, const T& saved) const {
-    if (o_.override_opt_param_scheduler || ours == saved) return ours;
-    if (o_.use_checkpoint_opt_param_scheduler) return saved;
-    throw ConfigError(text("schedule: ", name, " is ", OptionType<T>::write(ours), " in the recipe and ",
-                           OptionType<T>::write(saved),
-                           " in the checkpoint; give optimizer_config.override_opt_param_scheduler to follow the "
-                           "recipe, or use_checkpoint_opt_param_scheduler to follow the checkpoint"));
+/// Collects the differences between recipe and checkpoint, one line each.
+class Differences {
+ public:
+  explicit Differences(const ScheduleKeys& keys) : keys_(keys) {}
+
+  void number(const std::string& key, const char* what, double ours, double saved) {
+    if (ours == saved) return;
+    const auto [here, there] = short_numbers(ours, saved);
+    add(text(key, ": ", what, " is ", here, " in the recipe and ", there, " in the checkpoint"));
+  }
+  void word(const std::string& key, const char* what, const std::string& ours, const std::string& saved) {
+    if (ours != saved) add(text(key, ": ", what, " is ", ours, " in the recipe and ", saved, " in the checkpoint"));
+  }
+  /// `ours` and `saved` in samples; told in the unit of the recipe.
+  void length(const std::string& key, const char* what, double ours, double saved) {
+    if (same_length(ours, saved)) return;
+    const auto [here, there] = short_numbers(ours / keys_.samples_per_unit, saved / keys_.samples_per_unit);
+    add(text(key, ": ", what, " ends after ", here, " ", keys_.unit, "s in the recipe and after ", there, " ",
+             keys_.unit, "s in the checkpoint"));
+    lengths_ = true;
+  }
+
+  /// Throws ConfigError with all of them when there are any.
+  void must_be_none() const {
+    if (lines_.empty()) return;
+    std::string story = "the recipe's schedule is not that of the checkpoint:";
+    for (const auto& line : lines_) story += "\n  " + line;
+    if (lengths_ && keys_.samples_per_unit > 1)
+      story += text("\n  (a step of this recipe has ", short_number(keys_.samples_per_unit), " samples)");
+    throw ConfigError(story +
+                      "\nto resume with the checkpoint's schedule, give --set "
+                      "optimizer_config.use_checkpoint_opt_param_scheduler=true\n"
+                      "to resume with the recipe's, give --set optimizer_config.override_opt_param_scheduler=true");
   }
 
  private:
-  ScheduleResumeOptions o_;
+  void add(const std::string& line) {
+    if (std::find(lines_.begin(), lines_.end(), line) == lines_.end()) lines_.push_back(line);
+  }
+
+  const ScheduleKeys& keys_;
+  std::vector<std::string> lines_;
+  bool lengths_ = false;
 };
+
+Differences differences(const ScheduleState& ours, const ScheduleState& saved, const ScheduleKeys& keys) {
+  const std::string o = "optimizer_config.";
+  const bool constant = ours.wd_incr_style == "constant" && saved.wd_incr_style == "constant";
+  const auto end_of_decay = [&](const char* which) { return o + (constant ? "weight_decay" : which); };
+  Differences out(keys);
+  out.number(o + "learning_rate", "the learning rate", ours.max_lr, saved.max_lr);
+  out.number(o + "min_lr", "the minimum learning rate", ours.min_lr, saved.min_lr);
+  out.word(o + "lr_decay_style", "the decay style", ours.lr_decay_style, saved.lr_decay_style);
+  out.length(keys.decay, "the decay of the learning rate", ours.lr_decay_steps, saved.lr_decay_steps);
+  const bool follows = keys.warmup_is_fraction && same_length(ours.lr_warmup_steps * saved.lr_decay_steps,
+                                                              saved.lr_warmup_steps * ours.lr_decay_steps);
+  out.length(follows ? keys.decay : keys.warmup, follows ? "the warm-up, a fraction of the decay," : "the warm-up",
+             ours.lr_warmup_steps, saved.lr_warmup_steps);
+  out.word(o + "weight_decay_incr_style", "the growth of weight decay", ours.wd_incr_style, saved.wd_incr_style);
+  out.number(end_of_decay("start_weight_decay"), constant ? "weight decay" : "the first weight decay", ours.start_wd,
+             saved.start_wd);
+  out.number(end_of_decay("end_weight_decay"), constant ? "weight decay" : "the last weight decay", ours.end_wd,
+             saved.end_wd);
+  out.length(keys.length, "the growth of weight decay", static_cast<double>(ours.wd_incr_steps),
+             static_cast<double>(saved.wd_incr_steps));
+  return out;
+}
 
 std::string word_of(WeightDecayStyle style) { return OptionType<WeightDecayStyle>::write(style).scalar; }
 
 WeightDecayStyle style_of(const std::string& word) {
   WeightDecayStyle style{};
   if (!OptionType<WeightDecayStyle>::read(Value::of(word, {}), style))
-    throw ConfigError(text("schedule: the checkpoint names a weight decay incr style '", word, "' that is not known"));
+    throw ConfigError(text("schedule: the checkpoint has weight_decay_incr_style '", word,
+                           "', which is not known; constant, linear and cosine are"));
   return style;
 }
 
@@ -36,9 +97,9 @@ WeightDecayStyle style_of(const std::string& word) {
 void describe(Schema<ScheduleResumeOptions>& s) {
   using O = ScheduleResumeOptions;
   s.option("override_opt_param_scheduler", &O::override_opt_param_scheduler,
-           "When a resumed run finds other schedules in its checkpoint, follow this recipe's.");
+           "On resume, use the schedule of this recipe instead of the checkpoint's.");
   s.option("use_checkpoint_opt_param_scheduler", &O::use_checkpoint_opt_param_scheduler,
-           "When a resumed run finds other schedules in its checkpoint, follow the checkpoint's.");
+           "On resume, use the schedule of the checkpoint instead of this recipe's.");
 }
 
 std::vector<BrokenRule> broken_rules(const ScheduleResumeOptions& o) {
@@ -47,8 +108,13 @@ std::vector<BrokenRule> broken_rules(const ScheduleResumeOptions& o) {
            "keep one of the two", "O4"}};
 }
 
-OptimizerSchedule::OptimizerSchedule(LearningRate rate, WeightDecay decay, std::string style, DecayMaker make_decay)
-    : rate_(std::move(rate)), decay_(decay), style_(std::move(style)), make_decay_(std::move(make_decay)) {
+OptimizerSchedule::OptimizerSchedule(LearningRate rate, WeightDecay decay, std::string style, DecayMaker make_decay,
+                                     ScheduleKeys keys)
+    : rate_(std::move(rate)),
+      decay_(decay),
+      style_(std::move(style)),
+      make_decay_(std::move(make_decay)),
+      keys_(std::move(keys)) {
   advance(0);
 }
 
@@ -65,28 +131,22 @@ ScheduleState OptimizerSchedule::state() const {
 }
 
 void OptimizerSchedule::restore(const ScheduleState& saved, const ScheduleResumeOptions& options) {
-  const Merger from(options);
   const auto ours = state();
-  auto rate = rate_.shape();
-  rate.highest = from.merged("learning rate", ours.max_lr, saved.max_lr);
-  rate.lowest = from.merged("minimum learning rate", ours.min_lr, saved.min_lr);
-  rate.warmup = from.merged("warmup iterations", ours.lr_warmup_steps, saved.lr_warmup_steps);
-  rate.decay = from.merged("total number of iterations", ours.lr_decay_steps, saved.lr_decay_steps);
-  const auto style = from.merged("learning rate decay style", ours.lr_decay_style, saved.lr_decay_style);
-  rate_.reshape(rate, style == style_ ? nullptr : make_decay_(style));
-  style_ = style;
+  if (!options.override_opt_param_scheduler && !options.use_checkpoint_opt_param_scheduler)
+    differences(ours, saved, keys_).must_be_none();
+  const auto& chosen = options.override_opt_param_scheduler ? ours : saved;
+  const RateShape rate{rate_.shape().init, chosen.max_lr, chosen.min_lr, chosen.lr_warmup_steps, chosen.lr_decay_steps};
+  rate_.reshape(rate, chosen.lr_decay_style == style_ ? nullptr : make_decay_(chosen.lr_decay_style));
+  style_ = chosen.lr_decay_style;
+  // Before the weight decay is replaced: as in Megatron-LM, the first step after a restore uses the recipe's.
   advance(saved.num_steps - samples_);
-
-  WeightDecayShape decay;
-  decay.start = from.merged("start weight decay", ours.start_wd, saved.start_wd);
-  decay.end = from.merged("end weight decay", ours.end_wd, saved.end_wd);
-  decay.samples = from.merged("total number of weight decay iterations", ours.wd_incr_steps, saved.wd_incr_steps);
-  decay.style = style_of(from.merged("weight decay incr style", ours.wd_incr_style, saved.wd_incr_style));
-  decay_ = WeightDecay(decay);
+  decay_ = WeightDecay({chosen.start_wd, chosen.end_wd, chosen.wd_incr_steps, style_of(chosen.wd_incr_style)});
 }
 
 OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& shelf, const RunLength& run) {
   return [shelf, run](const std::string& style) {
+    // The style goes through the registry like an option of a recipe, so that its aliases work and an unknown name gets
+    // the same error.
     Value recipe;
     recipe.set("optimizer_config.lr_decay_style", Value::of(style, {"checkpoint", 0, "", 1}));
     Report report;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// What a checkpoint keeps of the schedules; Megatron-LM's names. All lengths in samples.
+/// The state of the schedules in a checkpoint, with Megatron-LM's names. All lengths in samples, despite "steps".
 struct ScheduleState {
   double max_lr = 0, min_lr = 0;
   double lr_warmup_steps = 0, lr_decay_steps = 0;
@@ -17,43 +17,58 @@ struct ScheduleState {
   std::string wd_incr_style;
 };
 
-/// Whose schedules a resumed run follows when the recipe and the checkpoint differ; in optimizer_config. Neither: a
-/// difference is an error.
+/// For messages: the keys of the recipe from which the numbers of a schedule come, and the unit of lengths there.
+struct ScheduleKeys {
+  std::string warmup = "optimizer_config.lr_warmup_iters";
+  std::string decay = "training_config.training_iters";   ///< where the learning rate's decay ends
+  std::string length = "training_config.training_iters";  ///< length of the run, where weight decay's growth ends
+  std::string unit = "step";                              ///< or "sample"
+  double samples_per_unit = 1;
+  bool warmup_is_fraction = false;  ///< of the decay
+};
+
+/// Options of optimizer_config: which schedule a resumed run uses if those of recipe and checkpoint differ. With
+/// neither option a difference is an error.
 struct ScheduleResumeOptions {
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };
+/// Declares the options.
 void describe(Schema<ScheduleResumeOptions>& s);
-/// Both at once are none.
+/// Both options together contradict each other.
 std::vector<BrokenRule> broken_rules(const ScheduleResumeOptions& options);
 
-/// Learning rate and weight decay of a run, and how far it is with them. The only thing in this room with a state: it
-/// counts the samples of steps that changed weights, so a step skipped for an overflow leaves it where it is.
-/// Source: Megatron-LM, OptimizerParamScheduler.
+/// Learning rate and weight decay of a run, and the current position. The only class of this component with a state: it
+/// counts the samples of steps that changed weights, so a step that is skipped because of an overflow does not advance
+/// it. Source: Megatron-LM, OptimizerParamScheduler.
 class OptimizerSchedule {
  public:
-  /// Makes a decay from the name of its style, with default options; throws ConfigError when it cannot.
+  /// Creates a decay by the name of its style, with default options; throws ConfigError if it cannot.
   using DecayMaker = std::function<std::unique_ptr<Decay>(const std::string& style)>;
 
-  /// `style` is the name of `rate`'s decay.
-  OptimizerSchedule(LearningRate rate, WeightDecay decay, std::string style, DecayMaker make_decay);
+  /// `style` is the name of the decay of `rate`.
+  OptimizerSchedule(LearningRate rate, WeightDecay decay, std::string style, DecayMaker make_decay,
+                    ScheduleKeys keys = {});
 
-  /// A step that consumed so many samples changed the weights.
+  /// Records a step that consumed `samples` and changed the weights.
   void advance(std::int64_t samples);
 
-  /// Of the next step.
+  /// Learning rate of the next step.
   double learning_rate() const { return rate_.at(samples_); }
-  /// Of the next step, for parameters whose rate goes from `highest` to `lowest`.
+  /// The same for parameters with their own maximum and minimum.
   double learning_rate(double highest, double lowest) const { return rate_.at(samples_, highest, lowest); }
-  /// Of the next step, for parameters that decay.
+  /// Weight decay of the next step, for parameters that have weight decay.
   double weight_decay() const { return next_weight_decay_; }
+  /// Samples of all steps that changed weights.
   std::int64_t samples() const { return samples_; }
 
   const RateShape& rate_shape() const { return rate_.shape(); }
+  /// What a checkpoint stores.
   ScheduleState state() const;
-  /// Go on from a checkpoint. What differs is taken from there, or from here, as `options` say; without them it is a
-  /// ConfigError that names the field and both values. The length of WSD's fall is not compared, as in Megatron-LM;
-  /// and as there the first step after a restore still decays as the recipe says.
+  /// Resumes from a checkpoint. Fields that differ are taken from the checkpoint or from the recipe, as `options` say;
+  /// with neither option a difference is a ConfigError that names, for every difference, the key of the recipe and both
+  /// values in its unit. The length of WSD's decay phase is not compared, and the first step after a restore uses the
+  /// recipe's weight decay; both as in Megatron-LM.
   void restore(const ScheduleState& saved, const ScheduleResumeOptions& options);
 
  private:
@@ -61,11 +76,12 @@ class OptimizerSchedule {
   WeightDecay decay_;
   std::string style_;
   DecayMaker make_decay_;
+  ScheduleKeys keys_;
   std::int64_t samples_ = 0;
   double next_weight_decay_ = 0;
 };
 
-/// Makes decays from this shelf by name.
+/// Creates decays by name from a registry.
 OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& shelf, const RunLength& run);
 
 }  // namespace tessera

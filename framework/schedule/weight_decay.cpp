@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "framework/options/limits.h"
 #include "framework/schedule/schedule.h"
 
 namespace tessera {
@@ -8,15 +9,19 @@ namespace tessera {
 void describe(Schema<WeightDecayOptions>& s) {
   using O = WeightDecayOptions;
   s.option("weight_decay", &O::weight_decay,
-           "Pull towards zero of weights that are matrices, scaled by the learning rate.")
-      .at_least(0);
-  s.option("start_weight_decay", &O::start_weight_decay, "First value, when weight_decay_incr_style is not constant.")
-      .at_least(0);
+           "Weight decay coefficient, multiplied by the learning rate; biases and norm weights do not decay.")
+      .at_least(0)
+      .at_most(most_rate);
+  s.option("start_weight_decay", &O::start_weight_decay,
+           "Initial weight decay; used unless `weight_decay_incr_style` is constant.")
+      .at_least(0)
+      .at_most(most_rate);
   s.option("end_weight_decay", &O::end_weight_decay,
-           "Value at the end of the run, when weight_decay_incr_style is not constant.")
-      .at_least(0);
+           "Final weight decay; used unless `weight_decay_incr_style` is constant.")
+      .at_least(0)
+      .at_most(most_rate);
   s.option("weight_decay_incr_style", &O::weight_decay_incr_style,
-           "The way from start_weight_decay to end_weight_decay; constant: weight_decay throughout.");
+           "Schedule from `start_weight_decay` to `end_weight_decay`; constant: `weight_decay` throughout.");
 }
 
 std::vector<BrokenRule> broken_rules(const WeightDecayOptions& o, const RunLength&) {

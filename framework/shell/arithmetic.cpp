@@ -286,14 +286,20 @@ class Arithmetic {
   Number named(const std::string& name) {
     evaluator_.step();
     const auto value = evaluator_.value_of(name);
-    if (!value) return evaluator_.value_or_mark(name).empty() ? Number(0) : std::nullopt;
-    if (has_unknown(*value)) return std::nullopt;
+    if (!value) {
+      evaluator_.doubt(evaluator_.value_or_mark(name));
+      return evaluator_.value_or_mark(name).empty() ? Number(0) : std::nullopt;
+    }
+    if (has_unknown(*value)) {
+      evaluator_.doubt(*value);
+      return std::nullopt;
+    }
     if (depth_ + 10 > deepest) fail();
     return Arithmetic(without_places(*value), evaluator_, depth_ + 10).value();
   }
 
   void store(const std::string& name, const Number& value) {
-    evaluator_.assign(name, value ? std::to_string(*value) : unknown("$((" + name + "))"));
+    evaluator_.assign(name, value ? std::to_string(*value) : evaluator_.derived("$((" + name + "))"));
   }
 
   Number name() {
@@ -354,10 +360,13 @@ class Arithmetic {
 std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator) {
   evaluator.step(1 + static_cast<long>(expression.size() / 64));
   try {
-    return Arithmetic(without_places(expression), evaluator, 0).value();
+    const auto out = Arithmetic(without_places(expression), evaluator, 0).value();
+    if (!out) evaluator.doubt(expression);
+    return out;
   } catch (const NotComputable&) {
     constexpr std::size_t longest = 60;
     evaluator.remark("'" + plain(expression).substr(0, longest) + "' cannot be computed");
+    evaluator.doubt_outcome("((" + expression.substr(0, longest) + "))");
     return std::nullopt;
   }
 }

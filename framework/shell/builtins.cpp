@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "framework/shell/evaluator.h"
 
@@ -19,7 +20,10 @@ void Evaluator::emit_unknown() {
 }
 
 Truth Evaluator::change_folder(const Words& words) {
-  if (words.size() > 2) return Truth::unknown;
+  if (words.size() > 2) {
+    doubt_outcome(words[0]);
+    return Truth::unknown;
+  }
   const auto to = words.size() < 2 ? unknown("${HOME}") : words[1];
   if (to.empty()) return Truth::yes;
   if (to == "-")
@@ -52,9 +56,13 @@ Truth Evaluator::read_line(const Words& words) {
     else if (!word.empty() && word[0] != '-')
       names.push_back(word);
   }
-  if (names.empty()) return Truth::unknown;
+  if (names.empty()) {
+    doubt_outcome("read");
+    return Truth::unknown;
+  }
   if (!input_ || has_unknown(*input_)) {
-    for (const auto& name : names) assign(name, unknown("${" + name + "}"));
+    for (const auto& name : names) assign(name, unknown("$(read " + name + ")"));
+    doubt_outcome("read " + names[0]);
     return Truth::unknown;
   }
   if (input_->empty()) return Truth::no;
@@ -62,19 +70,22 @@ Truth Evaluator::read_line(const Words& words) {
   auto line = without_places(input_->substr(0, end));
   input_->erase(0, std::min(end + 1, input_->size()));
   const auto ifs = value_of("IFS").value_or(" \t\n");
+  const auto separates = [&ifs](char c) { return is_space(c) && ifs.find(c) != std::string::npos; };
+  line.erase(line.begin(), std::find_if_not(line.begin(), line.end(), separates));
+  while (!line.empty() && separates(line.back())) line.pop_back();
   const auto next_word = [&line, &ifs](bool last) {
-    const auto begin = std::min(line.find_first_not_of(ifs), line.size());
-    const auto stop = last ? line.size() : std::min(line.find_first_of(ifs, begin), line.size());
-    auto word = line.substr(begin, stop - begin);
-    line.erase(0, std::min(stop + 1, line.size()));
-    while (last && !word.empty() && ifs.find(word.back()) != std::string::npos) word.pop_back();
+    const auto stop = std::min(line.find_first_of(ifs), line.size());
+    const auto next = separator_at(line, stop, ifs).end;
+    if (last && next < line.size()) return std::exchange(line, "");  // the rest, as it stands
+    const auto word = line.substr(0, stop);
+    line.erase(0, next);
     return word;
   };
   if (list) {
     Variable variable;
     variable.list = true;
     variable.items.clear();
-    while (line.find_first_not_of(ifs) != std::string::npos) variable.items.push_back(next_word(false));
+    while (!line.empty()) variable.items.push_back(next_word(false));
     state_.variables[names[0]] = variable;
     return Truth::yes;
   }
@@ -141,7 +152,10 @@ std::optional<Truth> Evaluator::builtin(const Node& node, const Words& words) {
     return run_script_file(words[1], {words.begin() + 2, words.end()}, false);
   static const std::set<std::string> quiet = {"trap", "shopt", "alias", "unalias", "ulimit", "umask", "wait",
                                               "hash", "type",  "popd",  "bind",    "jobs",   "disown"};
-  if (quiet.count(name) != 0) return Truth::unknown;
+  if (quiet.count(name) != 0) {
+    doubt_outcome(name);
+    return Truth::unknown;
+  }
   return std::nullopt;
 }
 

@@ -14,7 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int deepest = 400;
 
-/// Commands whose outcome is known from words and variables alone.
+}  // namespace
+
 bool is_test(const Tree& tree) {
   if (tree->kind == Node::Kind::test || tree->kind == Node::Kind::arithmetic) return true;
   if (tree->kind == Node::Kind::pipeline) return tree->children.size() == 1 && is_test(tree->children[0]);
@@ -24,8 +25,6 @@ bool is_test(const Tree& tree) {
   const auto& name = tree->words[0].parts[0].words;
   return name == "[" || name == "test" || name == "true" || name == "false" || name == ":";
 }
-
-}  // namespace
 
 Evaluator::Evaluator(const std::string& file, const Inputs& inputs, const Choices& choices, long steps)
     : choices_(choices), steps_left_(steps) {
@@ -44,6 +43,10 @@ Evaluator::Evaluator(const std::string& file, const Inputs& inputs, const Choice
       if (state_.arguments.size() < index) state_.arguments.resize(index, std::string(1, '\0'));
       state_.arguments[index - 1] = value;
     }
+  while (!state_.arguments.empty() && state_.arguments.back().empty()) {
+    state_.arguments.pop_back();
+    state_.arguments_known = true;
+  }
   at_ = {0, 1};
 }
 
@@ -108,27 +111,31 @@ Truth Evaluator::run_list(const Node& node) {
 
 /// A && B || C. What is not known counts as met, unless the script would end with what follows.
 Truth Evaluator::run_and_or(const Node& node) {
-  assumed_ = false;
+  Weighing weighing(*this);
   auto out = run(node.children[0]);
   for (std::size_t i = 1; i < node.children.size() && flow_ == Flow::on; ++i) {
     const bool on_success = node.joins[i - 1] == "&&";
     const auto& next = node.children[i];
     if (is_test(next)) {
-      if (out == Truth::unknown || (out == Truth::yes) == on_success) {
+      if (is_open(out) || (out == Truth::yes) == on_success) {
         const auto other = run(next);
         out = on_success ? both(out, other) : either(out, other);
       }
       continue;
     }
-    bool runs = (out == Truth::yes) == on_success;
-    if (out == Truth::unknown || is_test(node.children[i - 1])) {
-      if (out == Truth::unknown) runs = on_success;
-      if ((out == Truth::unknown || assumed_) && ends_script(next)) runs = false;
-      runs = decide(node.at, node.site * 1000 + static_cast<int>(i), node.source, 2, runs ? 0 : 1) == 0;
+    bool runs = counts_as_met(out) == on_success;
+    if (is_open(out) || is_test(node.children[i - 1])) {
+      const bool unsure = is_open(out) || !assumed_.empty();
+      if (unsure && ends_script(next)) runs = false;
+      settle_assumptions(!is_open(out) && runs == ((out == Truth::yes) == on_success));
+      runs = decide_whether(node.at, node.site * 1000 + static_cast<int>(i), node.source, runs, is_open(out));
       out = runs == on_success ? Truth::yes : Truth::no;
+      doubts_.clear();
     }
     if (runs) out = run(next);
   }
+  if (!is_open(out)) doubts_.clear();
+  weighing.hand_on();
   return out;
 }
 
@@ -267,7 +274,10 @@ Truth Evaluator::run_simple(const Node& node) {
 Truth Evaluator::run_words(const Node& node, std::vector<std::string> words) {
   words[0] = without_places(words[0]);
   while (words.size() > 1 && (words[0] == "command" || words[0] == "builtin" || words[0] == "exec")) {
-    if (words[0] == "command" && without_places(words[1])[0] == '-') return Truth::unknown;  // command -v
+    if (words[0] == "command" && without_places(words[1])[0] == '-') {  // command -v
+      doubt_outcome("command " + words[1] + (words.size() > 2 ? " " + words[2] : ""));
+      return Truth::unknown;
+    }
     words.erase(words.begin());
     words[0] = without_places(words[0]);
   }

@@ -14,10 +14,15 @@
 
 namespace tessera::shell {
 
-enum class Truth { no, yes, unknown };
+/// What a condition comes to. The last three are not known; the likely ones are what they would be if the variables
+/// that nobody gives were unset.
+enum class Truth { no, yes, unknown, likely_no, likely_yes };
 Truth operator!(Truth truth);
 Truth both(Truth a, Truth b);
 Truth either(Truth a, Truth b);
+inline bool is_open(Truth truth) { return truth != Truth::no && truth != Truth::yes; }
+/// What is not known counts as met, unless it is likely not.
+inline bool counts_as_met(Truth truth) { return truth != Truth::no && truth != Truth::likely_no; }
 
 /// Why reading ends before the script does.
 struct Stop {
@@ -62,10 +67,19 @@ class Evaluator {
   bool has(const std::string& name) const;
   void step(long cost = 1);
   void remark(const std::string& words);
-  void assume() { assumed_ = true; }  ///< a condition took a name that nobody sets for empty
+  void assume(const std::string& name) { assumed_.insert(name); }  ///< a condition took it for unset
+  /// A condition is not known because of the unknowns in `words`.
+  void doubt(const std::string& words);
+  /// A condition is not known because of something outside of the script: what a program returns, whether a file
+  /// exists.
+  void doubt_outcome(const std::string& what) { doubts_.insert(plain(what)); }
+  /// The unknown `words`, which is unknown because of the unknowns in `from`; left out: because of what is doubted now.
+  std::string derived(const std::string& words, const std::string& from);
+  std::string derived(const std::string& words);
 
  private:
   friend class WordMaker;
+  friend class Weighing;
 
   // commands
   Truth run(const Tree& tree);
@@ -82,6 +96,7 @@ class Evaluator {
   Truth run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell);
   Truth call_function(const Tree& body, std::vector<std::string> arguments);
   Truth run_program(const std::vector<std::string>& words);
+  void doubt_program(const std::vector<std::string>& words);
   bool run_inner_shell(const std::vector<std::string>& words);
   void run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
                   std::vector<std::string> arguments);
@@ -97,7 +112,10 @@ class Evaluator {
   Truth run_choice(const Node& node);
   bool end_of_round();
   Truth run_items(const Node& node, const std::vector<std::string>& items);
-  int decide(const Place& at, int site, const std::string& condition, int branches, int usual);
+  int decide(Decision decision);
+  bool decide_whether(const Place& at, int site, const std::string& condition, bool usual, bool open);
+  Truth probe(const Tree& condition);
+  void settle_assumptions(bool relied_on);
   bool ends_script(const Tree& tree, int depth = 0) const;
 
   // words
@@ -112,6 +130,7 @@ class Evaluator {
   std::vector<std::string> list_items(const Part& part);
   std::optional<std::string> raw_value(const Parameter& parameter, bool in_words);
   bool set_for_sure(const Part& part, const std::optional<std::string>& value);
+  bool default_stands(const Part& part, const std::optional<std::string>& value);
   bool stands_in(const Part& part);
   std::string with_op(const Part& part, std::optional<std::string> value);
   std::string cut(const Parameter& parameter, const std::string& value);
@@ -150,8 +169,10 @@ class Evaluator {
   std::string script_folder_;
   Place at_;
   Flow flow_ = Flow::on;
-  bool assumed_ = false;
-  int levels_ = 0;  ///< loops to leave
+  std::set<std::string> doubts_;                         ///< why the condition ahead is not known
+  std::set<std::string> assumed_;                        ///< variables that it takes for unset
+  std::map<std::string, std::set<std::string>> causes_;  ///< an unknown that is made of others -> those
+  int levels_ = 0;                                       ///< loops to leave
   Output* output_ = nullptr;
   std::optional<std::string> input_;
   std::map<Decision, std::size_t> decided_;  ///< which of the reading's
@@ -167,9 +188,37 @@ std::string arithmetic_words(const std::string& expression, Evaluator& evaluator
 
 /// Whether all of `words` fits a pattern with * ? [..], in which \x is x itself.
 bool fits(const std::string& words, const std::string& pattern);
+bool is_space(char c);  ///< blank or line end
 /// Length of what a pattern fits at the beginning (or the end) of `words`, the shortest or the longest; npos if none.
 std::size_t fitting_prefix(const std::string& words, const std::string& pattern, bool longest);
 std::size_t fitting_suffix(const std::string& words, const std::string& pattern, bool longest);
+
+/// Doubts and assumptions of one condition; those of the condition that it is part of come back at the end.
+class Weighing {
+ public:
+  explicit Weighing(Evaluator& evaluator) : evaluator_(evaluator) { exchange(); }
+  ~Weighing() {
+    exchange();
+    if (!hands_on_) return;
+    evaluator_.doubts_.merge(doubts_);
+    evaluator_.assumed_.merge(assumed_);
+  }
+  Weighing(const Weighing&) = delete;
+  Weighing& operator=(const Weighing&) = delete;
+  void hand_on() { hands_on_ = true; }  ///< to the condition that it is part of
+
+ private:
+  void exchange() {
+    doubts_.swap(evaluator_.doubts_);
+    assumed_.swap(evaluator_.assumed_);
+  }
+  Evaluator& evaluator_;
+  std::set<std::string> doubts_, assumed_;
+  bool hands_on_ = false;
+};
+
+/// Commands whose outcome is known from words and variables alone.
+bool is_test(const Tree& tree);
 
 /// One operand or operator of [ ] and [[ ]].
 struct Operand {
@@ -179,11 +228,21 @@ struct Operand {
 };
 Truth test(const std::vector<Operand>& operands, bool patterns, Evaluator& evaluator);
 
+/// What separates two words at words[at], with IFS `separators`: blanks, or one other character with blanks around it,
+/// before which an empty word counts as one.
+struct Separator {
+  std::size_t end;
+  bool ends_empty_word;
+};
+Separator separator_at(const std::string& words, std::size_t at, const std::string& separators);
+
 /// A word as many words where it has {a,b} or {1..8}.
 std::vector<Word> expand_braces(const Word& word);
 
 /// What a program prints that is known without running it (dirname, seq, tr, ...); nothing for all others.
 std::optional<std::string> output_of(const std::vector<std::string>& words, const std::optional<std::string>& input);
+/// Whether `output_of` knows the program, given words and input that it can work with.
+bool is_known_program(const std::string& name);
 /// What echo and printf print.
 std::string printed(const std::vector<std::string>& words);
 

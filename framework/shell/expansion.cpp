@@ -12,6 +12,18 @@ constexpr std::size_t longest_value = std::size_t{4} << 20;
 
 }  // namespace
 
+bool is_space(char c) { return is_blank(c) || c == '\n'; }
+
+Separator separator_at(const std::string& words, std::size_t at, const std::string& separators) {
+  const auto skip_spaces = [&] {
+    while (at < words.size() && is_space(words[at]) && separators.find(words[at]) != std::string::npos) ++at;
+  };
+  skip_spaces();
+  const bool other = at < words.size() && !is_space(words[at]) && separators.find(words[at]) != std::string::npos;
+  if (other) ++at, skip_spaces();
+  return {at, other};
+}
+
 /// Collects the words that one word of the script becomes.
 class WordMaker {
  public:
@@ -99,9 +111,10 @@ class WordMaker {
         literal(value.substr(i, next - i));
         i = next;
       } else if (separators_.find(value[i]) != std::string::npos) {
-        if (!is_blank(value[i]) && value[i] != '\n') begun_ = true;  // a comma ends an empty word, too
+        const auto separator = separator_at(value, i, separators_);
+        if (separator.ends_empty_word) begun_ = true;
         end();
-        ++i;
+        i = separator.end;
       } else {
         now_ += value[i++];
         begun_ = true;
@@ -230,6 +243,7 @@ std::string Evaluator::substitution(const Part& part) {
   Output printed;
   auto* const outer = output_;
   output_ = &printed;
+  const Weighing weighing(*this);
   ++substitutions_;
   run(part.body);
   --substitutions_;
@@ -237,7 +251,7 @@ std::string Evaluator::substitution(const Part& part) {
   input_ = input;
   flow_ = flow;
   state_ = before;
-  if (!printed.known) return unknown(part.words);
+  if (!printed.known) return derived(part.words);
   auto& words = printed.words;
   while (!words.empty() && words.back() == '\n') words.pop_back();
   return words;

@@ -70,6 +70,7 @@ Truth Evaluator::run_script_file(const std::string& path, std::vector<std::strin
   const auto text = text_of_file(without_places(path));
   if (!text) {
     remark(plain(path) + " is read here, but it is not there: what it sets is not known");
+    doubt_outcome("source " + path);
     return Truth::unknown;
   }
   const Place at = at_;
@@ -169,6 +170,18 @@ bool Evaluator::run_inner_shell(const std::vector<std::string>& words) {
   return true;
 }
 
+/// What a program gives is not known because of its words and input, if it is one whose output follows from them.
+void Evaluator::doubt_program(const std::vector<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
+  const auto given = all + input_.value_or("");
+  if (is_known_program(words[0]) && has_unknown(given)) return doubt(given);
+  if (substitutions_ > 0) return;  // the substitution as a whole is what is not known
+  constexpr std::size_t longest = 60;
+  all = plain(all.substr(0, all.find('\n')));
+  doubt_outcome(all.size() > longest ? all.substr(0, longest) + "..." : all);
+}
+
 Truth Evaluator::run_program(const std::vector<std::string>& words) {
   auto bare = words;
   for (auto& word : bare) word = without_places(word);
@@ -189,6 +202,7 @@ Truth Evaluator::run_program(const std::vector<std::string>& words) {
     return Truth::yes;
   }
   emit_unknown();
+  doubt_program(bare);
   if (run_inner_shell(words) || substitutions_ > 0) return Truth::unknown;
   Run run;
   run.words = prefix_;

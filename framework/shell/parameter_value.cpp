@@ -67,10 +67,9 @@ std::optional<std::string> Evaluator::argument(int number) {
 }
 
 std::vector<std::string> Evaluator::all_arguments() {
-  if (state_.arguments_known) return state_.arguments;
   std::vector<std::string> out;
   for (int i = 1; i <= static_cast<int>(state_.arguments.size()); ++i) out.push_back(value_or_mark(std::to_string(i)));
-  if (out.empty()) out.push_back(unknown("$@"));
+  if (out.empty() && !state_.arguments_known) out.push_back(unknown("$@"));
   return out;
 }
 
@@ -112,8 +111,9 @@ std::string Evaluator::value_or_mark(const std::string& name) {
   const auto found = state_.variables.find(name);
   if (found != state_.variables.end()) return "";  // `unset NAME`
   if (!is_number(name)) return assigned_.count(name) != 0 ? "" : mark_of(name);
-  if (state_.arguments_known) return "";
-  return mark_of(std::to_string(std::atoi(name.c_str()) + state_.shifted));
+  const auto number = std::atoi(name.c_str());
+  if (state_.arguments_known && static_cast<std::size_t>(number) > state_.arguments.size()) return "";
+  return mark_of(std::to_string(number + state_.shifted));
 }
 
 bool Evaluator::is_list(const Part& part) const {
@@ -171,7 +171,7 @@ std::string Evaluator::subscripted(const Variable& variable, const Word& subscri
     const auto at = *index < 0 ? *index + size : *index;
     if (at >= 0 && at < size) return variable.items[static_cast<std::size_t>(at)];
   } else {
-    return unknown("${[" + key + "]}");
+    return derived("${[" + key + "]}");
   }
   found = false;
   return "";
@@ -209,14 +209,15 @@ std::string Evaluator::scalar(const Part& part, bool in_words) {
     if (!subscript.empty() && (subscript[0].words == "@" || subscript[0].words == "*"))
       return has(parameter.name) ? std::to_string(state_.variables.at(parameter.name).items.size()) : "0";
     const auto value = raw_value(parameter, false);
-    if (!value) return state_.variables.count(parameter.name) != 0 ? "0" : unknown(part.words);
-    return has_unknown(*value) ? unknown(part.words) : std::to_string(plain(*value).size());
+    if (!value)
+      return state_.variables.count(parameter.name) != 0 ? "0" : derived(part.words, value_or_mark(parameter.name));
+    return has_unknown(*value) ? derived(part.words, *value) : std::to_string(plain(*value).size());
   }
   auto value = raw_value(parameter, in_words);
   if (!parameter.op.empty()) return with_op(part, std::move(value));
   if (value) return *value;
   if (parameter.indirect || parameter.subscripted)
-    return state_.variables.count(parameter.name) != 0 ? "" : unknown(part.words);
+    return state_.variables.count(parameter.name) != 0 ? "" : derived(part.words, value_or_mark(parameter.name));
   return value_or_mark(parameter.name);
 }
 
@@ -227,19 +228,48 @@ std::string Evaluator::cut(const Parameter& parameter, const std::string& value)
   const auto from = arithmetic_value(without_places(single(parameter.first)), *this);
   std::optional<long long> length = size;
   if (parameter.has_second) length = arithmetic_value(without_places(single(parameter.second)), *this);
-  if (!from || !length) return unknown("${" + parameter.name + ":...}");
+  if (!from || !length) return derived("${" + parameter.name + ":...}");
   auto begin = *from < 0 ? *from + size : *from;
   if (begin < 0 || begin > size) return "";
   const auto end = *length < 0 ? size + *length : begin + std::min(*length, size - begin);
   return end <= begin ? "" : words.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
+namespace {
+
+/// A number of its own for what stands in a line.
+int site_of(const Part& part) { return static_cast<int>(std::hash<std::string>{}(part.words) % 1'000'000'000); }
+
+bool is_set(const Parameter& parameter, const std::optional<std::string>& value) {
+  return value && (parameter.op.size() == 1 || !value->empty());
+}
+
+}  // namespace
+
 /// Whether ${NAME:+words} is its words. Where nobody knows whether NAME is set, it is not.
 bool Evaluator::set_for_sure(const Part& part, const std::optional<std::string>& value) {
-  const bool nobody_knows = !value && has_unknown(value_or_mark(part.parameter->name));
-  const auto site = static_cast<int>(std::hash<std::string>{}(part.words) % 1'000'000'000);
-  if (nobody_knows) return decide(at_, site, part.words, 2, 1) == 0;
-  return value && (part.parameter->op.size() == 1 || !value->empty());
+  const auto& parameter = *part.parameter;
+  const auto mark = value ? "" : value_or_mark(parameter.name);
+  if (!has_unknown(mark)) return is_set(parameter, value);
+  const Weighing weighing(*this);
+  const bool argument = is_number(parameter.name);
+  if (argument)
+    doubt(mark);
+  else
+    assume(parameter.name);
+  settle_assumptions(!argument);
+  return decide_whether(at_, site_of(part), part.words, false, argument);
+}
+
+/// Whether the words of ${NAME:-words} are taken. Where nobody knows whether NAME is set, they are.
+bool Evaluator::default_stands(const Part& part, const std::optional<std::string>& value) {
+  const auto& parameter = *part.parameter;
+  const auto mark = value ? "" : value_or_mark(parameter.name);
+  if (!has_unknown(mark)) return !is_set(parameter, value);
+  const auto same = [&parameter](const Assumed& other) { return other.name == parameter.name; };
+  if (std::none_of(reading_.assumed.begin(), reading_.assumed.end(), same))
+    reading_.assumed.push_back({parameter.name, plain(concat(parameter.first.parts, false)), at_});
+  return true;
 }
 
 /// Whether the words of ${NAME:-words} or ${NAME:+words} stand in its place.
@@ -248,24 +278,22 @@ bool Evaluator::stands_in(const Part& part) {
   if (parameter.op.empty() || parameter.length || (parameter.op.back() != '-' && parameter.op.back() != '+'))
     return false;
   const auto value = raw_value(parameter, true);
-  if (parameter.op.back() == '+') return set_for_sure(part, value);
-  return !(value && (parameter.op.size() == 1 || !value->empty()));
+  return parameter.op.back() == '+' ? set_for_sure(part, value) : default_stands(part, value);
 }
 
 std::string Evaluator::with_op(const Part& part, std::optional<std::string> value) {
   const auto& parameter = *part.parameter;
   const auto& op = parameter.op;
   if (std::string_view("-=+?").find(op.back()) < 4) {
-    const bool there = value && (op.size() == 1 || !value->empty());
     if (op.back() == '+') return set_for_sure(part, value) ? concat(parameter.first.parts, false) : "";
-    if (there) return *value;
-    if (op.back() == '?') return value_or_mark(parameter.name);
+    if (op.back() == '?') return value ? *value : value_or_mark(parameter.name);
+    if (!default_stands(part, value)) return value ? *value : value_or_mark(parameter.name);
     auto other = concat(parameter.first.parts, false);
     if (op.back() == '=') assign(parameter.name, other);
     return other;
   }
   if (!value && state_.variables.count(parameter.name) != 0) return "";
-  if (!value || has_unknown(*value)) return unknown(part.words);
+  if (!value || has_unknown(*value)) return derived(part.words, value ? *value : value_or_mark(parameter.name));
   if (op == ":") return cut(parameter, *value);
   if (op == "@") return *value;
   const auto words = without_places(*value);

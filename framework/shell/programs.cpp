@@ -2,6 +2,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "framework/shell/evaluator.h"
@@ -34,7 +35,7 @@ using Input = std::optional<std::string>;
 std::string dirname(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const auto slash = path.rfind('/');
-  if (slash == std::string::npos) return has_unknown(path) ? unknown("$(dirname " + plain(path) + ")") : ".";
+  if (slash == std::string::npos) return has_unknown(path) ? unknown("$(dirname " + path + ")") : ".";
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
@@ -42,7 +43,7 @@ std::string basename(std::string path, const std::string& suffix) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const auto slash = path.rfind('/');
   if (slash != std::string::npos && path.size() > 1) path.erase(0, slash + 1);
-  if (slash == std::string::npos && has_unknown(path)) return unknown("$(basename " + plain(path) + ")");
+  if (slash == std::string::npos && has_unknown(path)) return unknown("$(basename " + path + ")");
   if (suffix.size() < path.size() && path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0)
     path.resize(path.size() - suffix.size());
   return path;
@@ -240,6 +241,12 @@ std::string printed(const std::vector<std::string>& words) {
     if (next == before) break;
   } while (next < words.size());
   return out;
+}
+
+bool is_known_program(const std::string& name) {
+  static const std::set<std::string> known = {"basename", "cat", "cut",  "dirname", "expr", "head", "readlink",
+                                              "realpath", "seq", "tail", "tee",     "tr",   "wc",   "xargs"};
+  return known.count(name) != 0;
 }
 
 std::optional<std::string> output_of(const std::vector<std::string>& words, const std::optional<std::string>& input) {

@@ -11,9 +11,10 @@
 
 namespace tessera::shell {
 
-/// What the caller knows of the world a script runs in.
+/// What the caller knows of the world a script runs in. Arguments that are not here are unknown, unless the last one
+/// here is empty: then the script is called with those before it and no more.
 struct Inputs {
-  std::map<int, std::string> arguments;            ///< $1, $2, ...; nobody knows the others
+  std::map<int, std::string> arguments;            ///< $1, $2, ...
   std::map<std::string, std::string> environment;  ///< nobody knows the others
 };
 
@@ -30,8 +31,18 @@ struct Decision {
   int site = 0;
   std::string condition;  ///< as written
   int branches = 2;
-  int taken = 0;                                ///< -1: now this one, now that one
+  int taken = 0;                   ///< -1: now this one, now that one
+  bool open = false;               ///< nothing that is known decides it
+  std::vector<std::string> needs;  ///< what would: "$2", "${NAME}", "$(date)", "nvidia-smi -L", "-f data/x"
+  std::vector<int> possible;       ///< of an open one: the branches that it may take
   bool operator<(const Decision& other) const;  ///< by place and site: which condition it is
+};
+
+/// A variable that nobody gives was taken for unset.
+struct Assumed {
+  std::string name;
+  std::string instead;  ///< of ${NAME:-words}: the words
+  Place at;
 };
 
 /// What a script comes to.
@@ -39,6 +50,7 @@ struct Reading {
   std::vector<std::string> files;              ///< those that were read; Place::file counts them
   std::vector<Run> runs;                       ///< programs, in order; not those in $(...)
   std::vector<Decision> decisions;             ///< each once
+  std::vector<Assumed> assumed;                ///< each name once
   std::vector<Remark> remarks;                 ///< what was read as meant
   std::map<std::string, std::string> written;  ///< files that the script writes and whose text is known
   std::string error;                           ///< why the reading stopped before the end
@@ -46,7 +58,8 @@ struct Reading {
   long steps = 0;  ///< how much work it was
 };
 
-/// Conditions that are to fall as they are told here, whatever is known: condition -> branch.
+/// Conditions that are to fall as they are told here: condition -> branch. One that was open falls so only where it is
+/// open, any other whatever is known.
 using Choices = std::map<Decision, int>;
 
 /// The text of a script: without byte order mark, with Unix line ends, without the bytes of marks. Throws ConfigError

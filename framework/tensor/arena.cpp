@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t alignment = 64;
+// MAP_NORESERVE reserves addresses without memory; the size is halved until the system (ulimit -v) accepts it.
 constexpr std::size_t most_reserved = std::size_t{1} << 40, least_reserved = std::size_t{1} << 32;
 
 std::size_t aligned(std::size_t bytes) {
@@ -52,7 +53,7 @@ Arena::Arena() {
   if (!base_)
     throw Error(
         "arena: the system gives no address range for activations; is there a limit on virtual memory (ulimit -v)?");
-  reserved_ *= 2;  // the loop halved once more after its success
+  reserved_ *= 2;  // the loop halves once more after the successful attempt
 }
 
 Arena::~Arena() { munmap(base_, reserved_); }
@@ -69,6 +70,7 @@ Memory Arena::allocate(std::size_t bytes) {
   return {this, block};
 }
 
+// First fit keeps allocations at low addresses, so that the touched range stays small.
 std::uint32_t Arena::first_fit(std::size_t bytes) {
   for (auto at = first_; at != none; at = blocks_[at].after) {
     if (!blocks_[at].free || blocks_[at].bytes < bytes) continue;
@@ -94,7 +96,7 @@ std::uint32_t Arena::append(std::size_t bytes) {
 std::uint32_t Arena::fresh_index() {
   if (unused_.empty()) {
     blocks_.emplace_back();
-    unused_.reserve(blocks_.capacity());
+    unused_.reserve(blocks_.capacity());  // so that release() never allocates
     return static_cast<std::uint32_t>(blocks_.size() - 1);
   }
   const auto index = unused_.back();
@@ -123,7 +125,7 @@ void Arena::release(std::uint32_t block) {
     absorb_next(block);
   }
   if (block != last_) return;
-  last_ = blocks_[block].before;  // what is free at the end is no block at all
+  last_ = blocks_[block].before;  // free memory behind the last block is not a block
   (last_ == none ? first_ : blocks_[last_].after) = none;
   --free_blocks_;
   unused_.push_back(block);
@@ -143,7 +145,8 @@ void Arena::touch(std::size_t end) {
   high_water_ = std::max(high_water_, end);
   const auto needed = (end + slab_bytes - 1) / slab_bytes;
   if (needed <= slabs_) return;
-  madvise(base_ + slabs_ * slab_bytes, (needed - slabs_) * slab_bytes, MADV_HUGEPAGE);  // a wish; refusal is no error
+  madvise(base_ + slabs_ * slab_bytes, (needed - slabs_) * slab_bytes,
+          MADV_HUGEPAGE);  // a hint; failure is not an error
   slabs_ = needed;
 }
 

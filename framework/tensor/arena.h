@@ -11,8 +11,9 @@ namespace tessera {
 
 class Arena;
 
-/// A share in one block of an Arena. Copies share it; the block is free again when the last share is gone. Owns nothing
-/// on the heap. Not thread-safe: activations are made and dropped by the one thread that drives the step.
+/// A reference-counted handle of one block of an Arena. Copies share the block, which is freed with the last handle.
+/// Not thread-safe: activations are allocated and freed by the one thread that drives the step. Must not outlive its
+/// arena.
 class Memory {
  public:
   Memory() = default;
@@ -22,7 +23,8 @@ class Memory {
   ~Memory();
 
   bool empty() const { return arena_ == nullptr; }
-  bool shared() const;  ///< somebody else holds the same block
+  bool shared() const;  ///< whether other handles of the same block exist
+  /// The block; at least as long as requested. Empty for an empty handle.
   std::span<std::byte> bytes() const;
 
  private:
@@ -32,66 +34,74 @@ class Memory {
   std::uint32_t block_ = 0;
 };
 
-/// Memory for activations and their gradients: one range of addresses reserved once, handed out first-fit by address
-/// and returned in any order, so that several tapes may be alive at once. Memory is touched in slabs that are counted
-/// and kept: a step no larger than one seen before takes neither new slabs nor the heap.
+/// Memory for activations and their gradients: one address range, reserved once. Blocks are allocated first-fit by
+/// address and freed in any order, so that several tapes can be alive at once. Memory is used in slabs that are counted
+/// and kept: a step that needs no more than an earlier one allocates neither slabs nor heap memory.
 class Arena {
  public:
   static constexpr std::size_t slab_bytes = std::size_t{32} << 20;
 
-  /// Reserve addresses only; nothing is touched. Throws Error when the system gives no addresses.
+  /// Reserves addresses only; no memory is used yet. Throws Error if the system has no address range left.
   Arena();
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// A block of at least `bytes`, aligned to 64, with arbitrary content. Throws Error when the reserved range is full.
+  /// A block of at least `bytes`, 64-byte aligned, uninitialized. Throws Error if the reserved range is exhausted.
   Memory allocate(std::size_t bytes);
 
-  /// A number never given before by this arena: tells the passes of its tapes apart.
+  /// A number that this arena has not returned before; distinguishes the passes of its tapes.
   std::uint64_t ticket() { return ++tickets_; }
 
-  std::size_t in_use() const { return in_use_; }          ///< bytes handed out now
-  std::size_t high_water() const { return high_water_; }  ///< most address range in use at once, bytes
-  std::size_t slabs() const { return slabs_; }            ///< slabs touched so far
+  std::size_t in_use() const { return in_use_; }          ///< bytes currently allocated
+  std::size_t high_water() const { return high_water_; }  ///< maximum address range used so far, in bytes
+  std::size_t slabs() const { return slabs_; }            ///< slabs used so far
 
  private:
   friend class Memory;
+  /// A range of addresses, allocated or free; the blocks form a list ordered by address.
   struct Block {
     std::size_t offset = 0, bytes = 0;
-    std::uint32_t shares = 0;
-    std::uint32_t before = none, after = none;  ///< neighbours by address
+    std::uint32_t shares = 0;                   ///< handles
+    std::uint32_t before = none, after = none;  ///< adjacent blocks
     bool free = false;
   };
   static constexpr std::uint32_t none = 0xffffffff;
 
+  // Blocks are given by their index in blocks_.
+  /// The first free block of at least `bytes`, or none.
   std::uint32_t first_fit(std::size_t bytes);
+  /// A new block behind the last.
   std::uint32_t append(std::size_t bytes);
   std::uint32_t fresh_index();
+  /// Divides a block; the part behind `bytes` becomes free.
   void split(std::uint32_t block, std::size_t bytes);
+  /// Frees a block, and merges it with free neighbours.
   void release(std::uint32_t block);
   void absorb_next(std::uint32_t block);
+  /// Accounts for the use of addresses up to `end`.
   void touch(std::size_t end);
 
   std::byte* base_ = nullptr;
   std::size_t reserved_ = 0, in_use_ = 0, high_water_ = 0, slabs_ = 0, free_blocks_ = 0;
   std::vector<Block> blocks_;
-  std::vector<std::uint32_t> unused_;  ///< indices of blocks_ to use again
+  std::vector<std::uint32_t> unused_;  ///< free indices of blocks_
   std::uint32_t first_ = none, last_ = none;
   std::uint64_t tickets_ = 0;
 };
 
-/// Pages of the system for what lives as long as the run (weights, gradients, optimizer state): zeroed, aligned, on
-/// huge pages where the system has them. Owns its memory; moves, does not copy.
+/// Memory for data that lives as long as the run (weights, gradients, optimizer state): zero-initialized, page-aligned,
+/// on huge pages where available. Owns its memory; movable, not copyable.
 class Storage {
  public:
   Storage() = default;
-  /// Throws Error, saying how much was asked for, when the system refuses.
+  /// Throws Error with the requested size if the system refuses.
   explicit Storage(std::size_t bytes);
   Storage(Storage&& other) noexcept;
   Storage& operator=(Storage&& other) noexcept;
   ~Storage();
 
+  /// The memory, also as floats; valid as long as this object.
   std::span<std::byte> bytes() const { return {data_, size_}; }
   std::span<float> floats() const { return {reinterpret_cast<float*>(data_), size_ / sizeof(float)}; }
 

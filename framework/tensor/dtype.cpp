@@ -25,6 +25,8 @@ const Facts& facts(DType type) { return all[static_cast<std::size_t>(type)]; }
 
 }  // namespace
 
+// Round to nearest even: add 0x7fff, and 1 more if the last bit that stays is odd. A NaN is made quiet instead, because
+// the addition could turn it into infinity.
 bfloat16::bfloat16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value))
@@ -41,7 +43,7 @@ float16::float16(float value) {
     bits = sign | 0x7e00;
   } else if (magnitude >= 0x47800000) {
     bits = sign | 0x7c00;
-  } else if (magnitude < 0x38800000) {  // below the least normal: the float's own adder rounds to a multiple of 2^-24
+  } else if (magnitude < 0x38800000) {  // subnormal: adding 0.5 rounds to a multiple of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000));
   } else {

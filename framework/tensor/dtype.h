@@ -10,7 +10,7 @@ namespace tessera {
 /// The element types of tensors and files.
 enum class DType : std::uint8_t { float32, bfloat16, float16, float64, int64, int32, uint8 };
 
-/// bfloat16: the upper half of a float; conversion rounds to nearest, ties to even, and keeps NaN.
+/// bfloat16: the upper half of a float. Conversion from float rounds to nearest, ties to even, and keeps NaN.
 struct bfloat16 {
   std::uint16_t bits = 0;
   bfloat16() = default;
@@ -18,7 +18,8 @@ struct bfloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-/// IEEE 754 binary16; conversion rounds to nearest, ties to even, with subnormals; too large becomes infinite.
+/// IEEE 754 binary16. Conversion from float rounds to nearest, ties to even, including subnormals; overflow gives
+/// infinity.
 struct float16 {
   std::uint16_t bits = 0;
   float16() = default;
@@ -26,6 +27,7 @@ struct float16 {
   explicit operator float() const;
 };
 
+/// The DType of a C++ type: TypeOf<float>::value.
 template <class T>
 struct TypeOf;
 template <>
@@ -59,9 +61,9 @@ struct TypeOf<std::uint8_t> {
 
 std::size_t size_of(DType type);                ///< bytes of one element
 std::string_view name_of(DType type);           ///< "float32"
-std::string_view safetensors_name(DType type);  ///< "F32", as safetensors headers spell it
+std::string_view safetensors_name(DType type);  ///< "F32", the name in safetensors headers
 
-/// The type of that name ("float32" or "F32"). Throws ConfigError with the names there are.
+/// The type with this name ("float32" or "F32"). Throws ConfigError, listing the names, if there is none.
 DType dtype_named(std::string_view name);
 
 }  // namespace tessera

@@ -11,6 +11,11 @@ Shape::Shape(std::span<const std::int64_t> dims) : rank_(dims.size()) {
   for (const auto d : dims)
     if (d < 0) throw ShapeError(text("shape: an extent is ", d, "; extents are at least 0"));
   std::copy(dims.begin(), dims.end(), dims_.begin());
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return;
+  std::int64_t product = 1;
+  for (const auto d : dims)
+    if (__builtin_mul_overflow(product, d, &product) || product > most_elements)
+      throw ShapeError(text("shape: ", *this, " has more than ", most_elements, " elements; make an extent smaller"));
 }
 
 std::int64_t Shape::elements() const {
@@ -20,10 +25,10 @@ std::int64_t Shape::elements() const {
 }
 
 Shape Shape::with_width(std::int64_t width) const {
-  Shape out = *this;
   must(rank_ > 0, "a scalar has no last extent");
-  out.dims_[rank_ - 1] = width;
-  return out;
+  auto extents = dims_;
+  extents[rank_ - 1] = width;
+  return Shape(std::span<const std::int64_t>(extents.data(), rank_));
 }
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {

@@ -22,6 +22,7 @@ Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
   std::array<std::int64_t, Shape::most_dims> dims{};
   std::copy(shape_.dims().begin(), shape_.dims().end(), dims.begin());
   dims[0] = count;
+  // shape_[0] may be 0: then there are no rows to divide by.
   const auto row_bytes = shape_[0] == 0 ? 0 : bytes() / static_cast<std::size_t>(shape_[0]);
   Tensor out = *this;
   out.shape_ = Shape(std::span<const std::int64_t>(dims.data(), shape_.rank()));

@@ -8,12 +8,13 @@
 
 namespace tessera {
 
-/// Typed elements in row-major order, in memory that somebody else owns: an Arena's block, a flat buffer of
-/// parameters, a mapped file. Cheap to copy; copies see the same elements. Valid as long as its owner keeps the memory.
+/// A view of typed elements in row-major order, in memory that someone else owns: a block of an Arena, a flat parameter
+/// buffer, a mapped file. Cheap to copy; copies refer to the same elements. Valid as long as the owner keeps the
+/// memory.
 class Tensor {
  public:
   Tensor() = default;
-  /// `memory` holds at least shape.elements() elements of `type`. Throws ShapeError otherwise.
+  /// Throws ShapeError if `memory` is smaller than shape.elements() elements of `type`.
   Tensor(std::span<std::byte> memory, DType type, const Shape& shape);
   template <class T>
   Tensor(std::span<T> elements, const Shape& shape)
@@ -22,21 +23,24 @@ class Tensor {
   DType dtype() const { return type_; }
   const Shape& shape() const { return shape_; }
   std::int64_t elements() const { return shape_.elements(); }
-  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }  ///< of all elements
+  /// Default-constructed: no elements.
   bool empty() const { return data_ == nullptr; }
 
-  /// The elements as T. Throws ShapeError when they are of another type.
+  /// The elements as T. Throws ShapeError if they have another type.
   template <class T>
   std::span<T> as() const {
     if (TypeOf<std::remove_const_t<T>>::value != type_) refuse(TypeOf<std::remove_const_t<T>>::value);
     return {reinterpret_cast<T*>(data_), static_cast<std::size_t>(elements())};
   }
+  /// The elements of a float32 tensor; throws ShapeError for another type.
   std::span<float> floats() const { return as<float>(); }
+  /// The elements as bytes.
   std::span<std::byte> raw() const { return {data_, bytes()}; }
 
-  /// The same elements under another shape of as many. Throws ShapeError otherwise.
+  /// The same elements with another shape. Throws ShapeError unless it has as many elements.
   Tensor reshaped(const Shape& shape) const;
-  /// Rows [first, first + count) of the first dim.
+  /// A view of the rows [first, first + count) of the first dimension. Throws ShapeError if they do not exist.
   Tensor slice(std::int64_t first, std::int64_t count) const;
 
  private:

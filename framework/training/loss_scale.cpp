@@ -4,24 +4,36 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/options/limits.h"
+
 namespace tessera {
+namespace {
+
+constexpr double most_scale = 0x1p127;  // the largest power of two in fp32
+
+}  // namespace
 
 void describe(Schema<LossScaleOptions>& s) {
   using O = LossScaleOptions;
-  s.option("loss_scale", &O::loss_scale,
-           "Constant scale of the loss; null or 0: with fp16 it adapts, else there is none.")
-      .at_least(0);
-  s.option("loss_scale_value", &O::loss_scale_value, "First scale when it adapts; null: 2^32.")
+  s.option("loss_scale", &O::loss_scale, "Constant loss scale; null or 0: dynamic with fp16, else none.")
+      .at_least(0)
+      .at_most(most_scale);
+  s.option("loss_scale_value", &O::loss_scale_value, "Initial dynamic loss scale; null: 2^32.")
       .above(0)
+      .at_most(most_scale)
       .alias("initial_loss_scale");
-  s.option("min_loss_scale", &O::min_loss_scale, "An adapting scale does not fall below.").above(0);
+  s.option("min_loss_scale", &O::min_loss_scale, "Minimum dynamic loss scale.").above(0).at_most(most_scale);
   s.option("loss_scale_window", &O::loss_scale_window,
-           "Good steps in a row before an adapting scale grows; null: 1000.")
+           "Number of consecutive steps without overflow before the dynamic loss scale grows; null: 1000.")
       .above(0)
+      .at_most(static_cast<double>(most_steps))
       .unit("steps");
-  s.option("loss_scale_factor", &O::loss_scale_factor, "What an adapting scale is multiplied or divided by; null: 2.")
-      .above(1);
-  s.option("hysteresis", &O::hysteresis, "Overflows after a growth before an adapting scale falls; null: 2.").above(0);
+  s.option("loss_scale_factor", &O::loss_scale_factor, "Growth and backoff factor of the dynamic loss scale; null: 2.")
+      .above(1)
+      .at_most(65536);
+  s.option("hysteresis", &O::hysteresis, "Number of overflows before the dynamic loss scale is reduced; null: 2.")
+      .above(0)
+      .at_most(1000000000);
 }
 
 LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
@@ -30,14 +42,18 @@ LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
     state_.scale = static_cast<float>(*o.loss_scale);
     return;
   }
+  if (!fp16) return;
   const double first = o.loss_scale_value.value_or(4294967296), factor = o.loss_scale_factor.value_or(2);
   window_ = o.loss_scale_window.value_or(1000);
   hysteresis_ = o.hysteresis.value_or(2);
-  if (o.min_loss_scale > first || window_ <= 0 || hysteresis_ <= 0)
-    throw ConfigError(text("loss scale: it begins with ", first, ", shall not fall below ", o.min_loss_scale,
-                           ", has a window of ", window_, " and a hysteresis of ", hysteresis_,
-                           "; min_loss_scale is at most loss_scale_value, window and hysteresis are above 0"));
-  if (!fp16) return;
+  const bool is_scale =
+      o.min_loss_scale > 0 && o.min_loss_scale <= first && factor > 1 && window_ > 0 && hysteresis_ > 0;
+  if (!is_scale)
+    throw ConfigError(text("loss scale: loss_scale_value is ", first, ", min_loss_scale ", o.min_loss_scale,
+                           ", loss_scale_factor ", factor, ", loss_scale_window ", window_, ", hysteresis ",
+                           hysteresis_,
+                           "; min_loss_scale is above 0 and at most loss_scale_value, loss_scale_factor above 1, "
+                           "loss_scale_window and hysteresis above 0"));
   kind_ = Kind::dynamic;
   state_ = {static_cast<float>(first), 0, hysteresis_};
   minimum_ = static_cast<float>(o.min_loss_scale);

@@ -118,7 +118,7 @@ Kept keep(std::string_view content, std::int64_t resume_iteration) {
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t resume_iteration) {
-  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file_ < 0) throw IoError(text("cannot write ", path, ": ", std::strerror(errno)));
   const auto content = read_file(path);
   const auto kept = keep(content, resume_iteration);
@@ -137,7 +137,7 @@ MetricsFile::~MetricsFile() { ::close(file_); }
 /// Put other content in the place of the file, never half of it, and go on in the new one.
 bool MetricsFile::replace(const std::string& path, const std::string& content) {
   write_file_atomic(path, content);
-  const int fresh = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int fresh = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (fresh < 0) return false;
   ::close(file_);
   file_ = fresh;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/checked.h"
 #include "framework/kernels/convert.h"
 
 namespace tessera {
@@ -309,11 +310,12 @@ std::int64_t ModelState::bytes() const {
                                    masters_.bytes().size() + slots_memory_.bytes().size());
 }
 
-std::int64_t ModelState::bytes_for(Model& model, const Optimizer& optimizer, int ranks) {
+ModelState::Bytes ModelState::bytes_for(Model& model, const Optimizer& optimizer, int ranks) {
   return bytes_for(model.parameters(), optimizer, ranks);
 }
 
-std::int64_t ModelState::bytes_for(const std::vector<Parameter*>& parameters, const Optimizer& optimizer, int ranks) {
+ModelState::Bytes ModelState::bytes_for(const std::vector<Parameter*>& parameters, const Optimizer& optimizer,
+                                        int ranks) {
   const FlatParameters layout(parameters);
   const auto all = layout.elements();
   std::int64_t plain = 0, updated = all, masters = 0;
@@ -328,7 +330,11 @@ std::int64_t ModelState::bytes_for(const std::vector<Parameter*>& parameters, co
   }
   const auto values = ranks > 1 ? plain + masters : all;
   const auto slots = static_cast<std::int64_t>(optimizer.slots().size());
-  return 4 * (values + all + slots * updated) + (layout.has_16_bit() ? 2 * all : 0);
+  const auto in_floats = [](const char* name, std::int64_t count) {
+    return checked_product({{name, count}, {"bytes of each", sizeof(float)}});
+  };
+  return {in_floats("weights", values) + (layout.has_16_bit() ? 2 * all : 0), in_floats("gradients", all),
+          in_floats("elements of optimizer state", slots * updated)};
 }
 
 }  // namespace tessera

@@ -81,11 +81,16 @@ class ModelState {
   /// The optimizer's slots as "optimizer.<slot>.<parameter>".
   std::vector<TensorRange> optimizer_ranges(Ranges which = Ranges::held) const;
 
-  /// Bytes that training with these slots takes for weights, gradients and slots of `model`, of which `ranks` processes
-  /// share the optimizer: exact, without making them.
-  static std::int64_t bytes_for(Model& model, const Optimizer& optimizer, int ranks = 1);
+  /// Bytes by what they are for.
+  struct Bytes {
+    std::int64_t weights = 0, gradients = 0, optimizer = 0;
+    std::int64_t all() const { return weights + gradients + optimizer; }
+  };
+  /// What training with these slots takes for weights, gradients and slots of `model`, of which `ranks` processes share
+  /// the optimizer: exact, without making them.
+  static Bytes bytes_for(Model& model, const Optimizer& optimizer, int ranks = 1);
   /// The same for these parameters.
-  static std::int64_t bytes_for(const std::vector<Parameter*>& parameters, const Optimizer& optimizer, int ranks = 1);
+  static Bytes bytes_for(const std::vector<Parameter*>& parameters, const Optimizer& optimizer, int ranks = 1);
 
  private:
   /// An array that is in memory of its own, or one that the group can reach.

@@ -9,6 +9,7 @@
 #include "framework/optim/clipping.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/parameter_groups.h"
+#include "framework/options/mappings.h"
 #include "framework/parallel/data_parallel_options.h"
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/process_groups.h"
@@ -45,7 +46,10 @@ struct Parts {
   std::unique_ptr<Sampler> train_order, valid_order, test_order;  ///< null where there is no such split
   std::int64_t epoch_samples = 0;  ///< of one pass over the training split; 0: passes are not counted
   std::string resolved_recipe;     ///< written into the run folder as resolved.yaml; repeats the run
-  Blobs files;                     ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
+  /// On the recipe; kept in resolved.yaml, so that the next start does not repeat them.
+  std::vector<std::string> notes;
+  Mappings mappings;  ///< other programs' names of weights and arguments
+  Blobs files;        ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
 };
 
 }  // namespace tessera

@@ -51,9 +51,10 @@ Pipeline::Totals Pipeline::train(const Source& source, std::int64_t micro_batche
   return totals;
 }
 
-Pipeline::Totals Pipeline::evaluate(const Source& source, std::int64_t micro_batches) {
+Pipeline::Totals Pipeline::evaluate(const Source& source, std::int64_t micro_batches,
+                                    const std::function<void(std::int64_t)>& progress) {
   Totals totals;
-  run({source, micro_batches, false, 1, nullptr, totals});
+  run({source, micro_batches, false, 1, nullptr, totals}, progress);
   return totals;
 }
 
@@ -63,7 +64,7 @@ void Pipeline::wait(Transfer& transfer, Totals& totals) {
   totals.stage_wait_seconds += waiting.seconds();
 }
 
-void Pipeline::run(const Step& step) {
+void Pipeline::run(const Step& step, const std::function<void(std::int64_t)>& progress) {
   const Stopwatch running;
   const auto& actions = schedule(step.trains, step.micro_batches).of_stage(stage_);
   for (std::size_t i = 0; i < actions.size(); ++i) {
@@ -74,6 +75,7 @@ void Pipeline::run(const Step& step) {
     else
       backward(step, actions[i]);
     for (auto& flight : step.trains ? recording_ : looking_) let_go(flight, false);
+    if (progress) progress(static_cast<std::int64_t>(i + 1) / parts_.plan.chunks());
   }
   for (auto& flight : step.trains ? recording_ : looking_) let_go(flight, true);
   step.totals.seconds = running.seconds();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/training/gradient_sync.h"
@@ -32,8 +33,9 @@ class Pipeline {
   /// The sums of gradients of `micro_batches` micro batches, each loss times `scale` (and, unless losses count per
   /// token, divided by its tokens, the micro batches and the replicas), added to the main gradients.
   Totals train(const Source& source, std::int64_t micro_batches, double scale, GradientSync& sync);
-  /// Forward passes without dropout.
-  Totals evaluate(const Source& source, std::int64_t micro_batches);
+  /// Forward passes without dropout. `progress` is told how many micro batches this stage is done with.
+  Totals evaluate(const Source& source, std::int64_t micro_batches,
+                  const std::function<void(std::int64_t micro_batches)>& progress = {});
 
   const Arena& arena() const { return arena_; }
   /// What the model sees of a batch.
@@ -59,7 +61,7 @@ class Pipeline {
   };
   struct Step;
 
-  void run(const Step& step);
+  void run(const Step& step, const std::function<void(std::int64_t)>& progress = {});
   void forward(const Step& step, const PipelineAction& action, Totals& totals);
   void backward(const Step& step, const PipelineAction& action);
   void expect(const Step& step, const PipelineAction& action);

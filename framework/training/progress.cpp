@@ -9,6 +9,11 @@
 #include <string_view>
 
 namespace tessera {
+namespace {
+
+constexpr double shortest_pause = 0.1;  // between two drawings, in seconds
+
+}  // namespace
 
 void add_duration(Line& out, double seconds) {
   const auto all = static_cast<long long>(std::min(std::max(seconds, 0.0), 1e9));
@@ -73,6 +78,24 @@ void add_bar(Line& out, const ProgressState& s, int columns) {
     if (at < kept) out.add(parts[at].text());
 }
 
+void add_evaluation(Line& out, const EvaluationState& s, int columns) {
+  const auto done = static_cast<long long>(s.done), all = static_cast<long long>(s.all);
+  Line percentage, words, left;
+  percentage.addf("%3lld%%", all > 0 ? 100 * done / all : 0);
+  words.addf(" evaluating the %.*s %lld/%lld", static_cast<int>(s.what.size()), s.what.data(), done, all);
+  if (s.seconds_left >= 0) {
+    left.add("  ");
+    add_duration(left, s.seconds_left);
+    left.add(" left");
+  }
+  auto room = static_cast<std::size_t>(std::max(0, columns));
+  for (const auto* part : {&percentage, &words, &left}) {
+    if (part->size() > room) return;
+    out.add(part->text());
+    room -= part->size();
+  }
+}
+
 bool ProgressBar::suits(int console) {
   const char* terminal = std::getenv("TERM");
   return isatty(console) == 1 && terminal != nullptr && *terminal != 0 && std::string_view(terminal) != "dumb";
@@ -90,8 +113,30 @@ void ProgressBar::step(const StepRecord& record) {
   smooth(tokens_per_second_, record.tokens_per_second);
   if (!record.skipped) loss_ = record.loss;
   last_ = record;
-  constexpr double shortest_pause = 0.1;
   if (drawn_ == 0 || since_drawn_.seconds() >= shortest_pause || record.iteration >= o_.training_iters) draw();
+}
+
+void ProgressBar::begin_evaluation(std::string_view what, std::int64_t iterations, double expected_seconds) {
+  evaluation_ = {what, 0, iterations, expected_seconds > 0 ? expected_seconds : -1};
+  since_evaluation_.lap();
+  draw();
+}
+
+void ProgressBar::evaluation(std::int64_t done) {
+  evaluation_.done = done;
+  if (since_drawn_.seconds() >= shortest_pause || done >= evaluation_.all) draw();
+}
+
+void ProgressBar::end_evaluation() {
+  evaluation_ = {};
+  hide();
+}
+
+EvaluationState ProgressBar::evaluation_state() const {
+  auto s = evaluation_;
+  if (s.done > 0)
+    s.seconds_left = since_evaluation_.seconds() * static_cast<double>(s.all - s.done) / static_cast<double>(s.done);
+  return s;
 }
 
 ProgressState ProgressBar::state() const {
@@ -113,10 +158,15 @@ int ProgressBar::columns() const {
 }
 
 void ProgressBar::draw() {
-  if (first_iteration_ < 0) return;
+  const bool evaluating = evaluation_.all > 0;
+  if (!evaluating && first_iteration_ < 0) return;
   Line line;
   hide();
-  add_bar(line, state(), columns() - 1);  // the last column would make some terminals wrap
+  const auto width = columns() - 1;  // the last column would make some terminals wrap
+  if (evaluating)
+    add_evaluation(line, evaluation_state(), width);
+  else
+    add_bar(line, state(), width);
   write_all(o_.console, line.text());
   drawn_ = static_cast<int>(line.size());
   since_drawn_.lap();

@@ -23,6 +23,16 @@ struct ProgressState {
 /// Where columns are few, the less important parts are left out whole; in the end only the percentage stays.
 void add_bar(Line& out, const ProgressState& state, int columns);
 
+/// What the line of an evaluation says at one moment.
+struct EvaluationState {
+  std::string_view what;           ///< "validation split"
+  std::int64_t done = 0, all = 0;  ///< iterations
+  double seconds_left = -1;        ///< below 0: not known
+};
+
+/// ` 34% evaluating the validation split 34/100  0:12 left` in at most `columns` letters, without a newline.
+void add_evaluation(Line& out, const EvaluationState& state, int columns);
+
 /// "4:12", "1:02:33", "2d 03:04".
 void add_duration(Line& out, double seconds);
 /// "512", "12.3k", "1.05M".
@@ -47,6 +57,10 @@ class ProgressBar {
   static bool suits(int console);
 
   void step(const StepRecord& record);
+  /// Tell of an evaluation instead, until `end_evaluation`. `expected_seconds`: of all of it; 0: not known.
+  void begin_evaluation(std::string_view what, std::int64_t iterations, double expected_seconds);
+  void evaluation(std::int64_t done);
+  void end_evaluation();
   /// Take the bar away so that other text can be written; the next `step` or `draw` brings it back.
   void hide();
   void draw();
@@ -56,13 +70,16 @@ class ProgressBar {
  private:
   int columns() const;
   ProgressState state() const;
+  EvaluationState evaluation_state() const;
 
   Options o_;
   StepRecord last_;
   Stopwatch since_first_, since_drawn_;
   std::int64_t first_iteration_ = -1;                           // seen
   double step_seconds_ = 0, tokens_per_second_ = 0, loss_ = 0;  // smoothed
-  int drawn_ = 0;                                               // letters on the terminal now
+  EvaluationState evaluation_;  // all > 0: one is under way; seconds_left: what was expected of it
+  Stopwatch since_evaluation_;
+  int drawn_ = 0;  // letters on the terminal now
 };
 
 }  // namespace tessera

@@ -2,96 +2,28 @@
 
 #include <nlohmann/json.hpp>
 
+#include "framework/base/json.h"
+#include "framework/base/links.h"
+#include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/hugging_face.h"
 #include "framework/checkpoint/megatron.h"
 #include "framework/checkpoint/writer.h"
 #include "framework/comm/together.h"
 #include "framework/options/yaml.h"
+#include "framework/training/progress_blob.h"
+#include "framework/training/recipe_differences.h"
 
 namespace tessera {
 namespace {
 
-constexpr const char* progress_blob = "progress.json";
-
-using Json = nlohmann::json;
-
-Json json_of(const ScheduleState& s) {
-  return {{"max_lr", s.max_lr},
-          {"min_lr", s.min_lr},
-          {"lr_warmup_steps", s.lr_warmup_steps},
-          {"lr_decay_steps", s.lr_decay_steps},
-          {"lr_decay_style", s.lr_decay_style},
-          {"num_steps", s.num_steps},
-          {"start_wd", s.start_wd},
-          {"end_wd", s.end_wd},
-          {"wd_incr_steps", s.wd_incr_steps},
-          {"wd_incr_style", s.wd_incr_style}};
-}
-
-ScheduleState schedule_of(const Json& json) {
-  return {json.at("max_lr"),         json.at("min_lr"),       json.at("lr_warmup_steps"), json.at("lr_decay_steps"),
-          json.at("lr_decay_style"), json.at("num_steps"),    json.at("start_wd"),        json.at("end_wd"),
-          json.at("wd_incr_steps"),  json.at("wd_incr_style")};
-}
-
-std::string write(const Progress& progress, const Parts& parts) {
-  Json json = {{"iteration", progress.iteration},
-               {"updates", progress.updates},
-               {"consumed_samples", progress.consumed_samples},
-               {"skipped_samples", progress.skipped_samples},
-               {"consumed_valid_samples", progress.consumed_valid_samples},
-               {"seed", progress.seed},
-               {"schedule", json_of(parts.schedule->state())}};
-  if (const auto scale = parts.loss_scaler.state(); parts.loss_scaler.dynamic())
-    json["loss_scale"] = {{"scale", OptionType<double>::write(scale.scale).scalar},  // as text: it may be inf
-                          {"growth_tracker", scale.growth_tracker},
-                          {"hysteresis_tracker", scale.hysteresis_tracker}};
-  return json.dump(1);
-}
-
-/// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
-ScheduleState without_idle_fields(ScheduleState saved, const ScheduleState& ours) {
-  if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
-    saved.min_lr = ours.min_lr;
-    saved.lr_decay_steps = ours.lr_decay_steps;
-  }
-  if (saved.wd_incr_style == "constant" && ours.wd_incr_style == "constant") saved.wd_incr_steps = ours.wd_incr_steps;
-  return saved;
-}
-
-/// Schedule and loss scale as they were saved; checkpoints of the first version have neither.
-void restore_rates(const Json& json, Parts& parts) {
-  auto& schedule = *parts.schedule;
-  if (json.contains("schedule"))
-    schedule.restore(without_idle_fields(schedule_of(json.at("schedule")), schedule.state()), parts.schedule_resume);
-  else
-    schedule.advance(json.at("consumed_samples"));
-  if (json.contains("loss_scale")) {
-    const auto& scale = json.at("loss_scale");
-    parts.loss_scaler.restore(
-        {std::stof(scale.at("scale").get<std::string>()), scale.at("growth_tracker"), scale.at("hysteresis_tracker")});
-  }
-}
-
-Progress read_progress(const std::string& words, const std::filesystem::path& folder, Parts& parts) {
-  const auto file = (folder / progress_blob).string();
+/// Load; where the tensors do not fit, the error names the options that say otherwise than those of the checkpoint.
+void naming_options(const Parts& parts, const Blobs& saved, const std::function<void()>& load) {
   try {
-    const auto json = Json::parse(words);
-    Progress out;
-    out.iteration = json.at("iteration");
-    out.consumed_samples = json.at("consumed_samples");
-    out.seed = json.at("seed");
-    out.skipped_samples = json.value("skipped_samples", out.skipped_samples);
-    out.consumed_valid_samples = json.value("consumed_valid_samples", std::int64_t{-1});
-    if (parts.options.no_load_optim) return out;
-    out.updates = json.value("updates", out.iteration);
-    restore_rates(json, parts);
-    return out;
-  } catch (const Json::exception& error) {
-    throw DamageError(text(file, ": ", error.what()));
-  } catch (ConfigError& error) {
-    error.during("going on from " + folder.string());
-    throw;
+    load();
+  } catch (const ConfigError& error) {
+    const auto lines = recipe_differences(parts.resolved_recipe, saved);
+    if (lines.empty()) throw;
+    throw ConfigError(text(error.what(), "\nthe recipe differs from that of the checkpoint:", lines));
   }
 }
 
@@ -123,8 +55,10 @@ Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelSt
   const auto load = [&](const std::vector<TensorRange>& ranges) {
     read_all(checkpoint, read_other_paddings(source, ranges, parts.tokens, notes), o.crc_check);
   };
-  load(state.weight_ranges());
-  if (!o.no_load_optim) load(state.optimizer_ranges());
+  naming_options(parts, checkpoint.blobs(), [&] {
+    load(state.weight_ranges());
+    if (!o.no_load_optim) load(state.optimizer_ranges());
+  });
   auto progress = read_progress(checkpoint.blob(progress_blob), checkpoint.folder(), parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", checkpoint.folder().string(), " after iteration ", progress.iteration));
@@ -133,8 +67,7 @@ Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelSt
 
 /// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
 /// the run's own folder has none yet and may begin anew.
-std::optional<Checkpoint> open_given(const TrainingOptions& o) {
-  const std::filesystem::path given = *o.load_checkpoint;
+std::optional<Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given) {
   if (std::filesystem::exists(given / "manifest.json")) return Checkpoint::open(given);
   for (const auto& prefix : {o.prefix, std::string()})
     for (const auto& folder : {given, given / "checkpoints"}) {
@@ -160,15 +93,17 @@ void begin_with(const WeightSource& source, const ModelState& state, std::span<c
 Progress continue_from(const MegatronCheckpoint& given, Parts& parts, const ModelState& state,
                        std::vector<std::string>& notes) {
   const auto& o = parts.options;
-  const auto changes = load_all(given, state.weight_ranges(), parts.all_weights);
-  notes.insert(notes.end(), changes.begin(), changes.end());
-  if (!o.no_load_optim)
+  naming_options(parts, given.blobs(), [&] {
+    const auto changes = load_all(given, state.weight_ranges(), parts.all_weights);
+    notes.insert(notes.end(), changes.begin(), changes.end());
+    if (o.no_load_optim) return;
     for (const auto& range : read_other_paddings(given, state.optimizer_ranges(), parts.tokens, notes)) {
       if (!given.has(range.name) || given.shape(range.name) != range.global_shape)
         throw ConfigError(text(given.folder().string(), ": has no '", range.name, "' of ", range.global_shape,
                                "; give training_config.no_load_optim: true to begin with the weights alone"));
       given.read_box(range);
     }
+  });
   auto progress = read_progress(given.progress(), given.folder(), parts);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", given.folder().string(), " after iteration ", progress.iteration));
@@ -181,6 +116,12 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
   return std::filesystem::path(options.output_dir) / "checkpoints";
 }
 
+std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration) {
+  if (options.ckpt_format == CheckpointFormat::torch)
+    return std::filesystem::path(options.output_dir) / checkpoint_name("", iteration);
+  return checkpoint_folder(options) / checkpoint_name(options.prefix, iteration);
+}
+
 void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool check_crc) {
   read_all(checkpoint, state.weight_ranges(), check_crc);
   state.weights_changed();
@@ -188,8 +129,41 @@ void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool ch
 
 namespace {
 
+/// The id of the run that saved a checkpoint; empty where it does not say.
+std::string run_of(const std::filesystem::path& checkpoint) {
+  try {
+    const auto json = nlohmann::json::parse(read_file(checkpoint / "blobs" / progress_blob));
+    return json.value("run", "");
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+/// A checkpoint without an id belongs to the run of its folder.
+BelongsToRun belongs_to(const std::string& run) {
+  return [run](const std::filesystem::path& checkpoint) {
+    const auto theirs = run_of(checkpoint);
+    return theirs.empty() || theirs == run;
+  };
+}
+
+/// Those of the run that run.json names, `recorded`; where it names none, or one without checkpoints here, of the run
+/// that saved the newest.
+BelongsToRun own_checkpoints(const TrainingOptions& o, const std::string& recorded, std::vector<std::string>& notes) {
+  const auto all = list_checkpoints(checkpoint_folder(o), o.prefix);
+  const auto count = [&](const BelongsToRun& belongs) {
+    return std::count_if(all.begin(), all.end(), [&](const auto& info) { return belongs(info.folder); });
+  };
+  auto own = belongs_to(recorded);
+  if (!all.empty() && (recorded.empty() || count(own) == 0)) own = belongs_to(run_of(all.front().folder));
+  if (const auto others = static_cast<std::ptrdiff_t>(all.size()) - count(own); others > 0)
+    notes.push_back(text("passed over ", others, others == 1 ? " checkpoint" : " checkpoints", " of another run in ",
+                         checkpoint_folder(o).string()));
+  return own;
+}
+
 /// The newest good checkpoint of the run folder, found by the first process (which sets damaged ones aside) for all.
-std::optional<std::filesystem::path> find_own(const Parts& parts, std::int64_t& lost_at,
+std::optional<std::filesystem::path> find_own(const Parts& parts, const std::string& run, std::int64_t& lost_at,
                                               std::vector<std::string>& notes) {
   const auto& world = parts.processes.world;
   const auto& o = parts.options;
@@ -201,74 +175,108 @@ std::optional<std::filesystem::path> find_own(const Parts& parts, std::int64_t& 
       notes.push_back(
           text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
     };
-    if (const auto good = newest_good(checkpoint_folder(o), o.prefix, o.crc_check, told)) found = good->folder();
+    const auto own = own_checkpoints(o, run, notes);
+    if (const auto good = newest_good(checkpoint_folder(o), o.prefix, o.crc_check, told, own)) found = good->folder();
   });
   found = world.broadcast(found, 0, "the checkpoint to go on from");
   if (found.empty()) return std::nullopt;
   return found;
 }
 
-/// Go on from the run folder's own checkpoints; false when it has none.
-bool resume_own(Parts& parts, const ModelState& state, Restored& out) {
+/// Go on from the run folder's own checkpoints, those of `run` first; false when it has none.
+bool resume_own(Parts& parts, const ModelState& state, const std::string& run, Restored& out) {
   const auto& o = parts.options;
   if (o.ckpt_format == CheckpointFormat::torch && is_megatron_folder(o.output_dir)) {
     together(parts.processes.world, "loading", [&] {
-      out.progress = continue_from(MegatronCheckpoint(o.output_dir, Mappings()), parts, state, out.notes);
+      const MegatronCheckpoint newest(o.output_dir, parts.mappings);
+      out.progress = continue_from(newest, parts, state, out.notes);
+      out.folder = newest.folder();
     });
     return true;
   }
   std::int64_t lost_at = -1;
-  const auto found = find_own(parts, lost_at, out.notes);
+  const auto found = find_own(parts, run, lost_at, out.notes);
   together(parts.processes.world, "loading", [&] {
-    if (found) out.progress = continue_from(Checkpoint::open(*found), parts, state, out.notes);
+    if (!found) return;
+    out.progress = continue_from(Checkpoint::open(*found), parts, state, out.notes);
+    out.folder = *found;
   });
   if (lost_at >= 0)
     out.notes.push_back(text("the damage costs ", lost_at - out.progress.iteration, " steps, which are trained again"));
   if (!found && o.resume_training == Resume::always && !o.load_checkpoint)
-    throw ConfigError(text("training_config.resume_training is true, but ", checkpoint_folder(o).string(),
+    throw ConfigError(text("training_config.resume_training is true, but ",
+                           checkpoint_path(o, 0).parent_path().string(),
                            " holds no usable checkpoint; give auto to begin anew, or load_checkpoint"));
   return found.has_value();
 }
 
-/// Begin with, or go on from, what load_checkpoint names.
-void load_given(Parts& parts, const ModelState& state, Restored& out) {
+/// Whether a checkpoint is one of those that the run of output_dir saved there, in either format.
+bool is_of_run_folder(const TrainingOptions& o, const std::filesystem::path& place) {
+  const auto real = std::filesystem::canonical(place);
+  const std::filesystem::path folder = o.output_dir;
+  const bool is_iteration = real.filename().string().rfind("iter_", 0) == 0;
+  return lies_within(checkpoint_folder(o), real) || std::filesystem::equivalent(real, folder) ||
+         (is_iteration && std::filesystem::equivalent(real.parent_path(), folder));
+}
+
+/// Begin with, or go on from, what load_checkpoint names, which lies at `place`.
+void load_given(Parts& parts, const ModelState& state, const std::filesystem::path& place, Restored& out) {
   const auto& o = parts.options;
-  if (is_hugging_face_folder(*o.load_checkpoint)) {
-    begin_with(HuggingFaceModel(*o.load_checkpoint, Mappings()), state, parts.all_weights, out.notes);
+  const auto resume = [&](const auto& given) {
+    out.progress = continue_from(given, parts, state, out.notes);
+    out.folder = given.folder();
+    out.continues = is_of_run_folder(o, place);
+  };
+  if (is_hugging_face_folder(place)) {
+    begin_with(HuggingFaceModel(place, parts.mappings), state, parts.all_weights, out.notes);
     return;
   }
-  if (is_megatron_folder(*o.load_checkpoint)) {
-    const MegatronCheckpoint given(*o.load_checkpoint, Mappings());
-    if (o.resume_training != Resume::never)
-      out.progress = continue_from(given, parts, state, out.notes);
-    else
+  if (is_megatron_folder(place)) {
+    const MegatronCheckpoint given(place, parts.mappings);
+    if (o.resume_training != Resume::never) {
+      resume(given);
+    } else {
       begin_with(given, state, parts.all_weights, out.notes);
+    }
     return;
   }
-  const auto given = open_given(o);
-  if (!given)
-    out.notes.push_back(text("no checkpoint in ", *o.load_checkpoint, " yet: beginning anew"));
-  else if (o.resume_training != Resume::never && given->blobs().count(progress_blob) != 0)
-    out.progress = continue_from(*given, parts, state, out.notes);
-  else
+  const auto given = open_given(o, place);
+  if (!given) {
+    out.notes.push_back(text("no checkpoint in ", place.string(), " yet: beginning anew"));
+  } else if (o.resume_training != Resume::never && given->blobs().count(progress_blob) != 0) {
+    resume(*given);
+  } else {
     begin_with(CheckpointWeights(*given), state, parts.all_weights, out.notes);
+  }
 }
 
 }  // namespace
 
-Restored restore(Parts& parts, const ModelState& state, Threads& threads) {
+Restored restore(Parts& parts, const ModelState& state, Threads& threads, const RunFolder* folder) {
   const auto& o = parts.options;
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
-  if (o.resume_training != Resume::never && resume_own(parts, state, out)) {
+  const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
+  if (resumes && resume_own(parts, state, folder != nullptr ? folder->found().run : "", out)) {
+    out.continues = true;
+    out.is_saved = std::filesystem::exists(checkpoint_path(o, out.progress.iteration));
     state.weights_changed();
     return out;
   }
   state.initialise(threads, static_cast<std::uint64_t>(o.seed));
   if (!o.load_checkpoint) return out;
-  together(parts.processes.world, "loading", [&] { load_given(parts, state, out); });
+  together(parts.processes.world, "loading", [&] {
+    const std::filesystem::path given = *o.load_checkpoint;
+    load_given(parts, state, folder != nullptr ? folder->given_checkpoint() : given, out);
+  });
   state.weights_changed();
   return out;
+}
+
+std::string how_to_resume(const TrainingOptions& options, bool saved) {
+  if (!saved) return "no checkpoint was saved: the same command starts from the beginning";
+  if (options.resume_training != Resume::never) return "the same command resumes from the newest checkpoint";
+  return "to resume, add --set training_config.resume_training=true: the same command alone starts a new run";
 }
 
 namespace {
@@ -314,7 +322,7 @@ std::filesystem::path save_own(const Parts& parts, const ModelState& state, cons
   };
   return save_together(parts.processes.world, writer, tensors, [&] {
     auto blobs = parts.files;
-    blobs[progress_blob] = write(progress, parts);
+    blobs[progress_blob] = write_progress(progress, parts);
     return blobs;
   });
 }
@@ -328,8 +336,9 @@ void save_alone_as_megatron(const Parts& parts, const ModelState& state, const P
   auto tensors = state.weight_ranges();
   const auto slots = state.optimizer_ranges();
   tensors.insert(tensors.end(), slots.begin(), slots.end());
-  save_megatron(parts.options.output_dir, progress.iteration, tensors, write(progress, parts),
-                parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings());
+  write_blobs_beside(checkpoint_path(parts.options, progress.iteration), progress.iteration, parts.files);
+  save_megatron(parts.options.output_dir, progress.iteration, tensors, write_progress(progress, parts),
+                parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, parts.mappings);
 }
 
 /// By way of a checkpoint of our own, which every layout can save and every rank of Megatron's can read its part from:
@@ -340,17 +349,21 @@ void save_together_as_megatron(const Parts& parts, const ModelState& state, cons
   const std::filesystem::path root = parts.options.output_dir, between = root / "before_megatron_tmp";
   const CheckpointWriter writer(between, "", progress.iteration);
   const auto work = [&] {
+    attempt(world, writer, [&] {
+      if (world.rank() == 0) delete_all(between);  // what a crash left, or a link
+    });
     const auto folder = save_own(parts, state, progress, writer);
     attempt(world, writer, [&] {
       if (place.data != 0 || place.context != 0) return;
-      save_megatron_rank(root, Checkpoint::open(folder), write(progress, parts),
-                         parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, Mappings(),
+      save_megatron_rank(root, Checkpoint::open(folder), write_progress(progress, parts),
+                         parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, parts.mappings,
                          megatron_layout(parts), place.tensor, place.pipeline);
     });
     attempt(world, writer, [&] {
       if (world.rank() != 0) return;
+      write_blobs_beside(checkpoint_path(parts.options, progress.iteration), progress.iteration, parts.files);
       finish_megatron(root, progress.iteration);
-      std::filesystem::remove_all(between);
+      delete_all(between);
     });
   };
   try {
@@ -364,17 +377,47 @@ void save_together_as_megatron(const Parts& parts, const ModelState& state, cons
 
 }  // namespace
 
+namespace {
+
+/// Throws IoError when a link would make the save write elsewhere.
+void check_links(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& written) {
+  try {
+    for (const auto& path : written) must_stay_within(folder, path);
+  } catch (const ConfigError& error) {
+    throw IoError(error.what());
+  }
+}
+
+/// A checkpoint of another run is not replaced by one of the same name.
+void keep_other(const std::filesystem::path& checkpoint, const std::string& run) {
+  const auto theirs = std::filesystem::exists(checkpoint) ? run_of(checkpoint) : "";
+  if (theirs.empty() || theirs == run) return;
+  const std::filesystem::path kept = checkpoint.string() + "_of_run_" + theirs;
+  if (std::filesystem::exists(kept))
+    throw IoError(text(checkpoint.string(), ": is of another run, and so is ", kept.string()));
+  rename_or_exchange(checkpoint, kept);
+}
+
+}  // namespace
+
 void save(const Parts& parts, const ModelState& state, const Progress& progress) {
   const auto& world = parts.processes.world;
-  if (parts.options.ckpt_format == CheckpointFormat::torch) {
-    if (world.size() > 1) return save_together_as_megatron(parts, state, progress);
-    return save_alone_as_megatron(parts, state, progress);
-  }
-  const auto root = checkpoint_folder(parts.options);
-  const CheckpointWriter writer(root, parts.options.prefix, progress.iteration);
+  const auto& o = parts.options;
+  const bool as_megatron = o.ckpt_format == CheckpointFormat::torch;
+  const auto root = as_megatron ? std::filesystem::path(o.output_dir) : checkpoint_folder(o);
+  const CheckpointWriter writer(root, as_megatron ? "" : o.prefix, progress.iteration);
+  attempt(world, writer, [&] {
+    if (world.rank() > 0) return;
+    auto written = as_megatron ? list_folder(writer.folder()) : std::vector<std::filesystem::path>();
+    written.push_back(as_megatron ? writer.folder() : root);
+    check_links(o.output_dir, written);
+    if (!as_megatron) keep_other(writer.folder(), progress.run);
+  });
+  if (as_megatron && world.size() > 1) return save_together_as_megatron(parts, state, progress);
+  if (as_megatron) return save_alone_as_megatron(parts, state, progress);
   save_own(parts, state, progress, writer);
   attempt(world, writer, [&] {
-    if (world.rank() == 0) prune(root, parts.options.prefix, static_cast<int>(parts.options.keep_checkpoint_max));
+    if (world.rank() == 0) prune(root, o.prefix, static_cast<int>(o.keep_checkpoint_max), belongs_to(progress.run));
   });
 }
 

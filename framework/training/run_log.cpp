@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "framework/base/number_text.h"
 #include "framework/training/log_lines.h"
 #include "framework/training/progress.h"
 #include "framework/training/tensorboard.h"
@@ -104,8 +105,24 @@ void RunLog::step(const StepRecord& step) {
   if (p.events) p.complain_once(p.events->complaint(), p.events_complained);
 }
 
+void RunLog::evaluation_begins(EvaluationRecord::Set set, std::int64_t iterations, double expected_seconds) {
+  auto& p = *parts_;
+  const char* what = set == EvaluationRecord::Set::test ? "test split" : "validation split";
+  if (p.bar) return p.bar->begin_evaluation(what, iterations, expected_seconds);
+  if (expected_seconds > 0 && expected_seconds < long_work_seconds) return;
+  p.line.addf("evaluating the %s: %lld iterations", what, static_cast<long long>(iterations));
+  if (expected_seconds > 0) p.line.addf(", about %s", duration_text(expected_seconds).c_str());
+  p.line.add("\n");
+  p.print();
+}
+
+void RunLog::evaluation_progress(std::int64_t iterations_done) {
+  if (parts_->bar) parts_->bar->evaluation(iterations_done);
+}
+
 void RunLog::evaluation(const EvaluationRecord& evaluation) {
   auto& p = *parts_;
+  if (p.bar) p.bar->end_evaluation();
   p.metrics.evaluation(evaluation);
   if (p.events) {
     const double ppl = perplexity(evaluation.loss);

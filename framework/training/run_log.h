@@ -36,6 +36,10 @@ class RunLog {
   ~RunLog();  ///< leaves the bar on a line of its own
 
   void step(const StepRecord& record);
+  /// An evaluation begins; `expected_seconds` is what it will take as far as can be told, 0: nothing can. On a
+  /// terminal it gets a line that counts; elsewhere it is announced in a line when it takes long.
+  void evaluation_begins(EvaluationRecord::Set set, std::int64_t iterations, double expected_seconds);
+  void evaluation_progress(std::int64_t iterations_done);
   void evaluation(const EvaluationRecord& record);
   /// One line (or several) of text for the console, above the bar.
   void note(std::string_view text);

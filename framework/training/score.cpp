@@ -34,7 +34,7 @@ void check(std::span<const std::int32_t> tokens, std::int64_t vocabulary) {
 }  // namespace
 
 LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> tokens, std::int64_t vocabulary,
-              const Windows& w) {
+              const Windows& w, const std::function<void(std::int64_t done, std::int64_t all)>& progress) {
   check(tokens, vocabulary);
   must(w.stride >= 1 && w.stride <= w.seq_length, "windows leave no token out");
   const auto all = static_cast<std::int64_t>(tokens.size()) - 1;
@@ -61,6 +61,7 @@ LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> toke
     tape.clear();
     sum.sum += total.sum;
     sum.count += total.count;
+    if (progress) progress(scored, all);
   }
   return sum;
 }

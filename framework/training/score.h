@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "framework/model/model.h"
 
 namespace tessera {
@@ -13,8 +15,8 @@ struct Windows {
 };
 
 /// Sum of the losses of tokens[1..] (tokens[0] is context only) and how many they are. Throws ConfigError when there is
-/// nothing to score or a token lies beyond `vocabulary`.
+/// nothing to score or a token lies beyond `vocabulary`. `progress` is told how many of all tokens are scored.
 LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> tokens, std::int64_t vocabulary,
-              const Windows& windows);
+              const Windows& windows, const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 
 }  // namespace tessera

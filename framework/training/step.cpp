@@ -102,9 +102,16 @@ double TrainingStep::weight_norm() const {
   return std::sqrt(summed(squares));
 }
 
-double TrainingStep::evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps) {
+double TrainingStep::evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps,
+                              const std::function<void(std::int64_t)>& progress) {
   state_.weights_needed();
-  const auto loss = pipeline_.evaluate({data, order, consumed}, steps * parts_.batch_plan.full().micro_batches).loss;
+  const auto of_step = parts_.batch_plan.full().micro_batches;
+  const auto loss = pipeline_
+                        .evaluate({data, order, consumed}, steps * of_step,
+                                  [&](std::int64_t micro_batches) {
+                                    if (progress && micro_batches % of_step == 0) progress(micro_batches / of_step);
+                                  })
+                        .loss;
   const bool counts = parts_.processes.tensor.rank() == 0;
   std::array<double, 2> all = {counts ? loss.sum : 0, counts ? loss.count : 0};
   parts_.processes.world.all_reduce(std::span(all), "the loss of an evaluation");

@@ -39,8 +39,9 @@ class TrainingStep {
   double weight_norm() const;
 
   /// Mean loss over the tokens of `steps` whole steps of a split, beginning at sample `consumed`. No dropout, nothing
-  /// is recorded.
-  double evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps);
+  /// is recorded. `progress` is told how many of the steps this process is done with.
+  double evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps,
+                  const std::function<void(std::int64_t steps)>& progress = {});
 
   /// Repeat the forward passes of the step that begins at `consumed` and name the first value that is not finite: a
   /// weight, what a layer gives, or a gradient.

@@ -265,4 +265,16 @@ void cut_event_files(const std::string& folder, std::int64_t iteration, std::int
   for (const auto& path : event_files(folder)) cut(path, iteration, consumed_samples);
 }
 
+bool holds_points(const std::string& folder) {
+  for (const auto& path : event_files(folder)) {
+    const auto content = read_file(path);
+    std::string_view left = content;
+    for (auto event = first_event(left); !event.empty(); event = first_event(left)) {
+      if (decode(event).has_points) return true;
+      left.remove_prefix(event.size() + 16);
+    }
+  }
+  return false;
+}
+
 }  // namespace tessera

@@ -49,4 +49,7 @@ inline constexpr std::string_view vs_samples = " vs samples";
 /// would take the curves over samples with it.) Throws IoError.
 void cut_event_files(const std::string& folder, std::int64_t iteration, std::int64_t consumed_samples);
 
+/// Whether an event file in `folder` holds a point. Throws IoError.
+bool holds_points(const std::string& folder);
+
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_log.h"
+#include "framework/training/run_notes.h"
 #include "framework/training/step.h"
 
 namespace tessera {
@@ -31,7 +32,9 @@ class Trainer {
     if (log_) log_->note(line);
   }
   void tell_launcher();
+  void tell_how_to_resume() const;
   void agree_on_stopping();
+  std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   void tell_bubble();
   void step();
   void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed);
@@ -50,7 +53,7 @@ class Trainer {
   const TrainingOptions& o_;
   const StopSignal& stop_;
   const Communicator& world_;
-  std::optional<FolderLock> claim_;  ///< of the first process, which writes all files but its share of checkpoints
+  RunFolder folder_;
   Threads threads_;
   ModelState state_;
   Restored restored_;
@@ -61,9 +64,13 @@ class Trainer {
   Stopwatch running_;
   int stop_signal_ = 0;  ///< that some process received; all know it
   bool time_is_up_ = false;
+  bool evaluated_ = false;
+  double evaluated_step_seconds_ = 0;                  ///< of one iteration of an evaluation: measured, or expected
   bool warm_ = false;                                  ///< a step was made
   double stage_seconds_ = 0, stage_wait_seconds_ = 0;  ///< of all processes, without the first step
   std::int64_t saved_at_ = -1;
+  std::string save_problem_;        ///< why the last attempt to save failed
+  std::filesystem::path last_;      ///< the checkpoint that was saved last, or that the run resumed from
   std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
 };
 
@@ -71,21 +78,6 @@ int thread_count(const Parts& parts) {
   const auto cores = parts.processes.cores > 0 ? static_cast<unsigned>(parts.processes.cores)
                                                : std::max(1U, std::thread::hardware_concurrency());
   return static_cast<int>(parts.options.num_threads.value_or(cores));
-}
-
-std::optional<FolderLock> claim(const Communicator& world, const std::string& folder) {
-  std::optional<FolderLock> lock;
-  together(world, "the run folder", [&] {
-    if (world.rank() > 0) return;
-    try {
-      make_folder(folder);
-      lock.emplace(folder);
-    } catch (const IoError& error) {
-      throw ConfigError(
-          text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
-    }
-  });
-  return lock;
 }
 
 std::vector<Model*> models(const Parts& parts) {
@@ -106,24 +98,32 @@ Trainer::Trainer(Parts parts, const StopSignal& stop)
       o_(parts_.options),
       stop_(stop),
       world_(parts_.processes.world),
-      claim_(claim(world_, o_.output_dir)),
+      folder_(world_, o_),
       threads_(thread_count(parts_)),
       state_(models(parts_), parts_.optimizer.get(), sharing(parts_)),
-      restored_(restore(parts_, state_, threads_)),
+      restored_(restore(parts_, state_, threads_, &folder_)),
       progress_(restored_.progress),
       work_(parts_, state_, threads_, progress_.seed) {
+  progress_.run = folder_.begin(restored_.continues, progress_.run, with_notes(parts_.resolved_recipe, parts_.notes));
   together(world_, "the reports", [&] { open_log(); });
-  if (progress_.iteration > 0) saved_at_ = progress_.iteration;
+  if (restored_.is_saved) saved_at_ = progress_.iteration;
+  last_ = restored_.folder;
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
+  for (const auto& line : folder_.notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
+  tell_how_to_resume();
 }
 
 void Trainer::open_log() {
   if (world_.rank() > 0) return;
   log_ = std::make_unique<RunLog>(log_options(progress_));
-  write_file_atomic(std::filesystem::path(o_.output_dir) / "resolved.yaml", parts_.resolved_recipe);
+}
+
+/// For the launcher's last words, should the run be ended from outside.
+void Trainer::tell_how_to_resume() const {
+  if (world_.rank() == 0) launcher_.how_to_resume(how_to_resume(o_, saved_at_ >= 0));
 }
 
 /// Where this process is, for the report should it fail.
@@ -154,7 +154,7 @@ RunLogOptions Trainer::log_options(const Progress& from) {
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
   options.flops_per_step = parts_.model().flops(samples_per_step(), parts_.data->train->seq_length());
-  options.gemm_flops_per_second = gemm_rate(threads_);
+  options.gemm_flops_per_second = gemm_rate(threads_) * world_.size();  // of all ranks, as flops_per_step is
   return options;
 }
 
@@ -162,8 +162,7 @@ RunLogOptions Trainer::log_options(const Progress& from) {
 void Trainer::stop_at(const StepOutcome& outcome) {
   throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ",
                    outcome.grad_norm, ": ", work_.first_not_finite(progress_.consumed_samples),
-                   ". No weight was changed; the last checkpoint is ",
-                   saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_),
+                   ". No weight was changed; the last checkpoint is ", last_checkpoint(),
                    ". Try a lower learning_rate or a longer warm-up"));
 }
 
@@ -207,6 +206,10 @@ void Trainer::step() {
   record.tokens_per_second = static_cast<double>(size.samples * parts_.data->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
   record.memory_bytes = state_.bytes() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
+  // Until an evaluation was measured: it goes forward only, which is a third of a step, through a full batch.
+  if (!evaluated_)
+    evaluated_step_seconds_ =
+        record.step_seconds / 3 * static_cast<double>(samples_per_step()) / static_cast<double>(size.samples);
   if (log_) log_->step(record);
 }
 
@@ -242,7 +245,13 @@ void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationReco
   record.iteration = progress_.iteration;
   record.consumed_samples = progress_.consumed_samples;
   record.set = set;
-  record.loss = work_.evaluate(*data, *order, consumed, o_.eval_iters);
+  if (log_) log_->evaluation_begins(set, o_.eval_iters, static_cast<double>(o_.eval_iters) * evaluated_step_seconds_);
+  const Stopwatch watch;
+  record.loss = work_.evaluate(*data, *order, consumed, o_.eval_iters, [&](std::int64_t done) {
+    if (log_) log_->evaluation_progress(done);
+  });
+  evaluated_step_seconds_ = watch.seconds() / static_cast<double>(o_.eval_iters);
+  evaluated_ = true;
   if (log_) log_->evaluation(record);
 }
 
@@ -266,11 +275,14 @@ bool Trainer::save_now() {
   try {
     save(parts_, state_, progress_);
     saved_at_ = progress_.iteration;
-    note(text("saved ", (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string()));
+    last_ = checkpoint_path(o_, saved_at_);
+    tell_how_to_resume();
+    note(text("saved ", last_checkpoint()));
     return true;
   } catch (const IoError& error) {
+    save_problem_ = error.what();
     note(text("could not save iteration ", progress_.iteration, ": ", error.what(), ". The last good checkpoint is ",
-              saved_at_ < 0 ? "none" : checkpoint_name(o_.prefix, saved_at_), "; training goes on"));
+              last_checkpoint(), "; training goes on"));
     return false;
   }
 }
@@ -285,14 +297,11 @@ bool Trainer::time_to_exit(std::string& why) const {
   return !why.empty();
 }
 
-/// How long stages waited for each other beside how long they worked, and what equal stages would at the least.
+/// The measured bubble, and that of equal stages.
 void Trainer::tell_bubble() {
-  const auto working = stage_seconds_ - stage_wait_seconds_;
-  if (parts_.plan.stages() == 1 || working <= 0) return;
-  const auto micro_batches = parts_.batch_plan.full().micro_batches;
-  const auto ideal = ideal_bubble({parts_.plan.stages(), parts_.plan.chunks(), micro_batches, 0});
-  note(text("pipeline bubble: ", 100 * stage_wait_seconds_ / working, " % measured, ", 100 * ideal,
-            " % = (p-1)/m for equal stages that each have a core"));
+  if (parts_.plan.stages() == 1 || stage_seconds_ <= 0) return;
+  const PipelineShape shape{parts_.plan.stages(), parts_.plan.chunks(), parts_.batch_plan.full().micro_batches, 0};
+  note(bubble_line(stage_wait_seconds_ / stage_seconds_, shape));
 }
 
 RunEnd Trainer::run() {
@@ -318,13 +327,13 @@ RunEnd Trainer::run() {
   tell_bubble();
   if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();
-  const auto folder = (checkpoint_folder(o_) / checkpoint_name(o_.prefix, saved_at_)).string();
+  const auto folder = last_checkpoint();
   if (!saved)
-    return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved; ",
-                                         saved_at_ < 0 ? "there is no checkpoint" : "the last is " + folder)};
+    return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_,
+                                         "; ", last_.empty() ? "there is no checkpoint" : "the last is " + folder)};
   if (done) return {0, text("done: ", progress_.iteration, " iterations, ", folder)};
-  return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder,
-                  "; the same command goes on from there")};
+  return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder, "; ",
+                  how_to_resume(o_, true))};
 }
 
 }  // namespace

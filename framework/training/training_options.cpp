@@ -1,81 +1,101 @@
 #include "framework/training/training_options.h"
 
+#include "framework/options/limits.h"
+
 namespace tessera {
 
 void describe(Schema<TrainingOptions>& s) {
   using O = TrainingOptions;
-  s.option("seed", &O::seed, "Root of every random number of the run.").at_least(0);
+  s.option("seed", &O::seed, "Seed of all random numbers of the run.").at_least(0).at_most(0xFFFFFFFF);
   s.option("training_iters", &O::training_iters,
-           "Length of the run; 0: said by epochs or dataset_config.train_samples.")
+           "Number of training iterations; 0: set by `epochs` or `dataset_config.train_samples`.")
       .at_least(0)
+      .at_most(most_steps)
       .alias("train_iters")
       .unit("steps");
-  s.option("epochs", &O::epochs, "Passes over the training split; with training_iters too, what is over first ends.")
-      .above(0);
-  s.option("output_dir", &O::output_dir, "The run folder: everything that the run writes lies below it.").alias("save");
+  s.option("epochs", &O::epochs,
+           "Number of passes over the training split; with `training_iters` too, the shorter of the two ends the run.")
+      .above(0)
+      .at_most(1000000);
+  s.option("output_dir", &O::output_dir, "Run folder: all files that the run writes are below it.").alias("save");
 
-  s.option("log_interval", &O::log_interval, "Steps from one line of progress to the next.").above(0).unit("steps");
-  s.option("log_style", &O::log_style, "Whose format a plain line of progress follows.");
-  s.option("tensorboard", &O::tensorboard, "Also write TensorBoard event files, in output_dir/tensorboard.");
+  s.option("log_interval", &O::log_interval, "Logging interval, in steps.").above(0).at_most(most_steps).unit("steps");
+  s.option("log_style", &O::log_style, "Format of plain log lines: megatron or core_ms.");
+  s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.");
 
   s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
-           "Every token of a step has the same weight; false: every micro-batch has.");
+           "Average the loss over all tokens of a step; false: average over each micro-batch first.");
   s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
-           "Stop at a loss or gradient that is not finite, naming the first value; an adapting loss scale needs some.")
+           "Stop at a loss or gradient that is not finite and name the first such value; not applied with dynamic loss "
+           "scaling, which expects overflows.")
       .alias("check_for_nan_in_loss_and_grad");
   s.option("iterations_to_skip", &O::iterations_to_skip,
-           "Steps, by the number of steps before each, whose samples are passed over.")
+           "Iterations to skip, counted from 0: their samples are consumed without training.")
       .at_least(0)
+      .at_most(most_steps)
       .alias("skip_train_iterations");
-  s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad, "Count gradients that are exactly zero.");
-  s.option("log_params_norm", &O::log_params_norm, "Compute the L2 norm of all weights after each step.");
+  s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad,
+           "Log the number of gradient elements that are exactly zero.");
+  s.option("log_params_norm", &O::log_params_norm, "Log the L2 norm of all weights after each step.");
 
-  s.option("eval_interval", &O::eval_interval, "Steps from one evaluation to the next; 0: none is made.")
+  s.option("eval_interval", &O::eval_interval, "Evaluation interval, in steps; 0: no evaluation.")
       .at_least(0)
+      .at_most(most_steps)
       .unit("steps");
-  s.option("eval_iters", &O::eval_iters, "Global batches that one evaluation reads; 0: none is made.").at_least(0);
+  s.option("eval_iters", &O::eval_iters, "Number of global batches per evaluation; 0: no evaluation.")
+      .at_least(0)
+      .at_most(1000000000);
 
-  s.option("save_interval", &O::save_interval, "Steps from one checkpoint to the next; null or 0: only at the end.")
+  s.option("save_interval", &O::save_interval, "Checkpoint interval, in steps; null or 0: only at the end.")
       .at_least(0)
+      .at_most(most_steps)
       .unit("steps");
-  s.option("exit_interval", &O::exit_interval, "Save and stop after the first step that this divides; 0: at none.")
+  s.option("exit_interval", &O::exit_interval,
+           "Save and exit at the first iteration divisible by this, in steps; 0: never.")
       .at_least(0)
+      .at_most(most_steps)
       .unit("steps");
   s.option("exit_duration_in_mins", &O::exit_duration_in_mins,
-           "Save and stop after the step in which so much time is up; 0: time is not watched.")
+           "Save and exit after this time, in minutes; 0: no time limit.")
       .at_least(0)
+      .at_most(most_minutes)
       .unit("minutes");
 
-  s.option("resume_training", &O::resume_training,
-           "auto: go on from the newest good checkpoint if there is one; true: there must be one; false: begin anew.");
+  s.option(
+      "resume_training", &O::resume_training,
+      "auto: resume from the newest good checkpoint in output_dir if there is one; true: there must be one; false: "
+      "start a new run, and move what an earlier run left in output_dir to output_dir.1 (or .2, ...). Restarts within "
+      "one job of tsrun or Slurm always resume.");
   s.option("load_checkpoint", &O::load_checkpoint,
            "Folder to begin from: checkpoints of ours or of Megatron-LM, or a model of Hugging Face Transformers; "
            "null: what "
            "output_dir holds.")
       .alias("load");
-  s.option("exit_on_missing_checkpoint", &O::exit_on_missing_checkpoint,
-           "load_checkpoint must hold one also where it is output_dir itself; false: such a run may begin anew.");
+  s.option(
+      "exit_on_missing_checkpoint", &O::exit_on_missing_checkpoint,
+      "Fail if `load_checkpoint` holds no checkpoint, also if it is `output_dir`; false: start from scratch then.");
   s.option("ckpt_format", &O::ckpt_format,
-           "Format of checkpoints: safetensors (or null) is our own, torch that of Megatron-LM's --ckpt-format torch. "
-           "Either "
-           "is loaded.");
-  s.option("prefix", &O::prefix, "First part of the names of checkpoint files.").alias("ckpt_prefix");
-  s.option("crc_check", &O::crc_check, "Compare each checksum when a checkpoint is read.").alias("resume_crc_check");
-  s.option("keep_checkpoint_max", &O::keep_checkpoint_max, "How many checkpoints are kept; the oldest goes first.")
-      .above(0);
-  s.option("no_load_optim", &O::no_load_optim,
-           "Leave the optimizer's state of the checkpoint unread; it starts at zero.");
-  s.option("no_load_rng", &O::no_load_rng,
-           "Leave the seed of the checkpoint unread; random numbers follow this recipe's seed.");
+           "Checkpoint format to write: safetensors (or null) is Tessera's, torch is Megatron-LM's --ckpt-format "
+           "torch. Both can be loaded.");
+  s.option("prefix", &O::prefix, "Prefix of checkpoint names.").alias("ckpt_prefix");
+  s.option("crc_check", &O::crc_check, "Verify all checksums when a checkpoint is loaded.").alias("resume_crc_check");
+  s.option("keep_checkpoint_max", &O::keep_checkpoint_max,
+           "Maximum number of checkpoints of this run to keep; the oldest is deleted first.")
+      .above(0)
+      .at_most(1000000000);
+  s.option("no_load_optim", &O::no_load_optim, "Do not load the optimizer state of the checkpoint; it starts at zero.");
+  s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.");
 
   s.option(
        "num_threads", &O::num_threads,
-       "Threads that compute; null: one for each core, which the ranks of a host share evenly. Results do not depend "
-       "on it.")
-      .above(0);
-  s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
-           "How long a rank waits for the others before the run ends and names those that did not come.")
+       "Number of compute threads; null: one per core, shared evenly by the ranks of a host. Does not affect results.")
       .above(0)
+      .at_most(most_threads);
+  s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
+           "Communication timeout, in minutes: how long a rank waits for others before the run ends and names the "
+           "missing ranks.")
+      .above(0)
+      .at_most(most_minutes)
       .unit("minutes");
 }
 

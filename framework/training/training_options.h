@@ -11,9 +11,9 @@ namespace tessera {
 
 /// What a run does when its folder already holds checkpoints.
 enum class Resume {
-  when_possible,  ///< go on from the newest good checkpoint, begin anew when there is none
-  always,         ///< go on; no checkpoint is an error
-  never           ///< begin anew
+  when_possible,  ///< resume from the newest good checkpoint; start a new run when there is none
+  always,         ///< resume; no checkpoint is an error
+  never           ///< start a new run; restarts within one job resume all the same
 };
 inline Words<Resume> words(Resume) {
   return {{"auto", Resume::when_possible}, {"true", Resume::always}, {"false", Resume::never}};

@@ -40,11 +40,17 @@ Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, HeadSoc
       sockets_(sockets),
       voice_(voice),
       logs_(logs),
+      guests_(voice, job.workers),
       lines_(static_cast<std::size_t>(job.workers)) {}
 
 Attempt::~Attempt() {
   if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
   end_descendants();
+}
+
+template <class Message>
+void Attempt::tell_all(const Message& message) {
+  for (auto& line : lines_) send(line.connection, message);
 }
 
 Outcome Attempt::run() {
@@ -53,7 +59,7 @@ Outcome Attempt::run() {
   const auto all = static_cast<std::size_t>(job_.workers);
   while (ends_.size() < all && !(failing_ && now() > settled_ && !undecided())) turn();
   if (!failing_ && good_ == all) {
-    tell_all({{"is", "leave"}});
+    tell_all(LeaveMessage());
     finish_mpirun(3);
   } else {
     stop_all();
@@ -74,6 +80,8 @@ void Attempt::start_mpirun() {
   mpirun.environment = mpirun_environment(job_, folders_, restart_);
   mpirun.output = writing.number();
   mpirun.session = mpirun.deaf = true;
+  if (restart_ == 0 && job_.is_local() && loopback_library().empty())
+    voice_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces");
   voice_.note(command_line(mpirun.words));
   mpirun_ = spawn(mpirun);
 }
@@ -85,14 +93,14 @@ void Attempt::turn() {
   const auto watch = [&](const Connection& c) {
     if (c.open()) watched.push_back({c.number(), static_cast<short>(POLLIN | (c.wants_to_write() ? POLLOUT : 0)), 0});
   };
-  for (const auto& guest : guests_) watch(guest);
+  guests_.watch(watched);
   for (const auto& agent : agents_) watch(agent.connection);
   for (const auto& line : lines_) watch(line.connection);
   for (const auto& host : sockets_.hosts) watch(host);
   poll(watched.data(), watched.size(), failing_ ? 20 : 100);
-  if (watched[0].revents != 0) accept_one();
   hear_mpirun();
   hear_guests();
+  hear_agents();
   hear_workers();
   hear_hosts();
   obey_signals();
@@ -102,75 +110,91 @@ void Attempt::turn() {
   logs_.show();
 }
 
-void Attempt::accept_one() {
-  for (int fd = accept4(sockets_.listener.number(), nullptr, nullptr, SOCK_CLOEXEC); fd >= 0;
-       fd = accept4(sockets_.listener.number(), nullptr, nullptr, SOCK_CLOEXEC))
-    guests_.emplace_back(Descriptor(fd));
-}
-
+/// Give newcomers their place by their first message; strangers, and workers of an earlier start, are sent away.
 void Attempt::hear_guests() {
-  for (auto guest = guests_.begin(); guest != guests_.end();) {
-    const auto messages = guest->receive();
-    const bool asks = !messages.empty() && messages[0].at("is") == "who";
-    if (asks) guest->send({{"is", "tsrun"}});
-    if (!messages.empty() && !asks) {
-      admit(*guest, messages[0]);
-      guest = guests_.erase(guest);
-    } else {
-      guest = guest->open() ? std::next(guest) : guests_.erase(guest);
-    }
+  guests_.take(sockets_.listener);
+  for (auto& guest : guests_.all()) {
+    const auto message = next_message<GuestMessage>(guest.connection);
+    if (!message || !guest.connection.open()) continue;
+    std::visit(Cases{[&](const WhoMessage&) { send(guest.connection, TsrunMessage()); },
+                     [&](const HostMessage&) {
+                       send(guest.connection, RefusedMessage{2, "the job has all its hosts already and is running"});
+                       guests_.refuse(guest, "a host too many");
+                     },
+                     [&](const auto& worker_or_agent) { admit(guest, worker_or_agent); }},
+               *message);
   }
+  guests_.tidy();
 }
 
-/// Give a newcomer its place by its first message; strangers, and workers of an earlier start, are sent away.
-void Attempt::admit(Connection& guest, const Message& first) {
-  const std::string what = first.at("is");
-  if (what == "host") {
-    guest.send({{"is", "refused"}, {"words", "the job has all its hosts already and is running"}, {"code", 2}});
-    guest.flush(1);
-    return;
+void Attempt::admit(Guest& guest, const AgentMessage& agent) {
+  if (agent.key != job_.key) return guests_.refuse(guest, "an agent without the job's key");
+  for (std::size_t h = 0; h < job_.hosts.size(); h++)
+    if (job_.mpi_name(h) == agent.host && sockets_.hosts[h].open()) {
+      send(sockets_.hosts[h], RunMessage{agent.words});
+      agents_.push_back({std::move(guest.connection), h});
+      return;
+    }
+  guests_.refuse(guest, "an agent for a host that is not in the job");
+}
+
+void Attempt::admit(Guest& guest, const WorkerMessage& worker) {
+  if (worker.key != job_.key) return guests_.refuse(guest, "a worker without the job's key");
+  if (worker.attempt != restart_) return guests_.refuse(guest, text("a worker of start ", worker.attempt));
+  if (worker.rank >= job_.workers) return guests_.refuse(guest, text("a worker of rank ", worker.rank));
+  auto& line = lines_[static_cast<std::size_t>(worker.rank)];
+  if (line.rank >= 0) return guests_.refuse(guest, text("rank ", worker.rank, " a second time"));
+  line.connection = std::move(guest.connection);
+  line.rank = worker.rank;
+}
+
+/// mpirun keeps an agent as long as its daemon; it says nothing more.
+void Attempt::hear_agents() {
+  for (auto& agent : agents_) {
+    agent.connection.fill();
+    if (agent.connection.buffered() > 0) agent.connection.close();
   }
-  if (first.value("key", "") != job_.key) return;
-  if (what == "agent") {
-    for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      if (job_.mpi_name(h) == first.value("host", "") && sockets_.hosts[h].open()) {
-        sockets_.hosts[h].send({{"is", "run"}, {"words", first.at("words")}});
-        agents_.push_back({std::move(guest), h});
-        return;
-      }
-    return;
-  }
-  const int rank = first.value("rank", -1);
-  if (what != "worker" || rank < 0 || rank >= job_.workers || first.value("attempt", "") != std::to_string(restart_))
-    return;
-  auto& line = lines_[static_cast<std::size_t>(rank)];
-  line.connection = std::move(guest);
-  line.rank = rank;
+  agents_.remove_if([](const Agent& agent) { return !agent.connection.open(); });
 }
 
 void Attempt::hear_workers() {
   for (auto& line : lines_) {
     if (!line.connection.open()) continue;
     line.connection.write_more();
-    for (const auto& message : line.connection.receive()) hear(line, message);
+    hear(line);
     if (!line.connection.open() && !ended(line.rank)) {
       WorkerEnd lost;
       lost.rank = line.rank;
       lost.host = job_.hosts[job_.host_of(line.rank)].host;
       lost.place = line.place;
       lost.signal = SIGKILL;
-      lost.reason = "(the process that watches it was killed, and the worker with it)";
+      lost.reason = line.connection.problem().empty()
+                        ? "(the process that watches it was killed, and the worker with it)"
+                        : text("(the process that watches it sent ", line.connection.problem(), ")");
       judge_end(lost);
     }
   }
 }
 
-void Attempt::hear(Line& line, const Message& message) {
-  const std::string what = message.at("is");
-  if (what == "beat") line.place = message.value("place", "");
-  if (what == "joining") line.joining = true;
-  if (what == "joined") line.joining = line.joined = true;
-  if (what == "ended") judge_end(message.get<WorkerEnd>());
+void Attempt::hear(Line& line) {
+  line.connection.fill();
+  while (auto message = next_message<FromWorkerMessage>(line.connection))
+    std::visit(Cases{[&](BeatMessage& m) { line.place = std::move(m.place); },
+                     [&](ResumeMessage& m) { line.resume = std::move(m.words); },
+                     [&](const JoiningMessage&) { line.joining = true; },
+                     [&](const JoinedMessage&) { line.joining = line.joined = true; },
+                     [&](const LogFailedMessage& m) {
+                       const auto words = text("rank ", line.rank, ": ", m.words, "; it goes on");
+                       log_failed_ ? voice_.note(words) : voice_.say(words);
+                       log_failed_ = true;
+                     },
+                     [&](const EndedMessage& m) {
+                       if (m.end.rank == line.rank)
+                         judge_end(m.end);
+                       else
+                         line.connection.refuse(text("the end of rank ", m.end.rank));
+                     }},
+               *message);
 }
 
 bool Attempt::ended(int rank) const {
@@ -215,12 +239,15 @@ void Attempt::hear_hosts() {
     auto& host = sockets_.hosts[h];
     if (!host.open()) continue;
     host.write_more();
-    for (const auto& message : host.receive()) {
-      if (message.at("is") == "signal") stop_as_asked(message.at("signal"), static_cast<int>(h));
-      if (message.at("is") == "failed")
-        fail(text("on ", job_.words_of(h), ": ", message.value("words", "")), {}, settle_seconds);
+    for (const auto& message : receive<FromHostMessage>(host)) {
+      if (const auto* asked = std::get_if<SignalMessage>(&message)) stop_as_asked(asked->signal, static_cast<int>(h));
+      if (const auto* failed = std::get_if<FailedMessage>(&message))
+        fail(text("on ", job_.words_of(h), ": ", failed->words), {}, settle_seconds);
     }
-    if (!host.open()) fail(text("the tsrun on ", job_.words_of(h), " has ended"), {}, settle_seconds);
+    if (!host.open())
+      fail(text("the tsrun on ", job_.words_of(h),
+                host.problem().empty() ? " has ended" : " was cut off: it sent " + host.problem()),
+           {}, settle_seconds);
     if (host.open() && host.silence() > host_silence_seconds)
       fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not been heard for ",
                 host_silence_seconds, " s: cable, switch or power?"),
@@ -254,7 +281,7 @@ void Attempt::stop_as_asked(int number, int host) {
   asked_to_stop_ = number == SIGINT ? SIGINT : SIGTERM;
   asked_at_ = now();
   voice_.say(text(signal_words(number), ": the workers are asked to end; once more kills them"));
-  tell_all({{"is", "signal"}, {"signal", asked_to_stop_}});
+  tell_all(SignalMessage{asked_to_stop_});
 }
 
 void Attempt::obey_signals() {
@@ -268,19 +295,20 @@ void Attempt::obey_signals() {
     }
 }
 
-Message Attempt::start_message(int rank) const {
+StartMessage Attempt::start_message(int rank) const {
   const auto& host = job_.hosts[job_.host_of(rank)];
-  return {{"is", "start"},
-          {"place", job_.place_of(rank, restart_)},
-          {"host", host.host},
-          {"program", host.program},
-          {"folder", host.folder},
-          {"environment", host.environment},
-          {"bind_core", host.bind_core},
-          {"log", log_of(host, rank)},
-          {"launch_folder", folders_.memory()},
-          {"header", text("rank ", rank, " of ", job_.workers, " on ", host.host, ", start ", restart_, ": ",
-                          command_line(host.program))}};
+  StartMessage start;
+  start.place = job_.place_of(rank, restart_);
+  start.host = host.host;
+  start.program = host.program;
+  start.folder = host.folder;
+  start.environment = host.environment;
+  start.bind_core = host.bind_core;
+  start.log = log_of(host, rank);
+  start.launch_folder = folders_.memory();
+  start.header = text("rank ", rank, " of ", job_.workers, " on ", host.host, ", start ", restart_, ": ",
+                      command_line(host.program));
+  return start;
 }
 
 /// Programs begin when all workers have come, so that a worker that does not come is nobody's hang.
@@ -290,9 +318,9 @@ void Attempt::start_programs() {
   voice_.note(text("all workers have come after ", now() - began_, " s"));
   for (auto& line : lines_) {
     line.started = true;
-    line.connection.send(start_message(line.rank));
+    send(line.connection, start_message(line.rank));
   }
-  if (asked_to_stop_ != 0) tell_all({{"is", "signal"}, {"signal", asked_to_stop_}});
+  if (asked_to_stop_ != 0) tell_all(SignalMessage{asked_to_stop_});
 }
 
 void Attempt::look_at_clock() {
@@ -333,18 +361,13 @@ void Attempt::look_at_clock() {
 void Attempt::beat() {
   if (now() - last_beat_ < beat_seconds) return;
   last_beat_ = now();
-  tell_all({{"is", "beat"}});
-  for (auto& host : sockets_.hosts)
-    if (host.open()) host.send({{"is", "beat"}});
-}
-
-void Attempt::tell_all(const Message& message) {
-  for (auto& line : lines_) line.connection.send(message);
+  tell_all(BeatMessage());
+  for (auto& host : sockets_.hosts) send(host, BeatMessage());
 }
 
 void Attempt::stop_all() {
-  tell_all({{"is", "stop"}});
-  for (auto& host : sockets_.hosts) host.send({{"is", "stop"}});
+  tell_all(StopMessage());
+  for (auto& host : sockets_.hosts) send(host, StopMessage());
   const auto waits = [&] {
     return std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.connection.open(); });
   };
@@ -353,8 +376,7 @@ void Attempt::stop_all() {
     for (const auto& line : lines_)
       if (line.connection.open()) watched.push_back({line.connection.number(), POLLIN, 0});
     poll(watched.data(), watched.size(), 50);
-    for (auto& line : lines_)
-      for (const auto& message : line.connection.receive()) hear(line, message);
+    for (auto& line : lines_) hear(line);
   }
 }
 

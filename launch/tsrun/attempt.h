@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "launch/tsrun/guests.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
-#include "launch/tsrun/report.h"
 
 namespace tessera {
 
@@ -17,6 +17,7 @@ struct Outcome {
   int code = 0;
   std::string words;     ///< the root cause, for the screen
   bool refused = false;  ///< the program refused what it was given: trying again is no use
+  std::string resume;    ///< how to continue what it did, if it told
 };
 
 /// What the head listens to while the job runs; lives longer than its attempts.
@@ -39,7 +40,7 @@ class Attempt {
   struct Line {
     Connection connection;
     int rank = -1;
-    std::string place;
+    std::string place, resume;  ///< how its work is continued, if it told
     bool joining = false, joined = false, started = false;
   };
   struct Agent {
@@ -49,11 +50,12 @@ class Attempt {
 
   void start_mpirun();
   void turn();
-  void accept_one();
   void hear_guests();
-  void admit(Connection& guest, const Message& first);
+  void hear_agents();
+  void admit(Guest& guest, const AgentMessage& agent);
+  void admit(Guest& guest, const WorkerMessage& worker);
   void hear_workers();
-  void hear(Line& line, const Message& message);
+  void hear(Line& line);
   void hear_hosts();
   void hear_mpirun();
   void obey_signals();
@@ -61,7 +63,7 @@ class Attempt {
   void start_programs();
   void look_at_clock();
   void beat();
-  Message start_message(int rank) const;
+  StartMessage start_message(int rank) const;
 
   void fail(const std::string& trouble, std::vector<int> suspects, double settle);
   bool only_lost_peers() const;
@@ -69,10 +71,12 @@ class Attempt {
   bool ended(int rank) const;
   void judge_end(const WorkerEnd& end);
   void stop_all();
+  template <class Message>
   void tell_all(const Message& message);
   Outcome verdict();
   Outcome stopped_verdict() const;
   std::string trouble_words() const;
+  std::string resume_words() const;
   std::string ranks_words(const std::vector<int>& ranks) const;
   void finish_mpirun(double patience);
 
@@ -90,11 +94,12 @@ class Attempt {
   std::string mpirun_rest_;
   std::vector<std::string> mpirun_lines_;
 
-  std::list<Connection> guests_;  ///< that have not said yet who they are
+  Guests guests_;
   std::list<Agent> agents_;
   std::vector<Line> lines_;      ///< by rank
   std::vector<WorkerEnd> ends_;  ///< in the order of time
   std::size_t good_ = 0;
+  bool log_failed_ = false;  ///< told already
 
   bool failing_ = false;
   double settled_ = 0;  ///< when enough has been heard after the first failure

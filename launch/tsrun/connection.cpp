@@ -15,7 +15,8 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t longest_line = 16 << 20;
+constexpr std::size_t longest_line = 8 << 20;  // a message with a whole environment is less
+constexpr std::size_t most_at_once = 1 << 20;
 
 sockaddr_in system_address(const Endpoint& where) {
   sockaddr_in address = {};
@@ -129,14 +130,26 @@ Descriptor datagram_towards(const Endpoint& where) {
 }
 
 Connection::Connection(Descriptor socket) : socket_(std::move(socket)), last_(now()) {
-  if (socket_) set_options(socket_.number(), false);
+  if (!socket_) return;
+  set_options(socket_.number(), false);
+  peer_ = peer_endpoint(socket_).address;
 }
 
 double Connection::silence() const { return now() - last_; }
 
-void Connection::send(const Message& message) {
+double Connection::line_age() const { return line_began_ == 0 ? 0 : now() - line_began_; }
+
+void Connection::refuse(const std::string& why) {
+  problem_ = why;
+  in_.clear();
+  begin_ = scanned_ = 0;
+  line_began_ = 0;
+  close();
+}
+
+void Connection::send(const std::string& line) {
   if (!open()) return;
-  out_ += message.dump(-1, ' ', false, Message::error_handler_t::replace) + "\n";
+  out_ += line + "\n";
   write_more();
 }
 
@@ -161,10 +174,9 @@ void Connection::flush(double seconds) {
   }
 }
 
-std::vector<Message> Connection::receive() {
-  std::vector<Message> messages;
+void Connection::fill() {
   char bytes[16384];
-  while (open()) {
+  for (std::size_t taken = 0; open() && taken < most_at_once;) {
     const auto count = recv(socket_.number(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
@@ -173,26 +185,26 @@ std::vector<Message> Connection::receive() {
       break;
     }
     last_ = now();
+    if (line_began_ == 0) line_began_ = last_;
     in_.append(bytes, static_cast<std::size_t>(count));
-    take_lines(messages);
+    taken += static_cast<std::size_t>(count);
+    if (buffered() > longest_line && in_.find('\n', scanned_) == std::string::npos)
+      return refuse(text("a line of more than ", longest_line, " bytes"));
   }
-  return messages;
 }
 
-void Connection::take_lines(std::vector<Message>& into) {
-  std::size_t begin = 0;
-  for (auto end = in_.find('\n'); end != std::string::npos; end = in_.find('\n', begin)) {
-    auto message = Message::parse(in_.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  in_.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    begin = end + 1;
-    if (!message.is_object() || !message.contains("is") || !message["is"].is_string()) {
-      close();
-      return;
-    }
-    into.push_back(std::move(message));
+std::optional<std::string> Connection::take_line() {
+  const auto end = in_.find('\n', scanned_);
+  if (end == std::string::npos) {
+    in_.erase(0, begin_);
+    begin_ = 0;
+    scanned_ = in_.size();
+    return {};
   }
-  in_.erase(0, begin);
-  if (in_.size() > longest_line) close();
+  auto line = in_.substr(begin_, end - begin_);
+  begin_ = scanned_ = end + 1;
+  line_began_ = buffered() == 0 ? 0 : now();
+  return line;
 }
 
 }  // namespace tessera

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "framework/base/error.h"
 
 namespace tessera {
-
-/// What the parts of tsrun say to each other: an object whose "is" names what it is. A line of JSON on the wire.
-using Message = nlohmann::json;
 
 /// An open file of the system that closes itself.
 class Descriptor {
@@ -47,7 +44,7 @@ Descriptor connect_to(const Endpoint& where, double seconds, std::string& why);
 /// A datagram socket that knows its way to there, though nothing is sent: its local address is that of the route.
 Descriptor datagram_towards(const Endpoint& where);
 
-/// A stream of messages. Nothing in it waits but flush().
+/// A stream of lines, each a message (messages.h). Nothing in it waits but flush().
 class Connection {
  public:
   Connection() = default;
@@ -56,22 +53,36 @@ class Connection {
   bool open() const { return static_cast<bool>(socket_); }
   int number() const { return socket_.number(); }
   const Descriptor& socket() const { return socket_; }
-  void send(const Message& message);
-  /// What has come since; sets open() to false at the end of the stream or when it carries no messages of ours.
-  std::vector<Message> receive();
+  void send(const std::string& line);
+  /// Take what has come since, at most 1 MiB; closes at the end of the stream, and when a line is too long.
+  void fill();
+  /// The next whole line that has come, also after the end of the stream.
+  std::optional<std::string> take_line();
+  /// Bytes that have come and are not taken.
+  std::size_t buffered() const { return in_.size() - begin_; }
+  /// Seconds since the line began that has not ended yet; 0: there is none.
+  double line_age() const;
   bool wants_to_write() const { return !out_.empty(); }
   void write_more();
   /// Send what is left, for at most so long.
   void flush(double seconds);
   void close() { socket_.close(); }
+  /// Close because of what the other side sent, and forget what else it has sent.
+  void refuse(const std::string& why);
+  /// Why it was refused; empty: it was not.
+  const std::string& problem() const { return problem_; }
+  /// The address of the other side.
+  const std::string& peer() const { return peer_; }
   /// Seconds since something came.
   double silence() const;
 
  private:
-  void take_lines(std::vector<Message>& into);
   Descriptor socket_;
-  std::string in_, out_;
+  std::string in_, out_, peer_, problem_;
+  std::size_t begin_ = 0;    ///< of `in_`: the first byte that is not taken
+  std::size_t scanned_ = 0;  ///< the first byte that may end a line
   double last_ = 0;
+  double line_began_ = 0;  ///< 0: no line has begun
 };
 
 /// Seconds by the clock that never jumps.

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +41,7 @@ void add_range(const std::string& range, std::vector<int>& cores) {
 }
 
 std::vector<int> mapped_cores(const std::string& map, int local) {
-  const auto all = nlohmann::json::parse(map, nullptr, false);
+  const auto all = parse_json(map);
   if (!all.is_object())
     throw ConfigError(text("--bind_core: '", map, "' is no JSON map such as {\"device0\": [\"0-3\"]}"));
   const auto device = all.find(text("device", local));

@@ -12,7 +12,7 @@
 
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
-#include "launch/tsrun/reach.h"
+#include "launch/tsrun/messages.h"
 
 namespace tessera {
 namespace {
@@ -37,13 +37,15 @@ class Follower {
     signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
-    head_.send({{"is", "host"}, {"info", info_}, {"called", called_}});
+    send(head_, HostMessage{info_, called_});
     while (!code_ && head_.open() && head_.silence() < (welcome_ ? head_silence_seconds : 1e9)) turn();
     end_descendants();
     logs_.show(true);
     if (code_) return end();
     voice_.say(text("the tsrun that leads, on ", head_words_, ", ",
-                    head_.open() ? "has not been heard for 8 s: cable, switch or power?" : "has gone away",
+                    head_.open()              ? "has not been heard for 8 s: cable, switch or power?"
+                    : head_.problem().empty() ? "has gone away"
+                                              : "sent " + head_.problem() + " (is it of another version?)",
                     "; all workers here are stopped"));
     return 1;
   }
@@ -54,59 +56,59 @@ class Follower {
                          {signals_.number(), POLLIN, 0}};
     poll(watched, 2, 100);
     head_.write_more();
-    for (const auto& message : head_.receive()) obey(message);
+    for (const auto& message : receive<ToHostMessage>(head_)) std::visit([this](const auto& m) { obey(m); }, message);
     obey_signals();
     logs_.show();
-    if (now() - last_beat_ > beat_seconds) {
+    if (welcome_ && now() - last_beat_ > beat_seconds) {
       last_beat_ = now();
-      head_.send({{"is", "beat"}});
+      send(head_, BeatMessage());
     }
   }
 
-  void obey(const Message& message) {
-    const std::string what = message.at("is");
-    if (what == "listen") {
+  void obey(const TsrunMessage&) {}
+  void obey(const BeatMessage&) {}
+  void obey(const StopMessage&) { end_descendants(); }
+  void obey(const RefusedMessage& refused) { code_ = refused.code, words_ = refused.words; }
+  void obey(const EndMessage& end) { code_ = end.code, words_ = end.words; }
+
+  void obey(const ListenMessage& listen) {
+    try {
       reached_ = listen_at({info_.address, 0});
-      head_.send({{"is", "listening"}, {"port", local_endpoint(reached_).port}});
+    } catch (const ConfigError&) {
+      reached_.close();
     }
-    if (what == "try")
-      head_.send({{"is", "tried"}, {"failed", unreachable(message.at("targets").get<std::vector<Target>>())}});
-    if (what == "welcome") begin(message);
-    if (what == "run") start(message.at("words"));
-    if (what == "stop") end_descendants();
-    if (what == "refused" || what == "end") {
-      code_ = message.at("code").get<int>();
-      words_ = message.at("words");
-    }
+    send(head_, ListeningMessage{listen.token, reached_ ? local_endpoint(reached_).port : 0});
   }
 
-  void begin(const Message& message) {
+  void obey(const TryMessage& all) { send(head_, TriedMessage{unreachable(all.targets)}); }
+
+  void obey(const WelcomeMessage& welcome) {
     welcome_ = true;
     reached_.close();
-    alias_ = message.at("alias");
-    folders_.emplace(message.at("id").get<std::string>());
-    const int first = message.at("first_rank");
+    alias_ = welcome.alias;
+    folders_.emplace(welcome.id);
+    const int first = welcome.first_rank;
     if (called_.empty()) voice_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
     if (called_.empty())
       voice_.say(text("ranks ", first, " to ", first + info_.workers - 1, " on ", info_.host, " (", info_.interface,
                       " ", info_.address, "), led by ", head_words_, "; logs in ", info_.log_dir));
     const auto locals = tailed(options_.join ? options_.tail : "", info_.workers);
-    const bool several = message.at("workers").get<int>() > 1;
+    const bool several = welcome.workers > 1;
     for (const int local : locals)
       logs_.add(log_of(info_, first + local), several ? text("[", first + local, "] ") : "");
   }
 
   /// The daemon of MPI on this host, as the head's mpirun words it.
-  void start(const std::string& words) {
+  void obey(const RunMessage& run) {
     Spawn daemon;
-    daemon.words = {"/bin/sh", "-c", words};
+    daemon.words = {"/bin/sh", "-c", run.words};
     daemon.environment = free_of_launchers(info_.environment);
     daemon.session = daemon.deaf = true;
     daemon.host_name = alias_;
     try {
       spawn(daemon);
     } catch (const std::exception& error) {
-      head_.send({{"is", "failed"}, {"words", error.what()}});
+      send(head_, FailedMessage{error.what()});
     }
   }
 
@@ -115,7 +117,7 @@ class Follower {
       if (s == SIGCHLD) continue;
       if (asked_) code_ = 128 + s;
       asked_ = true;
-      head_.send({{"is", "signal"}, {"signal", s}});
+      send(head_, SignalMessage{s});
     }
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
@@ -170,12 +172,11 @@ Connection find_head(const Endpoint& where, double seconds, std::string& why) {
 }
 
 bool is_tsrun(Connection& head) {
-  head.send({{"is", "who"}});
+  send(head, WhoMessage());
   for (const double until = now() + 2; head.open() && now() < until;) {
     pollfd watched = {head.number(), POLLIN, 0};
     poll(&watched, 1, 100);
-    for (const auto& message : head.receive())
-      if (message.at("is") == "tsrun") return true;
+    if (!receive<AnswerMessage>(head).empty()) return true;
   }
   return false;
 }
@@ -187,12 +188,13 @@ int run_agent(const std::vector<std::string>& words) {
   std::string command, why;
   for (std::size_t i = next + 1; i < words.size(); i++) command += (command.empty() ? "" : " ") + words[i];
   Connection head = find_head(endpoint_of(variable("TSRUN_HEAD")), 10, why);
-  head.send({{"is", "agent"}, {"key", variable("TSRUN_KEY")}, {"host", words[next]}, {"words", command}});
+  send(head, AgentMessage{variable("TSRUN_KEY"), words[next], command});
   head.flush(5);
   while (head.open()) {
     pollfd watched = {head.number(), POLLIN, 0};
     poll(&watched, 1, -1);
-    head.receive();
+    head.fill();
+    if (head.buffered() > 0) head.close();
   }
   return 0;
 }
@@ -200,16 +202,19 @@ int run_agent(const std::vector<std::string>& words) {
 int run_listed_host(const std::string& head) {
   std::string line;
   std::getline(std::cin, line);
-  const auto message = Message::parse(line);
-  for (const auto& [name, value] : message.at("environment").get<Environment>()) setenv(name.c_str(), value.c_str(), 1);
-  const auto options = read_options(message.at("words").get<std::vector<std::string>>(), this_environment());
+  std::string problem;
+  const auto parsed = parse<InputMessage>(line, problem);
+  if (!parsed) throw Error(text("--as-host is for tsrun itself; its input is ", problem));
+  const auto& orders = std::get<OrdersMessage>(*parsed);
+  for (const auto& [name, value] : orders.environment) setenv(name.c_str(), value.c_str(), 1);
+  const auto options = read_options(orders.words, this_environment());
   std::string why;
   auto connection = find_head(endpoint_of(head), 10, why);
   if (!connection.open()) {
     std::cerr << "tsrun on " << host_name() << ": cannot reach " << head << ": " << why << std::endl;
     return 1;
   }
-  return follow(options, std::move(connection), message.at("called"), message.at("node_rank"), message.at("workers"));
+  return follow(options, std::move(connection), orders.called, orders.node_rank, orders.workers);
 }
 
 }  // namespace tessera

@@ -20,20 +20,19 @@ constexpr double reach_seconds = 8;
 
 int Gathering::present() const {
   int sum = job_.hosts.empty() ? 0 : job_.hosts[0].workers;
-  for (const auto& guest : guests_) sum += guest.info ? guest.info->workers : 0;
+  for (const auto& host : admitted_) sum += host.info.workers;
   return sum;
 }
 
-void Gathering::wait_for(int workers) {
-  workers_ = workers;
+void Gathering::wait() {
   const double began = now();
   double mistake = 0;
-  while (present() < workers) {
+  while (present() < workers_) {
     turn();
     if (mistake == 0 && !wrong_.empty()) mistake = now();
     if (mistake != 0 && (now() - mistake > patience_with_mistakes || nobody_else_comes())) break;
     if (job_.options.cluster_time_out >= 0 && now() - began > job_.options.cluster_time_out) {
-      for (auto& guest : guests_) guest.connection.send({{"is", "refused"}, {"words", missing()}, {"code", 1}});
+      for (auto& host : admitted_) send(host.connection, RefusedMessage{1, missing()});
       throw Error(missing());
     }
   }
@@ -55,9 +54,8 @@ std::string Gathering::missing() const {
                          " workers' hosts have come:");
   for (const auto& host : job_.hosts)
     all += text(" ", host.host, " (", host.address, ", node_rank ", host.node_rank, ")");
-  for (const auto& guest : guests_)
-    if (guest.info)
-      all += text(" ", guest.info->host, " (", guest.info->address, ", node_rank ", guest.info->node_rank, ")");
+  for (const auto& host : admitted_)
+    all += text(" ", host.info.host, " (", host.info.address, ", node_rank ", host.info.node_rank, ")");
   for (const auto& one : expected_)
     if (!one.came) all += text("; ", one.host.name, " has not");
   return all;
@@ -65,41 +63,72 @@ std::string Gathering::missing() const {
 
 void Gathering::turn() {
   std::vector<pollfd> watched = {{sockets_.listener.number(), POLLIN, 0}, {sockets_.signals.number(), POLLIN, 0}};
-  for (const auto& guest : guests_) watched.push_back({guest.connection.number(), POLLIN, 0});
+  guests_.watch(watched);
+  for (const auto& host : admitted_) watched.push_back({host.connection.number(), POLLIN, 0});
   poll(watched.data(), watched.size(), 200);
   obey_signals();
-  for (int fd = accept4(sockets_.listener.number(), nullptr, nullptr, SOCK_CLOEXEC); fd >= 0;
-       fd = accept4(sockets_.listener.number(), nullptr, nullptr, SOCK_CLOEXEC))
-    guests_.push_back({Connection(Descriptor(fd)), {}});
-  for (auto guest = guests_.begin(); guest != guests_.end();) {
-    hear(*guest);
-    if (!guest->connection.open() && guest->info)
-      voice_.say(text(guest->info->host, " (", guest->info->address, ") has gone away again"));
-    guest = guest->connection.open() ? std::next(guest) : guests_.erase(guest);
-  }
+  guests_.take(sockets_.listener);
+  for (auto& guest : guests_.all()) hear(guest);
+  guests_.tidy();
+  for (auto& host : admitted_) hear(host);
+  admitted_.remove_if([](const Admitted& host) { return !host.connection.open(); });
 }
 
 void Gathering::hear(Guest& guest) {
-  for (const auto& message : guest.connection.receive()) {
-    if (message.at("is") == "signal") kill(getpid(), message.at("signal").get<int>());
-    if (message.at("is") == "who") guest.connection.send({{"is", "tsrun"}});
-    if (message.at("is") != "host") continue;
-    guest.info = message.at("info").get<HostInfo>();
-    guest.connection.send({{"is", "heard"}});
-    voice_.note(text(guest.info->host, " (", guest.info->address, ") has come with ", guest.info->workers, " workers"));
-    if (!guest.info->problem.empty()) wrong_.push_back(text("on ", guest.info->host, ": ", guest.info->problem));
-    for (auto& one : expected_)
-      if (one.host.name == message.value("called", "")) one.came = true;
+  while (guest.connection.open()) {
+    auto message = next_message<NewcomerMessage>(guest.connection);
+    if (!message) return;
+    std::visit(Cases{[&](const WhoMessage&) { send(guest.connection, TsrunMessage()); },
+                     [&](HostMessage& m) { introduce(guest, std::move(m)); },
+                     [&](const ListeningMessage& m) { admit(guest, m); }},
+               *message);
   }
 }
 
-void Gathering::obey_signals() {
-  for (const int s : caught(sockets_.signals)) {
-    if (s == SIGCHLD) continue;
-    for (auto& guest : guests_)
-      guest.connection.send({{"is", "refused"}, {"words", "stopped by " + signal_words(s)}, {"code", 128 + s}});
-    throw Error("stopped by " + signal_words(s) + " while waiting for the other hosts");
+void Gathering::introduce(Guest& guest, HostMessage&& message) {
+  if (guest.info) return guests_.refuse(guest, "it introduces itself a second time");
+  if (message.info.problem.empty() && message.info.address != guest.connection.peer()) {
+    const auto why = text("it names ", message.info.address, " as its address, but its connection comes from ",
+                          guest.connection.peer());
+    send(guest.connection,
+         RefusedMessage{2, text("the tsrun that leads refuses this host: ", why, " (address translation?)")});
+    return guests_.refuse(guest, why);
   }
+  guest.info = std::move(message.info);
+  guest.called = std::move(message.called);
+  guest.token = random_key();
+  send(guest.connection, ListenMessage{guest.token});
+}
+
+/// What repeats the token is a tsrun that answers, not a line that somebody sent here.
+void Gathering::admit(Guest& guest, const ListeningMessage& message) {
+  if (!guest.info || message.token != guest.token) return guests_.refuse(guest, "an answer to no question");
+  auto& host = admitted_.emplace_back(Admitted{std::move(guest.connection), std::move(*guest.info), message.port});
+  voice_.note(text(host.info.host, " (", host.info.address, ") has come with ", host.info.workers, " workers"));
+  if (host.info.problem.empty() && host.port == 0) host.info.problem = "it cannot listen for the other hosts";
+  if (!host.info.problem.empty()) wrong_.push_back(text("on ", host.info.host, ": ", host.info.problem));
+  for (auto& one : expected_)
+    if (one.host.name == guest.called) one.came = true;
+}
+
+void Gathering::hear(Admitted& host) {
+  for (const auto& message : receive<FromHostMessage>(host.connection))
+    if (const auto* asked = std::get_if<SignalMessage>(&message)) stop(asked->signal);
+  if (!host.connection.open())
+    voice_.say(text(host.info.host, " (", host.info.address, ") has gone away again",
+                    host.connection.problem().empty() ? "" : ": it sent ", host.connection.problem()));
+}
+
+void Gathering::stop(int signal) {
+  const RefusedMessage no = {128 + signal, "stopped by " + signal_words(signal)};
+  for (auto& host : admitted_) send(host.connection, no);
+  for (auto& host : sockets_.hosts) send(host, no);
+  throw Error("stopped by " + signal_words(signal) + " while waiting for the other hosts");
+}
+
+void Gathering::obey_signals() {
+  for (const int s : caught(sockets_.signals))
+    if (s != SIGCHLD) stop(s);
   int status = 0;
   for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
     for (auto& one : expected_)
@@ -117,8 +146,7 @@ void Gathering::check() {
   if (present() != workers_) wrong_.push_back(text("the hosts bring ", present(), " workers; the job has ", workers_));
   std::vector<const HostInfo*> all;
   for (const auto& host : job_.hosts) all.push_back(&host);
-  for (const auto& guest : guests_)
-    if (guest.info) all.push_back(&*guest.info);
+  for (const auto& host : admitted_) all.push_back(&host.info);
   for (std::size_t h = 1; h < all.size(); h++) check_against(*all[0], *all[h]);
 }
 
@@ -134,8 +162,7 @@ void Gathering::check_ranks() {
                             " workers on each host, it is 0 to ", equal_hosts - 1));
   };
   for (const auto& host : job_.hosts) take(host);
-  for (const auto& guest : guests_)
-    if (guest.info) take(*guest.info);
+  for (const auto& host : admitted_) take(host.info);
 }
 
 void Gathering::check_against(const HostInfo& first, const HostInfo& other) {
@@ -151,14 +178,9 @@ void Gathering::check_against(const HostInfo& first, const HostInfo& other) {
 
 /// By node_rank; those without one fill the gaps in the order of their coming.
 void Gathering::put_in_order() {
-  struct Place {
-    HostInfo info;
-    Connection connection;
-  };
-  std::vector<Place> all;
-  for (auto& host : job_.hosts) all.push_back({std::move(host), Connection()});
-  for (auto& guest : guests_)
-    if (guest.info) all.push_back({std::move(*guest.info), std::move(guest.connection)});
+  std::vector<Admitted> all;
+  for (auto& host : job_.hosts) all.push_back({Connection(), std::move(host)});
+  for (auto& host : admitted_) all.push_back(std::move(host));
   std::set<int> taken;
   for (const auto& place : all) taken.insert(place.info.node_rank);
   int next = 0;
@@ -169,14 +191,15 @@ void Gathering::put_in_order() {
     taken.insert(next);
   }
   std::stable_sort(all.begin(), all.end(),
-                   [](const Place& a, const Place& b) { return a.info.node_rank < b.info.node_rank; });
+                   [](const Admitted& a, const Admitted& b) { return a.info.node_rank < b.info.node_rank; });
   job_.hosts.clear();
   sockets_.hosts.clear();
   for (auto& place : all) {
     job_.hosts.push_back(std::move(place.info));
     sockets_.hosts.push_back(std::move(place.connection));
+    ports_.push_back(place.port);
   }
-  guests_.clear();
+  admitted_.clear();
   job_.workers = workers_;
 }
 
@@ -196,52 +219,51 @@ void Gathering::rename_twins() {
 
 /// Every host tries every other; a pair that cannot talk is named before MPI waits for it.
 void Gathering::check_reach() {
-  if (job_.hosts.size() == 1 && !sockets_.hosts[0].open()) return;
-  std::vector<Target> targets(job_.hosts.size());
+  const auto is_head = [&](std::size_t h) { return ports_[h] == 0; };
+  const auto hosts = job_.hosts.size();
+  if (hosts == 1 && is_head(0)) return;
+  std::vector<Target> targets(hosts);
   std::vector<Descriptor> own;
-  std::size_t waiting = 0;
-  for (std::size_t h = 0; h < targets.size(); h++) {
-    targets[h] = {job_.words_of(h), job_.hosts[h].address, 0};
-    if (sockets_.hosts[h].open()) {
-      sockets_.hosts[h].send({{"is", "listen"}});
-      waiting++;
-    } else {
-      own.push_back(listen_at({job_.hosts[h].address, 0}));
-      targets[h].port = local_endpoint(own.back()).port;
-    }
+  for (std::size_t h = 0; h < hosts; h++) {
+    targets[h] = {job_.words_of(h), job_.hosts[h].address, ports_[h]};
+    if (!is_head(h)) continue;
+    own.push_back(listen_at({job_.hosts[h].address, 0}));
+    targets[h].port = local_endpoint(own.back()).port;
   }
-  const auto hear_all = [&](const std::string& what, auto use) {
-    for (const double until = now() + reach_seconds; waiting > 0 && now() < until;) {
-      std::vector<pollfd> watched;
-      for (const auto& host : sockets_.hosts)
-        if (host.open()) watched.push_back({host.number(), POLLIN, 0});
-      poll(watched.data(), watched.size(), 100);
-      for (std::size_t h = 0; h < sockets_.hosts.size(); h++)
-        for (const auto& message : sockets_.hosts[h].receive())
-          if (message.at("is") == what) use(h, message), waiting--;
-    }
-  };
-  hear_all("listening", [&](std::size_t h, const Message& message) { targets[h].port = message.at("port"); });
-  for (std::size_t h = 0; h < sockets_.hosts.size(); h++)
-    if (sockets_.hosts[h].open()) {
-      sockets_.hosts[h].send({{"is", "try"}, {"targets", targets}});
-      waiting++;
+  std::set<std::size_t> waiting;
+  for (std::size_t h = 0; h < hosts; h++)
+    if (!is_head(h)) {
+      send(sockets_.hosts[h], TryMessage{targets});
+      waiting.insert(h);
     }
   const auto blame = [&](std::size_t h, const std::vector<std::string>& failed) {
     for (const auto& story : failed) wrong_.push_back(text(job_.words_of(h), " cannot talk to ", story));
   };
-  for (std::size_t h = 0; h < sockets_.hosts.size(); h++)
-    if (!sockets_.hosts[h].open()) blame(h, unreachable(targets));
-  hear_all("tried", [&](std::size_t h, const Message& message) {
-    blame(h, message.at("failed").get<std::vector<std::string>>());
-  });
-  if (waiting > 0) wrong_.emplace_back("not all hosts could tell whether they can talk to each other");
+  for (std::size_t h = 0; h < hosts; h++)
+    if (is_head(h)) blame(h, unreachable(targets));
+  for (const double until = now() + reach_seconds; !waiting.empty() && now() < until;) {
+    std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
+    for (const auto h : waiting) watched.push_back({sockets_.hosts[h].number(), POLLIN, 0});
+    poll(watched.data(), watched.size(), 100);
+    obey_signals();
+    for (std::size_t h = 0; h < hosts; h++) {
+      for (const auto& message : receive<FromHostMessage>(sockets_.hosts[h])) {
+        if (const auto* asked = std::get_if<SignalMessage>(&message)) stop(asked->signal);
+        if (const auto* tried = std::get_if<TriedMessage>(&message); tried != nullptr && waiting.erase(h) != 0)
+          blame(h, tried->failed);
+      }
+      if (is_head(h) || sockets_.hosts[h].open()) continue;
+      wrong_.push_back(text("the tsrun on ", job_.words_of(h), " has ended"));
+      return;
+    }
+  }
+  if (!waiting.empty()) wrong_.emplace_back("not all hosts could tell whether they can talk to each other");
 }
 
 void Gathering::refuse() {
-  const Message no = {{"is", "refused"}, {"words", ""}, {"code", 2}};
-  for (auto& guest : guests_) guest.connection.send(no), guest.connection.flush(1);
-  for (auto& host : sockets_.hosts) host.send(no), host.flush(1);
+  const RefusedMessage no = {2, ""};
+  for (auto& host : admitted_) send(host.connection, no), host.connection.flush(1);
+  for (auto& host : sockets_.hosts) send(host, no), host.flush(1);
   std::string all;
   for (const auto& line : wrong_) all += (all.empty() ? "" : "\n       ") + line;
   throw ConfigError(all);

@@ -1,32 +1,35 @@
 #pragma once
 
 #include <list>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/tsrun/attempt.h"
+#include "launch/tsrun/guests.h"
 #include "launch/tsrun/host_list.h"
 
 namespace tessera {
 
-/// The head's waiting for the other hosts, each of which comes as a connection from the tsrun there. Ends with all of
-/// them in `job`, in the order of their ranks, and their connections beside them, or with everybody refused.
+/// The head's waiting for the other hosts, each of which comes as a connection from the tsrun there. A connection is
+/// admitted as a host when it has introduced itself, from the address that it names, and has answered. Ends with all
+/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused.
 class Gathering {
  public:
-  /// The head's own host is in `job.hosts` already when it has workers.
-  Gathering(Job& job, HeadSockets& sockets, Voice& voice) : job_(job), sockets_(sockets), voice_(voice) {}
+  /// For a job of so many workers. The head's own host is in `job.hosts` already when it has workers.
+  Gathering(Job& job, HeadSockets& sockets, Voice& voice, int workers)
+      : job_(job), sockets_(sockets), voice_(voice), workers_(workers), guests_(voice, workers) {}
 
-  /// Wait until `workers` are there. Throws ConfigError, after the others have been told, when something does not fit:
-  /// all that does not, a line each; Error when hosts did not come in time.
-  void wait_for(int workers);
+  /// Wait until all workers' hosts are there. Throws ConfigError, after the others have been told, when something does
+  /// not fit: all that does not, a line each; Error when hosts did not come in time.
+  void wait();
   /// A host that we started ourselves: what it is called, how its agent's process is known.
   void expect(const ListedHost& host, pid_t agent) { expected_.push_back({host, agent}); }
 
  private:
-  struct Guest {
+  struct Admitted {
     Connection connection;
-    std::optional<HostInfo> info;
+    HostInfo info;
+    int port = 0;  ///< where it listens for the other hosts
   };
   struct Expected {
     ListedHost host;
@@ -38,6 +41,10 @@ class Gathering {
   bool nobody_else_comes() const;
   void turn();
   void hear(Guest& guest);
+  void introduce(Guest& guest, HostMessage&& message);
+  void admit(Guest& guest, const ListeningMessage& message);
+  void hear(Admitted& host);
+  [[noreturn]] void stop(int signal);
   void obey_signals();
   void check();
   void check_ranks();
@@ -51,8 +58,10 @@ class Gathering {
   Job& job_;
   HeadSockets& sockets_;
   Voice& voice_;
-  int workers_ = 0;
-  std::list<Guest> guests_;
+  const int workers_;
+  Guests guests_;
+  std::list<Admitted> admitted_;
+  std::vector<int> ports_;  ///< where the hosts of `job` listen for each other; 0: the head's own
   std::vector<Expected> expected_;
   std::vector<std::string> wrong_;
 };

@@ -35,7 +35,7 @@ class Head {
   int run(Descriptor listener) {
     sockets_.listener = std::move(listener);
     gather();
-    const JobFolders folders(job_id());
+    const JobFolders folders(job_.id());
     for (const auto& note : job_.options.notes) voice_.say(note);
     voice_.say(beginning());
     LogFollower logs(std::cout);
@@ -50,8 +50,6 @@ class Head {
   }
 
  private:
-  std::string job_id() const { return job_.key.substr(0, 10); }
-
   bool may_restart(const Outcome& outcome, int restart) const {
     return outcome.kind == Outcome::Kind::failed && !outcome.refused && restart <= job_.options.max_restarts;
   }
@@ -59,7 +57,7 @@ class Head {
   void gather() {
     const auto sizes = sizes_of(job_.options);
     const auto listed = listed_hosts(job_.options, sizes.local, sizes.total);
-    const auto own_address = choose_address(listed);
+    const auto own_address = choose_address(listed, sizes.one_host);
     job_.key = random_key();
     const auto own = describe_this_host(job_.options, own_address);
     job_.machine = own.machine;
@@ -81,16 +79,17 @@ class Head {
     sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
-    Gathering gathering(job_, sockets_, voice_);
+    Gathering gathering(job_, sockets_, voice_, total);
     start_listed(listed, gathering);
     if (!sizes.one_host && listed.empty())
       voice_.say(text("waiting at ", job_.head.address, ":", job_.head.port, " for the other hosts"));
-    gathering.wait_for(total);
+    gathering.wait();
     welcome();
   }
 
-  /// Where workers and hosts find us; listens there when nobody does yet.
-  std::string choose_address(const std::vector<ListedHost>& listed) {
+  /// This host's address. Listens for workers and hosts when nobody does yet: where all are on this host, only at the
+  /// loopback interface.
+  std::string choose_address(const std::vector<ListedHost>& listed, bool one_host) {
     std::string address = resolve(job_.options.master_addr.empty() ? "127.0.0.1" : job_.options.master_addr);
     if (job_.options.master_addr.empty())
       for (const auto& host : listed)
@@ -98,8 +97,10 @@ class Head {
           address = address_towards(there);
           break;
         }
-    if (!sockets_.listener) sockets_.listener = listen_at({address, job_.options.master_port.value_or(0)});
+    if (!sockets_.listener)
+      sockets_.listener = listen_at({one_host ? "127.0.0.1" : address, job_.options.master_port.value_or(0)});
     job_.head = local_endpoint(sockets_.listener);
+    job_.master_addr = address;
     job_.master_port = job_.head.port;
     return address;
   }
@@ -123,12 +124,8 @@ class Head {
       if (name == "PATH" || name == "LD_LIBRARY_PATH" || name.rfind("TESSERA_", 0) == 0) given.emplace(name, value);
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (is_own_address(resolve(listed[h].name))) continue;
-      const Message rest = {{"words", words_},
-                            {"called", listed[h].name},
-                            {"node_rank", h},
-                            {"environment", given},
-                            {"workers", listed[h].workers}};
-      gathering.expect(listed[h], start_through_agent(listed[h].name, rest.dump() + "\n"));
+      const OrdersMessage orders = {words_, listed[h].name, static_cast<int>(h), listed[h].workers, given};
+      gathering.expect(listed[h], start_through_agent(listed[h].name, encode(orders) + "\n"));
     }
   }
 
@@ -157,11 +154,7 @@ class Head {
 
   void welcome() {
     for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      sockets_.hosts[h].send({{"is", "welcome"},
-                              {"id", job_id()},
-                              {"alias", job_.hosts[h].alias},
-                              {"first_rank", job_.first_rank(h)},
-                              {"workers", job_.workers}});
+      send(sockets_.hosts[h], WelcomeMessage{job_.id(), job_.hosts[h].alias, job_.first_rank(h), job_.workers});
   }
 
   void follow_logs(LogFollower& logs) const {
@@ -187,14 +180,12 @@ class Head {
   std::string last_words(const Outcome& outcome) const {
     if (outcome.kind == Outcome::Kind::done) return text("all ", job_.workers, " workers are done");
     if (outcome.kind == Outcome::Kind::stopped || outcome.refused) return outcome.words;
-    const bool resumes = trains(job_.options.program);
-    return text(outcome.words, "\n", resumes ? "The same command goes on from the newest checkpoint. " : "",
-                "Logs: ", job_.log_dir);
+    return text(outcome.words, "\nLogs: ", job_.log_dir, outcome.resume.empty() ? "" : "; ", outcome.resume);
   }
 
   int end(const Outcome& outcome) {
     for (auto& host : sockets_.hosts) {
-      host.send({{"is", "end"}, {"code", outcome.code}, {"words", last_words(outcome)}});
+      send(host, EndMessage{outcome.code, last_words(outcome)});
       host.flush(1);
     }
     wait_for_hosts();
@@ -207,7 +198,7 @@ class Head {
     for (const double until = now() + 2; now() < until;) {
       bool any = false;
       for (auto& host : sockets_.hosts) {
-        host.receive();
+        receive<FromHostMessage>(host);
         any = any || host.open();
       }
       if (!any) break;

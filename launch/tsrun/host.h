@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -35,9 +34,6 @@ struct HostInfo {
   int cores = 1;
   std::string problem;  ///< why it cannot take part; empty: it can
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostInfo, node_rank, workers, host, address, interface, network, alias, machine,
-                                   tsrun, folder, log_dir, worker_log_name, bind_core, program, given, environment,
-                                   cores, problem)
 
 /// This host's, whose way to the head is `address`. Never throws: what is wrong here is told in `problem`.
 HostInfo describe_this_host(const LaunchOptions& options, const std::string& address);

@@ -26,6 +26,13 @@ std::string clock_words() {
   return words;
 }
 
+/// What other hosts and workers sent must not steer the terminal.
+std::string without_controls(std::string words) {
+  for (auto& c : words)
+    if ((static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t') || c == 127) c = '?';
+  return words;
+}
+
 void make_private_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw ConfigError(text(path, " cannot be made: ", std::strerror(errno)));
@@ -56,15 +63,21 @@ std::string host_list(const Job& job) {
 
 }  // namespace
 
-void Voice::keep_in(const std::filesystem::path& file) { file_.open(file, std::ios::app); }
+void Voice::keep_in(const std::filesystem::path& file) {
+  if (std::filesystem::is_symlink(file))
+    throw ConfigError(text(file.string(), ": is a symbolic link, which is not followed; delete it, or give --log_dir"));
+  file_.open(file, std::ios::app);
+}
 
 void Voice::note(const std::string& words) {
-  if (file_.is_open()) file_ << clock_words() << " " << words << std::endl;
+  if (!file_.is_open()) return;
+  file_.clear();  // a disk that was full may have room again
+  file_ << clock_words() << " " << without_controls(words) << std::endl;
 }
 
 void Voice::say(const std::string& words) {
   std::cout.flush();
-  std::cerr << "tsrun: " << words << std::endl;
+  std::cerr << "tsrun: " << without_controls(words) << std::endl;
   note(words);
 }
 
@@ -77,9 +90,8 @@ JobFolders::JobFolders(const std::string& id) {
 }
 
 JobFolders::~JobFolders() {
-  std::error_code ignored;
-  std::filesystem::remove_all(files_, ignored);
-  std::filesystem::remove_all(memory_, ignored);
+  delete_folder(files_);
+  delete_folder(memory_);
 }
 
 int Job::first_rank(std::size_t host) const {
@@ -100,6 +112,8 @@ std::size_t Job::host_of(int rank) const {
   return host;
 }
 
+std::string Job::id() const { return key.substr(0, 10); }
+
 bool Job::is_local() const {
   return !hosts.empty() &&
          std::all_of(hosts.begin(), hosts.end(), [&](const HostInfo& host) { return host.machine == machine; });
@@ -114,7 +128,7 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   place.local_workers = hosts[host].workers;
   place.node = static_cast<int>(host);
   place.nodes = static_cast<int>(hosts.size());
-  place.master_addr = head.address;
+  place.master_addr = master_addr;
   place.master_port = master_port;
   place.cluster_time_out = options.cluster_time_out;
   place.restart = restart;
@@ -123,6 +137,7 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   place.role = options.role;
   place.rank_table_file = options.rank_table_file;
   place.torchrun = options.dialect == Dialect::torchrun;
+  place.job = id();
   return place;
 }
 
@@ -179,7 +194,8 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   set("orte_base_help_aggregate", "0");
   set("mpi_yield_when_idle", crowded ? "1" : "0");
   set("pml", "ob1");
-  set("btl", "self,vader,tcp");
+  set("btl", job.is_local() ? "self,vader" : "self,vader,tcp");  // tcp listens at all addresses
+  set("oob_tcp_disable_ipv6_family", "true");
   for (const char* traffic : {"btl_tcp_if_include", "oob_tcp_if_include"})
     set(traffic, job.is_local() ? "lo" : networks_of(job));
   for (const char* segments : {"btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"})
@@ -194,12 +210,23 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   return words;
 }
 
+std::string loopback_library() {
+  const auto here = std::filesystem::path(own_path()).parent_path();
+  for (const auto& path : {here / "tsrun_loopback.so", here / TSRUN_LOOPBACK})
+    if (std::filesystem::exists(path)) return std::filesystem::canonical(path);
+  return "";
+}
+
 Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart) {
   auto all = free_of_launchers(this_environment());
   all["TSRUN_HEAD"] = text(job.head.address, ":", job.head.port);
   all["TSRUN_KEY"] = job.key;
   all["TSRUN_ATTEMPT"] = std::to_string(restart);
   all["TSRUN_FOLDERS"] = folders.files() + ":" + folders.memory();
+  if (const auto library = loopback_library(); job.is_local() && !library.empty()) {
+    auto& preloaded = all["LD_PRELOAD"];
+    preloaded = library + (preloaded.empty() ? "" : ":" + preloaded);
+  }
   return all;
 }
 

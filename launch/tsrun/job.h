@@ -43,14 +43,16 @@ struct Job {
   LaunchOptions options;
   std::vector<HostInfo> hosts;
   Endpoint head;    ///< where workers and other hosts find us
-  std::string key;  ///< what they have to know; also names the folders
+  std::string key;  ///< what they have to know
   int workers = 0;
-  int master_port = 0;  ///< told to the workers
+  std::string master_addr;  ///< told to the workers
+  int master_port = 0;      ///< told to the workers
 
   std::string machine;  ///< of the head
   std::string log_dir;  ///< of the head: scheduler.log
 
-  bool is_local() const;  ///< all workers are on the head's machine
+  std::string id() const;  ///< a part of the key that may be seen: names the folders and the job
+  bool is_local() const;   ///< all workers are on the head's machine
   int first_rank(std::size_t host) const;
   std::vector<int> ranks_on(std::size_t host) const;
   std::size_t host_of(int rank) const;
@@ -70,6 +72,10 @@ void go_on_alone(const std::string& log_dir);
 
 /// Letters that nobody guesses.
 std::string random_key();
+
+/// Path of the library that keeps the mpirun of a one-host job on the loopback interface (launch/loopback): beside
+/// tsrun in the build, in the library folder when installed. Empty if it is in neither.
+std::string loopback_library();
 
 /// The line that starts `tsrun --as-worker` once for each worker: all that we know about Open MPI's launcher.
 std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders);

@@ -1,14 +1,19 @@
 #include "launch/tsrun/log_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <ostream>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -18,6 +23,11 @@ namespace tessera {
 namespace {
 
 constexpr std::uint64_t most_at_once = 1 << 20;
+constexpr int pipe_bytes = 1 << 20;             // what a program may print while nobody takes it
+constexpr std::size_t most_waiting = 16 << 20;  // to be written by the thread
+constexpr std::size_t tail_bytes = 1 << 16;     // kept in memory
+constexpr std::size_t longest_told_line = 4096;
+constexpr double last_flush_seconds = 2;
 constexpr std::string_view header_mark = "==== ";  // begins the line between two starts
 
 std::uint64_t size_of(const std::filesystem::path& path) {
@@ -37,25 +47,119 @@ std::string read_part(const std::filesystem::path& path, std::uint64_t from, std
 
 }  // namespace
 
-int open_log(const std::filesystem::path& path, const std::string& header) {
-  make_folder(path.parent_path());
-  const int log = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) throw IoError(text(path.string(), ": cannot be written: ", std::strerror(errno)));
-  const auto line = text(header_mark, header, "\n");
-  if (size_of(path) > 0) static_cast<void>(!write(log, line.data(), line.size()));
-  return log;
+/// The file, and what waits to be written to it by the thread.
+struct WorkerLog::File {
+  std::filesystem::path path;
+  Descriptor file;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string waiting;        // to be written
+  std::uint64_t dropped = 0;  // bytes since the last that were written
+  std::string problem;        // the first
+  bool writes = false, ends = false;
+
+  void add(const char* bytes, std::size_t count) {
+    const std::lock_guard lock(mutex);
+    if (waiting.size() + count > most_waiting) {
+      drop(count, "is written too slowly");
+    } else {
+      waiting.append(bytes, count);
+    }
+    changed.notify_all();
+  }
+
+  void drop(std::size_t count, const std::string& why) {
+    dropped += count;
+    if (problem.empty()) problem = text(path.string(), ": ", why);
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return ends || !waiting.empty(); });
+      if (waiting.empty()) return;
+      writes = true;
+      const auto bytes = std::exchange(waiting, "");
+      const auto gap = dropped == 0 ? "" : text("\n", header_mark, dropped, " bytes are missing here: ", problem, "\n");
+      lock.unlock();
+      const bool closed_gap = gap.empty() || write_all(gap) == gap.size();
+      const auto written = closed_gap ? write_all(bytes) : 0;
+      const int reason = errno;
+      lock.lock();
+      if (closed_gap) dropped = 0;
+      if (written < bytes.size()) drop(bytes.size() - written, text("cannot be written: ", std::strerror(reason)));
+      writes = false;
+      changed.notify_all();
+    }
+  }
+
+  /// How many bytes the file took; errno tells why not all.
+  std::size_t write_all(const std::string& bytes) const {
+    std::size_t done = 0;
+    while (done < bytes.size()) {
+      const auto count = write(file.number(), bytes.data() + done, bytes.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      done += static_cast<std::size_t>(count);
+    }
+    return done;
+  }
+};
+
+WorkerLog::WorkerLog(const std::filesystem::path& path, const std::string& header) : file_(std::make_shared<File>()) {
+  if (path.has_parent_path()) make_folder(path.parent_path());
+  file_->path = path;
+  file_->file = Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!file_->file) throw IoError(text(path.string(), ": cannot be written: ", std::strerror(errno)));
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(text("pipe2: ", std::strerror(errno)));
+  reading_ = Descriptor(ends[0]);
+  writing_ = Descriptor(ends[1]);
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  fcntl(ends[0], F_SETPIPE_SZ, pipe_bytes);
+  signal(SIGXFSZ, SIG_IGN);  // a limit for the size of files is the worker's; here it is an error like a full disk
+  if (const auto line = text(header_mark, header, "\n"); size_of(path) > 0) file_->add(line.data(), line.size());
+  std::thread([file = file_] { file->run(); }).detach();
 }
 
-std::vector<std::string> last_lines(const std::filesystem::path& path, std::uint64_t from, std::size_t count) {
-  const auto size = size_of(path);
-  from = std::max(from, size > (1 << 16) ? size - (1 << 16) : 0);
-  if (size <= from) return {};
-  std::istringstream words(read_part(path, from, size - from));
+WorkerLog::~WorkerLog() {
+  flush(last_flush_seconds);
+  const std::lock_guard lock(file_->mutex);
+  file_->ends = true;
+  file_->changed.notify_all();
+}
+
+void WorkerLog::take() {
+  char bytes[65536];
+  while (reading_) {
+    const auto count = read(reading_.number(), bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) return reading_.close();
+    file_->add(bytes, static_cast<std::size_t>(count));
+    tail_.append(bytes, static_cast<std::size_t>(count));
+    if (tail_.size() > 2 * tail_bytes) tail_.erase(0, tail_.size() - tail_bytes);
+  }
+}
+
+void WorkerLog::flush(double seconds) {
+  std::unique_lock lock(file_->mutex);
+  file_->changed.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [this] { return file_->waiting.empty() && !file_->writes; });
+}
+
+std::vector<std::string> WorkerLog::last_lines(std::size_t count) const {
+  std::istringstream words(tail_);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(words, line);) lines.push_back(line);
+  for (std::string line; std::getline(words, line);) lines.push_back(line.substr(0, longest_told_line));
   while (!lines.empty() && lines.back().empty()) lines.pop_back();
   if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;
+}
+
+std::string WorkerLog::problem() const {
+  const std::lock_guard lock(file_->mutex);
+  return file_->problem;
 }
 
 void LogFollower::add(const std::filesystem::path& path, const std::string& label) {

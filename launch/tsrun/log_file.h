@@ -2,17 +2,46 @@
 
 #include <filesystem>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "launch/tsrun/connection.h"
+
 namespace tessera {
 
-/// Open a worker's log to grow. An older one is kept: a line `header` parts what it holds from what comes.
-/// Returns the descriptor; throws IoError.
-int open_log(const std::filesystem::path& path, const std::string& header);
+/// What a worker prints, both streams, on its way through a pipe to the log file. The last lines are kept in memory, so
+/// they can be reported also when the file could not take them. A thread of its own writes the file: a disk that is
+/// slow or full never makes the worker wait. What the file cannot take is dropped, and counted in the file when it can
+/// be written again.
+class WorkerLog {
+ public:
+  /// Opens the file to grow. An older one is kept: a line `header` parts what it holds from what comes.
+  /// Throws IoError, also for a symbolic link, which is not followed.
+  WorkerLog(const std::filesystem::path& path, const std::string& header);
+  ~WorkerLog();
+  WorkerLog(const WorkerLog&) = delete;
+  WorkerLog& operator=(const WorkerLog&) = delete;
 
-/// The last `count` lines of what was added from byte `from` on.
-std::vector<std::string> last_lines(const std::filesystem::path& path, std::uint64_t from, std::size_t count);
+  /// The program's end of the pipe; close it here when the program has it.
+  Descriptor& program_end() { return writing_; }
+  /// Readable when there is something to take; -1 when nobody can print any more.
+  int number() const { return reading_.number(); }
+  /// Take what has been printed; nothing waits.
+  void take();
+  /// Wait until the file has what was taken, for at most so long.
+  void flush(double seconds);
+  /// The last `count` lines that were printed; each is cut at 4096 bytes.
+  std::vector<std::string> last_lines(std::size_t count) const;
+  /// "worker_0.log: cannot be written: No space left on device" since something was dropped; else empty.
+  std::string problem() const;
+
+ private:
+  struct File;
+  std::shared_ptr<File> file_;  ///< shared with the thread, which may outlive this when a disk hangs
+  Descriptor reading_, writing_;
+  std::string tail_;
+};
 
 /// Shows what files gain, whole lines, each with its label before it.
 class LogFollower {

@@ -144,6 +144,14 @@ void end_descendants() {
   }
 }
 
+void delete_folder(const std::string& path) {
+  std::error_code ignored;
+  for (const double until = now() + 2; now() < until; poll(nullptr, 0, 5)) {
+    fs::remove_all(path, ignored);
+    if (!fs::exists(path, ignored)) return;
+  }
+}
+
 Descriptor catch_signals(const std::vector<int>& signals) {
   sigset_t set;
   sigemptyset(&set);

@@ -37,6 +37,9 @@ void adopt_orphans();
 /// Kill everything below this process and wait until it is gone, for at most two seconds.
 void end_descendants();
 
+/// Delete a folder with all it holds, though others may delete it, too. Gives up after two seconds.
+void delete_folder(const std::string& path);
+
 /// The descriptor that tells which of these signals came; they no longer do what they did before.
 Descriptor catch_signals(const std::vector<int>& signals);
 /// The signals that came since, in no order.

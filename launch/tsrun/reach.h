@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@ struct Target {
   std::string words, address;
   int port = 0;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Target, words, address, port)
 
 /// Connects to all at once, for at most three seconds. Those that did not answer, as "b (10.77.0.2): Connection timed
 /// out".

@@ -37,7 +37,8 @@ std::string story(const WorkerEnd& end, int workers) {
   all += text(" ", how_it_ended(end));
   if (!end.operation.empty()) all += text("\n  it was ", end.operation);
   if (!end.reason.empty()) all += text(end.reason[0] == '(' ? "\n  " : "\n  it said: ", end.reason);
-  if (end.last_lines.empty()) return all + "\n  its log is empty";
+  if (!end.log_problem.empty()) all += text("\n  its log is incomplete: ", end.log_problem);
+  if (end.last_lines.empty()) return all + "\n  it has printed nothing";
   all += text("\n  its last ", end.last_lines.size(), " lines:");
   for (const auto& line : end.last_lines) all += text("\n  | ", line);
   return all;

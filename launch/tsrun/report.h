@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,14 +18,13 @@ struct WorkerEnd {
   std::string place;                    ///< "tp 0 dp 1 pp 0, iteration 12", if it told
   std::string reason;                   ///< its own words, or how it could not be started
   std::string operation;                ///< what it did with others when it ended or was stopped, if known
-  std::vector<std::string> last_lines;  ///< of its log
+  std::vector<std::string> last_lines;  ///< that it printed, also when they are not in its log
+  std::string log_problem;              ///< why its log lacks something; empty: it is complete
 
   bool good() const { return !alive && code == 0 && signal == 0 && !unfinished; }
   /// What tsrun ends with because of it.
   int exit_code() const;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerEnd, rank, code, signal, for_memory, lost_peer, unfinished, alive, host, place,
-                                   reason, operation, last_lines)
 
 /// The one that brought the others down: the first in `ends`, which is in the order of time, that failed by itself;
 /// those that only lost a peer, or were stopped, come after. Null when nobody failed.

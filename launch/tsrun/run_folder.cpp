@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "framework/base/links.h"
 #include "launch/tsrun/process.h"
 
 namespace tessera {
@@ -39,12 +40,12 @@ std::string last_line(const std::string& words) {
   return words.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1));
 }
 
-}  // namespace
-
 bool trains(const std::vector<std::string>& program) {
   return program.size() > 2 && std::filesystem::path(program[0]).filename() == "tessera" &&
          std::find(program.begin(), program.end(), "train") != program.end();
 }
+
+}  // namespace
 
 std::filesystem::path default_log_folder(const std::vector<std::string>& program) {
   if (!trains(program)) return "log";
@@ -52,7 +53,9 @@ std::filesystem::path default_log_folder(const std::vector<std::string>& program
   question.emplace_back("--print-output-dir");
   const auto [words, code] = output_of(question);
   if (code != 0) throw ConfigError(words.substr(0, words.find_last_not_of('\n') + 1));
-  return std::filesystem::path(last_line(words)) / "log";
+  const std::filesystem::path folder = last_line(words);
+  must_stay_within(folder, folder / "log");
+  return folder / "log";
 }
 
 }  // namespace tessera

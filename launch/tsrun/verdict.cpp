@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "launch/tsrun/attempt.h"
-#include "launch/tsrun/run_folder.h"
 
 namespace tessera {
 namespace {
@@ -16,11 +15,12 @@ std::string lines_below(const std::vector<std::string>& lines, std::size_t most)
   return all;
 }
 
-/// Input that was refused is told once, by the lowest rank that has something to say.
+/// Input that was refused is told once, by the lowest rank that refused it itself and has something to say.
 const WorkerEnd* refusal(const std::vector<WorkerEnd>& ends) {
   const WorkerEnd* chosen = nullptr;
   for (const auto& end : ends)
-    if (!end.alive && end.code == 2 && !end.last_lines.empty() && (chosen == nullptr || end.rank < chosen->rank))
+    if (!end.alive && end.code == 2 && !end.lost_peer && !(end.last_lines.empty() && end.reason.empty()) &&
+        (chosen == nullptr || end.rank < chosen->rank))
       chosen = &end;
   return chosen;
 }
@@ -63,12 +63,19 @@ std::string Attempt::trouble_words() const {
   return all;
 }
 
+/// How to continue, by whoever told; no rank but one does.
+std::string Attempt::resume_words() const {
+  for (const auto& line : lines_)
+    if (!line.resume.empty()) return line.resume;
+  return "";
+}
+
 Outcome Attempt::stopped_verdict() const {
   Outcome outcome;
   outcome.kind = Outcome::Kind::stopped;
   outcome.code = good_ == lines_.size() ? 0 : 128 + asked_to_stop_;
-  outcome.words = text("stopped by ", signal_words(asked_to_stop_),
-                       trains(job_.hosts[0].program) ? "; the same command goes on from the newest checkpoint" : "");
+  outcome.resume = resume_words();
+  outcome.words = text("stopped by ", signal_words(asked_to_stop_), outcome.resume.empty() ? "" : "; ", outcome.resume);
   return outcome;
 }
 
@@ -79,13 +86,16 @@ Outcome Attempt::verdict() {
     return stopped_verdict();
   Outcome outcome;
   outcome.kind = Outcome::Kind::failed;
+  outcome.resume = resume_words();
   if (cause != nullptr && cause->code == 2 && refusal(ends_) != nullptr) {
     outcome.refused = true;
     outcome.code = 2;
     const auto& said = *refusal(ends_);
-    const bool on_screen = logs_.shows(log_of(job_.hosts[job_.host_of(said.rank)], said.rank));
+    const bool on_screen = said.log_problem.empty() && !said.last_lines.empty() &&
+                           logs_.shows(log_of(job_.hosts[job_.host_of(said.rank)], said.rank));
+    const auto lines = said.last_lines.empty() ? std::vector<std::string>{said.reason} : said.last_lines;
     outcome.words = text("the program refused what it was given", on_screen ? " (see above)" : ":",
-                         on_screen ? "" : lines_below(said.last_lines, 20));
+                         on_screen ? "" : lines_below(lines, 20));
     return outcome;
   }
   if (!trouble_.empty() || cause == nullptr) {

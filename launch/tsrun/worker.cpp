@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include "framework/comm/launch_link.h"
 #include "framework/comm/operation_record.h"
@@ -19,8 +20,7 @@
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/log_file.h"
 #include "launch/tsrun/memory_kills.h"
-#include "launch/tsrun/report.h"
-#include "launch/tsrun/worker_environment.h"
+#include "launch/tsrun/messages.h"
 
 namespace tessera {
 namespace {
@@ -28,6 +28,7 @@ namespace {
 constexpr double beat_seconds = 1, head_silence_seconds = 15;
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
 constexpr std::size_t lines_to_tell = 20;
+constexpr double log_flush_seconds = .5;  // the head waits 1.2 s for an end
 
 /// The program's side of the link is inherited under its number; the words are read at ours.
 struct LinkEnds {
@@ -65,8 +66,14 @@ class Worker {
     if (!connect()) return 1;
     while (!leaving_ && head_.open() && head_.silence() < head_silence_seconds) turn();
     end_descendants();
-    if (!leaving_) delete_folders();
-    return leaving_ ? 0 : 1;
+    if (log_) log_->take();
+    log_.reset();
+    if (!head_.problem().empty())
+      std::cerr << "worker on " << host_name() << ": the tsrun that leads sent " << head_.problem() << std::endl;
+    if (leaving_) return 0;
+    end_mpirun();
+    delete_folders();
+    return 1;
   }
 
  private:
@@ -87,40 +94,43 @@ class Worker {
     }
     end_.rank = std::stoi("0" + variable("OMPI_COMM_WORLD_RANK"));
     end_.host = host_name();
-    head_.send({{"is", "worker"},
-                {"key", variable("TSRUN_KEY")},
-                {"attempt", variable("TSRUN_ATTEMPT")},
-                {"rank", end_.rank},
-                {"host", end_.host}});
+    send(head_, WorkerMessage{variable("TSRUN_KEY"), std::stoi("0" + variable("TSRUN_ATTEMPT")), end_.rank, end_.host});
     return true;
   }
 
   void turn() {
-    pollfd watched[3] = {{head_.number(), static_cast<short>(POLLIN | (head_.wants_to_write() ? POLLOUT : 0)), 0},
+    pollfd watched[4] = {{head_.number(), static_cast<short>(POLLIN | (head_.wants_to_write() ? POLLOUT : 0)), 0},
                          {signals_.number(), POLLIN, 0},
-                         {link_.ours.number(), POLLIN, 0}};
+                         {link_.ours.number(), POLLIN, 0},
+                         {log_ ? log_->number() : -1, POLLIN, 0}};
     const double wait = to_pass_ != 0 ? own_signal_seconds : beat_seconds;
-    poll(watched, 3, static_cast<int>(wait * 1000));
+    poll(watched, 4, static_cast<int>(wait * 1000));
     head_.write_more();
-    for (const auto& message : head_.receive()) obey(message);
+    for (const auto& message : receive<ToWorkerMessage>(head_)) std::visit([this](const auto& m) { obey(m); }, message);
     pass_signal();
+    take_log();
     hear_program();
     reap();
     if (now() - last_beat_ >= beat_seconds) {
       last_beat_ = now();
-      head_.send({{"is", "beat"}, {"place", end_.place}});
+      send(head_, BeatMessage{end_.place});
     }
   }
 
-  void obey(const Message& message) {
-    const std::string what = message.at("is");
-    if (what == "start") start(message);
-    if (what == "signal") {
-      to_pass_ = message.at("signal");
-      pass_at_ = now() + own_signal_seconds;
-    }
-    if (what == "stop") stop();
-    if (what == "leave") leaving_ = true;
+  void obey(const SignalMessage& message) {
+    to_pass_ = message.signal;
+    pass_at_ = now() + own_signal_seconds;
+  }
+  void obey(const StopMessage&) { stop(); }
+  void obey(const LeaveMessage&) { leaving_ = true; }
+  void obey(const BeatMessage&) {}
+
+  void take_log() {
+    if (!log_) return;
+    log_->take();
+    if (log_failed_ || log_->problem().empty()) return;
+    log_failed_ = true;
+    send(head_, LogFailedMessage{"its log " + log_->problem()});
   }
 
   /// Who signals all processes of a job (Slurm, systemd) has reached the program, too, and takes a second signal of
@@ -133,8 +143,9 @@ class Worker {
     to_pass_ = 0;
   }
 
-  void start(const Message& message) {
-    end_.host = message.at("host");
+  void obey(const StartMessage& message) {
+    if (log_) return head_.refuse("a second start");
+    end_.host = message.host;
     try {
       launch(message);
     } catch (const std::exception& error) {
@@ -144,15 +155,14 @@ class Worker {
     }
   }
 
-  void launch(const Message& message) {
-    const auto place = message.at("place").get<WorkerPlace>();
+  void launch(const StartMessage& message) {
+    const auto& place = message.place;
     const auto cores = usable_cores();
     Spawn program;
-    program.words = message.at("program").get<std::vector<std::string>>();
-    program.folder = message.at("folder");
-    program.cores = bound_cores(message.at("bind_core"), place.local_rank, place.local_workers, cores);
-    program.environment = worker_environment(place, message.at("environment").get<Environment>(), environment_,
-                                             static_cast<int>(cores.size()));
+    program.words = message.program;
+    program.folder = message.folder;
+    program.cores = bound_cores(message.bind_core, place.local_rank, place.local_workers, cores);
+    program.environment = worker_environment(place, message.environment, environment_, static_cast<int>(cores.size()));
     if (!program.cores.empty()) {
       program.environment["MSRUN_CPU_LIST"] = core_list(program.cores);
       program.environment.emplace("OMP_NUM_THREADS", std::to_string(program.cores.size()));
@@ -160,16 +170,14 @@ class Worker {
     link_ = make_link();
     program.kept = link_.theirs.number();
     program.environment["TESSERA_LAUNCH_LINK"] = link_.variable();
-    folder_ = message.at("launch_folder");
+    folder_ = message.launch_folder;
     program.environment["TESSERA_LAUNCH_FOLDER"] = folder_;
-    log_ = message.at("log").get<std::string>();
-    const Descriptor log(open_log(log_, message.at("header")));
-    std::error_code absent;
-    log_begin_ = std::filesystem::file_size(log_, absent);
-    program.output = log.number();
+    log_.emplace(message.log, message.header);
+    program.output = log_->program_end().number();
     memory_kills_ = memory_kills();
     program_ = spawn(program);
     link_.theirs.close();
+    log_->program_end().close();
   }
 
   void hear_program() {
@@ -181,11 +189,11 @@ class Worker {
       const std::string about(packet + 1, static_cast<std::size_t>(size - 1));
       switch (static_cast<LinkWord>(packet[0])) {
         case LinkWord::joining:
-          head_.send({{"is", "joining"}});
+          send(head_, JoiningMessage());
           break;
         case LinkWord::joined:
           joined_ = true;
-          head_.send({{"is", "joined"}});
+          send(head_, JoinedMessage());
           break;
         case LinkWord::place:
           end_.place = about;
@@ -197,6 +205,9 @@ class Worker {
           break;
         case LinkWord::done:
           done_ = true;
+          break;
+        case LinkWord::resume:
+          send(head_, ResumeMessage{about});
           break;
       }
     }
@@ -226,10 +237,13 @@ class Worker {
 
   void tell_end() {
     read_operation(folder_);
-    if (!log_.empty()) end_.last_lines = last_lines(log_, log_begin_, lines_to_tell);
-    Message message = end_;
-    message["is"] = "ended";
-    head_.send(message);
+    if (log_) {
+      log_->take();
+      log_->flush(log_flush_seconds);
+      end_.last_lines = log_->last_lines(lines_to_tell);
+      end_.log_problem = log_->problem();
+    }
+    send(head_, EndedMessage{end_});
   }
 
   /// The head wants an end: a program that still runs is killed, and told to have been alive.
@@ -248,13 +262,24 @@ class Worker {
     leaving_ = true;
   }
 
+  /// The mpirun of this job, which started this process, ends with the head, but maybe a moment later: until then it
+  /// writes into the folders. It has the job's key in its environment.
+  void end_mpirun() const {
+    const auto key = "TSRUN_KEY=" + variable("TSRUN_KEY");
+    const auto parent = getppid();
+    std::ifstream file(text("/proc/", parent, "/environ"));
+    bool is_mpirun = false;
+    for (std::string one; std::getline(file, one, '\0');) is_mpirun = is_mpirun || one == key;
+    for (const double until = now() + 2; is_mpirun && getppid() == parent && now() < until; poll(nullptr, 0, 5))
+      kill(parent, SIGKILL);
+  }
+
   /// The head would have deleted them; the last worker to come here leaves none.
   void delete_folders() const {
     const auto folders = variable("TSRUN_FOLDERS");
-    std::error_code ignored;
     for (std::size_t begin = 0; begin < folders.size();) {
       const auto end = std::min(folders.find(':', begin), folders.size());
-      std::filesystem::remove_all(folders.substr(begin, end - begin), ignored);
+      delete_folder(folders.substr(begin, end - begin));
       begin = end + 1;
     }
   }
@@ -264,9 +289,10 @@ class Worker {
   Descriptor signals_;
   LinkEnds link_;
   pid_t program_ = 0;
-  std::filesystem::path log_;
+  std::optional<WorkerLog> log_;
+  bool log_failed_ = false;  ///< told already
   std::string folder_;
-  std::uint64_t log_begin_ = 0, memory_kills_ = 0;
+  std::uint64_t memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
   double last_beat_ = 0;
   int to_pass_ = 0;

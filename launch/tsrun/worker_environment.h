@@ -17,10 +17,8 @@ struct WorkerPlace {
   int restart = 0, max_restarts = 0;
   std::string run_id = "none", role = "default", rank_table_file;
   bool torchrun = false;  ///< torchrun's rule for OMP_NUM_THREADS
+  std::string job;        ///< names this tsrun among all
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerPlace, rank, workers, local_rank, local_workers, node, nodes, master_addr,
-                                   master_port, cluster_time_out, restart, max_restarts, run_id, role, rank_table_file,
-                                   torchrun)
 
 /// The variables that msrun and torchrun give their workers, both.
 Environment dialect_variables(const WorkerPlace& place);
@@ -33,8 +31,8 @@ Environment without_other_jobs(const Environment& from);
 Environment free_of_launchers(const Environment& from);
 
 /// What a worker's program gets: the variables of the tsrun on its host (`host`), those by which MPI knows the process
-/// (`mpi`, everything that the MPI launcher gave), and the dialects'. OMP_NUM_THREADS is set when it is not:
-/// torchrun's 1, else an equal share of `cores`.
+/// (`mpi`, everything that the MPI launcher gave), the dialects', and TESSERA_LAUNCH_JOB (launch_link.h).
+/// OMP_NUM_THREADS is set when it is not: torchrun's 1, else an equal share of `cores`.
 Environment worker_environment(const WorkerPlace& place, const Environment& host, const Environment& mpi, int cores);
 
 }  // namespace tessera

@@ -29,7 +29,8 @@ class Planted : public testing::Test {
   fs::path root_;
 };
 
-const FloorPlan three_rooms = {{"base", {"base"}}, {"options", {"base", "options"}}, {"kernels", {"base", "kernels"}}};
+const Components three_components = {
+    {"base", {"base"}}, {"options", {"base", "options"}}, {"kernels", {"base", "kernels"}}};
 
 std::string joined(const std::vector<std::string>& found) {
   std::string all;
@@ -37,79 +38,79 @@ std::string joined(const std::vector<std::string>& found) {
   return all;
 }
 
-/// "room: other other" from a row "| `room` | other other | what is in it |"; empty for any other line.
-std::string room_of_row(const std::string& line) {
+/// "component: other other" from a row "| `component` | other other | what is in it |"; empty for any other line.
+std::string component_of_row(const std::string& line) {
   static const std::regex row(R"(^\| `(\w+)` \|((?: \w+)*) \|.*)");
   std::smatch found;
   if (!std::regex_match(line, found, row)) return "";
   return found[1].str() + ":" + (found[2].length() == 0 ? " " : found[2].str());
 }
 
-TEST(Architecture, EveryIncludeFollowsTheFloorPlan) {
-  EXPECT_EQ(joined(forbidden_includes(read_floor_plan(FLOOR_PLAN), fs::path(SOURCE_DIR) / "framework")), "");
+TEST(Architecture, EveryIncludeIsAllowed) {
+  EXPECT_EQ(joined(forbidden_includes(read_components(COMPONENTS), fs::path(SOURCE_DIR) / "framework")), "");
 }
 
-TEST(Architecture, TheFloorPlanIsReadWithAllItsRooms) {
-  const auto plan = read_floor_plan(FLOOR_PLAN);
+TEST(Architecture, AllComponentsAreRead) {
+  const auto plan = read_components(COMPONENTS);
   EXPECT_GE(plan.size(), 13u);
   EXPECT_TRUE(plan.at("options").count("base"));
   EXPECT_FALSE(plan.at("base").count("options"));
 }
 
-TEST(Architecture, ThePageOfTheFloorPlanIsTheFloorPlan) {
-  std::ifstream page(fs::path(SOURCE_DIR) / "docs" / "floor_plan.md");
+TEST(Architecture, ThePageOfTheArchitectureListsTheSameComponents) {
+  std::ifstream page(fs::path(SOURCE_DIR) / "docs" / "architecture.md");
   std::string told, granted;
   for (std::string line; std::getline(page, line);)
-    if (const auto cells = room_of_row(line); !cells.empty()) told += cells + "\n";
-  std::ifstream plan(FLOOR_PLAN);
+    if (const auto cells = component_of_row(line); !cells.empty()) told += cells + "\n";
+  std::ifstream plan(COMPONENTS);
   for (std::string line; std::getline(plan, line);) granted += line + "\n";
   EXPECT_EQ(told, granted);
 }
 
-TEST(Architecture, EverySourceIsOnItsShelf) {
-  EXPECT_EQ(joined(sources_on_no_shelf(fs::path(SOURCE_DIR) / "framework")), "");
+TEST(Architecture, EverySourceIsRegistered) {
+  EXPECT_EQ(joined(unregistered_sources(fs::path(SOURCE_DIR) / "framework")), "");
 }
 
 TEST(Architecture, NoLineIsUntidy) { EXPECT_EQ(joined(untidy_lines(SOURCE_DIR)), ""); }
 
-TEST(Architecture, TheTopLevelHoldsOnlyTheHouse) { EXPECT_EQ(joined(strangers_at_the_top(SOURCE_DIR)), ""); }
+TEST(Architecture, TheTopLevelHasOnlyKnownNames) { EXPECT_EQ(joined(unexpected_at_the_top(SOURCE_DIR)), ""); }
 
 TEST_F(Planted, AnIncludeThatGoesUpIsNamedWithItsLine) {
   plant("options/schema.cpp", "#include <string>\n#include \"framework/kernels/threads.h\"\n");
-  EXPECT_EQ(joined(forbidden_includes(three_rooms, root())), "options/schema.cpp:2 may not include kernels/\n");
+  EXPECT_EQ(joined(forbidden_includes(three_components, root())), "options/schema.cpp:2 may not include kernels/\n");
 }
 
 TEST_F(Planted, AnAllowedIncludeIsNotNamed) {
   plant("options/schema.cpp",
         "#include \"framework/base/error.h\"\n#include \"framework/options/value.h\"\n#include <yaml-cpp/yaml.h>\n");
-  EXPECT_EQ(joined(forbidden_includes(three_rooms, root())), "");
+  EXPECT_EQ(joined(forbidden_includes(three_components, root())), "");
 }
 
-TEST_F(Planted, AShortcutPastTheRoomsIsNamed) {
+TEST_F(Planted, AnIncludeByRelativePathIsNamed) {
   plant("options/schema.cpp", "#include \"../kernels/threads.h\"\n");
-  EXPECT_EQ(
-      joined(forbidden_includes(three_rooms, root())),
-      "options/schema.cpp:1 includes \"../kernels/threads.h\"; a file of ours is named \"framework/room/file.h\"\n");
+  EXPECT_EQ(joined(forbidden_includes(three_components, root())),
+            "options/schema.cpp:1 includes \"../kernels/threads.h\"; a file of ours is named "
+            "\"framework/component/file.h\"\n");
 }
 
-TEST_F(Planted, ALibraryOfAnotherRoomIsNamed) {
+TEST_F(Planted, ALibraryOfAnotherComponentIsNamed) {
   plant("base/text.h", "#include <yaml-cpp/yaml.h>\n");
-  EXPECT_EQ(joined(forbidden_includes(three_rooms, root())),
+  EXPECT_EQ(joined(forbidden_includes(three_components, root())),
             "base/text.h:1 may not include <yaml-cpp/yaml.h>; only options/ may\n");
 }
 
-TEST_F(Planted, ARoomThatThePlanDoesNotKnowIsNamed) {
+TEST_F(Planted, AnUnknownComponentIsNamed) {
   plant("attic/box.h", "#include \"framework/base/error.h\"\n");
-  EXPECT_EQ(joined(forbidden_includes(three_rooms, root())),
-            "attic/box.h:1 stands in a room that framework/CMakeLists.txt does not name\n");
+  EXPECT_EQ(joined(forbidden_includes(three_components, root())),
+            "attic/box.h:1 is in a component that framework/CMakeLists.txt does not name\n");
 }
 
-TEST_F(Planted, AForgottenSourceIsNamed) {
-  plant("optim/adamw.cpp", "void register_adamw(OptimizerRegistry& shelf) { shelf.add(\"adamw\"); }\n");
-  plant("optim/sgd.cpp", "void register_sgd(OptimizerRegistry& shelf) { shelf.add(\"sgd\"); }\n");
-  plant("optim/catalog.cpp", "void fill(OptimizerRegistry& shelf) {\n  register_sgd(shelf);\n}\n");
-  EXPECT_EQ(joined(sources_on_no_shelf(root())),
-            "optim/adamw.cpp is on no shelf: catalog.cpp does not call register_adamw\n");
+TEST_F(Planted, AnUnregisteredSourceIsNamed) {
+  plant("optim/adamw.cpp", "void register_adamw(OptimizerRegistry& registry) { registry.add(\"adamw\"); }\n");
+  plant("optim/sgd.cpp", "void register_sgd(OptimizerRegistry& registry) { registry.add(\"sgd\"); }\n");
+  plant("optim/catalog.cpp", "void fill(OptimizerRegistry& registry) {\n  register_sgd(registry);\n}\n");
+  EXPECT_EQ(joined(unregistered_sources(root())),
+            "optim/adamw.cpp is not registered: catalog.cpp does not call register_adamw\n");
 }
 
 TEST_F(Planted, UntidyLinesAreNamed) {
@@ -125,11 +126,11 @@ TEST_F(Planted, UntidyLinesAreNamed) {
             "framework/base/text.h:2: a tab\nframework/base/text.h: no newline at the end\n");
 }
 
-TEST_F(Planted, AStrangerAtTheTopIsNamed) {
+TEST_F(Planted, AnUnexpectedNameAtTheTopIsNamed) {
   plant("framework/base/text.h", "");
   plant("notes.txt", "");
   plant("build/x", "");
-  EXPECT_EQ(joined(strangers_at_the_top(root())), "notes.txt\n");
+  EXPECT_EQ(joined(unexpected_at_the_top(root())), "notes.txt\n");
 }
 
 }  // namespace

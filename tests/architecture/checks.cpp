@@ -35,10 +35,10 @@ std::vector<fs::path> files_below(const fs::path& folder) {
   return files;
 }
 
-/// A library whose headers one room keeps to itself.
+/// A library whose headers only one component may include.
 struct Owned {
   std::regex header;
-  std::string room;
+  std::string component;
 };
 
 const std::array<Owned, 5>& owned_headers() {
@@ -51,17 +51,18 @@ const std::array<Owned, 5>& owned_headers() {
   return all;
 }
 
-std::string complaint_about(const std::string& header, bool quoted, const std::string& room, const FloorPlan& plan) {
+std::string complaint_about(const std::string& header, bool quoted, const std::string& component,
+                            const Components& components) {
   std::smatch found;
   if (std::regex_match(header, found, std::regex("framework/(\\w+)/.*"))) {
-    const auto allowed = plan.find(room);
-    if (allowed == plan.end()) return "stands in a room that framework/CMakeLists.txt does not name";
+    const auto allowed = components.find(component);
+    if (allowed == components.end()) return "is in a component that framework/CMakeLists.txt does not name";
     return allowed->second.count(found[1]) ? "" : "may not include " + found[1].str() + "/";
   }
   for (const auto& owned : owned_headers())
-    if (std::regex_match(header, owned.header) && room != owned.room)
-      return "may not include <" + header + ">; only " + owned.room + "/ may";
-  return quoted ? "includes \"" + header + "\"; a file of ours is named \"framework/room/file.h\"" : "";
+    if (std::regex_match(header, owned.header) && component != owned.component)
+      return "may not include <" + header + ">; only " + owned.component + "/ may";
+  return quoted ? "includes \"" + header + "\"; a file of ours is named \"framework/component/file.h\"" : "";
 }
 
 std::string untidy(const std::string& line, bool tabs_allowed) {
@@ -109,47 +110,47 @@ void check_file(const fs::path& path, const fs::path& root, std::vector<std::str
 
 }  // namespace
 
-FloorPlan read_floor_plan(const fs::path& file) {
-  FloorPlan plan;
+Components read_components(const fs::path& file) {
+  Components components;
   for (const auto& line : lines_of(file)) {
     const auto colon = line.find(':');
-    const auto room = line.substr(0, colon);
-    std::istringstream rooms(line.substr(colon + 1));
-    plan[room].insert(room);
-    for (std::string other; rooms >> other;) plan[room].insert(other);
+    const auto component = line.substr(0, colon);
+    std::istringstream others(line.substr(colon + 1));
+    components[component].insert(component);
+    for (std::string other; others >> other;) components[component].insert(other);
   }
-  return plan;
+  return components;
 }
 
-std::vector<std::string> forbidden_includes(const FloorPlan& plan, const fs::path& framework) {
+std::vector<std::string> forbidden_includes(const Components& components, const fs::path& framework) {
   static const std::regex include(R"re(^\s*#\s*include\s*([<"])([^">]+)[">])re");
   std::vector<std::string> found;
   for (const auto& path : files_below(framework)) {
     const auto inside = fs::relative(path, framework);
     if (!is_source(path)) continue;
-    const auto room = inside.begin()->string();
+    const auto component = inside.begin()->string();
     const auto lines = lines_of(path);
     std::smatch match;
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (!std::regex_search(lines[i], match, include)) continue;
-      const auto why = complaint_about(match[2], match[1] == "\"", room, plan);
+      const auto why = complaint_about(match[2], match[1] == "\"", component, components);
       if (!why.empty()) found.push_back(inside.generic_string() + ":" + std::to_string(i + 1) + " " + why);
     }
   }
   return found;
 }
 
-std::vector<std::string> sources_on_no_shelf(const fs::path& framework) {
-  static const std::regex defined(R"re(void (register_\w+)\(\w+& shelf\) \{\s+shelf\.add)re");
+std::vector<std::string> unregistered_sources(const fs::path& framework) {
+  static const std::regex defined(R"re(void (register_\w+)\(\w+& (\w+)\) \{\s+\2\.add)re");
   std::vector<std::string> found;
   for (const auto& path : files_below(framework)) {
     if (path.extension() != ".cpp") continue;
     const auto source = read(path);
     const auto catalog = path.parent_path() / "catalog.cpp";
     for (std::sregex_iterator match(source.begin(), source.end(), defined), end; match != end; ++match)
-      if (read(catalog).find("  " + (*match)[1].str() + "(shelf);") == std::string::npos)
-        found.push_back(fs::relative(path, framework).generic_string() + " is on no shelf: catalog.cpp does not call " +
-                        (*match)[1].str());
+      if (read(catalog).find("  " + (*match)[1].str() + "(") == std::string::npos)
+        found.push_back(fs::relative(path, framework).generic_string() +
+                        " is not registered: catalog.cpp does not call " + (*match)[1].str());
   }
   return found;
 }
@@ -165,7 +166,7 @@ std::vector<std::string> untidy_lines(const fs::path& root) {
   return found;
 }
 
-std::vector<std::string> strangers_at_the_top(const fs::path& root) {
+std::vector<std::string> unexpected_at_the_top(const fs::path& root) {
   static const std::regex ignored(
       "\\..*|build.*|install|output|quickstart|runs|compile_commands\\.json|CMakeUserPresets\\.json");
   std::vector<std::string> found;

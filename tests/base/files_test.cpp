@@ -1,10 +1,12 @@
 #include "framework/base/files.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 
+#include "tests/file_calls.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -21,12 +23,87 @@ TEST_F(FilesTest, AFileWrittenAtOnceReplacesTheOldAndLeavesNothingBeside) {
   EXPECT_EQ(list_folder("."), std::vector<fs::path>{"./note.txt"});
 }
 
+TEST_F(FilesTest, AReplacementIsStoredBeforeItHasTheNameAndItsNameIsStoredAfter) {
+  write("note.txt", "old");
+  FileCalls calls(".");
+  int renames = 0;
+  calls.before_rename = [&](const fs::path& from, const fs::path& to) {
+    ++renames;
+    EXPECT_EQ(to.filename(), "note.txt");
+    EXPECT_EQ(calls.lost_by_crash(from, true), std::vector<std::string>{});
+    EXPECT_EQ(read_file(from), "new");
+  };
+  write_file_atomic("note.txt", "new");
+  EXPECT_EQ(renames, 1);
+  EXPECT_EQ(calls.lost_by_crash("."), std::vector<std::string>{});
+}
+
+TEST_F(FilesTest, AReplacementThatCannotBeStoredLeavesTheOldContent) {
+  write("note.txt", "old");
+  FileCalls calls(".");
+  calls.sync_fails = [](const fs::path& path) { return path.filename() != "note.txt" && !fs::is_directory(path); };
+  EXPECT_EQ(story_of([] { write_file_atomic("note.txt", "new"); }),
+            "note.txt_tmp: cannot be brought to the disk: Input/output error");
+  EXPECT_EQ(read_file("note.txt"), "old");
+  EXPECT_EQ(list_folder(".").size(), 1U);
+}
+
+TEST_F(FilesTest, WhatIsWrittenIsStoredBySyncAndItsNameByTheFolders) {
+  FileCalls calls(".");
+  auto file = File::create("note.txt");
+  file.write("text");
+  sync_folder(".");
+  EXPECT_EQ(calls.lost_by_crash("."), std::vector<std::string>{"note.txt"});  // its name, but no byte of it
+  file.sync();
+  EXPECT_EQ(calls.lost_by_crash("."), std::vector<std::string>{});
+  rename_or_exchange("note.txt", "other.txt");
+  EXPECT_EQ(calls.lost_by_crash("."), std::vector<std::string>{"other.txt"});
+  sync_folder("");  // this one
+  EXPECT_EQ(calls.lost_by_crash("."), std::vector<std::string>{});
+}
+
+TEST_F(FilesTest, AFolderThatIsMadeIsStoredWithThoseAboveIt) {
+  fs::create_directory("there");
+  FileCalls calls(".");
+  make_folder("there/a/b/c");
+  make_folder("there/a/b/c");
+  EXPECT_TRUE(fs::is_directory("there/a/b/c"));
+  EXPECT_EQ(calls.lost_by_crash("."), std::vector<std::string>{});
+}
+
 TEST_F(FilesTest, AFailedReplacementKeepsTheOldContent) {
   fs::create_directory("taken");
   write("taken/inside", "stays");
   EXPECT_THROW(write_file_atomic("taken", "new"), IoError);
   EXPECT_EQ(read_file("taken/inside"), "stays");
   EXPECT_EQ(list_folder(".").size(), 1U);
+}
+
+TEST_F(FilesTest, WritingReachesNothingBehindALink) {
+  write("outside", "stays");
+  fs::create_symlink("outside", "link");
+  fs::create_symlink("outside", "replaced");
+  fs::create_symlink("outside", "replaced_tmp");
+  fs::create_hard_link("outside", "hard");
+  fs::create_symlink("absent", "dangling");
+  for (const auto* name : {"link", "hard", "dangling"}) File::create(name).write("new");
+  write_file_atomic("replaced", "new");
+  EXPECT_EQ(read_file("outside"), "stays");
+  EXPECT_FALSE(fs::exists("absent"));
+  for (const auto* name : {"link", "hard", "dangling", "replaced"}) {
+    EXPECT_EQ(read_file(name), "new") << name;
+    EXPECT_FALSE(fs::is_symlink(name)) << name;
+  }
+  fs::create_symlink("outside", "in_use");
+  EXPECT_THROW(FolderLock("."), IoError);
+  EXPECT_EQ(read_file("outside"), "stays");
+}
+
+TEST_F(FilesTest, ADeviceOrPipeIsNotReplacedByAFile) {
+  ASSERT_EQ(mkfifo("pipe", 0600), 0);
+  EXPECT_NE(story_of([] { write_file_atomic("pipe", "x"); }).find("pipe: cannot be replaced: is a device or pipe"),
+            std::string::npos);
+  EXPECT_TRUE(fs::is_fifo("pipe"));
 }
 
 TEST_F(FilesTest, ErrorsNameTheFileAndTheReason) {
@@ -96,6 +173,23 @@ TEST_F(FilesTest, AKilledProcessLetsGoOfItsFolder) {
 
 TEST_F(FilesTest, AFolderThatCannotBeWrittenCannotBeLocked) {
   EXPECT_NE(story_of([] { FolderLock lock("absent"); }).find("absent/in_use: cannot be written"), std::string::npos);
+}
+
+TEST_F(FilesTest, AnOutputThatIsAnInputIsRefusedHoweverItIsWritten) {
+  using Paths = std::vector<fs::path>;
+  fs::create_directory("folder");
+  write("folder/input", "stays");
+  write("other", "is another file");
+  fs::create_symlink("folder/input", "link");
+  fs::create_hard_link("folder/input", "hard");
+  fs::create_directory_symlink("folder", "way");
+  write("temporary_tmp", "under this name `temporary` is written first");
+  const Paths inputs = {"folder/input", "temporary_tmp", "absent"};
+  for (const auto* output : {"folder/input", "./folder/../folder/input", "link", "hard", "way/input", "folder", ".",
+                             "temporary", "temporary_tmp"})
+    EXPECT_THROW(refuse_overwriting(inputs, Paths{"new", output}), ConfigError) << output;
+  EXPECT_NO_THROW(refuse_overwriting(inputs, Paths{"other", "folder/new", "absent", "new"}));
+  EXPECT_THROW(refuse_overwriting(inputs, Paths{"new", "./folder/../new"}), ConfigError);
 }
 
 }  // namespace

@@ -293,6 +293,27 @@ TEST_F(CheckpointTest, PruneKeepsTheNewestAndClearsWhatACrashLeft) {
   EXPECT_TRUE(fs::exists("run/something_tmp"));
 }
 
+TEST_F(CheckpointTest, WhatBelongsToAnotherRunIsNeitherTakenNorPruned) {
+  for (const auto iteration : {10, 20, 30, 40, 50}) model.save(iteration);
+  const BelongsToRun own = [](const fs::path& folder) {
+    return folder != "run/iter_0000030" && folder != "run/iter_0000050";
+  };
+  flip_byte("run/iter_0000050/manifest.json", 20);
+  EXPECT_EQ(newest_good("run", "", true, {}, own)->iteration(), 40);
+  EXPECT_TRUE(fs::exists("run/iter_0000050"));
+  prune("run", "", 1, own);
+  EXPECT_EQ(iterations(), (std::vector<std::int64_t>{50, 40, 30}));
+}
+
+TEST_F(CheckpointTest, ADamagedCheckpointThatIsALinkIsSetAsideAsOne) {
+  fs::create_directories("system");
+  fs::create_directory("run");
+  fs::create_directory_symlink("../system", "run/iter_0000007");
+  EXPECT_FALSE(newest_good("run", "", true));
+  EXPECT_TRUE(fs::is_empty("system"));
+  EXPECT_TRUE(fs::is_symlink("run/iter_0000007_damaged"));
+}
+
 TEST_F(CheckpointTest, SavingAnIterationAgainReplacesIt) {
   model.save(5);
   model.weight.elements[0] = 77;

@@ -85,6 +85,16 @@ TEST_F(HuggingFaceExportTest, WhatCameInGoesOutByteForByte) {
   }
 }
 
+TEST_F(HuggingFaceExportTest, TheFolderMayBeGivenWithASlashAtItsEnd) {
+  fs::create_directory("empty");
+  for (const char* out : {"new/", "empty/"}) {
+    write_again(models / "gpt2/hf", out);
+    expect_same_tensors(models / "gpt2/hf", out);
+    EXPECT_EQ(list_folder(out).size(), 1U) << out;
+  }
+  EXPECT_EQ(list_folder(".").size(), 2U);
+}
+
 TEST_F(HuggingFaceExportTest, SeveralFilesHaveAnIndexAndHoldTheSame) {
   HuggingFaceExport how;
   how.shard_bytes = 60'000;
@@ -192,6 +202,17 @@ TEST_F(HuggingFaceExportTest, WeightsTooLargeForTheTypeAskedForAreRefused) {
   EXPECT_TRUE(says(story, "'decoder.final_layernorm.weight' as float16: element [7] is infinite")) << story;
   EXPECT_FALSE(fs::exists("out"));
   EXPECT_FALSE(fs::exists("out_tmp"));
+}
+
+TEST_F(HuggingFaceExportTest, AFolderUnderTheNameOfUnfinishedFilesIsNotDeleted) {
+  fs::create_directory("out_tmp");
+  write("out_tmp/notes", "of the user");
+  const auto story = story_of([&] { write_again(models / "llama/hf", "out", {}); });
+  EXPECT_TRUE(says(story, "out_tmp: is there already")) << story;
+  EXPECT_EQ(read_file("out_tmp/notes"), "of the user");
+  fs::remove_all("out_tmp");
+  write_again(models / "llama/hf", "out/", {});  // the same folder with a slash
+  EXPECT_TRUE(fs::exists("out/model.safetensors"));
 }
 
 TEST_F(HuggingFaceExportTest, TensorsOfIntegersAreNoWeights) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "framework/cli/recipe_arguments.h"
@@ -146,6 +147,111 @@ TEST_F(Program, MappingsComeFromAFolderWhenOneIsGiven) {
   const auto wrong = tessera({"--mappings", "nowhere", "options"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(has(wrong.err, "nowhere"));
+}
+
+/// The tables that the program has, in a folder of their own, one of them changed.
+void write_changed_mappings(const std::string& name, const std::string& words, const std::string& by) {
+  for (const auto& file : Mappings().names()) {
+    auto table = Mappings().text(file);
+    if (file == name) {
+      const auto at = table.find(words);
+      ASSERT_NE(at, std::string::npos) << name << " has no " << words;
+      table.replace(at, words.size(), by);
+    }
+    std::filesystem::create_directories(std::filesystem::path("own/" + file).parent_path());
+    std::ofstream("own/" + file) << table;
+  }
+}
+
+TEST_F(Program, MappingsOfAFolderHoldWhereverTablesAreRead) {
+  std::filesystem::create_directory("given");
+  write("given/config.json",
+        R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "depth": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 64, "max_position_embeddings": 16,
+            "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": false})");
+  write("given/model.safetensors", "");
+  write("on_given.yaml",
+        "training_config: {training_iters: 2, load_checkpoint: given}\n"
+        "model_config: {seq_length: 16}\n"
+        "dataset_config: {dataset_type: mock, batch_size: 2}\n"
+        "optimizer_config: {lr: 1e-3}\n");
+  EXPECT_EQ(tessera({"check", "on_given.yaml"}).code, 2) << "nobody knows 'depth'";
+  write_changed_mappings("models/llama.yaml", "num_hidden_layers:", "depth:");
+  const auto changed = tessera({"--mappings", "own", "check", "on_given.yaml"});
+  EXPECT_EQ(changed.code, 0) << changed.err;
+  EXPECT_TRUE(has(changed.out, "parameters")) << changed.out;
+}
+
+TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
+  write(
+      "size.sh",
+      "SIZE=$2\nif [ $SIZE = small ]; then L=2; else L=4; fi\n"
+      "torchrun pretrain_gpt.py --num-layers $L --hidden-size 32 --num-attention-heads 4 --seq-length 16 \\\n"
+      "  --max-position-embeddings 16 --micro-batch-size $3 --train-iters 2 --lr 1e-3 --mock-data --num-workers 2 \\\n"
+      "  --tokenizer-type NullTokenizer --vocab-size 63\n");
+  const auto* story = "size.sh:2: '[ $SIZE = small ]' decides --num-layers, but $2 is not known; give --arg 2=VALUE";
+  const auto converted = tessera({"convert", "size.sh", "-o", "recipe.yaml"});
+  EXPECT_EQ(converted.code, 3);
+  EXPECT_TRUE(has(converted.err, story)) << converted.err;
+  EXPECT_TRUE(has(converted.err, "$3 of --micro-batch-size is left to the caller; give --arg 3=VALUE"))
+      << converted.err;
+  EXPECT_FALSE(std::filesystem::exists("recipe.yaml"));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"check", "size.sh"}, {"train", "size.sh", "--print-output-dir"}}) {
+    const auto told = tessera(words);
+    EXPECT_EQ(told.code, 2);
+    EXPECT_TRUE(has(told.err, story)) << told.err;
+    EXPECT_TRUE(has(told.err, "give --arg 3=VALUE")) << told.err;
+    EXPECT_FALSE(has(told.err, "missing")) << told.err;
+  }
+  EXPECT_TRUE(has(tessera({"explain", "model_config.num_layers", "size.sh"}).out, story));
+  EXPECT_TRUE(has(tessera({"diff", "run.yaml", "size.sh"}).err, story));
+  EXPECT_EQ(tessera({"diff", "size.sh", "size.sh", "--arg", "2=small", "--arg", "3=1"}).code, 0);
+  const auto allowed = tessera({"convert", "size.sh", "--allow-refused"});
+  EXPECT_EQ(allowed.code, 0);
+  for (const auto* comment : {"#   --num-layers 2  # undecided: by '[ $SIZE = small ]', line 2",
+                              "#   --num-layers 4  # undecided: where '[ $SIZE = small ]' falls otherwise"})
+    EXPECT_TRUE(has(allowed.out, comment)) << allowed.out;
+  EXPECT_FALSE(has(allowed.out, "\n  num_layers: ")) << allowed.out;
+  const auto answered = tessera({"convert", "size.sh", "--arg", "2=small", "--arg", "3=1"});
+  EXPECT_EQ(answered.code, 0) << answered.err;
+  EXPECT_TRUE(has(answered.out, "num_layers: 2\n")) << answered.out;
+}
+
+TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {
+  write("flags.sh",
+        "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 \\\n"
+        "  --max-position-embeddings 16 --micro-batch-size 1 --train-iters 2 --lr 1e-3 --mock-data --num-workers 2 \\\n"
+        "  --tokenizer-type NullTokenizer --vocab-size 63 --distributed-backend nccl\n");
+  const auto brief = tessera({"check", "flags.sh"});
+  EXPECT_TRUE(has(brief.err, "note: 2 flags are accepted for compatibility and have no effect; --verbose lists them\n"))
+      << brief.err;
+  EXPECT_FALSE(has(brief.err, "--num-workers")) << brief.err;
+  EXPECT_TRUE(has(tessera({"check", "flags.sh", "--verbose"}).err, "--num-workers")) << brief.err;
+  EXPECT_FALSE(has(tessera({"convert", "flags.sh"}).err, "--num-workers"));
+  EXPECT_TRUE(has(tessera({"convert", "flags.sh", "--verbose"}).err, "--num-workers"));
+  const std::vector<std::string> words = {
+      "check", "run.yaml", "--set", "model_config.fp8_margin=0", "--set", "parallel_config.context_parallel_size=1"};
+  EXPECT_TRUE(
+      has(tessera(words).out, "2 options are accepted for compatibility and have no effect; --verbose lists them\n"))
+      << tessera(words).out;
+  auto verbose = words;
+  verbose.emplace_back("--verbose");
+  EXPECT_TRUE(
+      has(tessera(verbose).out, "model_config.fp8_margin: not implemented yet; 0 is the value that changes nothing"))
+      << tessera(verbose).out;
+}
+
+TEST_F(Program, PreprocessTakesEveryFlagOfTheGuides) {
+  const auto help = tessera({"data", "preprocess", "--help"}).out;
+  std::ifstream file(TESTS_DATA "/flags_in_guides.txt");
+  int count = 0;
+  for (std::string reader, flag; file >> reader && std::getline(file, flag);) {
+    if (reader != "preprocess") continue;
+    ++count;
+    EXPECT_TRUE(has(help, flag.substr(1))) << flag;
+  }
+  EXPECT_EQ(count, 8);
 }
 
 TEST_F(Program, CompletionKnowsEveryCommand) {

@@ -8,6 +8,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 #include "tests/own_folder.h"
+#include "tests/tree.h"
 
 namespace tessera {
 namespace {
@@ -34,9 +35,9 @@ TEST_F(CoreMs, TheNestedRecipeGoesThereAndBackAsItself) {
   const auto given = read_yaml(TESTS_DATA "/recipes/pangu_38b_nested.yaml");
   const auto recipe = read(read_nested(given, Mappings(), report));
   const auto written = write_nested_core_ms(recipe.resolved, facts, Mappings(), report);
-  EXPECT_EQ(written.at("accelerate_config.parallelization.tensor_parallel")->scalar, "8");
-  EXPECT_EQ(written.at("model_config.llm.blocks.attention.attention_type")->scalar, "GQA");
-  EXPECT_EQ(written.at("accelerate_config.precision.compute_dtype")->scalar, "bfloat16");
+  EXPECT_EQ(value_at(written, "accelerate_config.parallelization.tensor_parallel").scalar, "8");
+  EXPECT_EQ(value_at(written, "model_config.llm.blocks.attention.attention_type").scalar, "GQA");
+  EXPECT_EQ(value_at(written, "accelerate_config.precision.compute_dtype").scalar, "bfloat16");
   EXPECT_EQ(written.at("model_config.hidden_size"), nullptr);
   write("nested.yaml", write_recipe(written, facts, {{}, ""}));
   expect_same(recipe, read(read_nested(read_yaml("nested.yaml"), Mappings(), report)));
@@ -53,9 +54,9 @@ TEST_F(CoreMs, TheFlatRecipeGoesThereAndBackAsItself) {
   Report report;
   const auto written = write_flat_core_ms(recipe.resolved, facts, Mappings(), report);
   EXPECT_EQ(report.problems(), std::vector<std::string>{});
-  EXPECT_EQ(written.at("model_config.attention_dropout")->scalar, "0.2");
-  EXPECT_EQ(written.at("optimizer_config.optimizer_type")->scalar, "SpeedAdamW");
-  EXPECT_EQ(written.at("training_config.no_load_rng")->scalar, "false") << "true is their default";
+  EXPECT_EQ(value_at(written, "model_config.attention_dropout").scalar, "0.2");
+  EXPECT_EQ(value_at(written, "optimizer_config.optimizer_type").scalar, "SpeedAdamW");
+  EXPECT_EQ(value_at(written, "training_config.no_load_rng").scalar, "false") << "true is their default";
   write("flat.yaml", write_recipe(written, facts, {{}, ""}));
   expect_same(recipe, read(read_yaml("flat.yaml")));
 }

@@ -8,6 +8,7 @@
 #include "framework/convert/options_page.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/tree.h"
 
 namespace tessera {
 namespace {
@@ -30,13 +31,13 @@ Value converted(const std::vector<std::string>& argv) {
   return recipe;
 }
 
-std::string act(const std::vector<std::string>& argv) { return converted(argv).at("model.act")->scalar; }
+std::string act(const std::vector<std::string>& argv) { return value_at(converted(argv), "model.act").scalar; }
 
 TEST(FlagTable, WhatAFlagImpliesReplacesWhatIsNotGiven) {
   EXPECT_EQ(act({}), "gelu");
   EXPECT_EQ(act({"--exact"}), "gelu_erf");
   EXPECT_EQ(act({"--bare"}), "gelu_erf");
-  EXPECT_EQ(converted({"--bare"}).at("model.bias")->scalar, "false");
+  EXPECT_EQ(value_at(converted({"--bare"}), "model.bias").scalar, "false");
 }
 
 TEST(FlagTable, WhatAFlagImpliesYieldsToAFlagThatSaysIt) {
@@ -61,13 +62,12 @@ std::set<std::string> every_key() {
 
 TEST(Flags, TheirCommandLineBecomesOurRecipe) {
   Report report;
-  const auto recipe = megatron().convert(
-      {"--optimizer", "adam", "--adam-beta2", "0.95", "--num-workers", "4", "--checkpoint-activations"}, all_facts({}),
-      report);
-  const auto& optimizer = *recipe.find("optimizer_config");
-  EXPECT_EQ(optimizer.find("optimizer_type")->scalar, "adamw");
-  EXPECT_EQ(text(*optimizer.find("betas")), "[0.9, 0.95]");
-  EXPECT_EQ(text(*optimizer.find("weight_decay")), "0.01");  // not given: their default
+  const auto recipe =
+      megatron().convert({"--optimizer", "adam", "--adam-beta2", "0.95", "--num-workers", "4", "--batch-size", "2"},
+                         all_facts({}), report);
+  EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type").scalar, "adamw");
+  EXPECT_EQ(text(value_at(recipe, "optimizer_config.betas")), "[0.9, 0.95]");
+  EXPECT_EQ(text(value_at(recipe, "optimizer_config.weight_decay")), "0.01");  // not given: their default
   EXPECT_EQ(report.notes().size(), 1u);
   EXPECT_EQ(report.problems().size(), 1u);
 }
@@ -75,8 +75,8 @@ TEST(Flags, TheirCommandLineBecomesOurRecipe) {
 TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
   Report report;
   const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, all_facts({}), report);
-  EXPECT_EQ(recipe.find("optimizer_config")->find("betas"), nullptr);
-  EXPECT_EQ(text(*recipe.find("optimizer_config")->find("sgd_momentum")), "0.9");
+  EXPECT_EQ(recipe.at("optimizer_config.betas"), nullptr);
+  EXPECT_EQ(text(value_at(recipe, "optimizer_config.sgd_momentum")), "0.9");
   EXPECT_EQ(report.notes(), Lines{"--adam-beta2: without effect with optimizer_type sgd"});
 }
 
@@ -87,11 +87,11 @@ TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
                                             "--recompute-modules", "mlp", "moe", "--position-embedding-type", "wrong"}),
                                   all_facts({}), report)
                          .fates;
-  EXPECT_EQ(fates[0].fate, FlagFate::Fate::planned);
-  EXPECT_EQ(fates[0].why, "dataset_config.tokenizer_type has no 'Llama2Tokenizer' yet.");
-  EXPECT_EQ(fates[1].fate, FlagFate::Fate::mapped);
-  EXPECT_EQ(fates[2].fate, FlagFate::Fate::planned);
-  EXPECT_EQ(fates[3].fate, FlagFate::Fate::refused);
+  EXPECT_EQ(fates.at(0).fate, FlagFate::Fate::planned);
+  EXPECT_EQ(fates.at(0).why, "dataset_config.tokenizer_type has no 'Llama2Tokenizer' yet.");
+  EXPECT_EQ(fates.at(1).fate, FlagFate::Fate::mapped);
+  EXPECT_EQ(fates.at(2).fate, FlagFate::Fate::planned);
+  EXPECT_EQ(fates.at(3).fate, FlagFate::Fate::refused);
 }
 
 TEST(Flags, EveryRowLeadsToAnOptionThatExists) {
@@ -118,7 +118,7 @@ TEST(Flags, TheirDefaultsAndWordsPassOurLimits) {
     for (const auto& [theirs, ours] : row.words) {
       Lines argv{row.flag, theirs};
       Report report;
-      if (table.convert(flags_of(argv), facts, report).fates[0].fate == FlagFate::Fate::planned) continue;
+      if (table.convert(flags_of(argv), facts, report).fates.at(0).fate == FlagFate::Fate::planned) continue;
       if (theirs == "WSD") argv.insert(argv.end(), {"--lr-wsd-decay-iters", "1"});
       for (const auto& line : complaints(argv))
         EXPECT_EQ(line.find("takes "), std::string::npos) << row.flag << " " << theirs << ": " << line;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "framework/convert/flag_table.h"
+#include "framework/convert/launcher_table.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/tree.h"
 
 // The tables of mappings/flags/ are held to the options that they lead to, and to the flags that scripts use.
 
@@ -79,7 +82,7 @@ TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
         Report report;
         const auto converted = table.convert(flags_of({row.flag, theirs}), facts(), report);
         if (converted.fates.at(0).fate != FlagFate::Fate::mapped) {
-          EXPECT_EQ(converted.fates[0].fate, FlagFate::Fate::planned) << name << " " << row.flag << " " << theirs;
+          EXPECT_EQ(converted.fates.at(0).fate, FlagFate::Fate::planned) << name << " " << row.flag << " " << theirs;
           continue;
         }
         for (const auto& line : complaints(table, {row.flag, theirs}))
@@ -114,14 +117,67 @@ TEST(ForeignTables, EveryFlagThatScriptsUseHasARow) {
   EXPECT_GT(count, 500u);
 }
 
+/// "reader flag" lines of a file, "# ..." lines aside.
+std::vector<std::pair<std::string, std::string>> flags_of_guides() {
+  std::ifstream file(TESTS_DATA "/flags_in_guides.txt");
+  std::vector<std::pair<std::string, std::string>> all;
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty() && line[0] != '#')
+      all.emplace_back(line.substr(0, line.find(' ')), line.substr(line.find(' ') + 1));
+  return all;
+}
+
+TEST(ForeignTables, EveryFlagOfTheGuidesHasARowOrIsALaunchersOwn) {
+  const std::set<std::string> launchers = {"torchrun", "ttprun", "msrun"};
+  const LauncherTable launcher_table{Mappings()};
+  std::map<std::string, FlagTable> tables;
+  std::size_t count = 0;
+  for (const auto& [reader, flag] : flags_of_guides()) {
+    if (reader == "preprocess") continue;  // tests/cli
+    ++count;
+    if (launchers.count(reader)) {
+      shell::Run run;
+      run.words = {reader, flag, "1", "pretrain_gpt.py", "--lr", "1"};
+      Report report;
+      const auto launch = launch_of(run, {"x.sh"}, launcher_table, report);
+      EXPECT_EQ(launch.launcher, reader);
+      ASSERT_EQ(launch.options.size(), 1u) << reader << " " << flag;
+      EXPECT_EQ(launch.options[0].flag, flag);
+      EXPECT_EQ(launch.program, "pretrain_gpt.py") << reader << " " << flag;
+      continue;
+    }
+    const auto table = tables.try_emplace(reader, FlagTable::named(reader, Mappings())).first;
+    EXPECT_NE(table->second.find(flag), nullptr) << reader << " " << flag;
+  }
+  EXPECT_GT(count, 90u);
+}
+
+TEST(ForeignTables, ActivationCheckpointsOfOldReleasesRecomputeEveryLayer) {
+  for (const std::string name : {"megatron", "deepspeed", "mindspeed-llm"}) {
+    const auto table = FlagTable::named(name, Mappings());
+    Report report;
+    const auto recipe = table.convert({"--checkpoint-activations", "--DDP-impl", "local"}, facts(), report);
+    EXPECT_EQ(value_at(recipe, "model_config.recompute_granularity").scalar, "full") << name;
+    EXPECT_EQ(value_at(recipe, "model_config.recompute_method").scalar, "uniform") << name;
+    EXPECT_EQ(value_at(recipe, "model_config.recompute_num_layers").scalar, "1") << name;
+    const auto cut = table.convert({"--checkpoint-activations", "--checkpoint-num-layers", "2"}, facts(), report);
+    EXPECT_EQ(value_at(cut, "model_config.recompute_num_layers").scalar, "2") << name;
+    const auto block = table.convert(
+        {"--activations-checkpoint-method", "block", "--activations-checkpoint-num-layers", "3"}, facts(), report);
+    EXPECT_EQ(value_at(block, "model_config.recompute_granularity").scalar, "full") << name;
+    EXPECT_EQ(value_at(block, "model_config.recompute_method").scalar, "block") << name;
+    EXPECT_TRUE(report.good()) << name;
+  }
+}
+
 TEST(ForeignTables, AFlagOfTheBaseIsSpelledAsTheProgramSpellsIt) {
   const auto table = FlagTable::named("megatron-llm", Mappings());
   Report report;
   const auto recipe =
       table.convert({"--num_layers", "4", "--no_bias_gelu_fusion", "--num_attention_heads_kv", "2"}, facts(), report);
-  EXPECT_EQ(recipe.at("model_config.num_layers")->scalar, "4");
-  EXPECT_EQ(recipe.at("model_config.hidden_act")->scalar, "gelu_erf");
-  EXPECT_EQ(recipe.at("model_config.group_query_attention")->scalar, "true");
+  EXPECT_EQ(value_at(recipe, "model_config.num_layers").scalar, "4");
+  EXPECT_EQ(value_at(recipe, "model_config.hidden_act").scalar, "gelu_erf");
+  EXPECT_EQ(value_at(recipe, "model_config.group_query_attention").scalar, "true");
   EXPECT_EQ(table.find("--num-layers"), nullptr);
 }
 
@@ -132,7 +188,7 @@ TEST(ForeignTables, SwitchesThatChangeOnlyHowItIsComputedAreIgnoredWithTheReason
       table.convert(flags_of({"--use-fused-rmsnorm", "--swap-attention", "--moe-fb-overlap", "--sequence-parallel"}),
                     facts(), report);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(converted.fates[i].fate, FlagFate::Fate::ignored);
-  EXPECT_EQ(converted.fates[3].fate, FlagFate::Fate::mapped);
+  EXPECT_EQ(converted.fates.at(3).fate, FlagFate::Fate::mapped);
   EXPECT_TRUE(report.good());
 }
 
@@ -140,7 +196,7 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
   const auto table = FlagTable::named("mindspeed-llm", Mappings());
   const auto fate = [&](const Lines& words) {
     Report report;
-    return word_of(table.convert(flags_of(words), facts(), report).fates[0].fate);
+    return word_of(table.convert(flags_of(words), facts(), report).fates.at(0).fate);
   };
   EXPECT_EQ(fate({"--stage", "dpo"}), "planned");
   EXPECT_EQ(fate({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");

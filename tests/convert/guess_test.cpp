@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/tree.h"
+
 namespace tessera {
 namespace {
 
@@ -47,8 +49,8 @@ TEST(Guess, TheLauncherTellsWhereNoFlagDoes) {
 TEST(Guess, EveryTableThatASignNamesExists) {
   const Mappings mappings;
   const auto signs = mappings.table("sources.yaml");
-  for (const auto& sign : signs.find("signs")->items)
-    EXPECT_NO_THROW(FlagTable::named(sign.find("table")->scalar, mappings)) << sign.find("table")->scalar;
+  for (const auto& sign : value_at(signs, "signs").items)
+    EXPECT_NO_THROW(FlagTable::named(value_at(sign, "table").scalar, mappings)) << value_at(sign, "table").scalar;
 }
 
 }  // namespace

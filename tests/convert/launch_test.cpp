@@ -28,7 +28,7 @@ class Launches : public InOwnFolder {
   std::string one(const std::string& script) {
     const auto reading = read(script);
     if (reading.launches.size() != 1) return std::to_string(reading.launches.size()) + " launches " + told();
-    const auto& launch = reading.launches[0];
+    const auto& launch = reading.launches.at(0);
     return launch.launcher + ": " + shown(launch.options) + ": " + launch.program + ": " + shown(launch.flags);
   }
   std::string told() const {
@@ -89,8 +89,8 @@ TEST_F(Launches, UnknownBundlesAreStrayWordsAndUnknownValuesAreListed) {
   const auto reading =
       read("torchrun --nnodes $N pretrain_gpt.py rest --bf16 $EXTRA_ARGS --lr ${LR} \"$@\" --save $2/x_$(date +%F)\n");
   ASSERT_EQ(reading.launches.size(), 1U);
-  EXPECT_EQ(shown(reading.launches[0].flags), "--bf16 --lr|${LR} --save|$2/x_$(date +%F)");
-  EXPECT_EQ(reading.launches[0].stray, (std::vector<std::string>{"rest", "${EXTRA_ARGS}", "$@"}));
+  EXPECT_EQ(shown(reading.launches.at(0).flags), "--bf16 --lr|${LR} --save|$2/x_$(date +%F)");
+  EXPECT_EQ(reading.launches.at(0).stray, (std::vector<std::string>{"rest", "${EXTRA_ARGS}", "$@"}));
   std::string unknowns;
   for (const auto& unknown : reading.unknowns) {
     unknowns += unknown.name + ":";
@@ -105,9 +105,9 @@ TEST_F(Launches, FlagsOfOtherBranchesStandElsewhere) {
       "P=fp16\nif [ $1 = sel ]; then A=--selective; elif [ $1 = off ]; then A='--offload --layers 2'; fi\n"
       "if [ $P = bf16 ]; then B=--bf16; else B=--fp16; fi\ntorchrun pretrain.py $A $B ${V:+--vp $V}\n");
   ASSERT_EQ(reading.launches.size(), 1U);
-  EXPECT_EQ(shown(reading.launches[0].flags), "--selective --fp16");
+  EXPECT_EQ(shown(reading.launches.at(0).flags), "--selective --fp16");
   std::string elsewhere;
-  for (const auto& [flag, condition] : reading.launches[0].elsewhere)
+  for (const auto& [flag, condition] : reading.launches.at(0).elsewhere)
     elsewhere += shown({flag}) + " if " + condition + "\n";
   EXPECT_EQ(elsewhere,
             "--offload if [ $1 = sel ], line 2\n--layers|2 if [ $1 = sel ], line 2\n"
@@ -126,10 +126,10 @@ TEST_F(Launches, AreReturnedInTheirOrderWithWhatIsExported) {
       "export A=1\npython tools/preprocess_data.py --x\nfor L in 1 2; do torchrun pretrain_gpt.py --l $L; done\nB=2 "
       "deepspeed train.py\n");
   ASSERT_EQ(reading.launches.size(), 3U);
-  EXPECT_EQ(shown(reading.launches[1].flags), "--l|2");
-  EXPECT_EQ(reading.launches[2].program, "train.py");
-  EXPECT_EQ(reading.launches[2].at.line, 4);
-  EXPECT_EQ(reading.launches[2].environment,
+  EXPECT_EQ(shown(reading.launches.at(1).flags), "--l|2");
+  EXPECT_EQ(reading.launches.at(2).program, "train.py");
+  EXPECT_EQ(reading.launches.at(2).at.line, 4);
+  EXPECT_EQ(reading.launches.at(2).environment,
             (std::vector<std::pair<std::string, std::string>>{{"A", "1"}, {"B", "2"}}));
 }
 
@@ -166,6 +166,161 @@ TEST_F(Launches, AScriptThatEndsForWantOfArgumentsIsReadAsIfItHadThem) {
   EXPECT_TRUE(says(told(), "read as if this fell otherwise than it looks: [ -z $M ], line 2")) << told();
 }
 
+/// "condition (line): flags < needs: remedy", a line for each condition that is not decided.
+std::string undecided(const LaunchReading& reading) {
+  const auto joined = [](const std::vector<std::string>& words) {
+    std::string all;
+    for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
+    return all;
+  };
+  std::string out;
+  for (const auto& one : reading.undecided)
+    out += one.condition + " (" + std::to_string(one.at.line) + "): " + joined(one.flags) +
+           joined(one.launcher_options) + (one.program ? " program" : "") + " < " + joined(one.needs) + ": " +
+           remedy_for(one) + "\n";
+  return out;
+}
+
+TEST_F(Launches, AConditionThatDecidesAFlagIsUndecidedUntilItsUnknownsAreGiven) {
+  const std::string script =
+      "SIZE=$2\nPR=${6}\nif [ $SIZE = 0.5B ]; then L=24; H=896\nelif [ $SIZE = 7B ]; then L=28; H=3584; fi\n"
+      "if [ $PR = fp16 ]; then P=--fp16; elif [ $PR = bf16 ]; then P=--bf16; fi\n"
+      "torchrun pretrain.py --layers $L --hidden $H $P --lr 1\n";
+  const auto reading = read(script);
+  EXPECT_EQ(
+      undecided(reading),
+      "[ $SIZE = 0.5B ] (3): --hidden --layers < $2: give --arg 2=VALUE; --arg 2= if the script is called without "
+      "it\n[ $PR = fp16 ] (5): --fp16 --bf16 < $6: give --arg 6=VALUE; --arg 6= if the script is called without "
+      "it\n");
+  ASSERT_EQ(reading.undecided.size(), 2u);
+  // On the third way $H and $L are empty: what the script assigns elsewhere is not the environment's.
+  EXPECT_EQ(shown(reading.undecided[0].otherwise), "--hidden|3584 --layers|28 --hidden --layers");
+  EXPECT_EQ(
+      undecided(read(script, {{{2, "7B"}}, {}})),
+      "[ $PR = fp16 ] (5): --fp16 --bf16 < $6: give --arg 6=VALUE; --arg 6= if the script is called without it\n");
+  const auto answered = read(script, {{{2, "7B"}, {6, "bf16"}}, {}});
+  EXPECT_EQ(undecided(answered), "");
+  EXPECT_EQ(shown(answered.launches.at(0).flags), "--layers|28 --hidden|3584 --bf16 --lr|1");
+}
+
+TEST_F(Launches, EveryKindOfConditionCanBeUndecided) {
+  const std::string end = "\ntorchrun pretrain.py --lr 1 $F\n";
+  const std::vector<std::string> conditions = {"[ $1 = a ] && F=--x",
+                                               "[ $1 = a ] || F=--x",
+                                               "[[ $1 == a* ]] && F=--x",
+                                               "[[ $1 =~ a+ ]] && F=--x",
+                                               "(( $1 > 2 )) && F=--x",
+                                               "test -n \"$1\" && F=--x",
+                                               "if [ -z \"$1\" ]; then F=--x; fi",
+                                               "if [ $# -gt 1 ]; then F=--x; fi",
+                                               "case $1 in a) F=--x ;; *) F=--y ;; esac",
+                                               "for a in \"$@\"; do F=--x; done",
+                                               "for a in $1; do F=--x; done",
+                                               "for ((i = 0; i < $1; i++)); do F=--x; done",
+                                               "while [ $# -gt 0 ]; do F=--x; shift; done",
+                                               "until [ \"$1\" = end ]; do F=--x; shift; done",
+                                               "F=${1:+--x}",
+                                               "F=$([ $1 = a ] && echo --x)",
+                                               "f() { if [ $1 = a ]; then F=--x; fi; }; f $1",
+                                               "A=$1; B=$((A * 2)); [ $B -gt 2 ] && F=--x",
+                                               "A=$(basename $1); [ $A = a ] && F=--x",
+                                               "A=$1; [ ${A%.sh} = a ] && F=--x",
+                                               "A=$1; [ ${#A} -gt 3 ] && F=--x",
+                                               "A=$(echo $1 | tr a b); [ $A = b ] && F=--x"};
+  for (const auto& condition : conditions) {
+    const auto reading = read(condition + end);
+    ASSERT_EQ(reading.undecided.size(), 1u) << condition << "\n" << undecided(reading);
+    EXPECT_TRUE(reading.undecided[0].decides_run()) << condition;
+    EXPECT_NE(remedy_for(reading.undecided[0]).find("--arg 1="), std::string::npos)
+        << condition << ": " << undecided(reading);
+    EXPECT_EQ(undecided(read(condition + end, {{{1, "3"}, {2, "end"}}, {}})), "") << condition;
+  }
+}
+
+TEST_F(Launches, AVariableThatNobodyGivesDecidesNothingByItsValue) {
+  const std::string script = "if [ \"$SIZE\" = 7B ]; then L=28; else L=24; fi\ntorchrun pretrain.py --layers $L\n";
+  EXPECT_EQ(undecided(read(script)), "[ \"$SIZE\" = 7B ] (1): --layers < ${SIZE}: give --env SIZE=VALUE\n");
+  EXPECT_EQ(undecided(read(script, {{}, {{"SIZE", "7B"}}})), "");
+  EXPECT_EQ(undecided(read("if nvidia-smi -L; then F=--x; fi\ntorchrun pretrain.py --lr 1 $F\n")),
+            "nvidia-smi -L (1): --x < nvidia-smi -L: in a copy of the script write true or false in its place\n");
+  EXPECT_EQ(undecided(read("if [ -f none/x ]; then F=--x; fi\ntorchrun pretrain.py --lr 1 $F\n")),
+            "[ -f none/x ] (1): --x < -f none/x: in a copy of the script write true or false in its place\n");
+}
+
+TEST_F(Launches, AScriptsAnswerForAVariableThatIsNotSetIsTakenAndTold) {
+  const auto reading = read(
+      "GPUS=${GPUS:-8}\nif [ -z \"$LR\" ]; then RATE=1; fi\n[ \"$W\" = \"\" ] && W=2\n"
+      "torchrun --nproc_per_node $GPUS pretrain.py --lr $RATE --w $W ${X:+--x $X}\n");
+  EXPECT_EQ(undecided(reading), "");
+  EXPECT_EQ(shown(reading.launches.at(0).flags), "--lr|1 --w|2");
+  EXPECT_TRUE(
+      says(told(), "x.sh: the environment is not known; read as if GPUS is 8 (line 1), LR is not set (line 2), "))
+      << told();
+  EXPECT_TRUE(says(told(), "X is not set (line 4); --env NAME=VALUE gives a value")) << told();
+  EXPECT_EQ(undecided(read("F=${1:-8}\ntorchrun pretrain.py --lr $F\n", {{{1, ""}}, {}})), "");
+  EXPECT_EQ(shown(read("F=${1:-8}\ntorchrun pretrain.py --lr $F $2\n", {{{1, ""}}, {}}).launches.at(0).flags),
+            "--lr|8");
+  EXPECT_EQ(
+      undecided(read("F=1; while [ $# -gt 0 ]; do F=2; shift; done\ntorchrun pretrain.py --lr $F\n", {{{1, ""}}, {}})),
+      "");
+}
+
+TEST_F(Launches, AConditionThatDecidesNothingOfTheLaunchDoesNotMatter) {
+  const std::string end = "\ntorchrun pretrain.py --lr 1\n";
+  for (const std::string condition :
+       {"if [ \"$#\" -lt 1 ]; then echo usage; exit 1; fi", "[ -d logs ] || mkdir logs",
+        "if [ $RANK = 0 ]; then echo first; fi", "case $1 in -h) echo usage; exit 0 ;; esac",
+        "[ $1 = a ] && LOG=a || LOG=b", "for h in $(cat hosts); do ssh $h ls; done", "mkdir -p out || exit 1",
+        "if ! command -v git; then echo none; fi", "if [ -n \"$DEBUG\" ]; then set -x; fi",
+        "while read line; do echo $line; done < list", "usage() { exit 1; }\n[ -z $1 ] && usage"}) {
+    const auto reading = read(condition + end);
+    EXPECT_EQ(undecided(reading), "") << condition;
+    EXPECT_EQ(shown(reading.launches.at(0).flags), "--lr|1") << condition;
+  }
+}
+
+TEST_F(Launches, LauncherOptionsThatAConditionDecidesAreLeftOutAndTold) {
+  const auto reading = read(
+      "if [ $1 = dsw ]; then N=1; else N=$NNODES; fi\ntorchrun --nnodes $N --nproc_per_node 8 pretrain.py --lr 1\n");
+  EXPECT_EQ(shown(reading.launches.at(0).options), "--nproc_per_node|8");
+  ASSERT_EQ(reading.undecided.size(), 1u);
+  EXPECT_FALSE(reading.undecided[0].decides_run());
+  EXPECT_TRUE(says(told(), "note x.sh:1: '[ $1 = dsw ]' decides --nnodes, but $1 is not known; give --arg 1=VALUE"))
+      << told();
+}
+
+TEST_F(Launches, TheDefaultOfAnArgumentStandsWithANote) {
+  const std::string script = "N=${1:-small}\ntorchrun pretrain.py --lr 1 --save runs/$N/${2:-a}\n";
+  const auto reading = read(script);
+  EXPECT_EQ(undecided(reading), "");
+  EXPECT_EQ(shown(reading.launches.at(0).flags), "--lr|1 --save|runs/small/a");
+  EXPECT_TRUE(says(told(),
+                   "x.sh: the arguments are not known; read as if $1 is small (line 1), $2 is a (line 2); "
+                   "--arg N=VALUE gives a value"))
+      << told();
+  EXPECT_EQ(shown(read(script, {{{1, "large"}, {2, "b"}}, {}}).launches.at(0).flags), "--lr|1 --save|runs/large/b");
+}
+
+TEST_F(Launches, AConditionWhoseBranchIsTooLongToFollowIsUndecided) {
+  const auto reading = read("if [ $1 = a ]; then :; else while true; do :; done; fi\ntorchrun pretrain.py --lr 1\n");
+  ASSERT_EQ(reading.undecided.size(), 1u);
+  EXPECT_FALSE(reading.undecided[0].followed);
+  EXPECT_TRUE(reading.undecided[0].decides_run());
+  EXPECT_EQ(text_of(reading.undecided[0]), "'[ $1 = a ]' may decide flags, but $1 is not known");
+}
+
+TEST_F(Launches, WhatIsUndecidedBehindAnUndecidedConditionIsToldToo) {
+  EXPECT_EQ(undecided(read("if [ $1 = a ]; then if [ $2 = b ]; then F=--x; fi; else F=--y; fi\n"
+                           "if [ $3 = c ]; then exit 1; fi\nP=a; if [ $P = b ]; then [ $4 = d ] && F=--z; fi\n"
+                           "torchrun pretrain.py --lr 1 $F\n")),
+            "[ $1 = a ] (1): --x --y < $1: give --arg 1=VALUE; --arg 1= if the script is called without it\n"
+            "[ $2 = b ] (1): --x < $2: give --arg 2=VALUE; --arg 2= if the script is called without it\n");
+  EXPECT_EQ(undecided(read("[ \"$M\" = a ] && torchrun pretrain.py --a 1\n[ \"$M\" = b ] && torchrun pretrain.py --b "
+                           "1\n")),
+            "[ \"$M\" = a ] && torchrun pretrain.py --a 1 (1): --a --b < ${M}: give --env M=VALUE\n"
+            "[ \"$M\" = b ] && torchrun pretrain.py --b 1 (2): --a --b < ${M}: give --env M=VALUE\n");
+}
+
 using ModelArgs = Launches;
 
 TEST_F(ModelArgs, BecomeALaunch) {
@@ -175,20 +330,20 @@ TEST_F(ModelArgs, BecomeALaunch) {
       "  --spec: \"[a.b c]\"\n  --list: [1, 2]\n  --freq: ([0]*3+[1]*5)\n  --words: two words\n  --path: ${DATA}/x\n",
       {}, "model_config.yaml");
   ASSERT_EQ(reading.launches.size(), 1U) << told();
-  EXPECT_EQ(reading.launches[0].launcher, "ft_launcher");
-  EXPECT_EQ(shown(reading.launches[0].flags),
+  EXPECT_EQ(reading.launches.at(0).launcher, "ft_launcher");
+  EXPECT_EQ(shown(reading.launches.at(0).flags),
             "--use-mcore --lr|1e-4 --spec|a.b|c --list|1|2 --freq|([0]*3+[1]*5) --words|two words --path|${DATA}/x");
-  EXPECT_EQ(reading.launches[0].flags[1].at.line, 8);
-  EXPECT_EQ(reading.launches[0].environment, (std::vector<std::pair<std::string, std::string>>{{"A", "1"}}));
+  EXPECT_EQ(reading.launches.at(0).flags.at(1).at.line, 8);
+  EXPECT_EQ(reading.launches.at(0).environment, (std::vector<std::pair<std::string, std::string>>{{"A", "1"}}));
   ASSERT_EQ(reading.unknowns.size(), 1U);
-  EXPECT_EQ(reading.unknowns[0].name, "${DATA}");
+  EXPECT_EQ(reading.unknowns.at(0).name, "${DATA}");
 }
 
 TEST_F(ModelArgs, TheSecondOfTwoEqualKeysCountsAndItIsTold) {
   const auto reading =
       read("BASE: &b\n  --x: 1\n  --y: 2\nMODEL_ARGS:\n  <<: *b\n  --lr: 1\n  --x: 3\n  --lr: 2\n", {}, "m.yaml");
   ASSERT_EQ(reading.launches.size(), 1U) << told();
-  EXPECT_EQ(shown(reading.launches[0].flags), "--x|3 --lr|2 --y|2");
+  EXPECT_EQ(shown(reading.launches.at(0).flags), "--x|3 --lr|2 --y|2");
   EXPECT_TRUE(says(told(), "m.yaml:8: --lr stands twice, first in line 6; the last counts")) << told();
 }
 

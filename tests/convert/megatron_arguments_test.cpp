@@ -173,7 +173,7 @@ void expect(const std::vector<Change>& changes) {
   for (const auto& [flags, expected, world] : changes) {
     auto theirs = expected;
     for (const auto& name : left_out) theirs.erase(name);
-    EXPECT_EQ(changed_by(flags, world), theirs) << (flags.empty() ? "" : flags[0]);
+    EXPECT_EQ(changed_by(flags, world), theirs) << (flags.empty() ? "" : flags.at(0));
   }
 }
 
@@ -201,9 +201,8 @@ TEST(Arguments, AValueWithoutCounterpartIsToldByItsOption) {
   Report of_arguments;
   megatron_arguments(recipe, 1, megatron(), of_arguments);
   ASSERT_FALSE(of_arguments.good());
-  EXPECT_EQ(of_arguments.problems()[0].rfind("run.yaml:3: optimizer_config.optimizer_type lion has no counterpart", 0),
-            0u)
-      << of_arguments.problems()[0];
+  const auto first = of_arguments.problems().at(0);
+  EXPECT_EQ(first.rfind("run.yaml:3: optimizer_config.optimizer_type lion has no counterpart", 0), 0u) << first;
 }
 
 /// The rules that a command line breaks, each once.
@@ -254,7 +253,7 @@ TEST(MegatronRules, AreBrokenEachByACommandLine) {
       {"MOE1", {"--num-experts", "2", "--disable-bias-linear", "--spec", "x", "y"}},
       {"MOE4", {"--num-experts", "2"}},
       {"DET1", {"--deterministic-mode", "--use-flash-attn"}}};
-  for (const auto& [rule, flags] : ways) EXPECT_EQ(broken_by(run(flags)), Lines{rule}) << flags[0];
+  for (const auto& [rule, flags] : ways) EXPECT_EQ(broken_by(run(flags)), Lines{rule}) << flags.at(0);
 }
 
 TEST(MegatronRules, AboutWhatIsNotKnownAreNotAsked) {

@@ -178,7 +178,7 @@ TEST(FlatRecipeOfCoreMs, ItsWordsAndDefaultsHold) {
   EXPECT_EQ(value_at(recipe, "model_config.qkv_has_bias"), "false");
   EXPECT_EQ(value_at(recipe, "model_config.mlp_has_bias"), "true");
   ASSERT_FALSE(report.notes().empty());
-  EXPECT_EQ(report.notes()[0].find("flat.yaml"), 0u);
+  EXPECT_EQ(report.notes().at(0).find("flat.yaml"), 0u);
 }
 
 TEST(FlatRecipeOfCoreMs, ARecipeWithoutItsMarksIsOurs) {

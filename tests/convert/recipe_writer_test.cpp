@@ -9,6 +9,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 #include "tests/own_folder.h"
+#include "tests/tree.h"
 
 namespace tessera {
 namespace {
@@ -98,9 +99,9 @@ TEST_F(RecipeWriter, WordsThatYamlTakesForSomethingElseAreQuoted) {
     list.items = {item, item};
     tree.set("training_config.other", list);
     const auto again = parse_yaml(write_recipe(tree, facts, {{}, ""}), "again");
-    EXPECT_EQ(again.at("training_config.output_dir")->scalar, words);
-    EXPECT_EQ(again.at("training_config.output_dir")->kind, Value::Kind::scalar) << words;
-    EXPECT_EQ(again.at("training_config.other")->items.at(1).scalar, words);
+    EXPECT_EQ(value_at(again, "training_config.output_dir").scalar, words);
+    EXPECT_EQ(value_at(again, "training_config.output_dir").kind, Value::Kind::scalar) << words;
+    EXPECT_EQ(value_at(again, "training_config.other").items.at(1).scalar, words);
   }
 }
 
@@ -108,9 +109,9 @@ TEST_F(RecipeWriter, PathsAreVariablesWithTheirUsualValue) {
   auto tree =
       parse_yaml("dataset_config: {data_path: corpus/text, vocab_file: \"${V}/v.json\", split: \"1,1,1\"}\n", "t");
   make_paths_variables(tree);
-  EXPECT_EQ(tree.at("dataset_config.data_path")->scalar, "${DATA_PATH:-corpus/text}");
-  EXPECT_EQ(tree.at("dataset_config.vocab_file")->scalar, "${V}/v.json");
-  EXPECT_EQ(tree.at("dataset_config.split")->scalar, "1,1,1");
+  EXPECT_EQ(value_at(tree, "dataset_config.data_path").scalar, "${DATA_PATH:-corpus/text}");
+  EXPECT_EQ(value_at(tree, "dataset_config.vocab_file").scalar, "${V}/v.json");
+  EXPECT_EQ(value_at(tree, "dataset_config.split").scalar, "1,1,1");
 }
 
 TEST_F(RecipeWriter, AModelThatIsKnownIsTheBase) {
@@ -131,7 +132,7 @@ TEST_F(RecipeWriter, WhatTheBaseSaysAndTheSourceLeavesOutIsAnswered) {
   auto tree = parse_yaml("model_config: {num_layers: 2}\n", "t");
   const auto base = parse_yaml("model_config: {num_layers: 2, vocab_size: 32000}\n", "b");
   answer_base(tree, base, facts);
-  EXPECT_EQ(tree.at("model_config.vocab_size")->kind, Value::Kind::none);
+  EXPECT_EQ(value_at(tree, "model_config.vocab_size").kind, Value::Kind::none);
   EXPECT_EQ(write_recipe(what_differs(tree, base, facts), facts, {{}, ""}), "model_config:\n  vocab_size: null\n");
 }
 
@@ -141,9 +142,9 @@ TEST_F(RecipeWriter, WhatAScriptDoesNotKnowGetsAName) {
   tree.set("training_config.output_dir", Value::of("${26}/x/${NAME}/$OTHER-`date`", {}));
   tree.set("dataset_config.split", Value::of("$(cat f | tr '(' ')')", {}));
   name_unknowns(tree);
-  EXPECT_EQ(tree.at("optimizer_config.learning_rate")->scalar, "${ARG_3}");
-  EXPECT_EQ(tree.at("training_config.output_dir")->scalar, "${ARG_26}/x/${NAME}/${OTHER}-${OUTPUT_DIR}");
-  EXPECT_EQ(tree.at("dataset_config.split")->scalar.rfind("${SPLIT}", 0), 0u);
+  EXPECT_EQ(value_at(tree, "optimizer_config.learning_rate").scalar, "${ARG_3}");
+  EXPECT_EQ(value_at(tree, "training_config.output_dir").scalar, "${ARG_26}/x/${NAME}/${OTHER}-${OUTPUT_DIR}");
+  EXPECT_EQ(value_at(tree, "dataset_config.split").scalar.rfind("${SPLIT}", 0), 0u);
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
         Lines argv{row.flag};
         if (!word.empty()) argv.push_back(word);
         Report report;
-        if (table.convert(flags_of(argv), facts, report).fates[0].fate == FlagFate::Fate::planned) continue;
+        if (table.convert(flags_of(argv), facts, report).fates.at(0).fate == FlagFate::Fate::planned) continue;
         for (const auto& line : complaints(table, facts, argv))
           EXPECT_EQ(line.find("takes "), std::string::npos) << file << " " << row.flag << " " << word << ": " << line;
       }

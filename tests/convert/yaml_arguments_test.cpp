@@ -42,7 +42,9 @@ TEST(YamlArguments, EachNameBecomesTheFlagThatGivesIt) {
   EXPECT_EQ(value_at(recipe, "optimizer_config.betas"), "[0.9, 0.95]");
   EXPECT_EQ(value_at(recipe, "dataset_config.rampup_batch_size"), "[32, 32, 1000]");
   EXPECT_EQ(value_at(recipe, "training_config.output_dir"), "nothing");  // null says nothing
-  EXPECT_EQ(recipe.at("optimizer_config.learning_rate")->origin.line, 13);
+  const auto* rate = recipe.at("optimizer_config.learning_rate");
+  ASSERT_NE(rate, nullptr);
+  EXPECT_EQ(rate->origin.line, 13);
 }
 
 TEST(YamlArguments, TheActivationIsTheOneThatSuchAFileMakes) {
@@ -71,7 +73,7 @@ TEST(YamlArguments, ANameThatNobodyKnowsIsToldWithTheNearest) {
   Report report;
   read(layer + "clip_grid: 1\n", report);
   ASSERT_EQ(report.problems().size(), 1u);
-  EXPECT_EQ(report.problems()[0],
+  EXPECT_EQ(report.problems().at(0),
             "gpt.yaml:5: no argument 'clip_grid' of Megatron-LM core_v0.12.1; did you mean 'clip_grad'?");
 }
 

@@ -1,7 +1,9 @@
 #include "framework/data/indexed_dataset.h"
 
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <random>
 
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
@@ -58,7 +60,7 @@ TEST_F(TokenFiles, EveryTypeOfTokenIsRead) {
   const auto index = bytes_of("x.idx");
   const auto tokens = std::string("\x05\x00\x00\x00\x00\x00\x00\x00\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", 16);
   const std::vector<std::pair<int, Ids>> expected = {{1, {5, 0, 0}},  {2, {5, 0, 0}}, {3, {5, 0, 0}},
-                                                     {4, {5, 0, -1}}, {5, {5, -1}},   {8, {5, 0, 0}}};
+                                                     {4, {5, 0, -1}}, {5, {5}},       {8, {5, 0, 0}}};
   for (const auto& [code, ids] : expected) {
     auto changed = index;
     changed[17] = static_cast<char>(code);
@@ -113,9 +115,88 @@ TEST_F(TokenFiles, DamageIsNamed) {
   expect_refused(open(index.substr(0, index.size() - 1), data), {"y.idx", "cut off"});
   expect_refused(open(changed(25, 0x7F), data), {"y.idx", "cut off"});
   expect_refused(open(changed(index.size() - 8, 3), data), {"y.idx", "damaged"});
-  open(changed(34, 100), data)();  // the first sequence is longer than all: seen when it is read
-  Ids many(100);
-  expect_refused([&] { IndexedDataset("y").read(0, 0, many); }, {"y.idx", "damaged"});
+  expect_refused(open(changed(34, 100), data), {"y.bin", "14 bytes", "104 tokens"});
+  expect_refused(open(index + "abc", data), {"y.idx", "3 bytes follow"});
+  auto negative = index;
+  negative.replace(index.size() - 16, 8, std::string(8, '\xFF'));
+  expect_refused(open(negative, data), {"y.idx", "document bound 3 is -1", "2 to 4"});
+}
+
+TEST_F(TokenFiles, ATokenThatIsNoIdIsNamedWithItsValue) {
+  write_some("x", TokenType::int32);
+  auto index = bytes_of("x.idx");
+  index[17] = static_cast<char>(TokenType::int64);
+  for (std::size_t i = 0; i < 4; ++i) index[50 + 8 * i] = static_cast<char>(8 * i);
+  write("y.idx", index);
+  write("y.bin", std::string(24, '\0') + std::string("\0\0\0\0\0\1\0\0", 8) + std::string(24, '\0'));
+  const IndexedDataset data("y");
+  Ids one(1);
+  data.read(0, 2, one);
+  EXPECT_EQ(one, Ids{0});
+  expect_refused([&] { data.read(3, 0, one); }, {"y.bin: document 3, token 2", "1099511627776", "2^31"});
+  expect_refused([&] { IndexedDatasetBuilder("w", data.type()).add(data); }, {"w", "int64"});
+}
+
+/// Everything that can be asked of a dataset.
+void read_all(const IndexedDataset& data) {
+  std::int64_t tokens = 0;
+  for (std::int64_t d = 0; d < data.documents(); ++d)
+    for (auto s = data.first_sequence(d); s < data.first_sequence(d + 1); ++s) {
+      Ids ids(static_cast<std::size_t>(data.length(s)));
+      data.read(s, 0, ids);
+      tokens += data.length(s);
+    }
+  EXPECT_EQ(tokens, data.tokens());
+  for (std::int64_t s = 0; s < data.sequences(); ++s) (void)data.place(s, 0);
+}
+
+TEST_F(TokenFiles, AChangedIndexIsRefusedOrRead) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937_64 random(seed);
+  const auto upto = [&](std::size_t count) { return static_cast<std::size_t>(random() % count); };
+  write_some("x");
+  const auto index = bytes_of("x.idx");
+  write("y.bin", bytes_of("x.bin"));
+  const std::vector<std::pair<std::size_t, std::size_t>> fields = {
+      // first byte, bytes
+      {9, 8},  {17, 1}, {18, 8}, {26, 8}, {34, 4}, {38, 4}, {42, 4},  {46, 4}, {50, 8},
+      {58, 8}, {66, 8}, {74, 8}, {82, 8}, {90, 8}, {98, 8}, {106, 8}, {114, 8}};
+  const std::vector<std::int64_t> values = {0,
+                                            1,
+                                            -1,
+                                            2,
+                                            3,
+                                            7,
+                                            1 << 15,
+                                            INT32_MAX,
+                                            INT32_MIN,
+                                            1LL << 40,
+                                            INT64_MAX,
+                                            INT64_MIN,
+                                            8,
+                                            INT64_MAX / 2,
+                                            INT64_MAX / 12,
+                                            INT64_MAX / 8};
+  std::size_t read = 0, refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    auto changed = index;
+    for (std::size_t times = 1 + upto(3); times > 0; --times) {
+      const auto [at, size] = fields[upto(fields.size())];
+      const auto value = values[upto(values.size())];
+      std::memcpy(changed.data() + at, &value, size);
+    }
+    if (upto(8) == 0) changed.resize(upto(changed.size()));
+    write("y.idx", changed);
+    try {
+      read_all(IndexedDataset("y"));
+      ++read;
+    } catch (const ConfigError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(read, 0U);
+  EXPECT_GT(refused, 0U);
 }
 
 TEST_F(TokenFiles, ABuilderThatDiesLeavesTheOldFiles) {

@@ -65,6 +65,57 @@ class BadInput(harness.InOwnFolder):
         self.recipe("long.yaml", seq_length=32)
         self.refused("long.yaml", says=["32", "16", "position"])
 
+    def test_a_run_that_needs_more_memory_than_there_is(self):
+        for what, changes in {"optimizer state": dict(num_layers=100, hidden_size=1048576),
+                              "activations": dict(dataset_config__batch_size=1048576, num_layers=100, hidden_size=4096),
+                              "data": dict(training_iters=10 ** 11)}.items():
+            self.recipe("huge.yaml", **changes)
+            self.refused("huge.yaml", says=["huge.yaml: rank 0 needs", what + r" [0-9.]+ \w+ \(the largest part\)", r"may have [0-9.]+ \w+ \("])
+            self.assertRegex(self.tessera("check", "huge.yaml"), "note: huge.yaml: this run needs .* at least")
+            self.assertFalse((self.folder / "run").exists())
+
+    def test_outputs_that_are_inputs(self):
+        self.write("text.jsonl", '{"text": "1 2 3"}\n')
+        plain = ["--tokenizer-type", "NullTokenizer", "--vocab-size", "60"]
+        self.tessera("data", "preprocess", "--input", "text.jsonl", "--output-prefix", "a", *plain)
+        (self.folder / "hard.bin").hardlink_to(self.folder / "a_text_document.bin")
+        (self.folder / "soft.idx").symlink_to("a_text_document.idx")
+        before = {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        merge = ["merge", "a_text_document", "a_text_document", "--output-prefix"]
+        for output in ["a_text_document", "./a_text_document", "hard", "soft"]:
+            self.refused(*merge, output, command="data", says="overwrite the input")
+        self.refused("preprocess", "--input", "a_text_document.bin", "--format", "file", "--output-prefix", "a_text_document", *plain,
+                     command="data", says="overwrite the input")
+        self.refused("preprocess", "--input", "text.jsonl", "--output-prefix", "b", "--json-keys", "text", "text", *plain, command="data",
+                     says="two outputs")
+        self.refused("train-bpe", "--input", "vocab.json", "--output-dir", ".", command="data", says="vocab.json")
+        self.write("vocab.json", "{}")
+        self.refused("train-bpe", "--input", "vocab.json", "--output-dir", ".", command="data", says="overwrite the input")
+        self.write("base.sh", "LR=1e-3\n")
+        self.write("run.sh", "source base.sh\ntorchrun pretrain_gpt.py --lr $LR --num-layers 2\n")
+        for output in ["run.sh", "./base.sh"]:
+            self.refused("run.sh", "-o", output, command="convert", says="overwrite the input")
+            self.refused("run.sh", "--report", output, command="convert", says="overwrite the input")
+        self.refused("run.sh", "-o", "x.yaml", "--report", "./x.yaml", command="convert", says="two outputs")
+        self.tessera("train", "tiny.yaml", *sets(training_iters=2, output_dir="saved_tmp"))
+        checkpoint = self.checkpoints("saved_tmp")[-1]
+        for program, output in [("hf", "saved"), ("hf", "saved_tmp"), ("hf", "./saved_tmp/checkpoints"), ("megatron", checkpoint)]:
+            self.refused("convert", "--from", "tessera", "--to", program, checkpoint, output, command="checkpoint", says="overwrite the input")
+        self.refused("reshard", checkpoint, "saved_tmp", command="checkpoint", says="overwrite the input")
+        for name, data in before.items():
+            self.assertEqual((self.folder / name).read_bytes(), data, name)
+        self.tessera("checkpoint", "verify", checkpoint)
+
+    def test_generating_says_why_it_ends(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=2))
+        generate = ["generate", "run", "--prompt-tokens", "1 2 3", "--tokens", "50"]
+        self.assertRegex(self.tessera(*generate), "stopped at the maximum sequence length 16, after 14 of 50 tokens")
+        self.assertNotIn("stopped", self.tessera(*generate[:-1], "5"))
+        for flag, value in [("--temperature", "nan"), ("--temperature", "inf"), ("--top-p", "nan"), ("--threads", "1000000")]:
+            self.refused(*generate[1:], flag, value, command="generate", says=value)
+        self.tessera("train", "tiny.yaml", *sets(training_iters=6, learning_rate="1e38", check_for_nan_in_grad="false", output_dir="lost"))
+        self.assertRegex(self.tessera("generate", "lost", "--prompt-tokens", "1 2 3", code=1), "logits after 3 tokens are not finite")
+
     def test_missing_data_file(self):
         self.recipe("data.yaml", dataset_type="gpt", dataset_config__data_path="absent/text")
         self.refused("data.yaml", says="absent/text")

@@ -94,8 +94,8 @@ class Convert(InOwnFolder):
     def test_a_script_becomes_a_recipe_a_script_and_the_same_recipe(self):
         for name in ("megatron_lm.sh", "mindspeed_llm.sh"):
             shutil.copy(SCRIPTS / name, self.folder)
-            self.tessera("convert", name, "--arg", "1=ckpt", "-o", "first.yaml")
-            self.tessera("convert", name, "--arg", "1=ckpt", "--to", "megatron", "-o", "again.sh", "--allow-refused")
+            self.tessera("convert", name, "--arg", "1=ckpt", "--arg", "2=", "-o", "first.yaml")
+            self.tessera("convert", name, "--arg", "1=ckpt", "--arg", "2=", "--to", "megatron", "-o", "again.sh", "--allow-refused")
             self.tessera("convert", "again.sh", "-o", "second.yaml")
             self.tessera("diff", "first.yaml", "second.yaml", environment={"ARG_1": "ckpt"})
 
@@ -122,6 +122,36 @@ class Convert(InOwnFolder):
         self.assertEqual(len(self.losses("from_script")), 30)
         self.assertLess(self.losses("from_script")[-1], self.losses("from_script")[0] - 1)
 
+    def test_what_is_there_already_is_kept(self):
+        script = "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4\n"
+        self.write("x.sh", script)
+        for names in (("-o", "x.sh"), ("-o", "./x.sh"), ("--report", "x.sh"), ("-o", "same", "--report", "same")):
+            self.tessera("convert", "x.sh", *names, code=2)
+        self.assertEqual((self.folder / "x.sh").read_text(), script)
+        self.tessera("convert", "x.sh", "-o", "x.yaml")
+        first = (self.folder / "x.yaml").read_text()
+        self.tessera("convert", "x.sh", "-o", "x.yaml")
+        self.assertFalse((self.folder / "x.yaml.1").exists(), "nothing changed")
+        self.write("x.yaml", first + "# edited\n")
+        told = self.tessera("convert", "x.sh", "-o", "x.yaml")
+        self.assertIn("x.yaml was there with other content, which is now in", told)
+        self.assertEqual((self.folder / "x.yaml").read_text(), first)
+        self.assertEqual((self.folder / "x.yaml.1").read_text(), first + "# edited\n")
+        (self.folder / "link.yaml").symlink_to("x.yaml.1")
+        self.tessera("convert", "x.sh", "-o", "link.yaml")
+        self.assertTrue((self.folder / "link.yaml").is_symlink())
+        self.assertEqual((self.folder / "x.yaml.1").read_text(), first.replace("x.yaml", "link.yaml"))
+        self.assertTrue((self.folder / "x.yaml.1.1").read_text().endswith("# edited\n"))
+
+    def test_what_is_no_file_is_written_and_not_replaced(self):
+        self.write("x.sh", "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4\n")
+        os.mkfifo(self.folder / "pipe")
+        process = self.start("convert", "x.sh", "-o", "pipe")
+        with (self.folder / "pipe").open() as pipe:
+            self.assertIn("model_config", pipe.read())
+        process.communicate()
+        self.assertTrue((self.folder / "pipe").is_fifo())
+
     def test_what_cannot_be_taken_over_ends_with_three_and_is_kept_as_comments(self):
         self.write("x.sh", "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\\n"
                            "  --num-experts 8 --bogus-flag 3 --hiden-size 5\n")
@@ -135,6 +165,19 @@ class Convert(InOwnFolder):
         words = (self.folder / "x.yaml").read_text()
         self.assertIn("--bogus-flag 3", words)
         self.assertIn("--num-experts", words)
+
+    def test_a_folder_of_mappings_holds_in_training_too(self):
+        shutil.copytree(SOURCE / "mappings", self.folder / "own")
+        (self.folder / "own" / "weights" / "megatron.yaml").unlink()
+        smaller = ["--set", "training_config.training_iters=2", "--set", "training_config.ckpt_format=torch"]
+        self.tessera("train", "tiny.yaml", *smaller, "--set", "training_config.output_dir=with_all")
+        got = self.tessera("--mappings", "own", "train", "tiny.yaml", *smaller,
+                           "--set", "training_config.output_dir=with_own", code=2)
+        self.assertIn("no table 'weights/megatron.yaml' in mappings of own", got)
+        # Saved with the program's own tables, read with the folder's.
+        got = self.tessera("--mappings", "own", "train", "tiny.yaml", *smaller, "--set", "training_config.training_iters=3",
+                           "--set", "training_config.output_dir=with_all", code=2)
+        self.assertIn("no table 'weights/megatron.yaml' in mappings of own", got)
 
 
 if __name__ == "__main__":

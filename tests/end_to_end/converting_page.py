@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 
+COUNTS = re.compile(r"^\d+ flags: [^;\n]*", re.MULTILINE)
 MARK = re.compile(r"<!-- script (\S+)([^\n]*?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -24,7 +25,7 @@ def page(tessera, source):
             raise RuntimeError(f"{name}: exit code {got.returncode}\n{got.stderr}")
         line = " ".join(["tessera convert", name, *arguments])
         table = got.stderr[got.stderr.index("flags of "):]
-        counts = table.rstrip().split("\n")[-1]
+        counts = COUNTS.search(table).group()
         script = (folder / name).read_text()
         return (f"<!-- script {name}{mark.group(2)} -->\n\n```bash\n{script}```\n\n`{line}` ({counts}):\n\n"
                 f"```yaml\n{got.stdout}```\n\n<!-- end -->")

@@ -42,7 +42,7 @@ class Smoke(harness.InOwnFolder):
         self.assertEqual([row[:5] for row in rows], [["0", "0", "0", "0", "0"], ["1", "0", "0", "0", "1"],
                                                      ["2", "1", "0", "1", "0"], ["3", "1", "0", "1", "1"]], told)
         self.assertIn("stage 1 | .  f0", told)
-        self.assertIn("25.0 % = (p-1)/m", told)
+        self.assertIn("20.0 % = (p-1)/(m+p-1) of the time", told)
         self.assertIn("the run has 3", self.tessera("check", "tiny.yaml", *cut, "--ranks", 3, code=2))
 
 

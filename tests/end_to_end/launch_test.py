@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import shutil
 import signal
 import time
 import unittest
@@ -77,6 +78,12 @@ class LaunchWords(Launching):
         self.write("hello.py", "import os, sys; print('I am', os.environ['RANK'], sys.argv[1:])")
         self.tsrun("--worker_num=2", "hello.py", "--flag", "x")
         self.assertEqual(self.log("worker_1.log"), "I am 1 ['--flag', 'x']\n")
+
+    def test_a_missing_loopback_library_is_told(self):
+        missing = "tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces"
+        alone = shutil.copy(launching.beside_program("tsrun"), self.folder)
+        self.assertIn(missing, self.tsrun("--worker_num=1", "true", tsrun=alone))
+        self.assertNotIn(missing, self.tsrun("--worker_num=1", "true"))
 
     def test_a_port_in_use_is_named(self):
         first = self.start_tsrun("--worker_num=1", "sleep", "60")
@@ -239,6 +246,38 @@ class LaunchEnds(Launching):
                 told = self.end_of(job, -signal.SIGKILL if victim == "tsrun" else 1, timeout=10)
                 self.assertIn("" if victim == "tsrun" else "mpirun ended", told)
                 self.assert_nothing_left()
+
+    def test_a_program_dies_with_its_watcher_when_nobody_else_can_end_it(self):
+        job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "sleep", 77)  # MPI would end its own
+        pid = self.process_of(1, "sleep")
+        watcher = next(p for p, v in self.processes("tsrun").items() if v.get("OMPI_COMM_WORLD_RANK") == "1")
+        stopped = [job.pid, *(self.processes("mpirun") or self.processes("orterun"))]
+        for other in stopped:
+            os.kill(other, signal.SIGSTOP)
+        os.kill(watcher, signal.SIGKILL)
+        try:
+            self.wait_until(lambda: pid not in self.processes("sleep"), "the end of the program whose watcher was killed", 5)
+        finally:
+            for other in stopped:
+                os.kill(other, signal.SIGCONT)
+        self.assertRegex(self.end_of(job, 128 + signal.SIGKILL), "rank 1 of 2 .*\\n.*the process that watches it was killed")
+        self.assert_nothing_left()
+
+    def test_mpirun_dies_with_tsrun_when_nobody_else_can_end_it(self):
+        job = self.start_job("--tail_worker_log=9")
+        self.process_of(self.WORKERS - 1)
+        watchers = [p for p, v in self.processes("tsrun").items() if "OMPI_COMM_WORLD_RANK" in v]
+        self.assertEqual(len(watchers), self.WORKERS)
+        for pid in watchers:
+            os.kill(pid, signal.SIGSTOP)
+        job.kill()
+        try:
+            self.wait_until(lambda: not self.processes("mpirun") and not self.processes("orterun"), "the end of mpirun", 5)
+        finally:
+            for pid in watchers:
+                os.kill(pid, signal.SIGCONT)
+        self.end_of(job, -signal.SIGKILL)
+        self.assert_nothing_left()
 
     def test_a_workers_own_children_go_too(self):
         self.script("parent.sh", "setsid sleep 77 & sleep 77 & sleep 1; exit 3")

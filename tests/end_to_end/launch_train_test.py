@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 
 import harness
@@ -48,7 +49,7 @@ class LaunchTrain(Launching):
         os.kill(self.process_of(rank, "tessera"), signal.SIGKILL)
         told = self.end_of(job, 137)
         self.assertRegex(told, rf"tsrun: rank {rank} of 2 on \S+ \(tp {rank} dp 0 pp 0, iteration \d+\) was ended by signal 9")
-        self.assertIn("The same command goes on from the newest checkpoint", told.splitlines()[-1])
+        self.assertIn("the same command resumes from the newest checkpoint", told.splitlines()[-1])
         self.assert_nothing_left()
         self.tsrun(*line)
         self.tessera(*train(training_iters=60, save_interval=5, output_dir="alone")[1:])
@@ -63,13 +64,50 @@ class LaunchTrain(Launching):
         self.tessera(*train(*PP2[2:], training_iters=60, output_dir="alone")[1:])
         self.assert_same_losses("alone", "killed")
 
+    def test_a_restart_resumes_whatever_resume_training_says_and_a_new_job_does_not(self):
+        anew = ("--set", "training_config.resume_training=false")
+        line = train(*PP2, *anew, training_iters=60, save_interval=5, output_dir="killed")
+        job = self.start_tsrun("--worker_num=2", "--max_restarts=2", *line)
+        self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
+        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+        self.end_of(job)
+        self.assertRegex(self.log("worker_0.log", "killed/log"), r"going on from \S+ after iteration (?!0\b)\d+")
+        self.assertFalse((self.folder / "killed.1").exists())
+        self.tessera(*train(*PP2[2:], training_iters=60, output_dir="alone")[1:])
+        self.assert_same_losses("alone", "killed")
+
+        job = self.start_tsrun("--worker_num=2", *line)
+        self.wait_until(lambda: (self.folder / "killed.1/run.json").exists() and self.steps_logged("killed") >= 12, "12 steps of a new run")
+        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+        told = self.end_of(job, 137)
+        self.assertIn("to resume, add --set training_config.resume_training=true", told.splitlines()[-1])
+        self.assert_same_losses("alone", "killed.1")
+
+    def test_without_a_checkpoint_it_does_not_promise_to_resume(self):
+        job = self.start_tsrun("--worker_num=2", *train(*DP2, training_iters=1000000, eval_interval=1000000, output_dir="killed"))
+        self.wait_until(lambda: self.steps_logged("killed") >= 2, "2 steps")
+        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+        self.assertIn("no checkpoint was saved: the same command starts from the beginning", self.end_of(job, 137).splitlines()[-1])
+
+    def test_logs_are_not_written_through_a_link_out_of_the_run_folder(self):
+        for name, into in (("run/log", ""), ("run/log/worker_0.log", "/worker_0.log"), ("run/log/scheduler.log", "/scheduler.log")):
+            outside = self.folder / "outside"
+            outside.mkdir(exist_ok=True)
+            link = self.folder / name
+            link.parent.mkdir(parents=True)
+            link.symlink_to(f"{outside}{into}")
+            told = self.end_of(self.start_tsrun("--worker_num=1", *train(training_iters=1)), 127 if into == "/worker_0.log" else 2)
+            self.assertRegex(told, "symbolic link")
+            self.assertEqual(list(outside.iterdir()), [])
+            shutil.rmtree(self.folder / "run")
+
     def test_interrupted_it_saves_and_goes_on(self):
         length = dict(training_iters=1000000, eval_interval=1000000, learning_rate="1e-6")
         job = self.start_tsrun("--worker_num=2", *train(*DP2, **length, output_dir="stopped"))
         self.wait_until(lambda: self.steps_logged("stopped") >= 5, "5 steps")
         job.send_signal(signal.SIGINT)
         told = self.end_of(job)
-        self.assertIn("the same command goes on", told.splitlines()[-1])
+        self.assertIn("the same command resumes from the newest checkpoint", told.splitlines()[-1])
         stopped = self.metrics("stopped")[-1]["iteration"]
         self.assertTrue(self.checkpoints("stopped")[-1].name.endswith(f"{stopped:07d}"))
         self.assert_nothing_left()

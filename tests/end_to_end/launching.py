@@ -32,9 +32,9 @@ class Launching(harness.InOwnFolder):
         path = f"{beside_program('tsrun').parent}:{worker().parent}:{os.environ['PATH']}"
         return {**kept, "PATH": path, "TMPDIR": str(self.folder / "tmp"), "LAUNCH_TEST": str(self.folder), **more}
 
-    def start_tsrun(self, *words, before=(), environment=None, **popen):
-        """`before`: a command that runs tsrun, such as ip netns exec."""
-        line = [*before, str(beside_program("tsrun")), *map(str, words)]
+    def start_tsrun(self, *words, before=(), tsrun=None, environment=None, **popen):
+        """`before`: a command that runs tsrun, such as ip netns exec; `tsrun`: another copy of the program."""
+        line = [*before, str(tsrun or beside_program("tsrun")), *map(str, words)]
         popen.setdefault("cwd", self.folder)
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
                                 env=self.environment(**(environment or {})), **popen)

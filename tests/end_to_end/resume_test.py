@@ -49,7 +49,7 @@ class Resume(harness.InOwnFolder):
         self.assertEqual(process.returncode, 0, out + err)
         steps = self.metrics("stopped")[-1]["iteration"]
         self.assertLess(steps, 400, "the run ended before the signal; make it longer")
-        self.assertRegex(out.splitlines()[-1], f"SIGTERM after iteration {steps} .*same command goes on")
+        self.assertRegex(out.splitlines()[-1], f"SIGTERM after iteration {steps} .*same command resumes from the newest checkpoint")
         self.tessera("train", "tiny.yaml", *sets(training_iters=400, output_dir="stopped"))
         self.assert_same_run("straight", "stopped")
 

@@ -116,7 +116,7 @@ class Weights(harness.InOwnFolder):
         self.assertEqual(self.losses("straight")[5:], self.losses("second"))
         # By way of Megatron-LM's format of as many ranks.
         self.convert("half", "theirs", *cut, out_of="tessera", into="megatron")
-        self.assertEqual(sorted(path.name for path in (self.folder / "theirs/iter_0000005").iterdir()),
+        self.assertEqual(sorted(path.name for path in (self.folder / "theirs/iter_0000005").glob("mp_rank_*")),
                          ["mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"])
         self.tessera("train", "tiny.yaml", *sets(output_dir="third", **length), "--set", "training_config.load_checkpoint=theirs")
         self.assertEqual(self.losses("straight")[5:], self.losses("third"))

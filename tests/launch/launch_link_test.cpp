@@ -57,7 +57,8 @@ TEST_F(Line, EachWordIsAPacket) {
   link.failed("own", false);
   link.failed("peer", true);
   link.done();
-  for (const auto* packet : {"J", "I", "Ptp 0, iteration 3", "Fown", "Lpeer", "D"}) EXPECT_EQ(heard(), packet);
+  link.how_to_resume("so");
+  for (const auto* packet : {"J", "I", "Ptp 0, iteration 3", "Fown", "Lpeer", "D", "Rso"}) EXPECT_EQ(heard(), packet);
 }
 
 TEST_F(Line, AnotherFileUnderThePromisedNumberIsLeftAlone) {
@@ -80,6 +81,21 @@ TEST_F(Line, ALauncherThatDoesNotListenHoldsNobodyUp) {
   for (int i = 0; i < 10000; i++) link.report(std::string(1000, 'x'));
   link.report(std::string(100000, 'x'));
   EXPECT_EQ(heard(), "P" + std::string(1000, 'x'));
+}
+
+TEST(JobStarts, AreThoseOfTsrunAndOfSlurm) {
+  const auto with = [](const char* launched, const char* queued, const char* restarts) {
+    for (const auto& [name, value] : {std::pair{"TESSERA_LAUNCH_JOB", launched}, std::pair{"SLURM_JOB_ID", queued},
+                                      std::pair{"SLURM_RESTART_COUNT", restarts}})
+      value == nullptr ? unsetenv(name) : setenv(name, value, 1);
+    return job_starts();
+  };
+  using Starts = std::map<std::string, std::int64_t>;
+  EXPECT_EQ(with(nullptr, nullptr, nullptr), Starts());
+  EXPECT_EQ(with("0a1b:0", nullptr, nullptr), (Starts{{"tsrun 0a1b", 0}}));
+  EXPECT_EQ(with("0a1b:3", "77", "2"), (Starts{{"tsrun 0a1b", 3}, {"slurm 77", 2}}));
+  EXPECT_EQ(with("nonsense", "77", nullptr), (Starts{{"slurm 77", 0}}));
+  with(nullptr, nullptr, nullptr);
 }
 
 }  // namespace

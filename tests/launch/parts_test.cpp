@@ -7,7 +7,6 @@
 #include "launch/tsrun/cores.h"
 #include "launch/tsrun/host_list.h"
 #include "launch/tsrun/job.h"
-#include "launch/tsrun/log_file.h"
 #include "launch/tsrun/report.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -52,15 +51,6 @@ TEST_F(Files, AHostFileHasSlotsAndRemarks) {
   EXPECT_TRUE(says(story_of([&] { listed_hosts(options, 2, 0); }), "hosts:2: 'slot=8'"));
 }
 
-TEST_F(Files, TheLastLinesAreThoseOfThisStart) {
-  write("log", "old 1\nold 2\n");
-  const auto from = std::filesystem::file_size("log");
-  write("log", "old 1\nold 2\nnew 1\nnew 2\nnew 3\n\n");
-  EXPECT_EQ(last_lines("log", from, 2), (std::vector<std::string>{"new 2", "new 3"}));
-  EXPECT_EQ(last_lines("log", from, 20).size(), 3U);
-  EXPECT_TRUE(last_lines("absent", 0, 20).empty());
-}
-
 TEST(Cores, TrueSplitsThemEvenlyWithoutGapOrOverlap) {
   const std::vector<int> cores = {0, 4, 1, 5, 2, 6, 3, 7};
   for (const int workers : {1, 2, 3, 8}) {
@@ -93,17 +83,21 @@ TEST(WorkerEnvironment, NothingOfAnotherJobGetsIn) {
   place.rank = 3;
   place.workers = 4;
   place.local_workers = 2;
+  place.job = "0a1b";
+  place.restart = 2;
   const Environment host = {{"PATH", "/bin"},
                             {"PMIX_RANK", "7"},
                             {"OMPI_COMM_WORLD_RANK", "7"},
                             {"OMPI_MCA_pml", "cm"},
                             {"TSRUN_KEY", "of the outer"},
+                            {"TESSERA_LAUNCH_JOB", "outer:7"},
                             {"RANK", "7"}};
   const Environment mpi = {{"PMIX_RANK", "3"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"TSRUN_KEY", "secret"}};
   const auto all = worker_environment(place, host, mpi, 8);
   EXPECT_EQ(all.at("PMIX_RANK"), "3");
   EXPECT_EQ(all.at("RANK"), "3");
   EXPECT_EQ(all.at("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(all.at("TESSERA_LAUNCH_JOB"), "0a1b:2");
   EXPECT_EQ(all.count("TSRUN_KEY"), 0U);
   EXPECT_EQ(all.count("OMPI_MCA_pml"), 0U);
   EXPECT_EQ(worker_environment(place, {{"OMPI_MCA_pml", "cm"}}, mpi, 8).at("OMPI_MCA_pml"), "cm");

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -213,6 +214,18 @@ TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
   EXPECT_THROW(generate(*b.model, tape, {}, {}, {1, -1, 29}, 0, told), ConfigError);
   const std::vector<std::int32_t> beyond = {29};
   EXPECT_THROW(generate(*b.model, tape, beyond, {}, {1, -1, 29}, 0, told), ConfigError);
+}
+
+TEST(Generate, AModelWhoseWeightsAreNotFiniteIsRefused) {
+  Built b(gpt2_like);
+  Tape tape(b.arena, b.threads, false);
+  const std::vector<std::int32_t> prompt = {1, 2, 3};
+  for (auto* parameter : b.model->parameters())
+    if (parameter->name == "decoder.final_layernorm.weight")
+      parameter->leaf.value.floats()[0] = std::numeric_limits<float>::quiet_NaN();
+  int told = 0;
+  EXPECT_THROW(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, -1, 29}, 0, [&](std::int32_t) { ++told; }), Error);
+  EXPECT_EQ(told, 0);
 }
 
 }  // namespace

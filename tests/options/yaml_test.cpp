@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/options/option_type.h"
+#include "framework/options/same.h"
 #include "tests/own_folder.h"
 
 namespace tessera {
@@ -251,6 +252,65 @@ TEST_F(Yaml, WhatIsWrittenReadsBack) {
   text_itself.kind = Value::Kind::group;
   text_itself.set("a.x", Value::of("${HOME} and $${HOME}", {}));
   EXPECT_EQ(read(write_yaml(text_itself)).at("a.x")->scalar, "${HOME} and $${HOME}");
+}
+
+TEST_F(Yaml, ATextTooLargeForARecipeIsRefusedBeforeItIsParsed) {
+  const auto one = [&](const std::string& yaml) {
+    const auto all = problems(yaml);
+    return all.size() == 1 ? all[0] : text(all.size(), " problems");
+  };
+  EXPECT_EQ(
+      one("a: {b: 1}\nc: {d: '" + std::string(2 << 20, 'x') + "'}\n"),
+      "run.yaml:2: this line has 2097162 bytes; at most 1048576 are read; a recipe is a short text; is this another "
+      "file?");
+  EXPECT_EQ(one(std::string(17 << 20, '\n')), "run.yaml: has more than 16777216 bytes; give the path of a recipe");
+  std::string list = "a:\n  b:\n";
+  for (int i = 0; i < 200'001; ++i) list += "  - 1\n";
+  EXPECT_EQ(one(list),
+            "run.yaml:199998: this text has more than 200000 values; a recipe has groups, options and lists");
+  EXPECT_EQ(problems("a: {b: 1}\n", {"a.b=" + std::string(2 << 20, 'x')}).size(), 1U);
+}
+
+TEST_F(Yaml, AliasesThatExpandWithoutEndAreToldFromAnAnchorThatContainsItself) {
+  std::string bomb = "x-0: &x0 [1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i < 9; ++i) {
+    bomb += text("x-", i, ": &x", i, " [");
+    for (int k = 0; k < 8; ++k) bomb += text(k == 0 ? "" : ", ", "*x", i - 1);
+    bomb += "]\n";
+  }
+  const auto expanded = problems(bomb);
+  ASSERT_EQ(expanded.size(), 1U);
+  EXPECT_NE(expanded[0].find("aliases expand to more than 200000 nodes"), std::string::npos) << expanded[0];
+  const auto itself = problems("a: &a\n  b: *a\n");
+  ASSERT_EQ(itself.size(), 1U);
+  EXPECT_NE(itself[0].find("an anchor may not contain itself"), std::string::npos) << itself[0];
+  const auto deep = problems("a: {b: " + std::string(150, '[') + std::string(150, ']') + "}\n");
+  ASSERT_EQ(deep.size(), 1U);
+  EXPECT_NE(deep[0].find("nested more than 100 deep"), std::string::npos) << deep[0];
+}
+
+TEST_F(Yaml, ManyKeysTabsAndDefaultsInsideOfDefaultsAreReadToTheirEnd) {
+  std::string keys = "a:\n";
+  for (int i = 0; i < 20'000; ++i) keys += text("  k", i, ": 1\n");
+  EXPECT_EQ(read(keys).at("a")->fields.size(), 20'000U);
+  EXPECT_EQ(problems(keys + "  k0: 1\n"),
+            Lines{"run.yaml:20002: 'k0' stands twice, first in line 2; keep one of them"});
+  std::string tabs;
+  for (int i = 0; i < 2000; ++i) tabs += text("\t\t\t\t\t\t\t\ta", i, ": 1\n");
+  EXPECT_EQ(problems(tabs).size(), 2000U);
+  std::string nested = "1";
+  for (int i = 0; i < 5000; ++i) nested = "${NO_SUCH_NAME:-" + nested + "}";
+  const auto refused = problems("a: {b: '" + nested + "'}\n");
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_NE(refused[0].find("nested more than 100 deep"), std::string::npos) << refused[0].substr(0, 300);
+}
+
+TEST(Same, ComparesGroupsByTheirFieldsInAnyOrder) {
+  const auto value = [](const char* words) { return parse_yaml(words, "x.yaml"); };
+  EXPECT_TRUE(same(value("{a: 1, b: [1, {c: true}]}"), value("b: [1.0, {c: True}]\na: 1e0")));
+  EXPECT_FALSE(same(value("{a: 1, b: 2}"), value("{a: 1, b: 3}")));
+  EXPECT_FALSE(same(value("{a: 1}"), value("{a: 1, b: 2}")));
+  EXPECT_FALSE(same(value("[{lr_mult: 0.5}]"), value("[{lr_mult: 0.1}]")));
 }
 
 }  // namespace

@@ -122,6 +122,17 @@ TEST(PipelineSchedule, TheBubbleOfEqualStagesIsTheTheorys) {
       }
 }
 
+TEST(PipelineSchedule, ABubbleIsAFractionOfTheTime) {
+  EXPECT_DOUBLE_EQ(ideal_bubble({2, 1, 4, 0}), 0.2);
+  EXPECT_DOUBLE_EQ(ideal_bubble({4, 2, 8, 0}), 3.0 / 19);
+  EXPECT_DOUBLE_EQ(ideal_bubble({8, 1, 1, 0}), 0.875);
+  EXPECT_LT(simulate(PipelineSchedule::training({2, 1, 4, 0}), {{1}, {1000}}).bubble(), 0.51);
+  EXPECT_EQ(bubble_line(0.56389, {2, 1, 4, 0}),
+            "pipeline bubble: 56.4 % of the stages' time measured; 20.0 % = (p-1)/(m+p-1) for equal stages that each "
+            "have a core");
+  EXPECT_NE(bubble_line(0, {2, 2, 4, 0}).find("11.1 % = (p-1)/(v m+p-1)"), std::string::npos);
+}
+
 TEST(PipelineSchedule, UnequalStagesWaitForTheSlowest) {
   const auto even = simulate(PipelineSchedule::training({2, 1, 4, 0}), {{1}, {1}});
   const auto uneven = simulate(PipelineSchedule::training({2, 1, 4, 0}), {{1}, {3}});

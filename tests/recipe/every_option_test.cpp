@@ -8,9 +8,12 @@
 
 #include "framework/base/files.h"
 #include "framework/data/indexed_dataset.h"
+#include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/layout_figures.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -189,20 +192,7 @@ const std::vector<Case> cases = {
     {o + "override_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
     {o + "use_checkpoint_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
 
-    {p + "tensor_model_parallel_size", "2", Seen::outcome},  // one process is too few
-    {p + "pipeline_model_parallel_size", "2", Seen::outcome, {m + "num_layers=2"}},
-    {p + "data_parallel_size", "2", Seen::outcome},
-    {p + "virtual_pipeline_model_parallel_size", "2", Seen::outcome, {m + "num_layers=2"}},
-    {p + "num_virtual_stages_per_pipeline_rank", "2", Seen::outcome, {m + "num_layers=2"}},
-    {p + "num_layers_per_virtual_pipeline_stage", "1", Seen::outcome, {m + "num_layers=2"}},
-    {p + "num_layer_list", "[2]", Seen::outcome},
-    {p + "decoder_first_pipeline_num_layers", "2", Seen::outcome},
-    {p + "decoder_last_pipeline_num_layers", "2", Seen::outcome},
-    {p + "pipeline_model_parallel_layout", "EttL", Seen::outcome},
-    {p + "standalone_embedding_stage", "true", Seen::outcome},
     {p + "noop_layers", "[0]", Seen::weights, {m + "num_layers=2"}},
-    {p + "select_comm_recompute", "[1]", Seen::outcome},
-    {o + "overlap_param_gather", "true", Seen::outcome},
 
     {d + "batch_size", "4", Seen::metrics},
     {d + "micro_batch_num", "2", Seen::metrics},
@@ -226,6 +216,39 @@ const std::vector<Case> cases = {
     {d + "vocab_file", "large.json", Seen::weights, bpe},
 };
 
+/// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other
+/// parts of the model or have another schedule.
+struct LayoutCase {
+  std::string key, value;
+  std::int64_t ranks;
+  Lines with = {};  ///< laid over the usual recipe, with four layers, with and without the change
+};
+
+const Lines two_stages = {p + "pipeline_model_parallel_size=2"};
+const Lines three_stages = {p + "pipeline_model_parallel_size=3", m + "num_layers=6"};
+const Lines two_chunks = {two_stages[0], p + "virtual_pipeline_model_parallel_size=2", d + "micro_batch_num=8"};
+
+const std::vector<LayoutCase> layout_cases = {
+    {p + "tensor_model_parallel_size", "2", 2},
+    {p + "pipeline_model_parallel_size", "2", 2},
+    {p + "use_tp_pp_dp_mapping", "true", 4, two_stages},
+    {p + "virtual_pipeline_model_parallel_size", "2", 2, two_stages + Lines{d + "micro_batch_num=2"}},
+    {p + "num_virtual_stages_per_pipeline_rank", "2", 2, two_stages + Lines{d + "micro_batch_num=2"}},
+    {p + "num_layers_per_virtual_pipeline_stage", "1", 2, two_stages + Lines{d + "micro_batch_num=2"}},
+    {p + "microbatch_group_size_per_vp_stage", "4", 2, two_chunks},
+    {p + "num_layer_list", "[3, 1]", 2, two_stages},
+    {p + "decoder_first_pipeline_num_layers", "3", 2, two_stages},
+    {p + "decoder_last_pipeline_num_layers", "3", 2, two_stages},
+    {p + "pipeline_model_parallel_layout", "Ettt|tL", 2, two_stages},
+    {p + "standalone_embedding_stage", "true", 3, three_stages},
+};
+
+/// Options that only refuse: nothing else is promised of them.
+const std::map<std::string, std::string> refusing = {
+    {p + "data_parallel_size", "it follows from the number of ranks; another number is refused"},
+    {p + "select_comm_recompute", "not built; any number of layers is refused"},
+};
+
 const std::map<std::string, std::string> exempt = {
     {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
     {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
@@ -241,11 +264,11 @@ const std::map<std::string, std::string> exempt = {
     {t + "overlap_grad_reduce", "as bucket_size"},
     {t + "delay_grad_reduce", "as bucket_size"},
     {t + "use_distributed_optimizer", "as bucket_size"},
+    {o + "overlap_param_gather",
+     "the promise is that no loss changes; tests/end_to_end/parity_test.py compares such runs with one process"},
     {p + "zero_level", "as bucket_size"},
     {p + "overlap_grad_reduce", "as bucket_size"},
     {p + "sequence_parallel", "means nothing on one process"},
-    {p + "use_tp_pp_dp_mapping", "an order of one process; tests/parallel has more"},
-    {p + "microbatch_group_size_per_vp_stage", "a pipeline of one stage has no groups; tests/parallel has more"},
     {p + "recompute", "as model_config.recompute_granularity"},
     {p + "select_recompute", "as model_config.recompute_granularity"},
     {p + "account_for_embedding_in_pipeline_split", "one stage has all layers; tests/parallel shares them out"},
@@ -375,6 +398,36 @@ TEST_F(EveryOption, ChangesSomethingOtherThanItsEcho) {
   }
 }
 
+/// What the ranks of a run hold and when they do what; "refused: ..." for one that cannot be laid out.
+std::string layout_of(const Lines& sets, std::int64_t ranks) {
+  Report report;
+  const auto recipe = read_recipe("run.yaml", Lines{m + "num_layers=4", d + "dataset_type=mock"} + sets, {}, report);
+  if (report.good()) check_ranks(recipe, ranks, report);
+  if (!report.good()) return "refused: " + report.problems().front();
+  const auto layout = layout_figures(recipe, ranks);
+  std::string all = drawing(PipelineSchedule::training(layout.shape), 1000);
+  for (const auto& rank : layout.ranks)
+    all += text("tensor ", rank.place.tensor, ", pipeline ", rank.place.pipeline, ", data ", rank.place.data, ": ",
+                rank.parameters, " parameters, ", rank.state.all(), " bytes, ",
+                layers_told(layout.plan, rank.place.pipeline), "\n");
+  return all;
+}
+
+TEST_F(EveryOption, OfTheLayoutChangesWhatRanksHoldOrDo) {
+  for (const auto& c : layout_cases) {
+    const auto before = layout_of(c.with, c.ranks), after = layout_of(c.with + Lines{c.key + "=" + c.value}, c.ranks);
+    for (const auto& layout : {before, after})
+      EXPECT_NE(layout.rfind("refused", 0), 0U) << c.key << " " << c.value << ": " << layout;
+    EXPECT_NE(before, after) << c.key << " " << c.value << " changes nothing";
+  }
+}
+
+TEST_F(EveryOption, ThatOnlyRefusesDoesSo) {
+  EXPECT_EQ(layout_of({p + "data_parallel_size=2"}, 2), layout_of({}, 2));
+  EXPECT_TRUE(says(layout_of({p + "data_parallel_size=3"}, 2), "data_parallel_size"));
+  EXPECT_TRUE(says(layout_of({p + "select_comm_recompute=[1]"}, 1), "select_comm_recompute is not built yet"));
+}
+
 TEST_F(EveryOption, ARunRepeatsItself) {  // or every change would seem to do something
   const Case same{"", "", Seen::metrics};
   const auto once = look(same, {}), again = look(same, {});
@@ -384,6 +437,8 @@ TEST_F(EveryOption, ARunRepeatsItself) {  // or every change would seem to do so
 TEST(EveryOptionThereIs, HasACaseOrAReasonToBeExempt) {
   std::set<std::string> known;
   for (const auto& c : cases) known.insert(c.key);
+  for (const auto& c : layout_cases) known.insert(c.key);
+  for (const auto& [key, reason] : refusing) EXPECT_TRUE(known.insert(key).second) << key << " does more than refuse";
   for (const auto& [key, reason] : exempt)
     EXPECT_TRUE(known.insert(key).second) << key << " has a case and needs no exemption";
   for (const auto& [group, schemas] : all_facts({}))

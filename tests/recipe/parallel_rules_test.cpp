@@ -70,6 +70,33 @@ TEST_F(ParallelRules, WhatTensorRanksShareMustDivideAtItsLine) {
                   "seq_length 18; make it a multiple of 4, or change parallel_config.tensor_model_parallel_size"});
 }
 
+TEST_F(ParallelRules, AStepOfTheRampThatCannotBeMadeIsRefusedBeforeTheRun) {
+  const auto ramp = [](const std::string& numbers) {
+    return Lines{"training_config.training_iters=0", "dataset_config.train_samples=100",
+                 "dataset_config.global_batch_size=16", "dataset_config.rampup_batch_size=" + numbers};
+  };
+  EXPECT_EQ(problems_on(2, ramp("[4, 4, 30]")), Lines{});
+  const auto first = problems_on(2, ramp("[2, 2, 30]"));
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(
+      first[0],
+      "--set dataset_config.rampup_batch_size: after 0 samples the global batch is 2, less than batch_size 2 on 2 "
+      "ranks; begin rampup_batch_size higher, or lower batch_size");
+  const auto later = problems_on(2, ramp("[4, 2, 30]"));
+  ASSERT_EQ(later.size(), 1U);
+  EXPECT_EQ(
+      later[0],
+      "--set dataset_config.rampup_batch_size: after 8 samples the global batch is 6, no multiple of batch_size 2 "
+      "on 2 ranks; change rampup_batch_size, or give decrease_batch_size_if_needed");
+  const Lines decrease = {"dataset_config.decrease_batch_size_if_needed=true"};
+  auto with = ramp("[4, 2, 30]");
+  with.push_back(decrease[0]);
+  EXPECT_EQ(problems_on(2, with), Lines{});
+  with = ramp("[2, 2, 30]");
+  with.push_back(decrease[0]);
+  EXPECT_EQ(problems_on(2, with), first);
+}
+
 TEST_F(ParallelRules, AWorldThatDoesNotFitIsRefusedAtTheLineThatNeedsIt) {
   const Lines cut = {p + "tensor_model_parallel_size=2", p + "pipeline_model_parallel_size=2"};
   EXPECT_EQ(problems_on(4, cut), Lines{});
@@ -205,19 +232,19 @@ TEST_F(ParallelRules, FiguresOfALayoutTellWhatEachRankHolds) {
 
 TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
   const Lines big = {"model_config.hidden_size=128", "dataset_config.micro_batch_num=1"};
-  const auto alone = layout_figures(read(big), 2).ranks[0].state_bytes;
+  const auto alone = layout_figures(read(big), 2).ranks[0].state.all();
   EXPECT_EQ(alone, [&] {
     const auto recipe = read(big);
     const auto model = build_model(recipe, nullptr);
-    return ModelState::bytes_for(*model, *recipe.optimizer.make());
+    return ModelState::bytes_for(*model, *recipe.optimizer.make()).all();
   }());
   auto sets = big;
   sets.push_back("training_config.use_distributed_optimizer=true");
-  EXPECT_NEAR(static_cast<double>(layout_figures(read(sets), 2).ranks[0].state_bytes),
+  EXPECT_NEAR(static_cast<double>(layout_figures(read(sets), 2).ranks[0].state.all()),
               0.75 * static_cast<double>(alone), 64);
   sets.push_back("training_config.bf16=true");
-  const auto half = layout_figures(read({big[0], big[1], "training_config.bf16=true"}), 2).ranks[0].state_bytes;
-  EXPECT_LT(static_cast<double>(layout_figures(read(sets), 2).ranks[0].state_bytes), 0.68 * static_cast<double>(half));
+  const auto half = layout_figures(read({big[0], big[1], "training_config.bf16=true"}), 2).ranks[0].state.all();
+  EXPECT_LT(static_cast<double>(layout_figures(read(sets), 2).ranks[0].state.all()), 0.68 * static_cast<double>(half));
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST_F(RecipeFile, WhatIsMissingIsAskedForWhereItsGroupStands) {
   EXPECT_EQ(
       problems(
           "model_config: {hidden_size: 32, num_attention_heads: 4, seq_length: 16}\n\ntraining_config:\n  seed: 1\n"),
-      (Lines{"run.yaml:1: model_config.num_layers is missing; give int: Transformer layers.",
+      (Lines{"run.yaml:1: model_config.num_layers is missing; give int: Number of transformer layers.",
              "run.yaml:1: vocab_size is missing, and with tokenizer_type none nothing says how many tokens there are; "
              "give "
              "model_config.vocab_size, or choose a tokenizer",

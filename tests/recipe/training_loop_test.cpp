@@ -9,6 +9,7 @@
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -47,6 +48,17 @@ class TrainingLoop : public InOwnFolder {
     testing::internal::CaptureStdout();
     train(std::move(parts), StopSignal{});
     return testing::internal::GetCapturedStdout();
+  }
+
+  /// Why training into "run" is refused.
+  static std::string refused(const Lines& sets) {
+    try {
+      run("run", sets);
+    } catch (const ConfigError& error) {
+      testing::internal::GetCapturedStdout();
+      return error.what();
+    }
+    return "taken";
   }
 
   static std::vector<nlohmann::json> metrics(const std::string& folder) {
@@ -115,6 +127,37 @@ TEST_F(TrainingLoop, AnOverflowSkipsTheStepAndTheScheduleWaits) {
   const auto progress = nlohmann::json::parse(read_file(newest("run") / "blobs/progress.json"));
   EXPECT_EQ(progress.at("updates"), updates);
   EXPECT_EQ(progress.at("schedule").at("num_steps"), 2 * updates);
+}
+
+TEST_F(TrainingLoop, AnInfiniteGradientNormStopsTheRunBeforeItReachesAWeight) {
+  run("run", {t + "exit_interval=3"});
+  const auto before = weights("run");
+  // A constant scale of the loss, so large that gradients overflow while the loss itself stays finite.
+  const auto story = story_of([] { run("run", {t + "loss_scale=1.7e38", t + "calculate_per_token_loss=true"}); });
+  testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(says(story, "training: iteration 4: loss ") && says(story, ", gradient norm ")) << story;
+  EXPECT_FALSE(says(story, "loss inf") || says(story, "loss nan") || says(story, "loss -nan")) << story;
+  EXPECT_TRUE(says(story, "the gradient of ") && says(story, "No weight was changed")) << story;
+  EXPECT_EQ(metrics("run").size(), 3U);
+  EXPECT_TRUE(weights("run") == before);
+}
+
+TEST_F(TrainingLoop, EvaluationHasNoDropoutThoughTrainingHas) {
+  // At rate 0 the weights stay as they were drawn, so that only dropout can tell the losses of these runs apart.
+  const Lines fixed = {o + "learning_rate=0", t + "eval_interval=2", t + "eval_iters=2", t + "training_iters=4"};
+  run("without", fixed + Lines{m + "hidden_dropout_rate=0", m + "attention_dropout_rate=0"});
+  run("with", fixed + Lines{m + "hidden_dropout_rate=0.5", m + "attention_dropout_rate=0.5"});
+  EXPECT_NE(column("with", "loss"), column("without", "loss"));
+  const auto with = metrics("with"), without = metrics("without");
+  int evaluations = 0;
+  for (std::size_t i = 0; i < with.size(); ++i)
+    for (const auto* set : {"validation_loss", "final_validation_loss", "test_loss"}) {
+      ASSERT_EQ(with[i].contains(set), without[i].contains(set)) << set;
+      if (!with[i].contains(set)) continue;
+      EXPECT_EQ(with[i].at(set), without[i].at(set)) << set << " after iteration " << i + 1;
+      ++evaluations;
+    }
+  EXPECT_EQ(evaluations, 4);  // after 2 and 4 steps, and both sets at the end
 }
 
 TEST_F(TrainingLoop, ARunWithSkippedStepsGoesOnToTheBit) {
@@ -198,16 +241,39 @@ TEST_F(TrainingLoop, PassesOverTheDataAreCounted) {
 
 TEST_F(TrainingLoop, AnotherScheduleThanTheCheckpointsIsRefusedUnlessOneCounts) {
   run("run", {t + "exit_interval=5"});
-  try {
-    run("run", {o + "learning_rate=1e-3"});
-    FAIL() << "taken";
-  } catch (const ConfigError& error) {
-    testing::internal::GetCapturedStdout();
-    EXPECT_NE(std::string(error.what()).find("learning rate is 0.001 in the recipe and 0.01"), std::string::npos)
-        << error.what();
-  }
+  const auto why = refused({o + "learning_rate=1e-3"});
+  EXPECT_NE(why.find("optimizer_config.learning_rate: the learning rate is 0.001 in the recipe and 0.01"),
+            std::string::npos)
+      << why;
   run("run", {o + "learning_rate=1e-3", o + "override_opt_param_scheduler=true"});
   EXPECT_LT(column("run", "learning_rate")[5], 1e-3);
+}
+
+TEST_F(TrainingLoop, AnotherModelThanTheCheckpointsIsToldByItsOptions) {
+  run("run", {t + "exit_interval=5"});
+  const auto why = refused({m + "hidden_size=32", m + "num_attention_heads=2", o + "learning_rate=1"});
+  EXPECT_NE(why.find("\n  model_config.hidden_size: 32 in the recipe, 16 in the checkpoint\n"
+                     "  model_config.num_attention_heads: 2 in the recipe, 4 in the checkpoint"),
+            std::string::npos)
+      << why;
+  const auto other = refused({o + "optimizer_type=sgd"});
+  EXPECT_NE(other.find("optimizer_config.optimizer_type: sgd in the recipe, adamw in the checkpoint"),
+            std::string::npos)
+      << other;
+}
+
+TEST_F(TrainingLoop, AnotherLengthIsToldByItsKeyInSteps) {
+  run("run", {t + "exit_interval=5"});
+  EXPECT_NE(refused({t + "training_iters=17"})
+                .find("training_config.training_iters: the decay of the learning rate ends after 17 "
+                      "steps in the recipe and after "),
+            std::string::npos);
+  EXPECT_NE(refused({o + "lr_decay_iters=15"})
+                .find("optimizer_config.lr_decay_iters: the decay of the learning rate "
+                      "ends after 15 steps in the recipe and after "),
+            std::string::npos);
+  EXPECT_NE(refused({o + "lr_warmup_iters=3"}).find("optimizer_config.lr_warmup_iters: the warm-up ends after 3 steps"),
+            std::string::npos);
 }
 
 TEST_F(TrainingLoop, ARunMayGoOnLongerWhereNoScheduleDependsOnItsLength) {

@@ -39,6 +39,11 @@ TEST(Control, TestsCompareWordsAndNumbers) {
     EXPECT_EQ(programs("if " + test + "; then y; else n; fi"), holds ? "[y]" : "[n]") << test;
 }
 
+TEST(Control, ATestThatLacksAWordIsNotMet) {
+  EXPECT_EQ(programs("X=; if [ $X = a ]; then p; else q; fi"), "[q]") << "Bash says: unary operator expected";
+  EXPECT_EQ(programs("X=; [ a = $X ] && p; [ $X != a ] && q; r"), "[r]");
+}
+
 TEST(Control, AConditionThatNobodyKnowsCountsAsMet) {
   EXPECT_EQ(programs("if [ $1 = a ]; then p; else q; fi"), "[p]");
   EXPECT_EQ(programs("[ $1 = a ] && p; [ $1 = b ] || q"), "[p]");
@@ -132,6 +137,8 @@ TEST(Control, HereDocumentsAreTextsAndFiles) {
 TEST(Control, ReadTakesWordsOfATextThatIsKnown) {
   EXPECT_EQ(programs("read A B <<< 'x y z'; p $A \"$B\""), "[p] [x] [y z]");
   EXPECT_EQ(programs("IFS=, read -ra L <<< 'a,b'; p ${#L[@]} ${L[1]}"), "[p] [2] [b]");
+  EXPECT_EQ(programs("IFS=, read -ra L <<< 'a,,b,'; p ${#L[@]} \"${L[@]}\""), "[p] [3] [a] [] [b]");
+  EXPECT_EQ(programs("IFS=, read -r A B C <<< 'a,,b,c'; p \"$A\" \"$B\" \"$C\""), "[p] [a] [] [b,c]");
   EXPECT_EQ(programs("printf 'a\\nb\\n' | while read X; do p $X; done"), "[p] [a]\n[p] [b]");
 }
 

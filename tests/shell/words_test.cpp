@@ -22,6 +22,13 @@ TEST(Words, AVariableWithoutQuotesIsCutAtItsBlanksAndLines) {
   EXPECT_EQ(programs("A=\np $A x \"$A\""), "[p] [x] []");
 }
 
+TEST(Words, AnEmptyFieldBetweenSeparatorsThatAreNoBlanksIsAWord) {
+  EXPECT_EQ(programs("IFS=,; A=a,,b; p $A"), "[p] [a] [] [b]");
+  EXPECT_EQ(programs("IFS=,; A=,a,; p $A"), "[p] [] [a]");
+  EXPECT_EQ(programs("IFS=' ,'; A='a , b,,c '; p $A"), "[p] [a] [b] [] [c]") << "blanks around a comma belong to it";
+  EXPECT_EQ(programs("IFS=:; A='a b:c'; p $A"), "[p] [a b] [c]");
+}
+
 TEST(Words, InnerQuotesCloseAndReopenAString) {
   EXPECT_EQ(programs("A=\"--a \"x y\" --b\"\np $A"),
             "[y --b]\n[p]");  // as in Bash: A is "--a x" for the command `y --b`

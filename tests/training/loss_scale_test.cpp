@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "framework/kernels/threads.h"
 
@@ -68,8 +69,39 @@ TEST(LossScaler, TheLargestScaleHasAnInverseWhereDenormalNumbersAreZero) {
   EXPECT_GT(scaler.inverse(), 2.9e-39);
 }
 
+// Source: Megatron-LM core_v0.12.1, grad_scaler.py: 0 < minimum <= initial, growth > 1, window and hysteresis > 0.
+TEST(LossScaler, RefusesWhatMegatronRefusesAndNothingElse) {
+  std::mt19937 rng(3);
+  const std::vector<double> numbers = {-2, -1, 0, 0.5, 1, 1.5, 2, 8, 65536};
+  const auto drawn = [&] { return numbers[rng() % numbers.size()]; };
+  int refused = 0, taken = 0;
+  for (int i = 0; i < 5000; ++i) {
+    LossScaleOptions o;
+    const double first = drawn(), least = drawn(), factor = drawn(), window = drawn();
+    const auto hysteresis = static_cast<std::int64_t>(rng() % 4) - 1;
+    o.loss_scale_value = first;
+    o.min_loss_scale = least;
+    o.loss_scale_factor = factor;
+    o.loss_scale_window = window;
+    o.hysteresis = hysteresis;
+    const bool good = least > 0 && least <= first && factor > 1 && window > 0 && hysteresis > 0;
+    const auto where = text(first, " ", least, " ", factor, " ", window, " ", hysteresis);
+    if (good)
+      EXPECT_NO_THROW(LossScaler(o, true)) << where;
+    else
+      EXPECT_THROW(LossScaler(o, true), ConfigError) << where;
+    EXPECT_NO_THROW(LossScaler(o, false)) << where;  // there is none to make
+    ++(good ? taken : refused);
+  }
+  EXPECT_GT(taken, 100);
+  EXPECT_GT(refused, 1000);
+}
+
 TEST(LossScaler, NumbersThatMakeNoScaleAreRefused) {
   EXPECT_THROW(LossScaler(options(0.5, 10, 1), true), ConfigError);  // below its minimum
+  auto o = options(8, 10, 1);
+  o.min_loss_scale = 0;
+  EXPECT_THROW(LossScaler(o, true), ConfigError);
   EXPECT_THROW(LossScaler(options(8, 0, 1), true), ConfigError);
   EXPECT_THROW(LossScaler(options(8, 10, 0), true), ConfigError);
 }

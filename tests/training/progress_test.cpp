@@ -47,6 +47,19 @@ TEST(Bar, IsFullAtTheEnd) {
   EXPECT_EQ(bar(state, 140).substr(0, 38), "100% [==============================] ");
 }
 
+TEST(Bar, OfAnEvaluationCountsAndTellsTheTimeLeft) {
+  const auto told = [](const EvaluationState& state, int columns) {
+    Line line;
+    add_evaluation(line, state, columns);
+    return std::string(line.text());
+  };
+  const EvaluationState third{"validation split", 34, 100, 252};
+  EXPECT_EQ(told(third, 80), " 34% evaluating the validation split 34/100  4:12 left");
+  EXPECT_EQ(told(third, 50), " 34% evaluating the validation split 34/100");
+  EXPECT_EQ(told(third, 20), " 34%");
+  EXPECT_EQ(told({"test split", 0, 100, -1}, 80), "  0% evaluating the test split 0/100");
+}
+
 std::string duration(double seconds) {
   Line line;
   add_duration(line, seconds);
@@ -113,6 +126,20 @@ StepRecord step(std::int64_t iteration) {
   r.step_seconds = 0.5;
   r.tokens_per_second = 1000;
   return r;
+}
+
+TEST(ProgressBar, GivesItsLineToAnEvaluation) {
+  const Terminal terminal(200);
+  ProgressBar progress({terminal.screen(), 10, 0, 0});
+  progress.step(step(1));
+  terminal.shown();
+  progress.begin_evaluation("test split", 4, 65);
+  EXPECT_NE(terminal.shown().find("  0% evaluating the test split 0/4  1:05 left"), std::string::npos);
+  progress.evaluation(4);
+  EXPECT_NE(terminal.shown().find("100% evaluating the test split 4/4  0:00 left"), std::string::npos);
+  progress.end_evaluation();
+  progress.draw();
+  EXPECT_NE(terminal.shown().find(" 1/10"), std::string::npos);
 }
 
 TEST(ProgressBar, SuitsATerminalAndNothingElse) {

@@ -104,6 +104,19 @@ TEST_F(RunLogTest, EvaluationsGoEverywhere) {
   EXPECT_NE(events().find("lm loss validation ppl vs samples"), std::string::npos);
 }
 
+TEST_F(RunLogTest, AnEvaluationIsAnnouncedWhenItTakesLong) {
+  using Set = EvaluationRecord::Set;
+  RunLog log(options());
+  log.evaluation_begins(Set::validation, 100, 4.9);
+  EXPECT_EQ(console(), "");
+  log.evaluation_begins(Set::final_validation, 100, 40.4);
+  EXPECT_EQ(console(), "evaluating the validation split: 100 iterations, about 40 s\n");
+  log.evaluation_progress(50);
+  log.evaluation_begins(Set::test, 3, 0);  // nobody knows how long it takes
+  EXPECT_EQ(console(),
+            "evaluating the validation split: 100 iterations, about 40 s\nevaluating the test split: 3 iterations\n");
+}
+
 TEST_F(RunLogTest, WritesMegatronsTags) {
   RunLog log(options());
   auto s = step(1);

@@ -7,6 +7,8 @@
 namespace tessera {
 namespace {
 
+// In every backward of this folder: no gradient may have arrived (the value was not used for the objective), and the
+// input may want none; then there is nothing to do.
 class Gated final : public Node {
  public:
   Gated(Place y, Var x, Activation act) : y_(y), x_(std::move(x)), act_(act) {}

@@ -3,6 +3,7 @@
 namespace tessera {
 namespace {
 
+/// A rotation is orthogonal, so the gradient is the reverse rotation, done in place in the gradient's own memory.
 class Rotary final : public Node {
  public:
   Rotary(Place y, Place x, RotaryExtents e, const RotaryTables& tables, std::span<const std::int32_t> positions)
@@ -25,6 +26,7 @@ class Rotary final : public Node {
   std::span<const std::int32_t> positions_;
 };
 
+/// q, k and v are slices of one buffer, and so are dq, dk and dv: the kernel is given the same span three times.
 class Attention final : public Node {
  public:
   Attention(Place y, Var qkv, Var out, Var lse, const AttentionExtents& e, const VisibleKeys& visible,
@@ -63,6 +65,7 @@ Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> posi
   const auto before = x.value();
   const bool grad = x.wants_grad();
   auto y = tape.reuse(std::move(x), grad);
+  // A copy would be possible, but would double the largest activation of a layer unnoticed.
   must(before.raw().data() == y.value().raw().data(), "only the rotation looks at a projection");
   rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false,
          Floats(tape, y.value(), Floats::Use::update));

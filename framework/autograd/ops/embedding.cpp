@@ -7,6 +7,7 @@ namespace {
 
 using Ids = std::span<const std::int32_t>;
 
+/// Backward is a scatter-add into the tables' gradients; tokens have no gradient.
 class Embedding final : public Node {
  public:
   Embedding(Place y, std::int64_t width, Ids tokens, LeafUse words, Ids positions, LeafUse table)

@@ -4,8 +4,15 @@
 
 namespace tessera {
 
-/// y [B, T, C] = words[tokens] + positions_table[positions], in `type`; the second table may be nullptr: none. `tokens`
-/// and `positions`, [B * T], must stay as they are until the backward pass is done.
+/// y = words[tokens] + position_table[positions].
+///
+///   batch               {B, T}
+///   tokens, positions   [B * T]   must stay unchanged until the backward pass is done
+///   words               [V, C]
+///   position_table      [P, C], or nullptr: no learned positions; `positions` is then not read
+///   result              [B, T, C] in `type`
+///
+/// Keeps nothing else. Throws ShapeError for an id outside its table.
 Var embedding(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens, Leaf& words,
               std::span<const std::int32_t> positions, Leaf* position_table, DType type = DType::float32);
 

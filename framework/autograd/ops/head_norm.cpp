@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// One kind of heads of a projection x: its norm, and what that norm keeps.
+/// The query heads or the key heads of a projection x: which they are, and what their norm keeps.
 struct Part {
   std::span<const std::int64_t> offsets;
   LeafUse gain, bias;
@@ -19,6 +19,7 @@ struct Part {
 
 HeadsInRows extents(const Shape& x, const HeadNormKind& kind) { return {x.rows(), x.width(), kind.channels}; }
 
+/// Floats of these heads over all rows.
 std::size_t floats_of(const HeadsInRows& e, std::span<const std::int64_t> offsets) {
   return static_cast<std::size_t>(e.rows * e.channels) * offsets.size();
 }
@@ -27,7 +28,8 @@ std::span<float> grad_of(const LeafUse& use) {
   return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{};
 }
 
-/// The heads of `part` in x become those of y.
+/// Writes the normalized heads of `part` of x to y. The heads are gathered into a dense array, because the norm kernels
+/// take dense rows.
 void normalise(Tape& tape, const HeadsInRows& e, const Part& part, const HeadNorm& norm, const HeadNormKind& kind,
                std::span<const float> x, std::span<float> y) {
   const auto count = floats_of(e, part.offsets);
@@ -43,7 +45,8 @@ void normalise(Tape& tape, const HeadsInRows& e, const Part& part, const HeadNor
   scatter_heads(tape.threads(), e, part.offsets, dense, y);
 }
 
-/// The gradients by the heads of `part`: dx from dy, both whole rows; the norm's own are added to.
+/// The gradients of the heads of `part`: writes these heads of dx from those of dy (both whole rows), and adds to the
+/// gradients of gain and bias.
 void normalise_backward(Tape& tape, const HeadsInRows& e, const Part& part, const HeadNormKind& kind,
                         std::span<const float> x, std::span<const float> dy, std::span<float> dx) {
   const auto count = floats_of(e, part.offsets), channels = static_cast<std::size_t>(kind.channels);
@@ -52,7 +55,7 @@ void normalise_backward(Tape& tape, const HeadsInRows& e, const Part& part, cons
   gather_heads(tape.threads(), e, part.offsets, x, dense);
   gather_heads(tape.threads(), e, part.offsets, dy, gradient);
   auto dgain = grad_of(part.gain);
-  if (dgain.empty()) {  // the kernels add to something
+  if (dgain.empty()) {  // a frozen gain: the kernels need a place to add to
     dgain = Tape::floats(memory).subspan(2 * count, channels);
     std::fill(dgain.begin(), dgain.end(), 0.0F);
   }
@@ -77,6 +80,7 @@ class HeadNormNode final : public Node {
     if (dy.empty()) return;
     auto target = tape.grad_target(x_);
     must(!target.add, "only the norm of its heads looks at a projection");
+    // A frozen input still needs dx as the place from which the gains' kernels work: scratch, thrown away.
     Memory nobodys;
     if (target.tensor.empty()) {
       nobodys = tape.scratch(static_cast<std::size_t>(x_.shape().elements()));

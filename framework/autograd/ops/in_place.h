@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The value of x at a place of its own, to be changed: in the memory of x when nobody else looks at it, else copied.
-/// Its gradient is not yet that of x.
+/// The value of x as a new value that may be changed in place: in the memory of x if no other handle refers to it, else
+/// a copy. The caller records the operation that connects its gradient to that of x.
 inline Var to_change(Var x, bool wants_grad) {
   auto& tape = x.tape();
   const auto before = x.value();

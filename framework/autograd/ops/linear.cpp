@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// The bias in fp32, or nothing.
+/// The bias rounded to the compute type, or an empty span.
 Floats read_bias(Tape& tape, const Leaf* bias) { return bias ? tape.read(*bias, tape.type()) : Floats(tape); }
 
 LinearExtents extents(const Var& x, const Leaf& w) {
@@ -16,11 +16,12 @@ LinearExtents extents(const Var& x, const Leaf& w) {
   return {x.shape().rows(), shape[1], shape[0]};
 }
 
+/// A frozen weight alone does not stop gradients: x may need one.
 bool wants_grad(const Var& x, const Leaf& w, const Leaf* bias) {
   return x.wants_grad() || w.trained() || (bias && bias->trained());
 }
 
-/// What both forms have in common: gradients of w, bias and x from the gradient of x w^T + bias.
+/// The backward pass that linear and linear_activation share: gradients of w, bias and x from that of x w^T + bias.
 struct Products {
   Place x_place;
   Var x;
@@ -60,7 +61,7 @@ class LinearActivation final : public Node {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     const auto d = tape.read(dy.tensor);
-    const bool ours = d.copied() || !dy.memory.shared();  // nobody else reads these floats
+    const bool ours = d.copied() || !dy.memory.shared();  // may be overwritten: no other reader
     const auto memory = ours ? Memory() : tape.scratch(d.span().size());
     const auto dbefore = ours ? d.span() : Tape::floats(memory).first(d.span().size());
     activation_backward(tape.threads(), act_, d, tape.read(before_), dbefore, false);
@@ -93,6 +94,7 @@ class AddBias final : public Node {
   LeafUse bias_;
 };
 
+/// Notes the uses of w and bias; called only when the operation is recorded.
 Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
   return {x, x, e, tape.use(&w), tape.use(bias), tape.type()};

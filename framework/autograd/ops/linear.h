@@ -5,13 +5,22 @@
 
 namespace tessera {
 
-/// y [.., out] = x [.., in] w^T + bias; w [out, in], bias [out] or nullptr. Keeps x.
+// Linear layers, as kernels/linear.h defines them: w is [out, in]. Results are in the tape's compute type; the
+// gradients of w and bias are accumulated in fp32 in their leaves. All throw ShapeError if the extents do not match.
+
+/// y = x w^T + bias.
+///
+///   x   [.., in]    kept for the backward pass
+///   y   [.., out]
+///
+/// `bias` [out] may be nullptr.
 Var linear(const Var& x, Leaf& w, Leaf* bias);
 
-/// y = act(x w^T + bias) in one pass. Keeps x and what enters the activation.
+/// y = act(x w^T + bias) in one pass over y, for any act except `none`. Keeps x and the input of the activation.
 Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act);
 
-/// y = x + bias in every row, in the memory of x when nobody else looks at it. Keeps nothing.
+/// y = x + bias [width] in every row; in the memory of x if no other handle refers to it. Keeps nothing. For
+/// row-parallel layers, where the bias must be added after the all-reduce.
 Var add_bias(Var x, Leaf& bias);
 
 }  // namespace tessera

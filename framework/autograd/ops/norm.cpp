@@ -9,7 +9,7 @@ std::span<float> grad_of(const LeafUse& use) {
   return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{};
 }
 
-/// Kernels add to the gain's gradient; a gain that is not trained lends them scratch to add to.
+/// The gradient of the gain; for a frozen gain scratch memory, because the kernels always add to one.
 class GainGrad {
  public:
   GainGrad(Tape& tape, const LeafUse& gain) {
@@ -27,7 +27,7 @@ class GainGrad {
   std::span<float> grad_;
 };
 
-/// The gradient of x, or scratch when x wants none.
+/// The gradient of x; scratch memory if x wants none, for the same reason.
 struct InputGrad {
   InputGrad(Tape& tape, Place x, std::size_t count) : target(tape.grad_target(x)) {
     if (!target.tensor.empty()) return;

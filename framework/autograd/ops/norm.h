@@ -4,11 +4,17 @@
 
 namespace tessera {
 
-/// Layer normalisation over the last extent, gain [width] + gain_offset, bias [width] or nullptr. Keeps x, mean and
-/// inverse deviation.
+/// Layer normalization over the last dimension; kernels/norm.h has the formula.
+///
+///   x, result    [.., width]
+///   gain, bias   [width]   bias may be nullptr
+///
+/// gain_offset is 1 for a zero-centred gain, else 0. Keeps x and the mean and inverse deviation of each row. Throws
+/// ShapeError if the extents do not match.
 Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offset);
 
-/// x / rms(x) * (gain + gain_offset) over the last extent. Keeps x and the inverse root.
+/// x / sqrt(mean(x^2) + eps) * (gain + gain_offset) over the last dimension; shapes and errors as layernorm. Keeps x
+/// and the inverse root of each row.
 Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset);
 
 }  // namespace tessera

@@ -4,7 +4,8 @@
 
 namespace tessera {
 
-/// Computed with f, and once more in the backward pass.
+/// The operation recorded by recomputed(): runs f again on a nested tape, then its backward pass. The gradient of x
+/// that other operations have contributed so far is handed to the nested pass to be added to.
 template <class F>
 class Recomputed final : public Node {
  public:
@@ -18,7 +19,8 @@ class Recomputed final : public Node {
     {
       const auto in = again.input(x_.value(), x_.wants_grad());
       again.give_grad(f_(in), std::move(dy));
-      if (auto others = tape.take_grad(x_); !others.empty()) again.give_grad(in, std::move(others));  // to add to
+      if (auto others = tape.take_grad(x_); !others.empty())
+        again.give_grad(in, std::move(others));  // contributions so far
       again.computes_in(tape.type());
       again.backward();
       dx = again.take_grad(in);
@@ -34,9 +36,12 @@ class Recomputed final : public Node {
   DType type_;
 };
 
-/// y = f(x), of which the tape keeps x alone: the backward pass runs f again to have what its operations keep. `f` is
-/// small, is copied, gives the same bits each time, keeps no values, and uses leaves that nobody else uses. Source:
-/// Chen et al., arXiv:1604.06174.
+/// y = f(x) with activation recomputation: the tape keeps only x, and the backward pass runs f again to get what its
+/// operations keep.
+///
+/// `f` is copied into the record, so it must be small (it may hold references that outlive the tape). It must give the
+/// same bits each time (dropout does, by its keyed masks), must not hold Vars, and its leaves must be used nowhere
+/// else. Source: Chen et al., arXiv:1604.06174.
 template <class F>
 Var recomputed(const Var& x, const F& f) {
   auto& tape = x.tape();

@@ -10,6 +10,7 @@ class DropoutAdd final : public Node {
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
+    // Without dropout the gradient of both summands is dy itself: it is shared, not copied.
     if (mask_.rate > 0) {
       const auto dx = tape.grad_target(x_);
       must(!dx.add, "what is added to a residual has no other use");

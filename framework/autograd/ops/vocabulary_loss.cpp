@@ -11,13 +11,20 @@
 namespace tessera {
 namespace {
 
-/// A chunk of logits is about 64 MiB, in whole tiles of rows; a function of the extents alone.
 std::int64_t chunk_rows(std::int64_t vocabulary) {
   constexpr std::int64_t most_floats = std::int64_t{16} << 20, least = 128, most = 4096;
   return std::clamp(most_floats / vocabulary / least * least, least, most);
 }
 
-/// The gradient of h was made in the forward pass; backward hands it over.
+}  // namespace
+
+std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary) {
+  return std::min(tokens, chunk_rows(vocabulary));
+}
+
+namespace {
+
+/// dh was computed in the forward pass; backward hands it over and reports w as complete.
 class VocabularyLossNode final : public Node {
  public:
   VocabularyLossNode(Place h, Gradient dh, LeafUse w) : h_(h), dh_(std::move(dh)), w_(w) {}
@@ -32,6 +39,7 @@ class VocabularyLossNode final : public Node {
   LeafUse w_;
 };
 
+/// A range of token rows, and the part of an array with `width` elements per row that belongs to it.
 struct Rows {
   std::int64_t first, count;
   template <class T>
@@ -40,7 +48,7 @@ struct Rows {
   }
 };
 
-/// Losses and gradients of a chunk of rows, by one process or by all that share the vocabulary.
+/// Loss and gradient of one chunk of logits, by one rank or by all ranks that share the vocabulary.
 void judge(Tape& tape, std::int64_t columns, const LossTerms& terms, std::span<float> logits,
            std::span<const std::int32_t> labels, std::span<const float> weight, std::span<float> loss, bool gradient) {
   auto& threads = tape.threads();
@@ -59,6 +67,7 @@ void judge(Tape& tape, std::int64_t columns, const LossTerms& terms, std::span<f
   cross_entropy_finish(threads, part, logits, labels, sums, weight, loss, gradient);
 }
 
+/// Masked sum of the token losses, in double. A loss under mask 0 is not multiplied: it may be NaN (0 * NaN is NaN).
 LossSum sum_up(std::span<const float> token_loss, const LossTerms& terms) {
   LossSum total;
   for (std::size_t i = 0; i < token_loss.size(); ++i) {
@@ -70,6 +79,8 @@ LossSum sum_up(std::span<const float> token_loss, const LossTerms& terms) {
 
 }  // namespace
 
+// For each chunk of rows: logits, loss and gradient of the logits in place, then its contributions to dw and dh. The
+// chunk's logits are then overwritten by the next chunk.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
   auto& tape = h.tape();
   auto& threads = tape.threads();
@@ -101,8 +112,10 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
     linear_forward(threads, e, at.of(all_h.span(), width), weights, {}, logits);
     if (capped) softcap_forward(threads, terms.softcap, logits, logits);
+    // The derivative of the cap needs the capped logits, and the cross-entropy overwrites them.
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
     if (!kept.empty()) copy(threads, logits, kept);
+    // The logits are computed in fp32 and rounded here, as Megatron-LM's fp16_lm_cross_entropy does.
     round_to(threads, terms.type, logits);
     judge(tape, vocabulary, terms, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
     if (!kept.empty()) softcap_backward(threads, terms.softcap, logits, kept, logits);

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "framework/base/error.h"
+
+namespace tessera {
+
+/// A size with the name by which the user knows it.
+struct NamedSize {
+  const char* name;
+  std::int64_t value;
+};
+
+/// The product of all, or the sum. Throws ConfigError, "batch_size 5 x micro_batch_num 7 does not fit into 64 bits;
+/// make one of them smaller", when the result is above 2^63 - 1. For sizes that come from a user: a recipe, a file.
+std::int64_t checked_product(std::initializer_list<NamedSize> factors);
+std::int64_t checked_sum(std::initializer_list<NamedSize> terms);
+
+}  // namespace tessera

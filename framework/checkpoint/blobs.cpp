@@ -1,0 +1,67 @@
+#include "framework/checkpoint/blobs.h"
+
+#include <algorithm>
+
+#include "framework/base/crc32c.h"
+#include "framework/base/files.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+void write_blobs(const fs::path& folder, const Blobs& blobs, Manifest& manifest) {
+  if (blobs.empty()) return;
+  make_folder(folder / "blobs");
+  for (const auto& [name, content] : blobs) {
+    const bool fits =
+        !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+          return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+        });
+    if (!fits)
+      throw BugError(text("checkpoint: '", name, "' cannot name a blob: letters, digits, '.', '_' and '-' can"));
+    auto file = File::create(folder / "blobs" / name);
+    file.write(content);
+    file.sync();
+    file.close();
+    manifest.blobs[name] = {content.size(), crc32c(content)};
+  }
+  sync_folder(folder / "blobs");
+}
+
+Blobs read_blobs(const fs::path& folder, const Manifest& manifest) {
+  Blobs blobs;
+  for (const auto& [name, blob] : manifest.blobs) {
+    check_size(folder, "blobs/" + name, blob.bytes);
+    auto bytes = read_file(folder / "blobs" / name);
+    if (crc32c(bytes) != blob.crc)
+      throw DamageError(text((folder / "blobs" / name).string(), ": its CRC is not the one it was saved with"));
+    blobs.emplace(name, std::move(bytes));
+  }
+  return blobs;
+}
+
+void check_size(const fs::path& folder, const std::string& name, std::uint64_t bytes) {
+  std::error_code error;
+  const auto size = fs::file_size(folder / name, error);
+  if (error == std::errc::no_such_file_or_directory) throw DamageError(text((folder / name).string(), ": is missing"));
+  if (error) throw IoError(text((folder / name).string(), ": cannot be examined: ", error.message()));
+  if (size != bytes)
+    throw DamageError(text((folder / name).string(), ": has ", size, " bytes; ", bytes, " were saved"));
+}
+
+void write_blobs_beside(const fs::path& folder, std::int64_t iteration, const Blobs& blobs) {
+  if (blobs.empty()) return;
+  Manifest manifest;
+  manifest.iteration = iteration;
+  make_folder(folder);
+  write_blobs(folder, blobs, manifest);
+  write_file_atomic(folder / "blobs" / "manifest.json", write_manifest(manifest));
+}
+
+Blobs read_blobs_beside(const fs::path& folder) {
+  const auto file = folder / "blobs" / "manifest.json";
+  if (!fs::exists(file)) return {};
+  return read_blobs(folder, read_manifest(read_file(file), file.string()));
+}
+
+}  // namespace tessera

@@ -1,0 +1,199 @@
+#include "framework/cli/command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "framework/options/report.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* setting = "group.key=value";
+constexpr int wrong_input = 2;
+
+std::vector<const CLI::App*> below(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* sub : below(app)) names.push_back(sub->get_name());
+  return names;
+}
+
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options())
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+/// What the command line has wrong, with the nearest name for what is not known.
+std::string complaint(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (const auto& word : words) {
+    const auto names = commands_of(*command);
+    if (std::find(names.begin(), names.end(), word) != names.end()) {
+      command = command->get_subcommand(word);
+      continue;
+    }
+    const bool option = word.rfind("--", 0) == 0;
+    const auto known = option ? options_of(*command) : names;
+    const auto name = word.substr(0, word.find('='));
+    if (known.empty() || std::find(known.begin(), known.end(), name) != known.end() || (!option && word[0] == '-'))
+      continue;
+    const auto hint = did_you_mean(name, known);
+    return text("no ", option ? "option" : "command", " '", name, "'", hint.empty() ? "" : "; ", hint);
+  }
+  return error.what();
+}
+
+CommandNode::Option facts_of(const CLI::Option& option) {
+  CommandNode::Option out;
+  out.doc = option.get_description();
+  out.required = option.get_required();
+  out.by_place = option.get_positional();
+  if (out.by_place) out.names.push_back(option.get_name(true));
+  for (const auto& name : option.get_snames()) out.names.push_back("-" + name);
+  for (const auto& name : option.get_lnames()) out.names.push_back("--" + name);
+  const bool takes = option.get_items_expected_max() > 0;
+  if (takes && !out.by_place) out.value = option.get_type_name().empty() ? "VALUE" : option.get_type_name();
+  out.sets = out.value == setting;
+  return out;
+}
+
+void add_nodes(const CLI::App& app, const std::string& path, std::vector<CommandNode>& all) {
+  CommandNode node{path, app.get_description(), {}, {}};
+  for (const auto* option : app.get_options()) node.options.push_back(facts_of(*option));
+  for (const auto* sub : below(app)) node.commands.emplace_back(sub->get_name(), sub->get_description());
+  all.push_back(std::move(node));
+  for (const auto* sub : below(app)) add_nodes(*sub, path + " " + sub->get_name(), all);
+}
+
+/// What ranges let through: nan is neither below nor above any bound.
+CLI::Validator finite() {
+  return {[](const std::string& words) {
+            double number = 0;
+            const bool good = CLI::detail::lexical_cast(words, number) && std::isfinite(number);
+            return good ? std::string() : text("'", words, "' is not a finite number");
+          },
+          ""};
+}
+
+}  // namespace
+
+CommandOption* CommandOption::required() {
+  option_->required();
+  return this;
+}
+CommandOption* CommandOption::type_name(const std::string& name) {
+  option_->type_name(name);
+  return this;
+}
+CommandOption* CommandOption::show_default() {
+  option_->capture_default_str();
+  return this;
+}
+CommandOption* CommandOption::one_value_each() {
+  option_->allow_extra_args(false);
+  return this;
+}
+CommandOption* CommandOption::delimiter(char sign) {
+  option_->delimiter(sign);
+  return this;
+}
+CommandOption* CommandOption::one_of(const std::vector<std::string>& words) {
+  option_->check(CLI::IsMember(words));
+  return this;
+}
+CommandOption* CommandOption::positive() {
+  option_->check(CLI::PositiveNumber);
+  return this;
+}
+CommandOption* CommandOption::not_negative() {
+  option_->check(CLI::NonNegativeNumber);
+  return this;
+}
+CommandOption* CommandOption::between(std::int64_t low, std::int64_t high) {
+  option_->check(CLI::Range(low, high));
+  return this;
+}
+CommandOption* CommandOption::between(double low, double high) {
+  option_->check(CLI::Range(low, high));
+  return this;
+}
+CommandOption* CommandOption::excludes(const CommandOption* other) {
+  option_->excludes(other->option_);
+  return this;
+}
+
+Command::Command(const std::string& name, const std::string& doc, const std::string& version)
+    : own_(std::make_unique<CLI::App>(doc, name)), app_(own_.get()) {
+  app_->set_version_flag("--version", version);
+}
+Command::Command(CLI::App* app) : app_(app) {}
+Command::~Command() = default;
+
+Command* Command::add_subcommand(const std::string& name, const std::string& doc) {
+  commands_.push_back(std::unique_ptr<Command>(new Command(app_->add_subcommand(name, doc))));
+  return commands_.back().get();
+}
+void Command::require_subcommand() { app_->require_subcommand(1); }
+
+CommandOption* Command::keep(CLI::Option* option) {
+  options_.push_back(std::make_unique<CommandOption>(option));
+  return options_.back().get();
+}
+
+CommandOption* Command::add_option(const std::string& names, std::string& value, const std::string& doc) {
+  return keep(app_->add_option(names, value, doc));
+}
+CommandOption* Command::add_option(const std::string& names, std::vector<std::string>& values, const std::string& doc) {
+  return keep(app_->add_option(names, values, doc));
+}
+CommandOption* Command::add_option(const std::string& names, std::vector<std::int32_t>& values,
+                                   const std::string& doc) {
+  return keep(app_->add_option(names, values, doc));
+}
+CommandOption* Command::add_option(const std::string& names, std::int64_t& value, const std::string& doc) {
+  return keep(app_->add_option(names, value, doc));
+}
+CommandOption* Command::add_option(const std::string& names, std::uint64_t& value, const std::string& doc) {
+  return keep(app_->add_option(names, value, doc));
+}
+CommandOption* Command::add_option(const std::string& names, int& value, const std::string& doc) {
+  return keep(app_->add_option(names, value, doc));
+}
+CommandOption* Command::add_option(const std::string& names, double& value, const std::string& doc) {
+  return keep(app_->add_option(names, value, doc)->check(finite()));
+}
+CommandOption* Command::add_option(const std::string& names, std::function<void(const std::string&)> take,
+                                   const std::string& doc) {
+  return keep(app_->add_option_function<std::string>(names, std::move(take), doc));
+}
+CommandOption* Command::add_flag(const std::string& names, bool& value, const std::string& doc) {
+  return keep(app_->add_flag(names, value, doc));
+}
+void Command::callback(std::function<void()> work) { app_->callback(std::move(work)); }
+
+int Command::run(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app_->exit(error);  // help, version
+    std::cerr << app_->get_name() << ": " << complaint(*app_, error, {argv + std::min(argc, 1), argv + argc})
+              << "\n`tessera --help` lists commands, `tessera COMMAND --help` what one takes.\n";
+    return wrong_input;
+  }
+}
+
+std::vector<CommandNode> Command::tree() const {
+  std::vector<CommandNode> all;
+  add_nodes(*app_, app_->get_name(), all);
+  return all;
+}
+
+}  // namespace tessera

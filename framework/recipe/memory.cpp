@@ -1,0 +1,145 @@
+#include "framework/recipe/memory.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "framework/autograd/ops/vocabulary_loss.h"
+#include "framework/base/memory_limit.h"
+#include "framework/data/gpt_index.h"
+#include "framework/model/gpt_options.h"
+#include "framework/recipe/build.h"
+
+namespace tessera {
+namespace {
+
+/// Products and sums in double: exact where they matter, and without overflow.
+std::int64_t whole(double bytes) {
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  return bytes < static_cast<double>(most) ? static_cast<std::int64_t>(bytes) : most;
+}
+
+/// What the ranks of one stage keep of a forward pass until its backward pass.
+class Kept {
+ public:
+  Kept(const Recipe& recipe, const GptOptions& gpt)
+      : recipe_(recipe), gpt_(gpt), types_(precision(recipe.half, recipe.precision)) {}
+
+  /// At least the input of each layer, its queries, keys and values, and the input of its activation; of layers that
+  /// are computed again, the input of each group.
+  double bytes(const std::vector<Chunk>& stage) const {
+    double sum = 0;
+    for (const auto& chunk : stage) sum += of_chunk(chunk);
+    return sum;
+  }
+  double logits() const {
+    const auto rows = static_cast<double>(logit_rows(whole(tokens()), vocabulary_rows()));
+    return rows * static_cast<double>(vocabulary_rows()) * sizeof(float);
+  }
+
+ private:
+  double tokens() const {
+    return static_cast<double>(recipe_.batch.batch_size) * static_cast<double>(recipe_.size.seq_length);
+  }
+  double tensor_ranks() const { return static_cast<double>(recipe_.parallel.tensor_model_parallel_size); }
+  std::int64_t vocabulary_rows() const {
+    const auto tokenizer = recipe_.tokenizer.make();
+    return std::max<std::int64_t>(1,
+                                  vocabulary(recipe_, tokenizer.get()) / recipe_.parallel.tensor_model_parallel_size);
+  }
+
+  double layer_input() const {
+    const auto here = recipe_.parallel.sequence_parallel ? tokens() / tensor_ranks() : tokens();
+    return here * static_cast<double>(gpt_.hidden_size) * static_cast<double>(size_of(types_.residual));
+  }
+  double inside_layer() const {
+    const auto heads = static_cast<double>(gpt_.num_attention_heads + 2 * gpt_.groups());
+    const auto qkv = heads * static_cast<double>(gpt_.channels());
+    const auto inner = static_cast<double>(gpt_.inner()) * (is_gated(gpt_.feed_forward()) ? 2 : 1);
+    const auto width = qkv + (gpt_.recomputes(RecomputedModule::mlp) ? 0 : inner);
+    return tokens() * width / tensor_ranks() * static_cast<double>(size_of(types_.compute));
+  }
+
+  double of_chunk(const Chunk& chunk) const {
+    const auto layers = static_cast<double>(chunk.layers);
+    double again = 0, groups = 0;
+    if (chunk.recompute) {
+      again = groups = static_cast<double>(chunk.recompute->layers);
+    } else if (gpt_.recompute_granularity == Recomputation::full) {
+      const auto count = std::min(static_cast<double>(*gpt_.recompute_num_layers), layers);
+      const bool block = *gpt_.recompute_method == RecomputedLayers::block;
+      again = block ? count : layers;
+      groups = block ? count : layers / std::max(count, 1.0);
+    }
+    return groups * layer_input() + (layers - again) * (layer_input() + inside_layer());
+  }
+
+  const Recipe& recipe_;
+  const GptOptions& gpt_;
+  Precision types_;
+};
+
+double in_flight(const LayoutFigures& layout, std::int64_t stage) {
+  if (layout.shape.chunks > 1) return 1;
+  return static_cast<double>(std::min(layout.shape.micro_batches, layout.shape.stages - stage));
+}
+
+/// Orders of samples, and the batch that is read.
+double data_bytes(const Recipe& recipe, const LayoutFigures& layout) {
+  constexpr double bytes_of_token = 20;  // token, label, position, document, weight
+  double sum =
+      bytes_of_token * static_cast<double>(recipe.batch.batch_size) * static_cast<double>(recipe.size.seq_length);
+  const bool indexed = recipe.dataset.type == "gpt" || recipe.dataset.type == "mock";
+  if (!indexed || recipe.training.epochs) return sum;
+  const auto ranks = layout.mesh.sizes().data;
+  const auto asked = samples_asked(recipe.iterations(ranks), recipe.batch_sizes(ranks).global,
+                                   recipe.training.eval_interval, recipe.training.eval_iters);
+  const double samples =
+      recipe.batch.in_samples() ? static_cast<double>(*recipe.batch.train_samples) : static_cast<double>(asked.train);
+  return sum + samples * static_cast<double>(index_bytes(1));
+}
+
+}  // namespace
+
+std::int64_t MemoryNeed::bytes() const {
+  double sum = 0;
+  for (const auto& part : parts) sum += static_cast<double>(part.bytes);
+  return whole(sum);
+}
+
+std::string text_of(const MemoryNeed& need) {
+  const auto largest = std::max_element(need.parts.begin(), need.parts.end(),
+                                        [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  std::string all = in_binary_units(static_cast<double>(need.bytes())) + " at least";
+  for (auto part = need.parts.begin(); part != need.parts.end(); ++part)
+    if (part->bytes > 0)
+      all += text(part == need.parts.begin() ? ": " : ", ", part->name, " ",
+                  in_binary_units(static_cast<double>(part->bytes)), part == largest ? " (the largest part)" : "");
+  return all;
+}
+
+std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigures& layout) {
+  std::vector<MemoryNeed> all(static_cast<std::size_t>(layout.plan.stages()));
+  const auto* gpt = recipe.model.options<GptOptions>();
+  for (const auto& rank : layout.ranks) {
+    auto& need = all[static_cast<std::size_t>(rank.place.pipeline)];
+    if (!need.parts.empty()) continue;
+    const auto stage = rank.place.pipeline;
+    need.parts = {{"weights", rank.state.weights},
+                  {"gradients", rank.state.gradients},
+                  {"optimizer state", rank.state.optimizer}};
+    if (gpt) {
+      const Kept kept(recipe, *gpt);
+      need.parts.push_back({"activations", whole(kept.bytes(layout.plan.stage(stage)) * in_flight(layout, stage))});
+      if (layout.plan.stage(stage).back().loss) need.parts.push_back({"logits", whole(kept.logits())});
+      if (gpt->position_embedding_type == PositionEmbedding::rope)
+        need.parts.push_back(
+            {"position tables",
+             RotaryEmbedding::bytes(gpt->rotary_dim(), gpt->max_position_embeddings.value_or(recipe.size.seq_length)) *
+                 static_cast<std::int64_t>(layout.plan.stage(stage).size())});
+    }
+    need.parts.push_back({"data", whole(data_bytes(recipe, layout))});
+  }
+  return all;
+}
+
+}  // namespace tessera

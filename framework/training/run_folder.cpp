@@ -1,0 +1,377 @@
+#include "framework/training/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/links.h"
+#include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/hugging_face.h"
+#include "framework/checkpoint/megatron.h"
+#include "framework/comm/launch_link.h"
+#include "framework/comm/together.h"
+#include "framework/options/same.h"
+#include "framework/options/yaml.h"
+#include "framework/training/tensorboard.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
+/// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
+constexpr std::array<const char*, 6> own_names = {"checkpoints",   "metrics.jsonl", "tensorboard",
+                                                  "resolved.yaml", record_file,     "before_megatron_tmp"};
+
+bool is_there(const fs::path& path) {
+  std::error_code absent;
+  return fs::exists(fs::symlink_status(path, absent));
+}
+
+bool ends_with(const std::string& name, std::string_view end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+/// "iter_" and digits in it, as in the names of checkpoints and of those set aside as damaged.
+bool names_checkpoint(const std::string& name) {
+  const auto at = name.find("iter_");
+  return at != std::string::npos && at + 5 < name.size() &&
+         std::isdigit(static_cast<unsigned char>(name[at + 5])) != 0 && !ends_with(name, "_tmp");
+}
+
+/// iter_* folders in Megatron-LM's format.
+std::vector<fs::path> megatron_iterations(const fs::path& folder) {
+  auto found = list_folder(folder);
+  std::erase_if(found, [](const fs::path& path) {
+    const auto name = path.filename().string();
+    return name.rfind("iter_", 0) != 0 || !names_checkpoint(name) || !is_megatron_folder(path);
+  });
+  return found;
+}
+
+/// Whether standard output or error of this process is a file in `logs`: those of tsrun's workers are.
+bool takes_output(const fs::path& logs) {
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat own {};
+    if (::fstat(stream, &own) != 0) continue;
+    for (const auto& path : list_folder(logs)) {
+      struct stat facts {};
+      if (::stat(path.c_str(), &facts) == 0 && facts.st_dev == own.st_dev && facts.st_ino == own.st_ino) return true;
+    }
+  }
+  return false;
+}
+
+bool is_log_folder(const fs::path& logs) {
+  if (fs::is_symlink(logs) || !fs::is_directory(logs)) return false;
+  const auto files = list_folder(logs);
+  return std::any_of(files.begin(), files.end(), [](const fs::path& path) {
+    const auto name = path.filename().string();
+    return name == "scheduler.log" || (name.rfind("worker_", 0) == 0 && ends_with(name, ".log"));
+  });
+}
+
+/// What a run wrote: all that is to be moved when it is set aside.
+std::vector<fs::path> contents(const fs::path& folder) {
+  auto all = megatron_iterations(folder);
+  // The tracker goes first: without the folders nothing would tell that it is one of theirs.
+  if (const auto tracker = folder / tracker_name(""); !all.empty() && is_there(tracker))
+    all.insert(all.begin(), tracker);
+  for (const auto* name : own_names)
+    for (const auto& path : {folder / name, folder / (std::string(name) + "_tmp")})
+      if (is_there(path)) all.push_back(path);
+  if (const auto logs = folder / "log"; is_log_folder(logs) && !takes_output(logs)) all.push_back(logs);
+  return all;
+}
+
+/// Never over something that is there.
+bool rename_new(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  if (!is_there(to)) return ::rename(from.c_str(), to.c_str()) == 0;  // a file system that cannot promise it
+  errno = EEXIST;
+  return false;
+}
+
+void move_into(const fs::path& from, const fs::path& folder) {
+  const auto to = folder / from.filename();
+  if (!rename_new(from, to))
+    throw IoError(text(from.string(), ": cannot be renamed to ", to.string(), ": ", std::strerror(errno)));
+}
+
+/// A new folder `<place>.<n>`.
+fs::path make_sibling(const fs::path& place) {
+  for (int number = 1;; ++number) {
+    const fs::path sibling = text(place.string(), ".", number);
+    if (::mkdir(sibling.c_str(), 0777) == 0) return sibling;
+    if (errno != EEXIST) throw IoError(text(sibling.string(), ": cannot be made: ", std::strerror(errno)));
+  }
+}
+
+void move_all(const std::vector<fs::path>& paths, const fs::path& aside) {
+  std::size_t moved = 0;
+  try {
+    for (; moved < paths.size(); ++moved) move_into(paths[moved], aside);
+  } catch (const IoError&) {
+    while (moved > 0) {
+      --moved;
+      move_into(aside / paths[moved].filename(), paths[moved].parent_path());
+    }
+    throw;
+  }
+}
+
+std::string new_run_id() {
+  std::array<unsigned char, 8> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw Error("the system has no random numbers");
+  std::string id;
+  for (const auto byte : bytes) id += "0123456789abcdef"[byte >> 4U], id += "0123456789abcdef"[byte & 15U];
+  return id;
+}
+
+Json json_of(const RunRecord& record) {
+  Json json = {{"run", record.run}, {"jobs", record.jobs}};
+  if (!record.moved_to.empty()) json["load_checkpoint"] = {{"given", record.load_checkpoint}, {"now", record.moved_to}};
+  return json;
+}
+
+RunRecord record_of(const std::string& words) {
+  try {
+    const auto json = Json::parse(words);
+    RunRecord record;
+    record.run = json.at("run").get<std::string>();
+    record.jobs = json.at("jobs").get<std::map<std::string, std::int64_t>>();
+    if (json.contains("load_checkpoint")) {
+      record.load_checkpoint = json["load_checkpoint"].at("given").get<std::string>();
+      record.moved_to = json["load_checkpoint"].at("now").get<std::string>();
+    }
+    return record;
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+/// Whether a job that this process is a start of began the run with an earlier start of its own.
+bool restarts(const RunRecord& record) {
+  const auto now = job_starts();
+  return std::any_of(now.begin(), now.end(), [&](const auto& job) {
+    const auto before = record.jobs.find(job.first);
+    return before != record.jobs.end() && before->second < job.second;
+  });
+}
+
+bool same_recipe(const fs::path& file, const std::string& recipe) {
+  try {
+    return same(parse_yaml(read_file(file), file.string()), parse_yaml(recipe, file.string()));
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Whether a run could begin from what is there.
+bool holds_loadable(const fs::path& place, const std::string& prefix) {
+  if (fs::exists(place / "manifest.json") || is_hugging_face_folder(place) || is_megatron_folder(place)) return true;
+  for (const auto& beginning : {prefix, std::string()})
+    for (const auto& folder : {place, place / "checkpoints"})
+      if (!list_checkpoints(folder, beginning).empty()) return true;
+  return false;
+}
+
+void check_links(const fs::path& folder) {
+  for (const auto* name : own_names) must_stay_within(folder, folder / name);
+  for (const char* name : {"in_use", journal_file}) must_stay_within(folder, folder / name);
+}
+
+RunRecord read_record(const fs::path& folder) {
+  return fs::is_regular_file(folder / record_file) ? record_of(read_file(folder / record_file)) : RunRecord{};
+}
+
+void write_record(const fs::path& folder, const RunRecord& record) {
+  write_file_atomic(folder / record_file, json_of(record).dump(1) + "\n");
+}
+
+/// Whether a run left checkpoints, damaged ones included.
+bool holds_checkpoints(const fs::path& folder) {
+  const auto found = list_folder(folder / "checkpoints");
+  return !megatron_iterations(folder).empty() ||
+         std::any_of(found.begin(), found.end(), [](const auto& path) { return names_checkpoint(path.filename()); });
+}
+
+/// Whether a run left what another run must not overwrite: checkpoints, logged steps, events.
+bool holds_results(const fs::path& folder) {
+  std::error_code absent;
+  const auto logged = fs::file_size(folder / "metrics.jsonl", absent);
+  return (!absent && logged > 0) || holds_checkpoints(folder) || holds_points((folder / "tensorboard").string());
+}
+
+/// A move of an earlier run to `to`, and the record of the run that takes its place. The journal of it lies in the run
+/// folder from before the first rename until run.json is that record, so that a start after a crash completes it.
+struct SettingAside {
+  fs::path to;
+  RunRecord next;
+};
+
+void write_journal(const fs::path& place, const SettingAside& move) {
+  const Json json = {{"to", move.to.filename().string()}, {"next", json_of(move.next)}};
+  write_file_atomic(place / journal_file, json.dump(1) + "\n");
+}
+
+void end_move(const fs::path& place, const SettingAside& move) {
+  sync_folder(move.to);
+  write_record(place, move.next);
+  delete_all(place / journal_file);
+  sync_folder(place);
+  sync_folder(place.parent_path());
+}
+
+/// Move what a run wrote in `folder` into a new folder beside it, by renaming, and return that. `next` makes the new
+/// run's record, given that folder and what moves there. Throws ConfigError when it is not possible; then everything
+/// is where it was.
+fs::path set_run_aside(const fs::path& folder,
+                       const std::function<RunRecord(const fs::path& to, const std::vector<fs::path>& moving)>& next) {
+  const auto place = fs::canonical(folder);
+  fs::path aside;
+  try {
+    aside = make_sibling(place);
+    const auto moving = contents(place);
+    const SettingAside move{aside, next(aside, moving)};
+    write_journal(place, move);
+    move_all(moving, aside);
+    end_move(place, move);
+    return aside;
+  } catch (const IoError& error) {
+    std::error_code ignored;
+    if (!aside.empty() && fs::remove(aside, ignored)) fs::remove(place / journal_file, ignored);  // it was empty again
+    throw ConfigError(text(folder.string(), ": holds an earlier run, which cannot be set aside: ", error.what(),
+                           "; give another training_config.output_dir, or continue the earlier run with "
+                           "training_config.resume_training=true"));
+  }
+}
+
+/// Complete a move that was cut short; returns where to, or nothing when there was none. Throws ConfigError.
+std::optional<fs::path> finish_setting_aside(const fs::path& folder) {
+  const auto journal = folder / journal_file;
+  if (!fs::is_regular_file(journal)) return std::nullopt;
+  const auto place = fs::canonical(folder);
+  const auto json = Json::parse(read_file(journal), nullptr, false);
+  const auto to = json.is_object() ? json.value("to", Json()) : Json();
+  const auto name = to.is_string() ? to.get<std::string>() : "";
+  const auto aside = place.parent_path() / name;
+  if (name.rfind(place.filename().string() + ".", 0) != 0 || name.find('/') != std::string::npos ||
+      fs::is_symlink(aside) || !fs::is_directory(aside))
+    throw ConfigError(text(journal.string(), ": an earlier run was being set aside as '", name,
+                           "', and there is no such folder beside ", place.string(),
+                           "; delete the file if what the folder holds is one whole run"));
+  try {
+    for (const auto& path : contents(place))
+      if (!is_there(aside / path.filename())) move_into(path, aside);  // run.json may be the new one already
+    end_move(place, {aside, record_of(json.value("next", Json()).dump())});
+  } catch (const IoError& error) {
+    throw ConfigError(text(folder.string(), ": an earlier run is only partly set aside as ", aside.string(), ": ",
+                           error.what(), "; make that possible, or give another training_config.output_dir"));
+  }
+  return aside;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const Communicator& world, const TrainingOptions& options)
+    : world_(world), options_(options), folder_(options.output_dir) {
+  Json known;
+  together(world_, "the run folder", [&] {
+    if (world_.rank() > 0) return;
+    try {
+      make_folder(folder_);
+      check_links(folder_);
+      lock_.emplace(folder_);
+    } catch (const IoError& error) {
+      throw ConfigError(
+          text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
+    }
+    if (const auto aside = finish_setting_aside(folder_))
+      notes_.push_back(text("finished setting the earlier run in ", folder_.string(), " aside as ", aside->string(),
+                            ", which was cut short"));
+    const auto record = read_record(folder_);
+    known = {{"record", json_of(record)}, {"restart", restarts(record)}};
+  });
+  known = Json::parse(world_.broadcast(known.dump(), 0, "the run folder"));
+  found_ = record_of(known["record"].dump());
+  is_restart_ = known["restart"];
+}
+
+fs::path RunFolder::given_checkpoint() const {
+  const fs::path given = *options_.load_checkpoint;
+  if (found_.moved_to.empty() || found_.load_checkpoint != given || holds_loadable(given, options_.prefix))
+    return given;
+  if (fs::exists(found_.moved_to)) return found_.moved_to;
+  throw ConfigError(text("training_config.load_checkpoint: ", given.string(), " was set aside with an earlier run as ",
+                         found_.moved_to, ", which is gone; say where it is now"));
+}
+
+/// No checkpoint was saved, so that it starts from its first step: the run that was in the folder all the same?
+bool RunFolder::is_same_run(const std::string& recipe) const {
+  if (holds_checkpoints(folder_)) return false;
+  return is_restart_ || (options_.resume_training != Resume::never && same_recipe(folder_ / "resolved.yaml", recipe));
+}
+
+/// Where `source` lies when `moving` have moved from the run folder to `to`.
+fs::path RunFolder::place_after(const fs::path& source, const fs::path& to, const std::vector<fs::path>& moving) const {
+  if (source.empty() || !lies_within(folder_, source)) return source;
+  const auto below = fs::canonical(source).lexically_relative(fs::canonical(folder_));
+  if (below == ".") return to;
+  const bool moves = std::any_of(moving.begin(), moving.end(),
+                                 [&](const fs::path& path) { return path.filename() == *below.begin(); });
+  return moves ? to / below : source;
+}
+
+std::string RunFolder::take_over(bool continues, const std::string& checkpoint_run, const std::string& recipe) {
+  const bool same_run = continues || is_same_run(recipe);
+  RunRecord record;
+  record.run = continues && !checkpoint_run.empty() ? checkpoint_run : same_run ? found_.run : "";
+  if (record.run.empty()) record.run = new_run_id();
+  record.jobs = job_starts();
+  fs::path given, source;
+  if (options_.load_checkpoint) {
+    given = source = *options_.load_checkpoint;
+    const bool moved = !found_.moved_to.empty() && found_.load_checkpoint == given;
+    if (continues && moved) source = found_.moved_to;
+    if (!continues) source = given_checkpoint();
+  }
+  const auto with_source = [&](const fs::path& now) {
+    auto out = record;
+    if (now != given) out.load_checkpoint = given.string(), out.moved_to = fs::absolute(now).string();
+    return out;
+  };
+  if (!same_run && holds_results(folder_)) {
+    const auto aside = set_run_aside(folder_, [&](const fs::path& to, const std::vector<fs::path>& moving) {
+      return with_source(place_after(source, to, moving));
+    });
+    notes_.push_back(text("the earlier run in ", folder_.string(), " was set aside as ", aside.string()));
+  } else {
+    write_record(folder_, with_source(source));
+  }
+  write_file_atomic(folder_ / "resolved.yaml", recipe);
+  return record.run;
+}
+
+std::string RunFolder::begin(bool continues, const std::string& checkpoint_run, const std::string& recipe) {
+  std::string run;
+  together(world_, "the run folder", [&] {
+    if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe);
+  });
+  return world_.broadcast(run, 0, "the run's id");
+}
+
+}  // namespace tessera

@@ -1,0 +1,447 @@
+#include "launch/tsrun/messages.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int deepest = 8;  // arrays and objects within each other; a start message has 3
+constexpr std::size_t longest_list = 100000, longest_words = 1 << 20;
+
+/// What a number may be.
+struct Range {
+  std::int64_t least = 0, most = 0;
+};
+constexpr Range rank_range = {0, (1 << 20) - 1}, count_range = {0, 1 << 20}, port_range = {0, 65535};
+constexpr Range code_range = {0, 255}, signal_range = {0, 64}, any_int = {INT_MIN, INT_MAX};
+
+/// What a string may be.
+enum class Form {
+  words,  ///< anything but NUL
+  line,   ///< no control characters: paths and names
+  token,  ///< letters and digits, 1 to 64: names folders
+};
+
+bool fits(const std::string& value, Form form) {
+  if (value.size() > longest_words) return false;
+  const auto letter = [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  const auto control = [](unsigned char c) { return c < 32 || c == 127; };
+  if (form == Form::token)
+    return !value.empty() && value.size() <= 64 && std::all_of(value.begin(), value.end(), letter);
+  if (form == Form::line) return std::none_of(value.begin(), value.end(), control);
+  return value.find('\0') == std::string::npos;
+}
+
+const char* words_of(Form form) {
+  return form == Form::words  ? "a string"
+         : form == Form::line ? "a string without control characters"
+                              : "a string of letters and digits";
+}
+
+template <class Type>
+constexpr bool is_structure =
+    std::is_class_v<Type> && !std::is_same_v<Type, std::string> && !std::is_same_v<Type, Environment>;
+
+// The fields of every struct, with their limits. The only list; Reader and Writer below go through it.
+
+template <class Fields, class Message>
+requires std::is_empty_v<Message>
+void fields(Fields&, Message&) {}
+
+template <class Fields>
+void fields(Fields& f, Target& m) {
+  f("words", m.words, Form::line);
+  f("address", m.address, Form::line);
+  f("port", m.port, port_range);
+}
+
+template <class Fields>
+void fields(Fields& f, HostInfo& m) {
+  f("node_rank", m.node_rank, Range{-1, rank_range.most});
+  f("workers", m.workers, count_range);
+  f("host", m.host, Form::line);
+  f("address", m.address, Form::line);
+  f("interface", m.interface, Form::line);
+  f("network", m.network, Form::line);
+  f("alias", m.alias, Form::line);
+  f("machine", m.machine, Form::line);
+  f("tsrun", m.tsrun, Form::words);
+  f("folder", m.folder, Form::words);
+  f("log_dir", m.log_dir, Form::words);
+  f("worker_log_name", m.worker_log_name, Form::words);
+  f("bind_core", m.bind_core, Form::words);
+  f("program", m.program, Form::words);
+  f("given", m.given, Form::words);
+  f("environment", m.environment);
+  f("cores", m.cores, count_range);
+  f("problem", m.problem, Form::words);
+}
+
+template <class Fields>
+void fields(Fields& f, WorkerPlace& m) {
+  f("rank", m.rank, rank_range);
+  f("workers", m.workers, count_range);
+  f("local_rank", m.local_rank, rank_range);
+  f("local_workers", m.local_workers, count_range);
+  f("node", m.node, rank_range);
+  f("nodes", m.nodes, count_range);
+  f("master_addr", m.master_addr, Form::line);
+  f("master_port", m.master_port, port_range);
+  f("cluster_time_out", m.cluster_time_out, any_int);
+  f("restart", m.restart, Range{0, INT_MAX});
+  f("max_restarts", m.max_restarts, Range{0, INT_MAX});
+  f("run_id", m.run_id, Form::words);
+  f("role", m.role, Form::words);
+  f("rank_table_file", m.rank_table_file, Form::words);
+  f("torchrun", m.torchrun);
+  f("job", m.job, Form::token);
+}
+
+template <class Fields>
+void fields(Fields& f, WorkerEnd& m) {
+  f("rank", m.rank, rank_range);
+  f("code", m.code, code_range);
+  f("signal", m.signal, signal_range);
+  f("for_memory", m.for_memory);
+  f("lost_peer", m.lost_peer);
+  f("unfinished", m.unfinished);
+  f("alive", m.alive);
+  f("host", m.host, Form::line);
+  f("place", m.place, Form::words);
+  f("reason", m.reason, Form::words);
+  f("operation", m.operation, Form::words);
+  f("last_lines", m.last_lines, Form::words);
+  f("log_problem", m.log_problem, Form::words);
+}
+
+template <class Fields>
+void fields(Fields& f, HostMessage& m) {
+  f("info", m.info);
+  f("called", m.called, Form::line);
+}
+template <class Fields>
+void fields(Fields& f, ListenMessage& m) {
+  f("token", m.token, Form::token);
+}
+template <class Fields>
+void fields(Fields& f, ListeningMessage& m) {
+  f("token", m.token, Form::token);
+  f("port", m.port, port_range);
+}
+template <class Fields>
+void fields(Fields& f, TryMessage& m) {
+  f("targets", m.targets);
+}
+template <class Fields>
+void fields(Fields& f, TriedMessage& m) {
+  f("failed", m.failed, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, WelcomeMessage& m) {
+  f("id", m.id, Form::token);
+  f("alias", m.alias, Form::line);
+  f("first_rank", m.first_rank, rank_range);
+  f("workers", m.workers, count_range);
+}
+template <class Fields>
+void fields(Fields& f, RefusedMessage& m) {
+  f("code", m.code, code_range);
+  f("words", m.words, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, EndMessage& m) {
+  f("code", m.code, code_range);
+  f("words", m.words, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, BeatMessage& m) {
+  f("place", m.place, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, SignalMessage& m) {
+  f("signal", m.signal, std::array{SIGHUP, SIGINT, SIGQUIT, SIGTERM});
+}
+template <class Fields>
+void fields(Fields& f, FailedMessage& m) {
+  f("words", m.words, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, RunMessage& m) {
+  f("words", m.words, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, AgentMessage& m) {
+  f("key", m.key, Form::token);
+  f("host", m.host, Form::line);
+  f("words", m.words, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, WorkerMessage& m) {
+  f("key", m.key, Form::token);
+  f("attempt", m.attempt, Range{0, INT_MAX});
+  f("rank", m.rank, rank_range);
+  f("host", m.host, Form::line);
+}
+template <class Fields>
+void fields(Fields& f, EndedMessage& m) {
+  f("end", m.end);
+}
+template <class Fields>
+void fields(Fields& f, LogFailedMessage& m) {
+  f("words", m.words, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, ResumeMessage& m) {
+  f("words", m.words, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, StartMessage& m) {
+  f("place", m.place);
+  f("host", m.host, Form::line);
+  f("program", m.program, Form::words);
+  f("folder", m.folder, Form::words);
+  f("environment", m.environment);
+  f("bind_core", m.bind_core, Form::words);
+  f("log", m.log, Form::words);
+  f("launch_folder", m.launch_folder, Form::words);
+  f("header", m.header, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, OrdersMessage& m) {
+  f("words", m.words, Form::words);
+  f("called", m.called, Form::line);
+  f("node_rank", m.node_rank, rank_range);
+  f("workers", m.workers, count_range);
+  f("environment", m.environment);
+}
+
+/// Takes fields out of an object; problem() names the first that is missing or wrong, or an entry that is no field.
+class Reader {
+ public:
+  Reader(const Json& object, std::string name, std::size_t known = 0)
+      : object_(object), name_(std::move(name)), taken_(known) {
+    if (!object_.is_object()) complain(name_, "an object");
+  }
+
+  template <class Type, class... Limit>
+  void operator()(const char* field, Type& into, const Limit&... limit) {
+    if (!problem_.empty()) return;
+    const auto found = object_.find(field);
+    const auto name = name_.empty() ? std::string(field) : text(name_, ".", field);
+    if (found == object_.end()) return complain(name, "required");
+    taken_++;
+    take(*found, name, into, limit...);
+  }
+
+  template <class Message>
+  void read(Message& into) {
+    if (problem_.empty()) fields(*this, into);
+    if (problem_.empty() && taken_ != object_.size())
+      problem_ = text(name_.empty() ? "the message" : name_, " has entries that are no fields of it");
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void complain(const std::string& name, const std::string& expected) {
+    problem_ = text("'", name, "' is not ", expected == "required" ? "there" : expected);
+  }
+
+  void take(const Json& value, const std::string& name, int& into, Range range) {
+    const bool small = value.is_number_unsigned() ? value.get<std::uint64_t>() <= INT_MAX
+                                                  : value.is_number_integer() && value.get<std::int64_t>() >= INT_MIN;
+    const auto number = small ? value.get<std::int64_t>() : 0;
+    if (!small || number < range.least || number > range.most)
+      return complain(name, text("a whole number from ", range.least, " to ", range.most));
+    into = static_cast<int>(number);
+  }
+  template <std::size_t count>
+  void take(const Json& value, const std::string& name, int& into, const std::array<int, count>& words) {
+    take(value, name, into, any_int);
+    if (problem_.empty() && std::find(words.begin(), words.end(), into) == words.end())
+      complain(name, "a signal that is passed on");
+  }
+  void take(const Json& value, const std::string& name, bool& into) {
+    if (!value.is_boolean()) return complain(name, "true or false");
+    into = value.get<bool>();
+  }
+  void take(const Json& value, const std::string& name, std::string& into, Form form) {
+    if (!value.is_string() || !fits(value.get_ref<const std::string&>(), form)) return complain(name, words_of(form));
+    into = value.get<std::string>();
+  }
+  void take(const Json& value, const std::string& name, Environment& into) {
+    if (!value.is_object()) return complain(name, "an object of strings");
+    for (const auto& [key, one] : value.items()) {
+      if (key.empty() || key.find_first_of(std::string("=\0", 2)) != std::string::npos)
+        return complain(name, "a map of environment variables");
+      take(one, name, into[key], Form::words);
+      if (!problem_.empty()) return;
+    }
+  }
+  template <class Item, class... Limit>
+  void take(const Json& value, const std::string& name, std::vector<Item>& into, const Limit&... limit) {
+    if (!value.is_array() || value.size() > longest_list) return complain(name, "a list");
+    into.resize(value.size());
+    for (std::size_t i = 0; i < into.size() && problem_.empty(); i++) take(value[i], name, into[i], limit...);
+  }
+  template <class Structure>
+  requires is_structure<Structure>
+  void take(const Json& value, const std::string& name, Structure& into) {
+    Reader inside(value, name);
+    inside.read(into);
+    problem_ = inside.problem();
+  }
+
+  const Json& object_;
+  std::string name_, problem_;
+  std::size_t taken_;
+};
+
+/// Puts fields into an object.
+class Writer {
+ public:
+  explicit Writer(Json& object) : object_(object) {}
+  template <class Type, class... Limit>
+  void operator()(const char* field, Type& from, const Limit&...) {
+    object_[field] = value_of(from);
+  }
+
+ private:
+  template <class Type>
+  static Json value_of(Type& value) {
+    if constexpr (std::is_same_v<Type, std::string>) {
+      auto words = value;
+      std::replace(words.begin(), words.end(), '\0', ' ');
+      return words;
+    } else if constexpr (is_structure<Type>) {
+      Json object = Json::object();
+      Writer writer(object);
+      fields(writer, value);
+      return object;
+    } else {
+      return value;
+    }
+  }
+  template <class Item>
+  static Json value_of(std::vector<Item>& items) {
+    Json list = Json::array();
+    for (auto& item : items) list.push_back(value_of(item));
+    return list;
+  }
+  Json& object_;
+};
+
+/// How far arrays and objects stand within each other, without parsing them.
+bool is_too_deep(const std::string& line) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < line.size(); i++) {
+    const char c = line[i];
+    if (in_string) {
+      if (c == '\\') i++;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > deepest) return true;
+    } else if (c == '}' || c == ']') {
+      depth--;
+    }
+  }
+  return false;
+}
+
+/// What stands in a log about a kind that came from anybody.
+std::string printable(const std::string& kind) {
+  return kind.size() <= 32 && fits(kind, Form::token) ? text("'", kind, "'") : "with a strange name";
+}
+
+template <class Any, std::size_t index = 0>
+std::optional<Any> parse_as(const Json& object, const std::string& kind, std::string& why) {
+  if constexpr (index < std::variant_size_v<Any>) {
+    using Message = std::variant_alternative_t<index, Any>;
+    if (kind != Message::kind) return parse_as<Any, index + 1>(object, kind, why);
+    Message message;
+    Reader reader(object, "", 1);
+    reader.read(message);
+    if (reader.problem().empty()) return Any(std::in_place_index<index>, std::move(message));
+    why = text("ill-formed message '", kind, "': ", reader.problem());
+    return {};
+  } else {
+    why = text("a message ", printable(kind), ", which is not expected here");
+    return {};
+  }
+}
+
+}  // namespace
+
+template <class Any>
+std::optional<Any> parse(const std::string& line, std::string& why) {
+  if (is_too_deep(line)) {
+    why = "a line that nests too deeply";
+    return {};
+  }
+  const auto object = Json::parse(line, nullptr, false);
+  const auto kind = object.is_object() ? object.find("is") : object.end();
+  if (!object.is_object() || kind == object.end() || !kind->is_string()) {
+    why = "a line that is no message of tsrun";
+    return {};
+  }
+  return parse_as<Any>(object, kind->get_ref<const std::string&>(), why);
+}
+
+template <class Message>
+std::string encode(const Message& message) {
+  auto copy = message;
+  Json object = {{"is", Message::kind}};
+  Writer writer(object);
+  fields(writer, copy);
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+template std::optional<AnyMessage> parse(const std::string&, std::string&);
+template std::optional<NewcomerMessage> parse(const std::string&, std::string&);
+template std::optional<GuestMessage> parse(const std::string&, std::string&);
+template std::optional<FromHostMessage> parse(const std::string&, std::string&);
+template std::optional<FromWorkerMessage> parse(const std::string&, std::string&);
+template std::optional<ToHostMessage> parse(const std::string&, std::string&);
+template std::optional<ToWorkerMessage> parse(const std::string&, std::string&);
+template std::optional<AnswerMessage> parse(const std::string&, std::string&);
+template std::optional<InputMessage> parse(const std::string&, std::string&);
+
+template std::string encode(const WhoMessage&);
+template std::string encode(const TsrunMessage&);
+template std::string encode(const HostMessage&);
+template std::string encode(const ListenMessage&);
+template std::string encode(const ListeningMessage&);
+template std::string encode(const TryMessage&);
+template std::string encode(const TriedMessage&);
+template std::string encode(const WelcomeMessage&);
+template std::string encode(const RefusedMessage&);
+template std::string encode(const EndMessage&);
+template std::string encode(const BeatMessage&);
+template std::string encode(const SignalMessage&);
+template std::string encode(const FailedMessage&);
+template std::string encode(const RunMessage&);
+template std::string encode(const StopMessage&);
+template std::string encode(const LeaveMessage&);
+template std::string encode(const AgentMessage&);
+template std::string encode(const WorkerMessage&);
+template std::string encode(const JoiningMessage&);
+template std::string encode(const JoinedMessage&);
+template std::string encode(const EndedMessage&);
+template std::string encode(const LogFailedMessage&);
+template std::string encode(const ResumeMessage&);
+template std::string encode(const StartMessage&);
+template std::string encode(const OrdersMessage&);
+
+}  // namespace tessera

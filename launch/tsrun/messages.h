@@ -1,0 +1,224 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launch/tsrun/connection.h"
+#include "launch/tsrun/host.h"
+#include "launch/tsrun/reach.h"
+#include "launch/tsrun/report.h"
+#include "launch/tsrun/worker_environment.h"
+
+namespace tessera {
+
+// The messages between the processes of tsrun: one struct for each kind. On the wire a message is one line, a JSON
+// object whose "is" is the kind. messages.cpp lists the fields of each struct with their limits; writing and parsing
+// both use that list. Nothing else reads JSON that came from a connection.
+
+/// Asks whether a tsrun that leads is at the other end.
+struct WhoMessage {
+  static constexpr const char* kind = "who";
+};
+/// The answer to it.
+struct TsrunMessage {
+  static constexpr const char* kind = "tsrun";
+};
+/// The tsrun of another host introduces itself. `called`: its name in --hosts, or empty.
+struct HostMessage {
+  static constexpr const char* kind = "host";
+  HostInfo info;
+  std::string called;
+};
+/// The head's answer to a host: listen for the other hosts, and repeat the token.
+struct ListenMessage {
+  static constexpr const char* kind = "listen";
+  std::string token;
+};
+/// The host listens at that port (0: it cannot). With it, it is admitted.
+struct ListeningMessage {
+  static constexpr const char* kind = "listening";
+  std::string token;
+  int port = 0;
+};
+/// Connect to these.
+struct TryMessage {
+  static constexpr const char* kind = "try";
+  std::vector<Target> targets;
+};
+/// Those that could not be connected to, with the reason.
+struct TriedMessage {
+  static constexpr const char* kind = "tried";
+  std::vector<std::string> failed;
+};
+/// All hosts have come.
+struct WelcomeMessage {
+  static constexpr const char* kind = "welcome";
+  std::string id;  ///< of the job; names its folders
+  std::string alias;
+  int first_rank = 0, workers = 0;
+};
+/// The host or the job is refused; the host ends with `code`.
+struct RefusedMessage {
+  static constexpr const char* kind = "refused";
+  int code = 0;
+  std::string words;
+};
+/// The job has ended.
+struct EndMessage {
+  static constexpr const char* kind = "end";
+  int code = 0;
+  std::string words;
+};
+/// The sender is alive. `place`: where its worker stands, if it watches one.
+struct BeatMessage {
+  static constexpr const char* kind = "beat";
+  std::string place;
+};
+/// To the head: this signal came on a host. To a worker: pass it to the program.
+struct SignalMessage {
+  static constexpr const char* kind = "signal";
+  int signal = 0;
+};
+/// A host could not do what it was asked for.
+struct FailedMessage {
+  static constexpr const char* kind = "failed";
+  std::string words;
+};
+/// To a host: run this shell command, the daemon of MPI.
+struct RunMessage {
+  static constexpr const char* kind = "run";
+  std::string words;
+};
+/// Kill what runs.
+struct StopMessage {
+  static constexpr const char* kind = "stop";
+};
+/// The job is done: end.
+struct LeaveMessage {
+  static constexpr const char* kind = "leave";
+};
+/// mpirun's remote shell asks for a command on a host.
+struct AgentMessage {
+  static constexpr const char* kind = "agent";
+  std::string key, host, words;
+};
+/// The watcher of a worker introduces itself.
+struct WorkerMessage {
+  static constexpr const char* kind = "worker";
+  std::string key;
+  int attempt = 0, rank = 0;
+  std::string host;
+};
+/// The program is about to wait for the other workers.
+struct JoiningMessage {
+  static constexpr const char* kind = "joining";
+};
+/// The program has met the other workers.
+struct JoinedMessage {
+  static constexpr const char* kind = "joined";
+};
+struct EndedMessage {
+  static constexpr const char* kind = "ended";
+  WorkerEnd end;
+};
+/// The worker's log cannot be written; the program goes on.
+struct LogFailedMessage {
+  static constexpr const char* kind = "log_failed";
+  std::string words;
+};
+/// From a watcher: how the work of the program is continued, as the program told it.
+struct ResumeMessage {
+  static constexpr const char* kind = "resume";
+  std::string words;
+};
+/// To a watcher: start the program.
+struct StartMessage {
+  static constexpr const char* kind = "start";
+  WorkerPlace place;
+  std::string host;
+  std::vector<std::string> program;
+  std::string folder;
+  Environment environment;
+  std::string bind_core, log, launch_folder, header;
+};
+/// What a host that --hosts starts gets on its standard input.
+struct OrdersMessage {
+  static constexpr const char* kind = "orders";
+  std::vector<std::string> words;
+  std::string called;
+  int node_rank = 0, workers = 0;
+  Environment environment;
+};
+
+// What each receiver understands. Any other kind is an error there.
+using AnyMessage =
+    std::variant<WhoMessage, TsrunMessage, HostMessage, ListenMessage, ListeningMessage, TryMessage, TriedMessage,
+                 WelcomeMessage, RefusedMessage, EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage,
+                 StopMessage, LeaveMessage, AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage, EndedMessage,
+                 LogFailedMessage, ResumeMessage, StartMessage, OrdersMessage>;
+/// The head, while it waits for hosts, from a connection that is not admitted.
+using NewcomerMessage = std::variant<WhoMessage, HostMessage, ListeningMessage>;
+/// The head, while the job runs, from a connection that is not admitted.
+using GuestMessage = std::variant<WhoMessage, HostMessage, AgentMessage, WorkerMessage>;
+/// The head from an admitted host.
+using FromHostMessage = std::variant<BeatMessage, SignalMessage, FailedMessage, TriedMessage>;
+/// The head from an admitted worker's watcher.
+using FromWorkerMessage =
+    std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage, ResumeMessage>;
+/// A host from the head.
+using ToHostMessage = std::variant<TsrunMessage, ListenMessage, TryMessage, WelcomeMessage, RunMessage, StopMessage,
+                                   RefusedMessage, EndMessage, BeatMessage>;
+/// A watcher from the head.
+using ToWorkerMessage = std::variant<StartMessage, SignalMessage, StopMessage, LeaveMessage, BeatMessage>;
+
+/// What asks for a tsrun that leads, from whoever answers.
+using AnswerMessage = std::variant<TsrunMessage>;
+/// A host that --hosts starts, from its standard input.
+using InputMessage = std::variant<OrdersMessage>;
+
+/// The message in a line, or nothing and the reason in `why`. Never throws because of what the line holds.
+template <class Any>
+std::optional<Any> parse(const std::string& line, std::string& why);
+
+/// The line of a message, without its end. NUL characters become spaces, bytes that are not UTF-8 the character U+FFFD.
+template <class Message>
+std::string encode(const Message& message);
+
+template <class Message>
+void send(Connection& connection, const Message& message) {
+  if (connection.open()) connection.send(encode(message));
+}
+
+/// The next message that has come whole. Nothing when there is none yet, or when the line is none that this receiver
+/// understands: the connection is then closed, with the reason in its problem().
+template <class Any>
+std::optional<Any> next_message(Connection& connection) {
+  const auto line = connection.take_line();
+  if (!line) return {};
+  std::string why;
+  auto message = parse<Any>(*line, why);
+  if (!message) connection.refuse(why);
+  return message;
+}
+
+/// All messages that have come; nothing waits.
+template <class Any>
+std::vector<Any> receive(Connection& connection) {
+  std::vector<Any> all;
+  connection.fill();
+  while (auto message = next_message<Any>(connection)) all.push_back(std::move(*message));
+  return all;
+}
+
+/// For std::visit: one function for each kind of message.
+template <class... Functions>
+struct Cases : Functions... {
+  using Functions::operator()...;
+};
+template <class... Functions>
+Cases(Functions...) -> Cases<Functions...>;
+
+}  // namespace tessera

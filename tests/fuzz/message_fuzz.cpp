@@ -1,0 +1,33 @@
+// Lines that come over a connection of tsrun: each is a message that is written again as one, or a problem that is
+// told.
+#include "launch/tsrun/messages.h"
+
+namespace {
+
+using namespace tessera;
+
+template <class Any>
+void read(const std::string& line) {
+  std::string why;
+  const auto message = parse<Any>(line, why);
+  if (!message) {
+    if (why.empty()) __builtin_trap();
+    return;
+  }
+  const auto again = std::visit([](const auto& m) { return encode(m); }, *message);
+  if (!parse<AnyMessage>(again, why)) __builtin_trap();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string line(reinterpret_cast<const char*>(data), size);
+  read<AnyMessage>(line);
+  read<NewcomerMessage>(line);
+  read<GuestMessage>(line);
+  read<FromHostMessage>(line);
+  read<FromWorkerMessage>(line);
+  read<ToHostMessage>(line);
+  read<ToWorkerMessage>(line);
+  return 0;
+}

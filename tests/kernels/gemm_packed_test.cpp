@@ -1,0 +1,76 @@
+#include "framework/kernels/gemm_packed.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/reference.h"
+
+namespace tessera {
+namespace {
+
+/// The instruction sets that have register tiles of their own.
+std::vector<Isa> isas_with_tiles() {
+  auto all = available_isas();
+  all.erase(all.begin());
+  return all;
+}
+
+const TileKernels& tiles_of(Isa isa) { return isa == Isa::avx512 ? tiles_avx512() : tiles_avx2(); }
+
+class PackedProduct : public ForEveryIsa {
+ protected:
+  const TileKernels& tiles() const { return tiles_of(GetParam()); }
+
+  /// c = a b, or c += a b, where the summed index is the outer one of a, and the inner or the outer one of b.
+  void expect_plain_loop(std::int64_t M, std::int64_t N, std::int64_t K, bool b_is_flipped, bool add,
+                         std::int64_t packed_floats) {
+    const auto size = [](std::int64_t x, std::int64_t y) { return static_cast<std::size_t>(x * y); };
+    const auto a = random_normal(size(K, M), 1), b = random_normal(size(K, N), 2),
+               before = random_normal(size(M, N), 3);
+    const auto product = on_any_threads([&](Threads& threads) {
+      auto c = before;
+      Product p{M, N, K, {a.data(), 1, M}, {b.data(), b_is_flipped ? 1 : K, b_is_flipped ? N : 1}, c.data()};
+      p.add = add;
+      multiply_packed(threads, tiles(), p, packed_floats);
+      return c;
+    });
+    std::vector<double> expected(before.begin(), before.end());
+    if (!add) std::fill(expected.begin(), expected.end(), 0.0);
+    for (std::int64_t k = 0; k < K; ++k)
+      for (std::int64_t i = 0; i < M; ++i)
+        for (std::int64_t j = 0; j < N; ++j)
+          expected[size(i, N) + static_cast<std::size_t>(j)] +=
+              double{a[size(k, M) + static_cast<std::size_t>(i)]} *
+              b[b_is_flipped ? size(k, N) + static_cast<std::size_t>(j) : size(j, K) + static_cast<std::size_t>(k)];
+    // The error of a float sum of K products of normal numbers; see linear_test.cpp.
+    EXPECT_CLOSE(product, expected, 1.1e-7 * static_cast<double>(K + 8))
+        << M << " x " << N << " x " << K << ", " << packed_floats << " floats at once, "
+        << (b_is_flipped ? "b flipped" : "b as it is") << (add ? ", added" : "");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, PackedProduct, testing::ValuesIn(isas_with_tiles()), name_of_parameter);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PackedProduct);
+
+// Few columns: b is packed by all threads together, at least one block of k at a time.
+TEST_P(PackedProduct, OfFewColumnsAndManySummandsIsComputedInPieces) {
+  const auto depth = tiles().depth, panel = tiles().cols;
+  for (const auto pieces : {2, 3})
+    for (const std::int64_t N : {std::int64_t{1}, panel + 3})
+      for (const bool b_is_flipped : {false, true})
+        for (const bool add : {false, true}) {
+          expect_plain_loop(37, N, pieces * depth - 5, b_is_flipped, add, 1);
+          expect_plain_loop(37, N, pieces * 2 * depth + 1, b_is_flipped, add,
+                            2 * depth * (panel * ((N + panel - 1) / panel)));
+        }
+}
+
+// Many columns: a is packed by all threads together, at least 512 rows (in whole strips) at a time.
+TEST_P(PackedProduct, OfManyColumnsAndManyRowsIsComputedInPieces) {
+  const auto N = tiles().cols * tiles().panels + 3;
+  for (const std::int64_t M : {700, 1100, 1601})
+    for (const bool b_is_flipped : {false, true})
+      for (const bool add : {false, true}) expect_plain_loop(M, N, 9, b_is_flipped, add, 1);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,223 @@
+// Messages between the processes of tsrun: what is parsed, and what is refused.
+#include "launch/tsrun/messages.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "framework/base/files.h"
+#include "launch/tsrun/guests.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+/// One valid line of each kind, by kind: the files that the fuzzer begins with.
+std::map<std::string, std::string> examples() {
+  std::map<std::string, std::string> all;
+  for (const auto& path : list_folder(TESTS_DATA "/fuzz/message"))
+    if (path.extension() == ".json") all.emplace(path.stem(), read_file(path));
+  return all;
+}
+
+template <class... Message>
+std::set<std::string> kinds(const std::variant<Message...>*) {
+  return {Message::kind...};
+}
+
+template <class Any>
+std::string refusal(const std::string& line) {
+  std::string why;
+  return parse<Any>(line, why) ? "" : why;
+}
+
+TEST(Messages, EveryKindHasAnExampleThatIsWrittenAsItWasRead) {
+  std::set<std::string> found;
+  for (const auto& [kind, line] : examples()) {
+    std::string why;
+    const auto message = parse<AnyMessage>(line, why);
+    ASSERT_TRUE(message) << kind << ": " << why;
+    const auto again = std::visit([](const auto& m) { return encode(m); }, *message);
+    const auto twice = parse<AnyMessage>(again, why);
+    ASSERT_TRUE(twice) << again << ": " << why;
+    EXPECT_EQ(std::visit([](const auto& m) { return encode(m); }, *twice), again);
+    EXPECT_EQ(std::count(again.begin(), again.end(), ':'), std::count(line.begin(), line.end(), ':')) << again;
+    found.insert(kind);
+  }
+  EXPECT_EQ(found, kinds(static_cast<const AnyMessage*>(nullptr)));
+}
+
+TEST(Messages, WhatIsWrongIsNamed) {
+  for (const auto& [line, reason] : std::map<std::string, std::string>{
+           {R"({"is":"signal"})", "'signal' is not there"},
+           {R"({"is":"signal","signal":"15"})", "'signal' is not a whole number"},
+           {R"({"is":"signal","signal":9})", "'signal' is not a signal that is passed on"},
+           {R"({"is":"signal","signal":15.5})", "whole number"},
+           {R"({"is":"signal","signal":18446744073709551615})", "whole number"},
+           {R"({"is":"signal","signal":-9223372036854775808})", "whole number"},
+           {R"({"is":"signal","signal":1e999})", "no message of tsrun"},
+           {R"({"is":"signal","signal":NaN})", "no message of tsrun"},
+           {R"({"is":"signal","signal":15,"more":1})", "has entries that are no fields"},
+           {R"({"is":"host"})", "'info' is not there"},
+           {R"({"is":"host","info":[],"called":""})", "'info' is not an object"},
+           {R"({"is":"worker","key":"a","attempt":0,"rank":-1,"host":"b"})", "'rank' is not a whole number from 0"},
+           {R"({"is":"welcome","id":"../..","alias":"","first_rank":0,"workers":1})", "'id' is not"},
+           {R"({"is":"beat","place":"a\u0000b"})", "'place' is not a string"},
+           {R"({"is":"failed","words":{}})", "'words' is not a string"},
+           {R"({"is":"tried","failed":[1]})", "'failed' is not a string"},
+           {R"({"is":"shout"})", "a message 'shout', which is not expected here"},
+           {"{\"is\":\"a\\u001b[2J\"}", "with a strange name"},
+           {R"({"is":7})", "no message of tsrun"},
+           {R"([])", "no message of tsrun"},
+           {"", "no message of tsrun"},
+           {"\xff\xfe", "no message of tsrun"},
+           {std::string(100000, '['), "nests too deeply"}}) {
+    EXPECT_NE(refusal<AnyMessage>(line).find(reason), std::string::npos) << line << ": " << refusal<AnyMessage>(line);
+  }
+}
+
+TEST(Messages, NoStrangerMaySendWhatHostsAndWorkersSend) {
+  const auto all = examples();
+  for (const auto& [kind, line] : all) {
+    const bool newcomer = std::set<std::string>{"who", "host", "listening"}.count(kind) != 0;
+    const bool guest = std::set<std::string>{"who", "host", "agent", "worker"}.count(kind) != 0;
+    EXPECT_EQ(refusal<NewcomerMessage>(line).empty(), newcomer) << kind;
+    EXPECT_EQ(refusal<GuestMessage>(line).empty(), guest) << kind;
+  }
+}
+
+TEST(Messages, TextThatIsNoJsonIsStillWritten) {
+  EndedMessage message;
+  message.end.rank = 0;
+  message.end.last_lines = {std::string("a\0b", 3), "\xff", "tab\t"};
+  std::string why;
+  const auto again = parse<FromWorkerMessage>(encode(message), why);
+  ASSERT_TRUE(again) << why;
+  EXPECT_EQ(std::get<EndedMessage>(*again).end.last_lines, (std::vector<std::string>{"a b", "\xef\xbf\xbd", "tab\t"}));
+}
+
+/// Any line at all gives a message whose limits hold, or a reason.
+TEST(Messages, ChangedAtRandomTheyAreParsedOrRefused) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  const auto all = examples();
+  std::vector<std::string> lines;
+  for (const auto& [kind, line] : all) lines.push_back(line);
+  const std::vector<std::string> pieces = {"\"",
+                                           "{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           ",",
+                                           ":",
+                                           "-1",
+                                           "1e999",
+                                           "NaN",
+                                           "null",
+                                           "true",
+                                           "99999999999999999999",
+                                           "\\u0000",
+                                           "\xff",
+                                           "\"is\":",
+                                           "\"\"",
+                                           "0.5",
+                                           "\n"};
+  const auto below = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+  for (int i = 0; i < 20000; i++) {
+    auto line = lines[below(lines.size())];
+    for (std::size_t changes = 1 + below(4); changes > 0; changes--) {
+      const auto at = below(line.size() + 1);
+      switch (below(4)) {
+        case 0:
+          line.insert(at, pieces[below(pieces.size())]);
+          break;
+        case 1:
+          line.erase(at, 1 + below(12));
+          break;
+        case 2:
+          if (at < line.size()) line[at] = static_cast<char>(below(256));
+          break;
+        default:
+          line.insert(at, lines[below(lines.size())].substr(0, 40));
+      }
+    }
+    std::string why;
+    const auto message = parse<AnyMessage>(line, why);
+    ASSERT_EQ(message.has_value(), why.empty()) << line;
+    if (!message) continue;
+    const auto again = std::visit([](const auto& m) { return encode(m); }, *message);
+    ASSERT_TRUE(parse<AnyMessage>(again, why)) << line << "\n" << again << ": " << why;
+  }
+}
+
+class GuestList : public InOwnFolder {
+ protected:
+  GuestList() { voice_.keep_in("scheduler.log"); }
+  Descriptor guest() {
+    std::string why;
+    auto end = connect_to(local_endpoint(listener_), 3, why);
+    EXPECT_TRUE(end) << why;
+    return end;
+  }
+  void turn() {
+    guests_.take(listener_);
+    for (auto& one : guests_.all()) next_message<NewcomerMessage>(one.connection);
+    guests_.tidy();
+  }
+  static void say(const Descriptor& end, const std::string& words) {
+    EXPECT_EQ(::send(end.number(), words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
+  }
+
+  Voice voice_;
+  Descriptor listener_ = listen_at({"127.0.0.1", 0});
+  Guests guests_{voice_, 0};
+};
+
+TEST_F(GuestList, AnIllFormedLineClosesItsConnectionAndNoOther) {
+  const auto good = guest(), bad = guest();
+  say(bad, "{\"is\":\"signal\",\"signal\":15}\n");
+  say(good, "{\"is\":\"wh");
+  turn();
+  ASSERT_EQ(guests_.all().size(), 1U);
+  EXPECT_NE(read_file("scheduler.log").find("closed a connection from 127.0.0.1: a message 'signal'"),
+            std::string::npos);
+  say(good, "o\"}\n");
+  turn();
+  EXPECT_EQ(guests_.all().size(), 1U);
+}
+
+TEST_F(GuestList, OfTooManyThatSayNothingTheOldestAreClosed) {
+  std::vector<Descriptor> ends;
+  for (int i = 0; i < 300; i++) {
+    ends.push_back(guest());
+    turn();
+  }
+  EXPECT_EQ(guests_.all().size(), 128U);
+  char byte = 0;
+  EXPECT_EQ(recv(ends.front().number(), &byte, 1, 0), 0);
+  EXPECT_EQ(recv(ends.back().number(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_NE(read_file("scheduler.log").find("further connections that are closed are not noted"), std::string::npos);
+}
+
+TEST_F(GuestList, ALineWithoutEndIsCutOffAtItsLimit) {
+  const auto end = guest();
+  const std::string part(1 << 20, 'x');
+  for (int i = 0; i < 9; i++)
+    for (std::size_t sent = 0; sent < part.size();) {
+      const auto count = ::send(end.number(), part.data() + sent, part.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count < 0 && errno != EAGAIN) break;
+      sent += count > 0 ? static_cast<std::size_t>(count) : 0;
+      if (count < 0) turn();
+    }
+  for (int i = 0; i < 20; i++) turn();
+  EXPECT_TRUE(guests_.all().empty());
+  EXPECT_NE(read_file("scheduler.log").find("a line of more than"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
