@@ -47,11 +47,11 @@ void generate_text(const Flags& flags, const TrainedModel& trained, Tape& tape) 
   const auto prompt = prompt_ids(*trained.tokenizer, flags.prompt);
   const GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
-    StreamDecoder decoder(*trained.tokenizer);
+    const auto decoder = trained.tokenizer->decoder();
     std::cout << flags.prompt << std::flush;
     const auto made = generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
-                               [&](std::int32_t token) { std::cout << decoder.push(token) << std::flush; });
-    std::cout << decoder.finish() << std::endl;
+                               [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
+    std::cout << decoder->finish() << std::endl;
     tell_end(*trained.model, prompt.size(), made, flags.tokens);
   }
 }

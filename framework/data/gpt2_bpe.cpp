@@ -63,6 +63,7 @@ class Gpt2Bpe final : public Tokenizer {
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Gpt2Encoder>(model_, classes_); }
   std::int64_t vocab_size() const override { return model_.vocab_size(); }
   std::int32_t eod() const override { return eod_; }
+  Identity identity() const override { return {"_GPT2BPETokenizer", {options_.vocab_file, options_.merge_file}, {}}; }
   std::string piece(std::int32_t id) const override { return model_.bytes(id); }
   std::vector<SourceFile> files() const override {
     return {{"vocab_file", options_.vocab_file}, {"merge_file", options_.merge_file}};

@@ -41,20 +41,37 @@ class NullEncoder final : public Tokenizer::Encoder {
   std::int64_t below_;
 };
 
+/// Numbers with single spaces between them.
+class NullDecoder final : public Tokenizer::Decoder {
+ public:
+  explicit NullDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::string push(std::int32_t id) override {
+    std::string text = first_ ? "" : " ";
+    text += tokenizer_.piece(id);
+    first_ = false;
+    return text;
+  }
+  std::string finish() override { return ""; }
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool first_ = true;
+};
+
 class NullTokenizer final : public Tokenizer {
  public:
   explicit NullTokenizer(const NullOptions& options) : below_(options.vocab_size) {}
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<NullEncoder>(below_); }
   std::int64_t vocab_size() const override { return below_ + 1; }
   std::int32_t eod() const override { return static_cast<std::int32_t>(below_); }
+  Identity identity() const override {
+    return {"_NullTokenizer", {std::nullopt}, {{"vocab_size", std::to_string(below_)}}};
+  }
   std::string piece(std::int32_t id) const override {
-    return id < 0 || id > below_ ? std::string(replacement_character) : std::to_string(id) + " ";
+    return id < 0 || id > below_ ? std::string(replacement_character) : std::to_string(id);
   }
-  std::string bytes(std::span<const std::int32_t> ids) const override {
-    auto all = Tokenizer::bytes(ids);
-    if (!all.empty() && all.back() == ' ') all.pop_back();
-    return all;
-  }
+  std::string bytes(std::span<const std::int32_t> ids) const override { return decode(ids); }
+  std::unique_ptr<Decoder> decoder() const override { return std::make_unique<NullDecoder>(*this); }
 
  private:
   std::int64_t below_;

@@ -16,17 +16,37 @@ std::string Tokenizer::bytes(std::span<const std::int32_t> ids) const {
   return all;
 }
 
-std::string Tokenizer::decode(std::span<const std::int32_t> ids) const { return with_replacements(bytes(ids)); }
-
-std::string StreamDecoder::push(std::int32_t id) {
-  held_ += tokenizer_.piece(id);
-  return take_complete(held_);
+std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
+  const auto decoder = this->decoder();
+  std::string text;
+  for (const auto id : ids) text += decoder->push(id);
+  return text + decoder->finish();
 }
 
-std::string StreamDecoder::finish() {
-  auto rest = with_replacements(held_);
-  held_.clear();
-  return rest;
-}
+namespace {
+
+class PieceDecoder final : public Tokenizer::Decoder {
+ public:
+  explicit PieceDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  std::string push(std::int32_t id) override {
+    held_ += tokenizer_.piece(id);
+    return take_complete(held_);
+  }
+
+  std::string finish() override {
+    auto rest = with_replacements(held_);
+    held_.clear();
+    return rest;
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string held_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer::Decoder> Tokenizer::decoder() const { return std::make_unique<PieceDecoder>(*this); }
 
 }  // namespace tessera

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "framework/options/registry.h"
@@ -26,12 +28,42 @@ class Tokenizer {
   };
   virtual std::unique_ptr<Encoder> encoder() const = 0;
 
-  /// How many ids there are: a model needs at least as many rows.
+  /// Number of token ids: a model needs at least as many rows of embedding.
   virtual std::int64_t vocab_size() const = 0;
   /// The id that ends a document.
   virtual std::int32_t eod() const = 0;
-  /// The bytes that one token stands for, not always whole characters; the sign U+FFFD for an id that is no token.
+
+  /// The properties `pad`, `bos`, ... of Megatron-LM's tokenizer of this type. Null: that tokenizer has no such property
+  /// (reading it raises there); -1: it has the property, but the model file has no such token.
+  struct SpecialIds {
+    std::optional<std::int32_t> pad, bos, eos, cls, sep, mask;
+  };
+  virtual SpecialIds special_ids() const { return {}; }
+
+  /// Megatron-LM's `unique_identifiers`: part of the description from which the names of its index cache files follow
+  /// (docs/data.md).
+  struct Identity {
+    std::string class_name;                         ///< "_GPT2BPETokenizer"
+    std::vector<std::optional<std::string>> paths;  ///< `tokenizer_path`, as given in the recipe; null: None there
+    std::vector<std::pair<std::string, std::string>> options;  ///< further keys in their order, values as text
+  };
+  virtual Identity identity() const = 0;
+
+  /// The bytes of one token, not always whole characters; U+FFFD for an id that is no token. What a token stands for
+  /// between others may differ (blanks at the beginning of a text): see decode().
   virtual std::string piece(std::int32_t id) const = 0;
+
+  /// Text from ids that come one by one. One for each text; must not outlive its tokenizer.
+  class Decoder {
+   public:
+    virtual ~Decoder() = default;
+    /// The text that is certain after `id`; may be empty. Never a part of a character.
+    virtual std::string push(std::int32_t id) = 0;
+    /// What is left when no more ids come: nothing, or U+FFFD for an unfinished character.
+    virtual std::string finish() = 0;
+  };
+  /// As is: joins the bytes of `piece` and replaces what is not UTF-8 by U+FFFD, as Python's errors="replace".
+  virtual std::unique_ptr<Decoder> decoder() const;
 
   /// The files it was made of, by the option that names each: a checkpoint takes them along.
   struct SourceFile {
@@ -41,24 +73,10 @@ class Tokenizer {
 
   /// The ids of one text. For many texts keep an encoder.
   std::vector<std::int32_t> encode(std::string_view text) const;
-  /// The bytes of all tokens joined: for ids that came from `encode`, the very bytes of the text.
+  /// The bytes of all tokens joined: for ids that came from a byte-level `encode`, the very bytes of the text.
   virtual std::string bytes(std::span<const std::int32_t> ids) const;
-  /// The same as text: what is no UTF-8 becomes U+FFFD, as Python's errors="replace" does it.
+  /// The text of `ids`, as a decoder gives it.
   std::string decode(std::span<const std::int32_t> ids) const;
-};
-
-/// Text from tokens that come one by one. Bytes of a character that is not complete yet are held back.
-class StreamDecoder {
- public:
-  explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  /// The text that is certain after `id`; may be empty.
-  std::string push(std::int32_t id);
-  /// What is left when no more tokens come: nothing, or U+FFFD for an unfinished character.
-  std::string finish();
-
- private:
-  const Tokenizer& tokenizer_;
-  std::string held_;
 };
 
 /// Key `tokenizer_type` of dataset_config. The type `none` makes nullptr: a run on ids alone.

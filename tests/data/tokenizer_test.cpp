@@ -108,18 +108,18 @@ TEST_F(Bpe, SpecialTokensInATextAreOrdinaryText) {
 
 TEST_F(Bpe, AStreamHoldsBackUnfinishedCharacters) {
   const auto tokenizer = bpe_of({"a b"});
-  StreamDecoder decoder(*tokenizer);
+  const auto decoder = tokenizer->decoder();
   const std::string smile = "\xF0\x9F\x98\x80";
   std::string shown;
-  for (std::size_t i = 0; i < 3; ++i) shown += decoder.push(static_cast<unsigned char>(smile[i]));
+  for (std::size_t i = 0; i < 3; ++i) shown += decoder->push(static_cast<unsigned char>(smile[i]));
   EXPECT_EQ(shown, "");
-  EXPECT_EQ(decoder.push(static_cast<unsigned char>(smile[3])), smile);
-  EXPECT_EQ(decoder.push(0xF0), "");
-  EXPECT_EQ(decoder.push('a'), std::string(replacement_character) + "a");
-  (void)decoder.push(0xE2);
-  EXPECT_EQ(decoder.finish(), replacement_character);
-  EXPECT_EQ(decoder.finish(), "");
-  EXPECT_EQ(decoder.push(99999), replacement_character);
+  EXPECT_EQ(decoder->push(static_cast<unsigned char>(smile[3])), smile);
+  EXPECT_EQ(decoder->push(0xF0), "");
+  EXPECT_EQ(decoder->push('a'), std::string(replacement_character) + "a");
+  (void)decoder->push(0xE2);
+  EXPECT_EQ(decoder->finish(), replacement_character);
+  EXPECT_EQ(decoder->finish(), "");
+  EXPECT_EQ(decoder->push(99999), replacement_character);
 }
 
 TEST_F(Bpe, BrokenFilesAreNamed) {

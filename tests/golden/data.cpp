@@ -140,9 +140,9 @@ std::string judge_text(const Tokenizer& tokenizer, Tokenizer::Encoder& encoder, 
   }
   if (tokenizer.bytes(ids) != words || tokenizer.decode(ids) != words) return "does not decode to its own text";
   std::string streamed;
-  StreamDecoder decoder(tokenizer);
-  for (const auto id : ids) streamed += decoder.push(id);
-  return streamed + decoder.finish() == words ? "" : "does not decode to its own text, token after token";
+  const auto decoder = tokenizer.decoder();
+  for (const auto id : ids) streamed += decoder->push(id);
+  return streamed + decoder->finish() == words ? "" : "does not decode to its own text, token after token";
 }
 
 }  // namespace
