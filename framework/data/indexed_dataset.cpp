@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "framework/data/input_file.h"
+#include "framework/data/prefixes.h"
 
 namespace tessera {
 namespace {
@@ -30,7 +31,8 @@ MappedFile map_part(const std::string& prefix, const char* suffix) {
   try {
     return map_input(prefix + suffix, "token file");
   } catch (ConfigError& error) {
-    error.during(text("opening the dataset '", prefix, "'; give the prefix of its two files, without .bin or .idx"));
+    error.during(text("opening the dataset '", prefix, "'; give the prefix of its two files, without .bin or .idx",
+                      what_is_at_prefix(prefix)));
     throw;
   }
 }
@@ -73,6 +75,16 @@ const char* name_of(TokenType type) {
 
 TokenType token_type_for(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenType::uint16 : TokenType::int32; }
 
+std::string token_index_header(TokenType type, std::int64_t sequences, std::int64_t bounds) {
+  std::string out(magic);
+  const auto put = [&](const auto& number) { out.append(reinterpret_cast<const char*>(&number), sizeof number); };
+  put(std::uint64_t{1});
+  put(static_cast<std::uint8_t>(type));
+  put(static_cast<std::uint64_t>(sequences));
+  put(static_cast<std::uint64_t>(bounds));
+  return out;
+}
+
 IndexedDataset::IndexedDataset(std::string prefix)
     : prefix_(std::move(prefix)), index_(map_part(prefix_, ".idx")), data_(map_part(prefix_, ".bin")) {
   read_header();
@@ -107,6 +119,7 @@ void IndexedDataset::read_header() {
   lengths_ = bytes.data() + header_size;
   pointers_ = lengths_ + 4 * sequences;
   first_sequences_ = pointers_ + 8 * sequences;
+  if (rest > 0) modes_ = first_sequences_ + 8 * starts;
 }
 
 void IndexedDataset::check_sequences() {
@@ -169,6 +182,14 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
     case TokenType::int64:
       return read_wide(sequence, offset, from, out);
   }
+}
+
+std::int8_t IndexedDataset::mode(std::int64_t sequence) const {
+  return has_modes() ? load<std::int8_t>(modes_ + sequence) : std::int8_t{0};
+}
+
+std::int64_t IndexedDataset::first_byte(std::int64_t sequence) const {
+  return load<std::int64_t>(pointers_ + 8 * sequence);
 }
 
 void IndexedDataset::read_wide(std::int64_t sequence, std::int64_t offset, const std::byte* from,

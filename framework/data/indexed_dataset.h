@@ -17,6 +17,9 @@ const char* name_of(TokenType type);
 /// What files of tokens of a vocabulary are written in: uint16 below 65500 entries, else int32.
 TokenType token_type_for(std::int64_t vocab_size);
 
+/// The first 34 bytes of an .idx file. `bounds`: number of document bounds, documents + 1.
+std::string token_index_header(TokenType type, std::int64_t sequences, std::int64_t bounds);
+
 /// Reader of PREFIX.bin and PREFIX.idx, the format of Megatron-LM's IndexedDataset; docs/data.md has every byte. Both
 /// files are mapped. Opening reads the whole index, 20 bytes for each sequence, and no token.
 class IndexedDataset final : public TokenSource {
@@ -37,6 +40,12 @@ class IndexedDataset final : public TokenSource {
   /// Throws ConfigError, naming place and value, for a token of an int64 file that does not fit into 32 bits.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
+  /// Whether the index has a mode for each sequence, as Megatron-LM writes for multimodal datasets.
+  bool has_modes() const { return modes_ != nullptr; }
+  /// Mode of a sequence; 0 if the index has none.
+  std::int8_t mode(std::int64_t sequence) const;
+  /// Offset of a sequence in the .bin file, in bytes.
+  std::int64_t first_byte(std::int64_t sequence) const;
 
  private:
   void read_header();
@@ -49,7 +58,8 @@ class IndexedDataset final : public TokenSource {
   TokenType type_ = TokenType::uint16;
   std::int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
   const std::byte *lengths_ = nullptr, *pointers_ = nullptr,
-                  *first_sequences_ = nullptr;  // int32, int64, int64; not aligned
+                  *first_sequences_ = nullptr,  // int32, int64, int64; not aligned
+                      *modes_ = nullptr;        // int8; null: there are none
 };
 
 /// Writes PREFIX.bin and PREFIX.idx, byte for byte as Megatron-LM's IndexedDatasetBuilder. Both are written under

@@ -5,6 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/data/parquet_json.h"
+#include "framework/data/unfinished_file.h"
 
 namespace tessera {
 namespace {
@@ -12,42 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t bytes_of_write = std::size_t{1} << 20U;
-
-/// A file under a temporary name, which is deleted unless it is finished.
-class UnfinishedFile {
- public:
-  explicit UnfinishedFile(const fs::path& name) : name_(name), file_(create(temporary(name))) {}
-  UnfinishedFile(const UnfinishedFile&) = delete;
-  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
-  ~UnfinishedFile() {
-    std::error_code ignored;
-    if (!finished_) fs::remove(file_.path(), ignored);
-  }
-
-  static fs::path temporary(const fs::path& name) { return name.string() + ".unfinished"; }
-
-  void write(std::string_view bytes) { file_.write(bytes); }
-  void finish() {
-    file_.sync();
-    file_.close();
-    fs::rename(file_.path(), name_);
-    finished_ = true;
-    sync_folder(name_.has_parent_path() ? name_.parent_path() : fs::path("."));
-  }
-
- private:
-  static File create(const fs::path& name) {
-    try {
-      return File::create(name);
-    } catch (const IoError& error) {
-      throw ConfigError(text("the output cannot be written: ", error.what()));
-    }
-  }
-
-  fs::path name_;
-  File file_;
-  bool finished_ = false;
-};
 
 }  // namespace
 
