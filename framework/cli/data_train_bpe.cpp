@@ -6,6 +6,7 @@
 #include "framework/cli/data_flags.h"
 #include "framework/cli/meter.h"
 #include "framework/data/bpe_trainer.h"
+#include "framework/data/parquet.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +25,15 @@ struct TrainBpe {
     Meter meter("train-bpe:");
     std::vector<std::vector<std::string>> texts;
     for (const auto& name : inputs) {
+      if (is_parquet(name)) {
+        ParquetTexts rows(name, json_keys);
+        while (rows.next(texts)) {
+          for (const auto& list : texts)
+            for (const auto& one : list) trainer.add(one);
+          meter(rows.position(), rows.size());
+        }
+        continue;
+      }
       TextFile file(name, format.value_or(format_by_name(name)));
       for (RawDocument document; file.next(document);) {
         file.texts(document, json_keys, texts);
@@ -51,7 +61,7 @@ struct TrainBpe {
 void add_data_train_bpe(Command& data) {
   auto work = std::make_shared<TrainBpe>();
   auto* command = data.add_subcommand("train-bpe", "Learn a byte-level BPE from text: vocab.json and merges.txt");
-  command->add_option("--input", work->inputs, "Files to learn from")->required();
+  command->add_option("--input", work->inputs, "Files to learn from: text, JSON lines, Parquet")->required();
   add_format(*command, work->format);
   command->add_option("--json-keys,--json-key", work->json_keys, "Keys whose values are texts [text]");
   command->add_option("--vocab-size", work->vocab_size,

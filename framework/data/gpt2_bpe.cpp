@@ -30,20 +30,36 @@ class Gpt2Encoder final : public Tokenizer::Encoder {
   Gpt2Encoder(const BpeModel& model, const UnicodeClasses& classes) : model_(model), classes_(classes) {}
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
+    auto used = ids.size();  // of ids, which is longer while this loop runs: growing it for each word is slow
     for (std::size_t at = 0; at < text.size();) {
       const auto piece = text.substr(at, next_piece(classes_, text, at));
+      if (ids.size() - used < WordCache::short_ids) ids.resize(used + used / 2 + ids_ahead);
+      std::size_t count = 0;
+      if (WordCache::is_short(piece.size()))
+        count = cache_.find_short(WordCache::key_of(piece, text.size() - at), ids.data() + used);
+      used = count > 0 ? used + count : encode_rare(piece, ids, used);
       at += piece.size();
-      if (!WordCache::takes(piece)) {
-        model_.encode(piece, ids, scratch_);
-      } else if (!cache_.find(piece, ids)) {
-        const auto before = ids.size();
-        model_.encode(piece, ids, scratch_);
-        cache_.remember(piece, std::span(ids).subspan(before));
-      }
     }
+    ids.resize(used);
   }
 
  private:
+  static constexpr std::size_t ids_ahead = 1024;
+
+  // A word that is not among the short ones known. The ids follow the first `used` ones of `ids`; returns how many there
+  // are then.
+  std::size_t encode_rare(std::string_view piece, std::vector<std::int32_t>& ids, std::size_t used) {
+    ids.resize(used);
+    const bool takes = WordCache::takes(piece);
+    if (const auto known = takes ? cache_.find(piece) : std::span<const std::int32_t>(); !known.empty()) {
+      ids.insert(ids.end(), known.begin(), known.end());
+    } else {
+      model_.encode(piece, ids, scratch_);
+      if (takes) cache_.remember(piece, std::span(ids).subspan(used));
+    }
+    return ids.size();
+  }
+
   const BpeModel& model_;
   const UnicodeClasses& classes_;
   BpeModel::Scratch scratch_;

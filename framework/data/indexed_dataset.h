@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/data/append_file.h"
 #include "framework/data/token_source.h"
 
 namespace tessera {
@@ -63,40 +66,66 @@ class IndexedDataset final : public TokenSource {
 };
 
 /// Writes PREFIX.bin and PREFIX.idx, byte for byte as Megatron-LM's IndexedDatasetBuilder. Both are written under
-/// temporary names and get their own at `finish`; a builder that dies before leaves nothing behind.
+/// temporary names, *.unfinished, and get their own at `finish`; a builder that is destroyed before removes them. The
+/// parts of the index go to the disk too, so memory does not grow with the dataset. Throws IoError if the disk refuses.
 class IndexedDatasetBuilder {
  public:
-  /// Every file that a builder writes for `prefix`, also for a while.
+  /// What a builder has written so far: where a later one can continue.
+  struct State {
+    std::int64_t sequences = 0, documents = 0, tokens = 0;
+  };
+  /// Every file that a builder writes for `prefix`, temporary ones included.
   static std::vector<std::filesystem::path> files(const std::string& prefix);
 
-  /// Throws ConfigError when the files cannot be made there, or for int64.
+  /// Throws ConfigError if the files cannot be created, or for int64.
   IndexedDatasetBuilder(std::string prefix, TokenType type);
+  /// Continues the temporary files of a builder that reached `state` and ended in any way after that; what it wrote
+  /// later is dropped. Throws IoError if they are missing or shorter.
+  IndexedDatasetBuilder(std::string prefix, TokenType type, const State& state);
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
   ~IndexedDatasetBuilder();
 
   void add_sequence(std::span<const std::int32_t> tokens);
-  /// What was added since the last call is a document; it may be empty.
+  /// Ends a document: the sequences added since the last call. It may have none.
   void end_document();
-  /// All of another dataset behind what is here. Throws ConfigError when its type is another.
+  /// Several documents at once: their tokens in the type of the file, the tokens of each sequence, the sequences of each
+  /// document.
+  void add_documents(std::span<const std::byte> tokens, std::span<const std::int32_t> lengths,
+                     std::span<const std::int32_t> sequences);
+  /// Appends all of another dataset. Throws ConfigError if its type is another.
   void add(const IndexedDataset& other);
-  /// Write the index and give both files their names.
+  void add(IndexedDatasetBuilder& other);
+
+  State state() const { return {sequences_, documents_, tokens_}; }
+  /// Brings everything up to now to the disk, so that a builder can continue from the returned state after a crash.
+  State sync();
+  /// From now on the destructor leaves the temporary files where they are.
+  void keep() { keep_ = true; }
+  /// Drops what was added after `state`. Frees disk space.
+  void go_back(const State& state);
+
+  /// Completes both files, synced, still under their temporary names.
+  void seal();
+  /// Gives sealed files their names; does nothing for those that have them already.
+  static void publish(const std::string& prefix);
+  /// seal() and publish().
   void finish();
 
-  std::int64_t sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
+  std::int64_t sequences() const { return sequences_; }
   std::int64_t tokens() const { return tokens_; }
 
  private:
-  void flush();
+  void add_index(std::span<const std::int32_t> lengths, std::span<const std::int32_t> sequences);
+  void check_type() const;
 
   std::string prefix_;
   TokenType type_;
-  File data_;
-  std::string buffer_;
-  std::vector<std::int32_t> lengths_;
-  std::vector<std::int64_t> documents_ = {0};
-  std::int64_t tokens_ = 0;
-  bool finished_ = false;
+  AppendFile data_;
+  AppendFile lengths_;             // the index: a gap for its header, then the lengths; seal() appends the rest
+  AppendFile documents_of_index_;  // the index's last part
+  std::int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
+  bool keep_ = false;
 };
 
 }  // namespace tessera

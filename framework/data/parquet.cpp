@@ -14,7 +14,7 @@ using Meaning = ParquetNode::Meaning;
 
 constexpr std::size_t bytes_of_value = 16;  // what a value counts for beside its text
 
-File open_input(const std::string& name) {
+File open_file(const std::string& name) {
   try {
     return File::open(name);
   } catch (const IoError& error) {
@@ -64,7 +64,7 @@ class TextsOfRow final : public ParquetSink {
 }  // namespace
 
 ParquetReader::ParquetReader(const std::string& name, std::span<const std::string> columns, const ParquetLimits& limits)
-    : name_(name), file_(open_input(name)), limits_(limits), footer_(read_parquet_footer(file_)) {
+    : name_(name), file_(open_file(name)), limits_(limits), footer_(read_parquet_footer(file_)) {
   const auto refuse_file = [&](const std::string& story) { throw ConfigError(text(name_, ": ", story)); };
   try {
     auto all = parquet_columns(footer_.elements);
@@ -247,14 +247,18 @@ void ParquetReader::read_leaf(const ParquetNode& node, ParquetColumn& column, Pa
   column.advance();
 }
 
-ParquetTexts::ParquetTexts(const std::string& name, std::span<const std::string> keys, const ParquetLimits& limits)
-    : reader_(name, keys, limits) {
-  for (const auto& column : reader_.columns()) {
+void must_hold_texts(const ParquetReader& reader) {
+  for (const auto& column : reader.columns()) {
     const auto& inner = column.kind == Kind::list ? column.children[0] : column;
     if (inner.kind != Kind::leaf || inner.meaning != Meaning::string)
-      throw ConfigError(
-          text(name, ": column '", column.name, "' holds neither texts nor lists of texts; name another column"));
+      throw ConfigError(text(reader.name(), ": column '", column.name,
+                             "' holds neither texts nor lists of texts; name another column"));
   }
+}
+
+ParquetTexts::ParquetTexts(const std::string& name, std::span<const std::string> keys, const ParquetLimits& limits)
+    : reader_(name, keys, limits) {
+  must_hold_texts(reader_);
 }
 
 bool ParquetTexts::next(std::vector<std::vector<std::string>>& texts) {

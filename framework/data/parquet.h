@@ -78,6 +78,9 @@ class ParquetReader {
   std::int64_t left_in_group_ = 0, row_ = 0, row_bytes_ = 0;
 };
 
+/// Throws ConfigError if a column of `reader` holds neither texts nor lists of texts.
+void must_hold_texts(const ParquetReader& reader);
+
 /// Rows of a Parquet file as documents: for each key the texts of one column.
 class ParquetTexts {
  public:

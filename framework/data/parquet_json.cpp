@@ -131,6 +131,11 @@ void JsonRow::quote(std::string_view value) {
       ++at;
       continue;
     }
+    if (!ascii_ && static_cast<unsigned char>(c) >= 0x80) {
+      line_ += c;
+      ++at;
+      continue;
+    }
     const auto step = utf8_step(value, at);
     at += step.length;
     static constexpr std::string_view controls = "\b\f\n\r\t", letters = "bfnrt";

@@ -7,9 +7,12 @@
 namespace tessera {
 
 /// A row as one line of JSON, without its line end, the very bytes of Python's json.dumps(row): `, ` and `: ` between
-/// values, characters outside of ASCII as \uXXXX, numbers with the fewest digits that give them back.
+/// values, characters outside of ASCII as \uXXXX, numbers with the fewest digits that give them back. With `ascii`
+/// false characters outside of ASCII stay as they are.
 class JsonRow final : public ParquetSink {
  public:
+  explicit JsonRow(bool ascii = true) : ascii_(ascii) {}
+
   /// The row that was read, until the next begins.
   const std::string& line() const { return line_; }
 
@@ -29,6 +32,7 @@ class JsonRow final : public ParquetSink {
   void separate();
   void quote(std::string_view value);
 
+  bool ascii_;
   std::string line_;
   int depth_ = 0;
   bool first_ = true;  // nothing is before the next value in its list or structure
