@@ -143,6 +143,7 @@ TEST_F(Merging, AMissingDatasetSaysWhatIsThere) {
     expect_refused([&] { (void)IndexedDataset(prefix); }, parts);
   };
   said("corpus", {"corpus.idx", "there are the prefixes corpus_text_document, half, other"});
+  said("other_text", {"there are the prefixes other, corpus_text_document, half"});
   said("other.bin", {"did you mean 'other'?"});
   said("half", {"there is half.bin without half.idx"});
   said("folder", {"'folder' is a folder with the prefixes folder/inside"});

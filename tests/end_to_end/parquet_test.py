@@ -27,13 +27,51 @@ with open("expected.json", "w", encoding="utf-8") as out:
 class Parquet(harness.InOwnFolder):
     @needs_pyarrow
     def test_random_tables_are_read_as_pyarrow_reads_them(self):
-        seed, count = random.randrange(1 << 30), 60
+        seed, count = random.randrange(1 << 30), 40
         self.command(PYTHON, "-B", WRITER, self.folder, seed, count)
+        self.write("letters.txt", "the quick brown fox " * 20)
+        self.tessera("data", "train-bpe", "--input", "letters.txt", "--vocab-size", 262, "--output-dir", "bpe")
+        tokens = ["--json-keys", "text", "list", "--vocab-file", "bpe/vocab.json", "--merge-file", "bpe/merges.txt", "--append-eod"]
         for number in range(count):
             how = f"parquet_writer.py FOLDER {seed} {count}, table {number}: " + (self.folder / f"{number}.options").read_text()
             with self.subTest(how):
                 self.tessera("data", "to-jsonl", f"{number}.parquet", "--output", "out.jsonl")
                 self.assertEqual((self.folder / "out.jsonl").read_bytes(), (self.folder / f"{number}.jsonl").read_bytes(), how)
+                if (self.folder / f"{number}.texts").exists():
+                    for source in ["parquet", "jsonl"]:
+                        self.tessera("data", "preprocess", "--input", f"{number}.{source}", "--output-prefix", source, *tokens)
+                    self.assert_same_files("parquet", "jsonl", how)
+
+    def assert_same_files(self, one, other, how="", keys=("text", "list")):
+        for name in [f"_{key}_document{suffix}" for key in keys for suffix in [".bin", ".idx"]]:
+            self.assertEqual((self.folder / (one + name)).read_bytes(), (self.folder / (other + name)).read_bytes(), how + name)
+
+    @needs_pyarrow
+    def test_parquet_is_an_input_of_preprocess(self):
+        self.command(PYTHON, "-c", ALPACA)
+        self.tessera("data", "to-jsonl", "alpaca.parquet", "--output", "alpaca.jsonl")
+        self.tessera("data", "train-bpe", "--input", "alpaca.parquet", "--json-keys", "text", "output", "--vocab-size", 300,
+                     "--output-dir", "bpe")
+        self.tessera("data", "train-bpe", "--input", "alpaca.jsonl", "--json-keys", "text", "output", "--vocab-size", 300,
+                     "--output-dir", "same")
+        self.assertEqual((self.folder / "bpe/merges.txt").read_bytes(), (self.folder / "same/merges.txt").read_bytes())
+        common = ["--vocab-file", "bpe/vocab.json", "--merge-file", "bpe/merges.txt", "--append-eod", "--json-keys", "text", "output"]
+        for variant in [[], ["--workers", 3], ["--partitions", 3], ["--partitions", 3, "--keep-sequential-samples"]]:
+            for source in ["parquet", "jsonl"]:
+                self.tessera("data", "preprocess", "--input", f"alpaca.{source}", "--output-prefix", source, *common, *variant)
+            self.assert_same_files("parquet", "jsonl", str(variant), keys=("text", "output"))
+        refused = ["data", "preprocess", "--input", "alpaca.parquet", "--output-prefix", "x", *common[:4]]
+        self.assertIn("no column 'absent'; it has instruction, input, output, text",
+                      self.tessera(*refused, "--json-keys", "absent", code=2))
+        self.assertIn("leave --format out", self.tessera(*refused, "--format", "file", code=2))
+        self.assertEqual(list(self.folder.glob("x*")), [])
+        self.command(PYTHON, "-c", "import pyarrow as pa, pyarrow.parquet as pq\n"
+                     "pq.write_table(pa.table({'text': ['a', None, 'b'], 'n': [1, 2, 3]}), 'null.parquet')")
+        refused[3] = "null.parquet"
+        self.assertIn("null.parquet:2: ", self.tessera(*refused, code=2))
+        self.assertIn("column 'n' holds neither texts nor lists of texts", self.tessera(*refused, "--json-keys", "n", code=2))
+        told = self.tessera("data", "preprocess", "--input", "null.parquet", "--output-prefix", "skipped", *common[:4], "--on-error", "skip")
+        self.assertIn("skipped_text_document: 2 documents", told)
 
     @needs_pyarrow
     def test_alpaca(self):
