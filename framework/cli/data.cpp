@@ -76,12 +76,14 @@ struct Preprocess {
   std::unique_ptr<Tokenizer> chosen(const CommandContext& context) const {
     if (recipe.empty()) return tokenizer.make(context.shelves.tokenizers);
     if (!tokenizer.given.empty())
-      throw ConfigError("--recipe names the tokenizer, so the tokenizer flags may not be given too; remove one of them");
+      throw ConfigError(
+          "--recipe names the tokenizer, so the tokenizer flags may not be given too; remove one of them");
     RecipeArguments arguments;
     arguments.file = recipe;
     auto made = read_recipe(arguments, context, std::cerr).tokenizer.make();
     if (!made)
-      throw ConfigError(text(recipe, ": has no tokenizer; set dataset_config.tokenizer_type, or give the tokenizer "
+      throw ConfigError(text(recipe,
+                             ": has no tokenizer; set dataset_config.tokenizer_type, or give the tokenizer "
                              "flags instead of --recipe"));
     return made;
   }

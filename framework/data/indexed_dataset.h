@@ -88,11 +88,13 @@ class IndexedDatasetBuilder {
   void add(IndexedDatasetBuilder& other);
 
   State state() const { return {sequences_, documents_, tokens_}; }
+  /// Passes what is buffered to the system. Needed before go_back() to this state.
+  void flush();
   /// Brings everything up to now to the disk, so that a builder can continue from the returned state after a crash.
   State sync();
   /// From now on the destructor leaves the temporary files where they are.
   void keep() { keep_ = true; }
-  /// Drops what was added after `state`. Frees disk space.
+  /// Drops what was added after `state`, which must have been flushed. Frees disk space.
   void go_back(const State& state);
 
   /// Completes both files, synced, still under their temporary names.
@@ -112,7 +114,7 @@ class IndexedDatasetBuilder {
   std::string prefix_;
   TokenType type_;
   AppendFile data_;
-  AppendFile lengths_;    // the index: a gap for its header, then the lengths; seal() appends the rest
+  AppendFile lengths_;             // the index: a gap for its header, then the lengths; seal() appends the rest
   AppendFile documents_of_index_;  // the index's last part
   std::int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
   bool keep_ = false;

@@ -78,8 +78,7 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenType type,
   check_type();
   data_ = AppendFile::continued(temporary_data(prefix_), state.tokens * static_cast<std::int64_t>(size_of(type_)));
   lengths_ = AppendFile::continued(temporary_index(prefix_), header_bytes + length_bytes * state.sequences);
-  documents_of_index_ =
-      AppendFile::continued(temporary_documents(prefix_), bound_bytes * (state.documents + 1));
+  documents_of_index_ = AppendFile::continued(temporary_documents(prefix_), bound_bytes * (state.documents + 1));
   keep_ = false;
 }
 
@@ -150,7 +149,7 @@ void IndexedDatasetBuilder::add(const IndexedDataset& other) {
 
 void IndexedDatasetBuilder::add(IndexedDatasetBuilder& other) {
   must(other.type_ == type_ && &other != this, "token files of one type are joined");
-  for (auto* file : {&other.data_, &other.lengths_, &other.documents_of_index_}) file->flush();
+  other.flush();
   read_in_pieces<std::byte>(other.data_, 0, other.data_.size(), [&](auto bytes) { data_.append(bytes); });
   read_in_pieces<std::int32_t>(other.lengths_, header_bytes, header_bytes + length_bytes * other.sequences_,
                                [&](auto lengths) { lengths_.append(std::as_bytes(lengths)); });
@@ -161,6 +160,10 @@ void IndexedDatasetBuilder::add(IndexedDatasetBuilder& other) {
   sequences_ += other.sequences_;
   documents_ += other.documents_;
   tokens_ += other.tokens_;
+}
+
+void IndexedDatasetBuilder::flush() {
+  for (auto* file : {&data_, &lengths_, &documents_of_index_}) file->flush();
 }
 
 IndexedDatasetBuilder::State IndexedDatasetBuilder::sync() {
@@ -178,7 +181,7 @@ void IndexedDatasetBuilder::go_back(const State& state) {
 }
 
 void IndexedDatasetBuilder::seal() {
-  for (auto* file : {&data_, &lengths_, &documents_of_index_}) file->flush();
+  flush();
   std::string header(magic);
   put(header, std::uint64_t{1});
   put(header, static_cast<std::uint8_t>(type_));

@@ -58,8 +58,7 @@ void PreprocessPlan::choose_inputs(const PreprocessRequest& request) {
 }
 
 // Megatron-LM's tool leaves its partitions, and its lists of sentences, beside the input and reads them the next time.
-bool PreprocessPlan::use_existing(const std::string& input, const std::string& mark,
-                                  const PreprocessRequest& request) {
+bool PreprocessPlan::use_existing(const std::string& input, const std::string& mark, const PreprocessRequest& request) {
   std::vector<std::string> names;
   if (request.partitions == 1) names.push_back(beside(input, mark));
   for (int i = 0; request.partitions > 1 && i < request.partitions; ++i)

@@ -160,7 +160,8 @@ bool ChunkReader::next_part(TextChunk& chunk) {
 
 bool ChunkReader::fill(std::string& bytes) {
   const auto before = bytes.size();
-  const auto more = std::max(chunk_bytes_, before);  // doubling, so that a very long line is not searched again and again
+  const auto more =
+      std::max(chunk_bytes_, before);  // doubling, so that a very long line is not searched again and again
   bytes.resize(before + more);
   const auto got = stream_->read(bytes.data() + before, more);
   bytes.resize(before + got);

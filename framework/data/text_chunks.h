@@ -13,9 +13,9 @@ namespace tessera {
 
 /// How far a text was read.
 struct TextPosition {
-  std::int64_t input = 0;   ///< number of the input
-  std::int64_t offset = 0;  ///< in its decompressed bytes
-  std::int64_t lines = 0;   ///< in the inputs before and in this one up to here; only if lines are counted
+  std::int64_t input = 0;      ///< number of the input
+  std::int64_t offset = 0;     ///< in its decompressed bytes
+  std::int64_t lines = 0;      ///< in the inputs before and in this one up to here; only if lines are counted
   std::uint32_t checksum = 0;  ///< CRC-32C of the bytes before `offset`, of inputs that are no regular files
 };
 
