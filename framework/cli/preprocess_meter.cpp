@@ -48,9 +48,8 @@ void PreprocessMeter::operator()(const PreprocessProgress& now) {
   for (; o_.interval > 0 && told_ + o_.interval <= now.documents; told_ += o_.interval) {
     if (drawn_) out_ << "\r\033[K";
     drawn_ = false;
-    out_ << "Processed " << told_ + o_.interval << " documents ("
-         << per_second(static_cast<double>(now.documents), s) << " docs/s, "
-         << per_second(static_cast<double>(now.bytes), s, 1e6) << " MB/s).\n";
+    out_ << "Processed " << told_ + o_.interval << " documents (" << per_second(static_cast<double>(now.documents), s)
+         << " docs/s, " << per_second(static_cast<double>(now.bytes), s, 1e6) << " MB/s).\n";
   }
   if (o_.terminal) draw(now);
 }
@@ -64,8 +63,8 @@ void PreprocessMeter::draw(const PreprocessProgress& now) {
     const auto share = static_cast<double>(now.bytes) / static_cast<double>(now.all_bytes);
     out_ << percent_text(share) << ", ";
   }
-  out_ << now.documents << " documents, " << short_number(static_cast<double>(now.tokens) * 1e-6)
-       << " million tokens, " << rates(now, 0);
+  out_ << now.documents << " documents, " << short_number(static_cast<double>(now.tokens) * 1e-6) << " million tokens, "
+       << rates(now, 0);
   if (now.skipped > 0) out_ << ", " << now.skipped << " skipped";
   if (now.all_bytes > 0 && now.bytes > first_.bytes && now.bytes <= now.all_bytes)
     out_ << ", "

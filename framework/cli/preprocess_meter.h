@@ -35,8 +35,8 @@ class PreprocessMeter {
   Options o_;
   std::ostream& out_;
   double begin_, next_;
-  std::int64_t told_ = -1;          // documents of the last line; -1: nothing came yet
-  PreprocessProgress first_;        // as the first report has it
+  std::int64_t told_ = -1;    // documents of the last line; -1: nothing came yet
+  PreprocessProgress first_;  // as the first report has it
   bool drawn_ = false;
 };
 

@@ -43,6 +43,7 @@ AppendFile AppendFile::continued(const std::filesystem::path& path, std::int64_t
   if (S_ISREG(facts.st_mode)) {
     if (facts.st_size < size)
       throw IoError(text(path.string(), ": has ", facts.st_size, " bytes; ", size, " were expected"));
+    file.written_ = facts.st_size;
     file.cut(size);
   }
   return file;
@@ -115,6 +116,7 @@ void AppendFile::read_at(std::int64_t offset, std::span<std::byte> into) const {
 
 void AppendFile::cut(std::int64_t size) {
   buffer_.clear();
+  must(size <= written_, "a file is cut where it was written");  // ftruncate would append zeros
   if (uninterrupted([&] { return ::ftruncate(descriptor_, size); }) != 0) refuse(path_, "cannot be cut");
   written_ = size;
 }

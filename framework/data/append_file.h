@@ -33,7 +33,7 @@ class AppendFile {
   void write_at(std::int64_t offset, std::string_view bytes);
   /// Reads bytes that were flushed.
   void read_at(std::int64_t offset, std::span<std::byte> into) const;
-  /// Drops the buffer and everything behind the first `size` bytes.
+  /// Drops the buffer and everything after the first `size` bytes, which must have been flushed.
   void cut(std::int64_t size);
 
   /// In bytes, with what is still in the buffer.

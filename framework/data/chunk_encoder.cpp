@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::size_t most_ids_kept = std::size_t{1} << 20U;
 
-
 std::string not_utf8(std::size_t at) {
   return text("byte ", at + 1, " of the line is not UTF-8; convert the file, for example with iconv");
 }

@@ -41,8 +41,8 @@ void EncodingPipeline::read_all(ChunkReader& reader) {
     {
       std::unique_lock lock(mutex_);
       can_read_.wait(lock, [&] {
-        return stopped_ || (slot(read_).stage == Stage::free &&
-                            (bytes_under_way_ < most_bytes_under_way || read_ == written_));
+        return stopped_ ||
+               (slot(read_).stage == Stage::free && (bytes_under_way_ < most_bytes_under_way || read_ == written_));
       });
       if (stopped_) return;
       to = &slot(read_);

@@ -43,7 +43,7 @@ class EncodingPipeline {
 
   std::mutex mutex_;
   std::condition_variable can_read_, can_encode_, can_write_;
-  std::vector<Slot> slots_;  // chunk number n is in slot n % size
+  std::vector<Slot> slots_;                          // chunk number n is in slot n % size
   std::int64_t read_ = 0, taken_ = 0, written_ = 0;  // numbers of the next chunks
   std::size_t bytes_under_way_ = 0;
   bool handed_out_ = false;  // the chunk `written_`, which the caller has

@@ -98,11 +98,13 @@ class IndexedDatasetBuilder {
   void add(IndexedDatasetBuilder& other);
 
   State state() const { return {sequences_, documents_, tokens_}; }
+  /// Passes what is buffered to the system. Needed before go_back() to this state.
+  void flush();
   /// Brings everything up to now to the disk, so that a builder can continue from the returned state after a crash.
   State sync();
   /// From now on the destructor leaves the temporary files where they are.
   void keep() { keep_ = true; }
-  /// Drops what was added after `state`. Frees disk space.
+  /// Drops what was added after `state`, which must have been flushed. Frees disk space.
   void go_back(const State& state);
 
   /// Completes both files, synced, still under their temporary names.

@@ -143,7 +143,7 @@ void IndexedDatasetBuilder::add(const IndexedDataset& other) {
 
 void IndexedDatasetBuilder::add(IndexedDatasetBuilder& other) {
   must(other.type_ == type_ && &other != this, "token files of one type are joined");
-  for (auto* file : {&other.data_, &other.lengths_, &other.documents_of_index_}) file->flush();
+  other.flush();
   read_in_pieces<std::byte>(other.data_, 0, other.data_.size(), [&](auto bytes) { data_.append(bytes); });
   read_in_pieces<std::int32_t>(other.lengths_, header_bytes, header_bytes + length_bytes * other.sequences_,
                                [&](auto lengths) { lengths_.append(std::as_bytes(lengths)); });
@@ -154,6 +154,10 @@ void IndexedDatasetBuilder::add(IndexedDatasetBuilder& other) {
   sequences_ += other.sequences_;
   documents_ += other.documents_;
   tokens_ += other.tokens_;
+}
+
+void IndexedDatasetBuilder::flush() {
+  for (auto* file : {&data_, &lengths_, &documents_of_index_}) file->flush();
 }
 
 IndexedDatasetBuilder::State IndexedDatasetBuilder::sync() {
@@ -171,7 +175,7 @@ void IndexedDatasetBuilder::go_back(const State& state) {
 }
 
 void IndexedDatasetBuilder::seal() {
-  for (auto* file : {&data_, &lengths_, &documents_of_index_}) file->flush();
+  flush();
   lengths_.write_at(0, token_index_header(type_, sequences_, documents_ + 1));
   std::int64_t pointer = 0;
   read_in_pieces<std::int32_t>(lengths_, header_bytes, lengths_.size(), [&](auto lengths) {

@@ -97,7 +97,8 @@ class Stored {
   void skip(std::int64_t offset) {
     struct stat facts {};
     if (::fstat(descriptor_, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size < offset)
-      throw ConfigError(text(name_, ": has fewer than ", offset, " bytes, which were read before; is it another file?"));
+      throw ConfigError(
+          text(name_, ": has fewer than ", offset, " bytes, which were read before; is it another file?"));
     if (::lseek(descriptor_, static_cast<off_t>(offset), SEEK_SET) < 0)
       throw ConfigError(text(name_, ": cannot be read from byte ", offset, " on: ", std::strerror(errno)));
     held_ = {};
@@ -214,7 +215,8 @@ class GzipStream final : public CompressedStream {
 
 class ZstandardStream final : public CompressedStream {
  public:
-  explicit ZstandardStream(std::unique_ptr<Stored> from) : CompressedStream(std::move(from)), state_(::ZSTD_createDStream()) {
+  explicit ZstandardStream(std::unique_ptr<Stored> from)
+      : CompressedStream(std::move(from)), state_(::ZSTD_createDStream()) {
     if (state_ == nullptr) throw ConfigError("zstd cannot be started: not enough memory");
   }
   ~ZstandardStream() override { ::ZSTD_freeDStream(state_); }
@@ -273,7 +275,8 @@ bool is_regular(const std::string& name) {
 void InputStream::skip(std::int64_t offset) {
   std::vector<char> dropped(stored_bytes_at_once);
   while (offset > 0) {
-    const auto got = read(dropped.data(), static_cast<std::size_t>(std::min<std::int64_t>(offset, stored_bytes_at_once)));
+    const auto got =
+        read(dropped.data(), static_cast<std::size_t>(std::min<std::int64_t>(offset, stored_bytes_at_once)));
     if (got == 0) throw ConfigError(text("an input has ", offset, " bytes less than were read before"));
     offset -= static_cast<std::int64_t>(got);
   }
@@ -284,7 +287,8 @@ std::unique_ptr<InputStream> open_input(const std::string& name) {
   const auto found = by_content(stored->begin()), told = by_name(name);
   if (told != Compression::none && told != found)
     throw ConfigError(text(name, ": is not ", name_of(told), ", as its name says, but ",
-                           found == Compression::none ? "something else" : name_of(found), "; rename it or make it again"));
+                           found == Compression::none ? "something else" : name_of(found),
+                           "; rename it or make it again"));
   switch (found) {
     case Compression::gzip:
       return std::make_unique<GzipStream>(std::move(stored));

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t deepest = 970;            // of brackets; json.loads ends with RecursionError near there
+constexpr std::size_t deepest = 970;              // of brackets; json.loads ends with RecursionError near there
 constexpr std::ptrdiff_t longest_integer = 4300;  // digits; Python's default of sys.set_int_max_str_digits
 
 bool is_digit(char sign) { return sign >= '0' && sign <= '9'; }
@@ -21,7 +21,8 @@ const char* end_of_plain(const char* at, const char* end) {
     std::uint64_t bytes;
     std::memcpy(&bytes, at, 8);
     const auto zero_in = [](std::uint64_t x) { return (x - ones) & ~x; };
-    const auto found = (zero_in(bytes ^ ('"' * ones)) | zero_in(bytes ^ ('\\' * ones)) | ((bytes - 0x20 * ones) & ~bytes)) & tops;
+    const auto found =
+        (zero_in(bytes ^ ('"' * ones)) | zero_in(bytes ^ ('\\' * ones)) | ((bytes - 0x20 * ones) & ~bytes)) & tops;
     if (found != 0) return at + __builtin_ctzll(found) / 8;  // a borrow shows false marks only behind a true one
     at += 8;
   }
@@ -75,15 +76,13 @@ void JsonLine::parse(std::string_view line) {
     value.kind = Kind::absent;
     value.texts.clear();
   }
-  if (line.substr(0, 3) == "\xEF\xBB\xBF")
-    throw ConfigError("begins with a byte order mark; save the file without it");
+  if (line.substr(0, 3) == "\xEF\xBB\xBF") throw ConfigError("begins with a byte order mark; save the file without it");
   skip_blanks();
   if (at_ == end_) throw ConfigError("is empty; expected a JSON object such as {\"text\": \"...\"}");
   const char* kind = *at_ == '{' ? (parse_object(), nullptr) : skip_value();
   skip_blanks();
   if (at_ != end_) refuse(at_, "expected the end of the line after one JSON value");
-  if (kind != nullptr)
-    throw ConfigError(text("holds ", kind, "; expected a JSON object such as {\"text\": \"...\"}"));
+  if (kind != nullptr) throw ConfigError(text("holds ", kind, "; expected a JSON object such as {\"text\": \"...\"}"));
   for (const auto& value : values_) check(value);
 }
 
@@ -91,8 +90,7 @@ void JsonLine::check(const Value& value) const {
   if (value.kind == Kind::absent)
     throw ConfigError(text("has no key '", value.key, "'; name the key that holds the text with --json-keys"));
   if (value.kind == Kind::other)
-    throw ConfigError(
-        text("the value of '", value.key, "' is ", value.wrong, "; expected a text or a list of texts"));
+    throw ConfigError(text("the value of '", value.key, "' is ", value.wrong, "; expected a text or a list of texts"));
   if (value.wrong != nullptr)
     throw ConfigError(text("the list '", value.key, "' holds ", value.wrong, "; expected texts"));
   if (value.lone_surrogate)

@@ -41,6 +41,10 @@ class Run {
         complete();
       } catch (const IoError& error) {
         keep_for_resume(error);
+      } catch (const ConfigError& error) {
+        if (!saved_) throw;
+        for (auto& builder : builders_) builder->keep();
+        throw ConfigError(text(error.what(), kept_text()));
       }
     }
     publish();
@@ -59,6 +63,7 @@ class Run {
   void complete();
   void publish();
   [[noreturn]] void keep_for_resume(const IoError& error);
+  std::string kept_text() const;
 
   const Tokenizer& tokenizer_;
   const PreprocessRequest& request_;
@@ -80,8 +85,8 @@ bool Run::continue_or_start() {
     try {
       return take_state(state);
     } catch (const Json::exception&) {
-      throw ConfigError(text("--resume: '", plan_.state_file,
-                             "' is damaged or of another version; start again without --resume"));
+      throw ConfigError(
+          text("--resume: '", plan_.state_file, "' is damaged or of another version; start again without --resume"));
     }
   }
   if (request_.resume)
@@ -124,8 +129,8 @@ bool Run::take_state(const Json& state) {
 }
 
 void Run::encode(const Progress& progress) {
-  const bool counts = plan_.encoding.dealing.rule == Dealing::Rule::turns ||
-                      plan_.encoding.dealing.rule == Dealing::Rule::blocks;
+  const bool counts =
+      plan_.encoding.dealing.rule == Dealing::Rule::turns || plan_.encoding.dealing.rule == Dealing::Rule::blocks;
   ChunkReader reader(plan_.inputs, request_.chunk_bytes, counts);
   if (saved_) reader.go_to(position_);
   auto& total = result_.total;
@@ -167,6 +172,7 @@ void Run::take(const EncodingPipeline::Item& item) {
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     const auto& output = item.encoded.outputs[i];
     builders_[i]->add_documents(output.tokens, output.lengths, output.sequences);
+    builders_[i]->flush();
   }
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     total.tokens += builders_[i]->tokens() - reached_[i].tokens;
@@ -209,8 +215,8 @@ void Run::complete() {
   const auto& last = merged.empty() ? builders_ : merged;
   for (std::size_t k = 0; k < last.size(); ++k) {
     const auto state = last[k]->state();
-    result_.files.push_back({merged.empty() ? plan_.prefixes[k] : plan_.merged[k], state.documents, state.sequences,
-                             state.tokens});
+    result_.files.push_back(
+        {merged.empty() ? plan_.prefixes[k] : plan_.merged[k], state.documents, state.sequences, state.tokens});
     files.push_back(to_json(result_.files.back()));
   }
   for (auto& builder : builders_) builder->seal();
@@ -234,12 +240,17 @@ void Run::keep_for_resume(const IoError& error) {
   } catch (const IoError&) {
     // An earlier point, if there is one, still holds: every file is at least as long as it says.
   }
-  if (!saved_)
-    throw IoError(text(error.what(), "; nothing is kept, mend the cause and start again"));
+  if (!saved_) throw IoError(text(error.what(), "; nothing is kept, mend the cause and start again"));
   for (auto& builder : builders_) builder->keep();
-  throw IoError(text(error.what(), "; '", plan_.state_file, "' and the files ", plan_.prefixes.front(),
-                     ".*.unfinished", plan_.prefixes.size() > 1 ? " (and those of the other outputs)" : "",
-                     " keep what is done: mend the cause and repeat the command with --resume, or delete them"));
+  throw IoError(text(error.what(), kept_text()));
+}
+
+std::string Run::kept_text() const {
+  return text(
+      "; '", plan_.state_file, "' and ", plan_.prefixes.front(), ".*.unfinished",
+      plan_.prefixes.size() > 1 ? " (and those of the other outputs)" : "",
+      " keep what is done: repeat the command with --resume when the cause is mended (with --on-error skip if it "
+      "is a document that may be left out), or delete them");
 }
 
 }  // namespace

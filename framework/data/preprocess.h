@@ -26,8 +26,9 @@ struct PreprocessRequest {
   bool split_sentences = false;          ///< values are lists of sentences
   bool skip_bad = false;                 ///< leave out documents that cannot be encoded, instead of stopping
   bool resume = false;                   ///< continue an interrupted run of the same request
-  std::size_t chunk_bytes = std::size_t{256} << 10U;        ///< of input that a thread encodes at a time
-  std::int64_t resume_point_bytes = std::int64_t{1} << 30;  ///< of input from one point where --resume can continue to the next
+  std::size_t chunk_bytes = std::size_t{256} << 10U;  ///< of input that a thread encodes at a time
+  std::int64_t resume_point_bytes = std::int64_t{1}
+                                    << 30;  ///< of input from one point where --resume can continue to the next
 };
 
 /// How far preprocessing is.

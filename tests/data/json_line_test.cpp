@@ -31,7 +31,8 @@ std::string refusal_of(const std::string& line) {
 // Each line was given to json.loads of Python 3.11, followed by a look at ["text"].
 TEST(JsonLine, TakesWhatPythonTakes) {
   EXPECT_EQ(texts_of(R"({"text": "a"})"), Texts{"a"});
-  EXPECT_EQ(texts_of(" {\t\"x\" : [1, -0.5e+7, {\"text\": 3}, NaN, -Infinity, Infinity, null, true, false],\r\n\"text\":\"b\"} \r\n"),
+  EXPECT_EQ(texts_of(" {\t\"x\" : [1, -0.5e+7, {\"text\": 3}, NaN, -Infinity, Infinity, null, true, "
+                     "false],\r\n\"text\":\"b\"} \r\n"),
             Texts{"b"});
   EXPECT_EQ(texts_of(R"({"text": ["a", "", "c\n"]})"), (Texts{"a", "", "c\n"}));
   EXPECT_EQ(texts_of(R"({"text": []})"), Texts{});
@@ -48,15 +49,43 @@ TEST(JsonLine, TakesWhatPythonTakes) {
 }
 
 TEST(JsonLine, RefusesWhatPythonRefusesAndSaysWhere) {
-  for (const std::string line :
-       {"", "  ", "{", "{}x", "{\"text\": \"a\"", "{\"text\": \"a\",}", "{\"text\": [\"a\",]}", "{text: 1}", "{\"text\" \"a\"}",
-        "{\"text\": 'a'}", "{\"text\": \"a\"} {}", "{\"text\": \"a\tb\"}", "{\"text\": \"\\x\"}", "{\"text\": \"\\u12g4\"}",
-        "{\"text\": \"\\ud83d\\u12\"}", "{\"text\": \"a}", "{\"n\": 01, \"text\": \"a\"}", "{\"n\": 1., \"text\": \"a\"}",
-        "{\"n\": .5, \"text\": \"a\"}", "{\"n\": +1, \"text\": \"a\"}", "{\"n\": 1e, \"text\": \"a\"}",
-        "{\"n\": -, \"text\": \"a\"}", "{\"n\": -NaN, \"text\": \"a\"}", "{\"n\": nul, \"text\": \"a\"}",
-        "{\"n\": [1 2], \"text\": \"a\"}", "{\"n\": [1}, \"text\": \"a\"}", "{\"n\": {1: 2}, \"text\": \"a\"}",
-        "{\"text\": \"\\ud83d b\"}", "{\"text\": [\"a\", \"\\udc00\"]}", "{\"text\": null}", "{\"text\": {}}",
-        "{\"text\": [[\"a\"]]}", "{\"other\": \"a\"}", "[\"text\"]", "\"text\"", "null", "\xEF\xBB\xBF{\"text\": \"a\"}"})
+  for (const std::string line : {"",
+                                 "  ",
+                                 "{",
+                                 "{}x",
+                                 "{\"text\": \"a\"",
+                                 "{\"text\": \"a\",}",
+                                 "{\"text\": [\"a\",]}",
+                                 "{text: 1}",
+                                 "{\"text\" \"a\"}",
+                                 "{\"text\": 'a'}",
+                                 "{\"text\": \"a\"} {}",
+                                 "{\"text\": \"a\tb\"}",
+                                 "{\"text\": \"\\x\"}",
+                                 "{\"text\": \"\\u12g4\"}",
+                                 "{\"text\": \"\\ud83d\\u12\"}",
+                                 "{\"text\": \"a}",
+                                 "{\"n\": 01, \"text\": \"a\"}",
+                                 "{\"n\": 1., \"text\": \"a\"}",
+                                 "{\"n\": .5, \"text\": \"a\"}",
+                                 "{\"n\": +1, \"text\": \"a\"}",
+                                 "{\"n\": 1e, \"text\": \"a\"}",
+                                 "{\"n\": -, \"text\": \"a\"}",
+                                 "{\"n\": -NaN, \"text\": \"a\"}",
+                                 "{\"n\": nul, \"text\": \"a\"}",
+                                 "{\"n\": [1 2], \"text\": \"a\"}",
+                                 "{\"n\": [1}, \"text\": \"a\"}",
+                                 "{\"n\": {1: 2}, \"text\": \"a\"}",
+                                 "{\"text\": \"\\ud83d b\"}",
+                                 "{\"text\": [\"a\", \"\\udc00\"]}",
+                                 "{\"text\": null}",
+                                 "{\"text\": {}}",
+                                 "{\"text\": [[\"a\"]]}",
+                                 "{\"other\": \"a\"}",
+                                 "[\"text\"]",
+                                 "\"text\"",
+                                 "null",
+                                 "\xEF\xBB\xBF{\"text\": \"a\"}"})
     EXPECT_NE(refusal_of(line), "") << line;
   EXPECT_NE(refusal_of(std::string("{\"text\": \"a\0\"}", 14)), "");
   EXPECT_NE(refusal_of("{\"n\": " + std::string(4301, '9') + ", \"text\": \"a\"}"), "");
@@ -76,7 +105,8 @@ TEST(JsonLine, ReadsBackRandomTexts) {
     for (int n = static_cast<int>(random() % 4); n >= 0; --n) {
       std::string words;
       for (int k = static_cast<int>(random() % 40); k > 0; --k) {
-        static const Texts pieces = {"a", " ", "\"", "\\", "\n", "\x01", "\xC3\xA4", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "abcdefgh", "/"};
+        static const Texts pieces = {
+            "a", " ", "\"", "\\", "\n", "\x01", "\xC3\xA4", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "abcdefgh", "/"};
         words += pieces[random() % pieces.size()];
       }
       expected.push_back(words);
