@@ -32,7 +32,7 @@ struct Inspect {
   TokenizerFlags tokenizer;
 
   void run(const CommandContext& context) const {
-    const IndexedDataset data(prefix);
+    const IndexedDataset data(prefix, !verify);  // mapped pages of all tokens would count as memory
     const auto words = tokenizer.given.empty() ? nullptr : tokenizer.make(context.shelves.tokenizers);
     const auto summary = summarize(data);
     std::vector<Shown> shown;

@@ -1,6 +1,7 @@
 #include "framework/data/indexed_dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -27,9 +28,11 @@ void widen(const std::byte* from, std::span<std::int32_t> out) {
     out[i] = static_cast<std::int32_t>(load<Stored>(from + i * sizeof(Stored)));
 }
 
-MappedFile map_part(const std::string& prefix, const char* suffix) {
+/// `open` of one of the two files of a dataset.
+template <class Open>
+auto open_part(const std::string& prefix, Open open) {
   try {
-    return map_input(prefix + suffix, "token file");
+    return open();
   } catch (ConfigError& error) {
     error.during(text("opening the dataset '", prefix, "'; give the prefix of its two files, without .bin or .idx",
                       what_is_at_prefix(prefix)));
@@ -85,8 +88,13 @@ std::string token_index_header(TokenType type, std::int64_t sequences, std::int6
   return out;
 }
 
-IndexedDataset::IndexedDataset(std::string prefix)
-    : prefix_(std::move(prefix)), index_(map_part(prefix_, ".idx")), data_(map_part(prefix_, ".bin")) {
+IndexedDataset::IndexedDataset(std::string prefix, bool map_data)
+    : prefix_(std::move(prefix)),
+      index_(open_part(prefix_, [&] { return map_input(prefix_ + ".idx", "token file"); })) {
+  if (map_data)
+    data_.emplace(open_part(prefix_, [&] { return map_input(prefix_ + ".bin", "token file"); }));
+  else
+    plain_data_.emplace(open_part(prefix_, [&] { return open_input(prefix_ + ".bin", "token file"); }));
   read_header();
   check_sequences();
   check_documents();
@@ -124,7 +132,7 @@ void IndexedDataset::read_header() {
 
 void IndexedDataset::check_sequences() {
   const auto item = static_cast<std::int64_t>(size_of(type_));
-  const auto have = static_cast<std::int64_t>(data_.bytes().size());
+  const auto have = static_cast<std::int64_t>(data_size());
   std::int64_t end = 0;  // of what the index speaks of, in bytes
   for (std::int64_t s = 0; s < sequences_; ++s) {
     const auto at = load<std::int64_t>(pointers_ + 8 * s);
@@ -167,7 +175,36 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
   must(sequence >= 0 && sequence < sequences_ && offset >= 0 &&
            static_cast<std::int64_t>(out.size()) <= length(sequence) - offset,
        "tokens that are read lie inside their sequence");
-  const auto* from = data_.bytes().data() + load<std::int64_t>(pointers_ + 8 * sequence) + offset * item;
+  const auto from = load<std::int64_t>(pointers_ + 8 * sequence) + offset * item;
+  if (data_) return read_mapped(sequence, offset, data_->bytes().data() + from, out);
+  read_plain(sequence, offset, static_cast<std::uint64_t>(from), out);
+}
+
+std::uint64_t IndexedDataset::data_size() const { return data_ ? data_->bytes().size() : plain_data_->size(); }
+
+/// Into the memory of the caller: the bytes are read to its end and widened from its beginning.
+void IndexedDataset::read_plain(std::int64_t sequence, std::int64_t offset, std::uint64_t from,
+                                std::span<std::int32_t> out) const {
+  constexpr std::size_t chunk = 512;
+  const auto item = size_of(type_);
+  if (item <= sizeof(std::int32_t)) {
+    const auto memory = std::as_writable_bytes(out);
+    const auto stored = memory.last(out.size() * item);
+    plain_data_->read_at(from, stored);
+    return read_mapped(sequence, offset, stored.data(), out);
+  }
+  std::array<std::int64_t, chunk> wide{};
+  for (std::size_t at = 0; at < out.size(); at += chunk) {
+    const auto count = std::min(chunk, out.size() - at);
+    const auto bytes = std::as_writable_bytes(std::span(wide).first(count));
+    plain_data_->read_at(from + at * item, bytes);
+    read_wide(sequence, offset + static_cast<std::int64_t>(at), bytes.data(), out.subspan(at, count));
+  }
+}
+
+/// From the stored bytes at `from`, which may be the end of `out`.
+void IndexedDataset::read_mapped(std::int64_t sequence, std::int64_t offset, const std::byte* from,
+                                 std::span<std::int32_t> out) const {
   switch (type_) {
     case TokenType::uint8:
       return widen<std::uint8_t>(from, out);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,12 +25,13 @@ TokenType token_type_for(std::int64_t vocab_size);
 std::string token_index_header(TokenType type, std::int64_t sequences, std::int64_t bounds);
 
 /// Reader of PREFIX.bin and PREFIX.idx, the format of Megatron-LM's IndexedDataset; docs/data.md has every byte. Both
-/// files are mapped. Opening reads the whole index, 20 bytes for each sequence, and no token.
+/// files are mapped, the .bin file only if that is asked for. Opening reads the whole index, 20 bytes for each sequence, and no token.
 class IndexedDataset final : public TokenSource {
  public:
+  /// `map_data` false: tokens are read from the .bin file with plain reads, for file systems where mapping is slow.
   /// Throws ConfigError when a file is missing, is not of this format or version, or when a field of the index is not
   /// what it can be: every sequence lies inside the .bin file, and documents are sequences in their order.
-  explicit IndexedDataset(std::string prefix);
+  explicit IndexedDataset(std::string prefix, bool map_data = true);
 
   const std::string& prefix() const { return prefix_; }
   TokenType type() const { return type_; }
@@ -37,6 +39,7 @@ class IndexedDataset final : public TokenSource {
   std::int64_t documents() const { return documents_; }
   std::int64_t tokens() const { return tokens_; }
   std::int64_t length(std::int64_t sequence) const override;
+  const std::byte* lengths() const override { return lengths_; }
   /// The first sequence of a document; of `documents()`: the number of sequences. A document is a run of sequences, an
   /// empty one has none.
   std::int64_t first_sequence(std::int64_t document) const;
@@ -54,10 +57,16 @@ class IndexedDataset final : public TokenSource {
   void read_header();
   void check_sequences();
   void check_documents() const;
+  std::uint64_t data_size() const;
+  void read_mapped(std::int64_t sequence, std::int64_t offset, const std::byte* from,
+                   std::span<std::int32_t> out) const;
+  void read_plain(std::int64_t sequence, std::int64_t offset, std::uint64_t from, std::span<std::int32_t> out) const;
   void read_wide(std::int64_t sequence, std::int64_t offset, const std::byte* from, std::span<std::int32_t> out) const;
 
   std::string prefix_;
-  MappedFile index_, data_;
+  MappedFile index_;
+  std::optional<MappedFile> data_;  ///< one of the two
+  std::optional<File> plain_data_;
   TokenType type_ = TokenType::uint16;
   std::int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
   const std::byte *lengths_ = nullptr, *pointers_ = nullptr,

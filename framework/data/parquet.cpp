@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "framework/data/input_file.h"
 #include "framework/data/utf8.h"
 
 namespace tessera {
@@ -13,14 +14,6 @@ using Kind = ParquetNode::Kind;
 using Meaning = ParquetNode::Meaning;
 
 constexpr std::size_t bytes_of_value = 16;  // what a value counts for beside its text
-
-File open_file(const std::string& name) {
-  try {
-    return File::open(name);
-  } catch (const IoError& error) {
-    throw ConfigError(text("the input '", name, "' cannot be read: ", error.what()));
-  }
-}
 
 const ParquetNode* unsupported_leaf(const ParquetNode& node) {
   if (node.kind == Kind::leaf) return node.meaning == Meaning::unsupported ? &node : nullptr;
@@ -64,7 +57,7 @@ class TextsOfRow final : public ParquetSink {
 }  // namespace
 
 ParquetReader::ParquetReader(const std::string& name, std::span<const std::string> columns, const ParquetLimits& limits)
-    : name_(name), file_(open_file(name)), limits_(limits), footer_(read_parquet_footer(file_)) {
+    : name_(name), file_(open_input(name, "input")), limits_(limits), footer_(read_parquet_footer(file_)) {
   const auto refuse_file = [&](const std::string& story) { throw ConfigError(text(name_, ": ", story)); };
   try {
     auto all = parquet_columns(footer_.elements);
