@@ -37,10 +37,9 @@ void compare(Threads& threads, const Shape& s, double peak) {
              dy = random_values(s.rows * s.out, 3);
   const auto bias = random_values(s.out, 4);
   std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
-  const Product products[] = {
-      {s.rows, s.out, s.in, {x.data(), s.in, 1}, {w.data(), s.in, 1}, y.data(), false, bias.data()},
-      {s.rows, s.in, s.out, {dy.data(), s.out, 1}, {w.data(), 1, s.in}, dx.data()},
-      {s.out, s.in, s.rows, {dy.data(), 1, s.out}, {x.data(), 1, s.in}, dw.data(), true}};
+  const Product products[] = {{s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, bias.data()},
+                              {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},
+                              {s.out, s.in, s.rows, {dy, 1, s.out}, {x, 1, s.in}, dw, true}};
   const char* names[] = {"forward", "dgrad", "wgrad"};
   const double operations = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
   const Clock clock = fair_clock(threads);
