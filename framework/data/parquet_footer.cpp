@@ -1,5 +1,6 @@
 #include "framework/data/parquet_footer.h"
 
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -174,11 +175,15 @@ void check(const ParquetFooter& footer, std::uint64_t data_end) {
 bool is_parquet(const std::string& file) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) return false;  // reading a pipe would take its bytes away
-  std::array<char, 4> begin{};
+  const auto is_mark = [](const std::array<char, 4>& bytes) {
+    const std::string_view have(bytes.data(), bytes.size());
+    return have == magic || have == encrypted_magic;
+  };
+  std::array<char, 4> begin{}, end{};
   std::ifstream in(file, std::ios::binary);
-  in.read(begin.data(), begin.size());
-  const std::string_view have(begin.data(), static_cast<std::size_t>(in.gcount()));
-  return have == magic || have == encrypted_magic;
+  if (!in.read(begin.data(), begin.size()) || !is_mark(begin)) return false;
+  if (std::filesystem::path(file).extension() == ".parquet") return true;  // perhaps cut off
+  return in.seekg(-4, std::ios::end) && in.read(end.data(), end.size()) && is_mark(end);
 }
 
 ParquetFooter read_parquet_footer(const File& file) {

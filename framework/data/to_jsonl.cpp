@@ -24,8 +24,6 @@ ToJsonlResult to_jsonl(const ToJsonlRequest& request,
   std::vector<std::unique_ptr<ParquetReader>> readers;  // all are opened before anything is written
   std::int64_t all = 0, before = 0;
   for (const auto& input : request.inputs) {
-    if (fs::exists(input) && !is_parquet(input))
-      throw ConfigError(text(input, ": is not a Parquet file: it does not begin with PAR1; only Parquet is converted"));
     all += readers.emplace_back(std::make_unique<ParquetReader>(input, request.columns))->size();
   }
   refuse_overwriting(std::vector<fs::path>(request.inputs.begin(), request.inputs.end()),

@@ -120,6 +120,12 @@ TEST_F(Parquet, WhatIsNoParquetIsRefused) {
   write("y.txt", "PAR");
   EXPECT_TRUE(is_parquet("y.parquet"));
   EXPECT_FALSE(is_parquet("y.txt"));
+  write("y.txt", "PAR1 is how Parquet begins.");
+  EXPECT_FALSE(is_parquet("y.txt"));
+  write("y.txt", good);
+  EXPECT_TRUE(is_parquet("y.txt"));
+  write("cut.parquet", good.substr(0, 99));
+  EXPECT_TRUE(is_parquet("cut.parquet"));
   EXPECT_FALSE(is_parquet("absent"));
   EXPECT_FALSE(is_parquet("."));
 }
