@@ -5,9 +5,12 @@
 #include <optional>
 
 #include "framework/data/batch.h"
+#include "framework/data/index_cache.h"
 #include "framework/options/registry.h"
 
 namespace tessera {
+
+class Tokenizer;
 
 /// Asks for all samples of one pass over a split, however many these are.
 inline constexpr std::int64_t one_epoch = -1;
@@ -27,13 +30,19 @@ SamplesAsked samples_asked(std::int64_t train_iters, std::int64_t samples_per_st
 struct DataParts {
   std::int64_t seq_length = 0;
   SamplesAsked asked;
-  std::int64_t seed = 1234;         ///< of document order and shuffling; in [0, 2^32)
-  std::int64_t vocab_size = 0;      ///< rows of the model's vocabulary: every token is below it
-  std::optional<std::int32_t> eod;  ///< of the tokenizer, if there is one
+  std::int64_t seed = 1234;              ///< of document order and shuffling; in [0, 2^32)
+  std::int64_t vocab_size = 0;           ///< rows of the model's vocabulary: every token is below it
+  std::optional<std::int32_t> eod;       ///< of the tokenizer, if there is one
+  const Tokenizer* tokenizer = nullptr;  ///< read while the dataset is made, not later; null: there is none
+  bool may_write_caches = true;          ///< false: nothing is written, also no index of samples
+  TellLine tell = {};                    ///< of long waiting and of caches that are not usable
 };
 
 /// `order` again and again, from its beginning after every `epoch` samples.
 std::unique_ptr<Sampler> repeated(std::unique_ptr<Sampler> order, std::int64_t epoch);
+
+/// `order` from its beginning when `start` samples are consumed.
+std::unique_ptr<Sampler> starting_at(std::unique_ptr<Sampler> order, std::int64_t start);
 
 /// What a run reads. A split that is not asked for, or of which there is no data by its path or weight, is null.
 struct DataSplits {
@@ -58,5 +67,8 @@ using SamplerRegistry = Registry<Sampler, SamplerParts>;
 
 /// The shelf with every built-in order of feeding.
 SamplerRegistry samplers();
+
+/// All samples of a dataset once, in their order: the type `single`.
+std::unique_ptr<Sampler> single_pass(const Dataset& dataset);
 
 }  // namespace tessera

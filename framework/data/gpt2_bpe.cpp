@@ -1,5 +1,8 @@
 // GPT-2's byte-level BPE as Megatron-LM's _GPT2BPETokenizer: special tokens inside a text are ordinary text.
 
+#include <algorithm>
+#include <array>
+
 #include "framework/data/bpe.h"
 #include "framework/data/tokenizer.h"
 #include "framework/data/unicode_classes.h"
@@ -30,24 +33,60 @@ class Gpt2Encoder final : public Tokenizer::Encoder {
   Gpt2Encoder(const BpeModel& model, const UnicodeClasses& classes) : model_(model), classes_(classes) {}
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
+    auto used = ids.size();  // of ids, which is longer while this loop runs: growing it for each word is slow
     for (std::size_t at = 0; at < text.size();) {
-      const auto piece = text.substr(at, next_piece(classes_, text, at));
-      at += piece.size();
-      if (!WordCache::takes(piece)) {
-        model_.encode(piece, ids, scratch_);
-      } else if (!cache_.find(piece, ids)) {
-        const auto before = ids.size();
-        model_.encode(piece, ids, scratch_);
-        cache_.remember(piece, std::span(ids).subspan(before));
+      std::size_t count = 0;
+      for (; count < pieces_.size() && at < text.size(); ++count) {
+        auto& next = pieces_[count];
+        next.text = text.substr(at, next_piece(classes_, text, at));
+        if (WordCache::is_short(next.text.size())) {
+          next.key = WordCache::key_of(next.text, text.size() - at);
+          next.prepared = cache_.prepare(next.key);
+        }
+        at += next.text.size();
+      }
+      if (ids.size() - used < count * WordCache::short_ids) ids.resize(used + used / 2 + ids_ahead);
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto& piece = pieces_[i];
+        std::size_t found = 0;
+        if (WordCache::is_short(piece.text.size()))
+          found = cache_.find_short(piece.key, piece.prepared, ids.data() + used);
+        used = found > 0 ? used + found : encode_rare(piece.text, ids, used, (count - i) * WordCache::short_ids);
       }
     }
+    ids.resize(used);
   }
 
  private:
+  static constexpr std::size_t ids_ahead = 1024;
+  struct Piece {
+    std::string_view text;
+    WordCache::Key key;
+    std::size_t prepared = 0;
+  };
+
+  // A word that is not among the short ones known. The ids follow the first `used` ones of `ids`, with space for `room`
+  // more behind them; returns how many there are then.
+  std::size_t encode_rare(std::string_view piece, std::vector<std::int32_t>& ids, std::size_t used, std::size_t room) {
+    const bool takes = WordCache::takes(piece);
+    auto known = takes ? cache_.find(piece) : std::span<const std::int32_t>();
+    if (known.empty()) {
+      fresh_.clear();
+      model_.encode(piece, fresh_, scratch_);
+      if (takes) cache_.remember(piece, fresh_);
+      known = fresh_;
+    }
+    if (ids.size() - used < known.size() + room) ids.resize(used + used / 2 + known.size() + room + ids_ahead);
+    std::copy(known.begin(), known.end(), ids.begin() + static_cast<std::ptrdiff_t>(used));
+    return used + known.size();
+  }
+
   const BpeModel& model_;
   const UnicodeClasses& classes_;
   BpeModel::Scratch scratch_;
   WordCache cache_;
+  std::array<Piece, 32> pieces_;
+  std::vector<std::int32_t> fresh_;
 };
 
 class Gpt2Bpe final : public Tokenizer {

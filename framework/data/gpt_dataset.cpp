@@ -1,13 +1,15 @@
 #include "framework/data/gpt_dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 namespace tessera {
 
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, const Request& request)
-    : source_(std::move(source)), request_(request), index_(build_gpt_index(*source_, request.index)) {
+    : GptDataset(source, request, build_gpt_index(*source, request.index, plan_gpt_index(*source, request.index))) {}
+
+GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, Request request, GptIndex index)
+    : source_(std::move(source)), request_(std::move(request)), index_(std::move(index)) {
   const auto& o = request_.options;
   if (!request_.eod && (o.reset_position_ids || o.reset_attention_mask || o.eod_mask_loss))
     throw ConfigError(
@@ -21,20 +23,33 @@ struct GptDataset::Gathered {
   std::int32_t following = -1;
 };
 
-GptDataset::Gathered GptDataset::gather(const SampleStart& from, const SampleStart& to,
-                                        std::span<std::int32_t> out) const {
-  const auto room = static_cast<std::int64_t>(out.size());
+GptDataset::Gathered GptDataset::gather(const SampleStart& from, const SampleStart& to, const SampleView& out) const {
+  const auto room = static_cast<std::int64_t>(out.tokens.size());
   const std::int64_t extra = request_.index.extra_token ? 1 : 0;
-  Gathered got;
+  const auto& range = request_.index.range;
+  Gathered got{0, request_.pad};
+  if (from.document < 0 || to.document >= index_.documents.size())
+    throw ConfigError(
+        "the index of the samples is damaged: it names a document that it does not have; delete its cache");
   for (auto d = from.document; d <= to.document; ++d) {
-    const std::int64_t sequence = index_.documents[static_cast<std::size_t>(d)];
+    const std::int64_t sequence = index_.documents[d];
     const std::int64_t begin = d == from.document ? from.offset : 0;
-    const auto end = d == to.document ? to.offset + extra : source_->length(sequence);
+    const bool known = sequence >= range.first && sequence < range.last;
+    const auto length = known ? source_->length(sequence) : 0;
+    const auto end = d == to.document ? to.offset + extra : length;
+    if (!known || begin < 0 || begin > length || end > length)
+      throw ConfigError(text("the index of the samples is damaged or of other data: it reads tokens ", begin, " to ",
+                             end, " of sequence ", sequence, ", which is not there; delete its cache"));
     const auto count = std::min(end - begin, room - got.count);
     if (count > 0) {
-      const auto here = out.subspan(static_cast<std::size_t>(got.count), static_cast<std::size_t>(count));
+      const auto first = static_cast<std::size_t>(got.count), size = static_cast<std::size_t>(count);
+      const auto here = out.tokens.subspan(first, size);
       source_->read(sequence, begin, here);
       check(here, sequence, begin);
+      if (request_.options.dataloader_inter_document_masking) {
+        std::fill_n(out.document_start.begin() + got.count, count, static_cast<std::int32_t>(got.count));
+        std::iota(out.positions.begin() + got.count, out.positions.begin() + got.count + count, 0);
+      }
       got.count += count;
     }
     if (begin + std::max<std::int64_t>(count, 0) < end) {
@@ -60,67 +75,52 @@ void GptDataset::check(std::span<const std::int32_t> tokens, std::int64_t sequen
 
 void GptDataset::read(std::int64_t index, const SampleView& out) const {
   must(index >= 0 && index < samples(), "a sample is read by its number");
-  const auto at = index_.shuffle[static_cast<std::size_t>(index)];
-  const auto got = gather(index_.starts[at], index_.starts[at + 1], out.tokens);
-  const auto count = static_cast<std::size_t>(got.count);
-  std::fill(out.tokens.begin() + got.count, out.tokens.end(), 0);
-  if (count > 0) std::copy(out.tokens.begin() + 1, out.tokens.begin() + got.count, out.labels.begin());
-  std::fill(out.labels.begin() + std::max<std::int64_t>(got.count - 1, 0), out.labels.end(), -1);
-  if (count == out.labels.size()) out.labels[count - 1] = got.following;
-  for (std::size_t i = 0; i < out.labels.size(); ++i) out.loss_mask[i] = out.labels[i] >= 0 ? 1.0F : 0.0F;
-  std::iota(out.positions.begin(), out.positions.end(), 0);
-  std::fill(out.document_start.begin(), out.document_start.end(), 0);
+  const auto row = index_.shuffle[index];
+  if (row < 0 || row >= samples())
+    throw ConfigError("the index of the samples is damaged: it names a sample that it does not have; delete its cache");
   const auto& o = request_.options;
-  if (o.reset_position_ids || o.reset_attention_mask || o.eod_mask_loss) mark_documents(out, got.count);
+  const bool within_documents = o.dataloader_inter_document_masking;
+  if (!within_documents) {
+    std::iota(out.positions.begin(), out.positions.end(), 0);
+    std::fill(out.document_start.begin(), out.document_start.end(), 0);
+  }
+  const auto got = gather(index_.start(row), index_.start(row + 1), out);
+  const auto filled = out.tokens.begin() + got.count;
+  std::fill(filled, out.tokens.end(), request_.pad);
+  if (within_documents && filled != out.tokens.end()) {  // padding belongs to the last document
+    auto start = got.count > 0 ? out.document_start[static_cast<std::size_t>(got.count - 1)] : 0;
+    std::fill(out.document_start.begin() + got.count, out.document_start.end(), start);
+    std::iota(out.positions.begin() + got.count, out.positions.end(), static_cast<std::int32_t>(got.count) - start);
+  }
+  std::copy(out.tokens.begin() + 1, out.tokens.end(), out.labels.begin());
+  out.labels.back() = got.count == static_cast<std::int64_t>(out.tokens.size()) ? got.following : request_.pad;
+  std::fill(out.loss_mask.begin(), out.loss_mask.end(), 1.0F);
+  if (o.reset_position_ids || o.reset_attention_mask || o.eod_mask_loss) mark_documents(out);
+  replace_padding(out);
 }
 
-void GptDataset::mark_documents(const SampleView& out, std::int64_t count) const {
+void GptDataset::mark_documents(const SampleView& out) const {
   const auto& o = request_.options;
+  const bool positions = o.reset_position_ids && !o.dataloader_inter_document_masking;
+  const bool attention =
+      o.reset_attention_mask && o.create_attention_mask_in_dataloader && !o.dataloader_inter_document_masking;
   std::int32_t start = 0;
   for (std::size_t i = 0; i < out.tokens.size(); ++i) {
-    if (o.reset_position_ids) out.positions[i] = static_cast<std::int32_t>(i) - start;
-    if (o.reset_attention_mask) out.document_start[i] = start;
-    if (static_cast<std::int64_t>(i) >= count || out.tokens[i] != *request_.eod) continue;
+    if (positions) out.positions[i] = static_cast<std::int32_t>(i) - start;
+    if (attention) out.document_start[i] = start;
+    if (out.tokens[i] != *request_.eod) continue;
     if (o.eod_mask_loss) out.loss_mask[i] = 0;
     start = static_cast<std::int32_t>(i) + 1;
   }
 }
 
-std::unique_ptr<Dataset> one_split(const std::shared_ptr<const TokenSource>& source, const std::string& name, int split,
-                                   const SequenceRange& range, const DocumentOptions& options, const DataParts& parts) {
-  constexpr std::array<const char*, 3> names = {"train", "valid", "test"};
-  const auto asked =
-      std::array{parts.asked.train, parts.asked.valid, parts.asked.test}[static_cast<std::size_t>(split)];
-  if (asked == 0 || (split == 2 && range.size() == 0)) return nullptr;
-  GptDataset::Request request;
-  request.index = {
-      range, parts.seq_length, asked, static_cast<std::uint32_t>(parts.seed), options.add_extra_token_to_sequence,
-      true};
-  if (asked == one_epoch) request.index.samples.reset();
-  if (split == 1) request.index.drop_last = options.drop_last_partial_validation_sequence;
-  request.vocab_size = parts.vocab_size;
-  request.eod = parts.eod;
-  request.options = options;
-  try {
-    return std::make_unique<GptDataset>(source, request);
-  } catch (ConfigError& error) {
-    throw ConfigError(text(name, ": the ", names[static_cast<std::size_t>(split)], " split (sequences ", range.first,
-                           " to ", range.last, ") ", error.what()));
+void GptDataset::replace_padding(const SampleView& out) const {
+  for (std::size_t i = 0; i < out.tokens.size(); ++i) {
+    if (out.tokens[i] == request_.pad) out.tokens[i] = 0;
+    if (out.labels[i] != request_.pad) continue;
+    out.labels[i] = -1;
+    out.loss_mask[i] = 0;
   }
-}
-
-DataSplits split_dataset(const std::shared_ptr<const TokenSource>& source, const std::string& name,
-                         const std::string& weights, const DocumentOptions& options, const DataParts& parts) {
-  const auto ranges = cut_split(weights, source->sequences());
-  const auto make = [&](int split) {
-    const auto& range = ranges[static_cast<std::size_t>(split)];
-    return range ? one_split(source, name, split, *range, options, parts) : nullptr;
-  };
-  DataSplits splits;
-  splits.train = make(0);
-  splits.valid = make(1);
-  splits.test = make(2);
-  return splits;
 }
 
 }  // namespace tessera

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
-#include <vector>
 
+#include "framework/data/index_array.h"
 #include "framework/data/split.h"
 #include "framework/data/token_source.h"
 
@@ -17,29 +18,50 @@ struct GptIndexRequest {
   std::uint32_t seed = 1234;
   bool extra_token = true;  ///< each sample has one token more, the label of its last
   bool drop_last = true;    ///< leave out the last sample when it is not full
+  /// Largest values of the narrow types; smaller ones are for tests of the wide types.
+  std::int64_t most_narrow_start = std::numeric_limits<std::int32_t>::max();
+  std::int64_t most_narrow_samples = std::int64_t{std::numeric_limits<std::uint32_t>::max()} - 2;
 };
 
-/// Where a sample begins: a place in GptIndex::documents and a token of that sequence.
+/// The sizes of an index, before it is built.
+struct GptIndexPlan {
+  std::int64_t epochs = 1;
+  bool last_apart = false;               ///< the last epoch is shuffled by itself, as it is wanted in part only
+  std::int64_t samples_before_last = 0;  ///< with last_apart: samples of the epochs before it
+  std::int64_t documents = 0;            ///< sequences of all epochs
+  std::int64_t samples = 0;
+  IndexType start_type = IndexType::int32;     ///< int64 for more documents, or tokens of one, than int32 can count
+  IndexType shuffle_type = IndexType::uint32;  ///< int64 for 2^32 - 2 samples or more
+};
+
+/// Where a sample begins: an entry of GptIndex::documents and a token of that sequence.
 struct SampleStart {
-  std::int32_t document, offset;
+  std::int64_t document, offset;
 };
 
-/// Megatron-LM's document, sample and shuffle index, value by value: sequences in a random order for as many epochs as
-/// are needed, joined and cut every seq_length tokens, the samples in a random order. The last epoch keeps its samples
-/// at the end when it is wanted for less than 80 % of them.
+/// Megatron-LM's document, sample and shuffle index, value by value and type by type: sequences in a random order for as
+/// many epochs as are needed, joined and cut every seq_length tokens, the samples in a random order. The last epoch keeps
+/// its samples at the end when less than 80 % of them are wanted.
 struct GptIndex {
-  std::vector<std::int32_t> documents;  ///< sequence numbers
-  std::vector<SampleStart> starts;      ///< one more than samples: a sample ends where the next begins
-  std::vector<std::uint32_t> shuffle;   ///< sample -> its place in `starts`
-  std::int64_t epochs = 0;
+  IndexArray documents;  ///< [documents] int32: sequence numbers
+  IndexArray starts;     ///< [samples + 1, 2]: document and offset; a sample ends where the next begins
+  IndexArray shuffle;    ///< [samples]: sample -> its row of `starts`
+
+  std::int64_t samples() const { return shuffle.size(); }
+  SampleStart start(std::int64_t row) const { return {starts[2 * row], starts[2 * row + 1]}; }
 };
 
 /// Bytes of an index of so many samples, without its documents.
 constexpr std::int64_t index_bytes(std::int64_t samples) {
-  return samples * static_cast<std::int64_t>(sizeof(SampleStart) + sizeof(std::uint32_t));
+  return samples * static_cast<std::int64_t>(2 * sizeof(std::int32_t) + sizeof(std::uint32_t));
 }
 
-/// Throws ConfigError when the range holds no token or less than one sample could be made of it.
-GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& request);
+/// Looks at the length of every sequence of the range. Throws ConfigError if the range holds no token, if a length is
+/// negative, if not one sample can be made although some are wanted, or if a number does not fit into its type.
+GptIndexPlan plan_gpt_index(const TokenSource& source, const GptIndexRequest& request);
+
+/// `threads` > 1: the sample index and the shuffle index are made at the same time.
+GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& request, const GptIndexPlan& plan,
+                         int threads = 1);
 
 }  // namespace tessera

@@ -1,10 +1,12 @@
 #include "framework/data/indexed_dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
 #include "framework/data/input_file.h"
+#include "framework/data/prefixes.h"
 
 namespace tessera {
 namespace {
@@ -26,11 +28,14 @@ void widen(const std::byte* from, std::span<std::int32_t> out) {
     out[i] = static_cast<std::int32_t>(load<Stored>(from + i * sizeof(Stored)));
 }
 
-MappedFile map_part(const std::string& prefix, const char* suffix) {
+/// `open` of one of the two files of a dataset.
+template <class Open>
+auto open_part(const std::string& prefix, Open open) {
   try {
-    return map_input(prefix + suffix, "token file");
+    return open();
   } catch (ConfigError& error) {
-    error.during(text("opening the dataset '", prefix, "'; give the prefix of its two files, without .bin or .idx"));
+    error.during(text("opening the dataset '", prefix, "'; give the prefix of its two files, without .bin or .idx",
+                      what_is_at_prefix(prefix)));
     throw;
   }
 }
@@ -73,8 +78,23 @@ const char* name_of(TokenType type) {
 
 TokenType token_type_for(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenType::uint16 : TokenType::int32; }
 
-IndexedDataset::IndexedDataset(std::string prefix)
-    : prefix_(std::move(prefix)), index_(map_part(prefix_, ".idx")), data_(map_part(prefix_, ".bin")) {
+std::string token_index_header(TokenType type, std::int64_t sequences, std::int64_t bounds) {
+  std::string out(magic);
+  const auto put = [&](const auto& number) { out.append(reinterpret_cast<const char*>(&number), sizeof number); };
+  put(std::uint64_t{1});
+  put(static_cast<std::uint8_t>(type));
+  put(static_cast<std::uint64_t>(sequences));
+  put(static_cast<std::uint64_t>(bounds));
+  return out;
+}
+
+IndexedDataset::IndexedDataset(std::string prefix, bool map_data)
+    : prefix_(std::move(prefix)),
+      index_(open_part(prefix_, [&] { return map_input(prefix_ + ".idx", "token file"); })) {
+  if (map_data)
+    data_.emplace(open_part(prefix_, [&] { return map_input(prefix_ + ".bin", "token file"); }));
+  else
+    plain_data_.emplace(open_part(prefix_, [&] { return open_input(prefix_ + ".bin", "token file"); }));
   read_header();
   check_sequences();
   check_documents();
@@ -107,11 +127,12 @@ void IndexedDataset::read_header() {
   lengths_ = bytes.data() + header_size;
   pointers_ = lengths_ + 4 * sequences;
   first_sequences_ = pointers_ + 8 * sequences;
+  if (rest > 0) modes_ = first_sequences_ + 8 * starts;
 }
 
 void IndexedDataset::check_sequences() {
   const auto item = static_cast<std::int64_t>(size_of(type_));
-  const auto have = static_cast<std::int64_t>(data_.bytes().size());
+  const auto have = static_cast<std::int64_t>(data_size());
   std::int64_t end = 0;  // of what the index speaks of, in bytes
   for (std::int64_t s = 0; s < sequences_; ++s) {
     const auto at = load<std::int64_t>(pointers_ + 8 * s);
@@ -154,7 +175,36 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
   must(sequence >= 0 && sequence < sequences_ && offset >= 0 &&
            static_cast<std::int64_t>(out.size()) <= length(sequence) - offset,
        "tokens that are read lie inside their sequence");
-  const auto* from = data_.bytes().data() + load<std::int64_t>(pointers_ + 8 * sequence) + offset * item;
+  const auto from = load<std::int64_t>(pointers_ + 8 * sequence) + offset * item;
+  if (data_) return read_mapped(sequence, offset, data_->bytes().data() + from, out);
+  read_plain(sequence, offset, static_cast<std::uint64_t>(from), out);
+}
+
+std::uint64_t IndexedDataset::data_size() const { return data_ ? data_->bytes().size() : plain_data_->size(); }
+
+/// Into the memory of the caller: the bytes are read to its end and widened from its beginning.
+void IndexedDataset::read_plain(std::int64_t sequence, std::int64_t offset, std::uint64_t from,
+                                std::span<std::int32_t> out) const {
+  constexpr std::size_t chunk = 512;
+  const auto item = size_of(type_);
+  if (item <= sizeof(std::int32_t)) {
+    const auto memory = std::as_writable_bytes(out);
+    const auto stored = memory.last(out.size() * item);
+    plain_data_->read_at(from, stored);
+    return read_mapped(sequence, offset, stored.data(), out);
+  }
+  std::array<std::int64_t, chunk> wide{};
+  for (std::size_t at = 0; at < out.size(); at += chunk) {
+    const auto count = std::min(chunk, out.size() - at);
+    const auto bytes = std::as_writable_bytes(std::span(wide).first(count));
+    plain_data_->read_at(from + at * item, bytes);
+    read_wide(sequence, offset + static_cast<std::int64_t>(at), bytes.data(), out.subspan(at, count));
+  }
+}
+
+/// From the stored bytes at `from`, which may be the end of `out`.
+void IndexedDataset::read_mapped(std::int64_t sequence, std::int64_t offset, const std::byte* from,
+                                 std::span<std::int32_t> out) const {
   switch (type_) {
     case TokenType::uint8:
       return widen<std::uint8_t>(from, out);
@@ -169,6 +219,14 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
     case TokenType::int64:
       return read_wide(sequence, offset, from, out);
   }
+}
+
+std::int8_t IndexedDataset::mode(std::int64_t sequence) const {
+  return has_modes() ? load<std::int8_t>(modes_ + sequence) : std::int8_t{0};
+}
+
+std::int64_t IndexedDataset::first_byte(std::int64_t sequence) const {
+  return load<std::int64_t>(pointers_ + 8 * sequence);
 }
 
 void IndexedDataset::read_wide(std::int64_t sequence, std::int64_t offset, const std::byte* from,
@@ -190,104 +248,6 @@ std::string IndexedDataset::place(std::int64_t sequence, std::int64_t offset) co
   }
   for (auto s = first_sequence(low); s < sequence; ++s) offset += length(s);
   return text(prefix_, ".bin: document ", low, ", token ", offset, " (both from 0)");
-}
-
-namespace {
-
-std::string temporary(const std::string& name) { return name + ".unfinished"; }
-
-File create(const std::string& name) {
-  try {
-    return File::create(name);
-  } catch (const IoError& error) {
-    throw ConfigError(text("cannot write '", name, "': ", error.what()));
-  }
-}
-
-template <class Number>
-void append(std::string& out, const Number& number) {
-  out.append(reinterpret_cast<const char*>(&number), sizeof number);
-}
-
-}  // namespace
-
-std::vector<std::filesystem::path> IndexedDatasetBuilder::files(const std::string& prefix) {
-  return {prefix + ".bin", prefix + ".idx", temporary(prefix + ".bin"), temporary(prefix + ".idx")};
-}
-
-IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenType type)
-    : prefix_(std::move(prefix)), type_(type), data_(create(temporary(prefix_ + ".bin"))) {
-  if (size_of(type) > sizeof(std::int32_t))
-    throw ConfigError(text(prefix_, ": ", name_of(type),
-                           " tokens are read but not written; make the data with the "
-                           "model's tokenizer"));
-}
-
-IndexedDatasetBuilder::~IndexedDatasetBuilder() {
-  if (finished_) return;
-  std::error_code ignored;
-  std::filesystem::remove(temporary(prefix_ + ".bin"), ignored);
-  std::filesystem::remove(temporary(prefix_ + ".idx"), ignored);
-}
-
-void IndexedDatasetBuilder::add_sequence(std::span<const std::int32_t> tokens) {
-  if (tokens.size() > std::numeric_limits<std::int32_t>::max())
-    throw ConfigError(text(prefix_, ": a sequence has ", tokens.size(),
-                           " tokens; at most 2147483647 fit into one, "
-                           "split its document"));
-  const auto item = size_of(type_);
-  for (const auto token : tokens) buffer_.append(reinterpret_cast<const char*>(&token), std::min(item, sizeof token));
-  lengths_.push_back(static_cast<std::int32_t>(tokens.size()));
-  tokens_ += static_cast<std::int64_t>(tokens.size());
-  if (buffer_.size() > (std::size_t{1} << 20U)) flush();
-}
-
-void IndexedDatasetBuilder::end_document() { documents_.push_back(sequences()); }
-
-void IndexedDatasetBuilder::add(const IndexedDataset& other) {
-  if (other.type() != type_)
-    throw ConfigError(text(other.prefix(), ": holds ", name_of(other.type()), " tokens, but ", prefix_, " is made of ",
-                           name_of(type_), "; both must come from the same tokenizer"));
-  std::vector<std::int32_t> tokens;
-  for (std::int64_t d = 0; d < other.documents(); ++d) {
-    for (auto s = other.first_sequence(d); s < other.first_sequence(d + 1); ++s) {
-      tokens.resize(static_cast<std::size_t>(other.length(s)));
-      other.read(s, 0, tokens);
-      add_sequence(tokens);
-    }
-    end_document();
-  }
-}
-
-void IndexedDatasetBuilder::flush() {
-  data_.write(buffer_);
-  buffer_.clear();
-}
-
-void IndexedDatasetBuilder::finish() {
-  flush();
-  data_.close();
-  auto index = create(temporary(prefix_ + ".idx"));
-  std::string out(magic);
-  append(out, std::uint64_t{1});
-  append(out, static_cast<std::uint8_t>(type_));
-  append(out, static_cast<std::uint64_t>(lengths_.size()));
-  append(out, static_cast<std::uint64_t>(documents_.size()));
-  index.write(out);
-  index.write(std::as_bytes(std::span(lengths_)));
-  std::vector<std::int64_t> pointers(lengths_.size());
-  std::int64_t at = 0;
-  for (std::size_t i = 0; i < lengths_.size(); ++i) {
-    pointers[i] = at;
-    at += lengths_[i] * static_cast<std::int64_t>(size_of(type_));
-  }
-  index.write(std::as_bytes(std::span(pointers)));
-  index.write(std::as_bytes(std::span(documents_)));
-  index.close();
-  std::filesystem::remove(prefix_ + ".idx");  // so that a new .bin never stands beside an old .idx
-  std::filesystem::rename(temporary(prefix_ + ".bin"), prefix_ + ".bin");
-  std::filesystem::rename(temporary(prefix_ + ".idx"), prefix_ + ".idx");
-  finished_ = true;
 }
 
 }  // namespace tessera

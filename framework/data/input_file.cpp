@@ -33,4 +33,13 @@ MappedFile map_input(const std::string& file, const std::string& what) {
   }
 }
 
+File open_input(const std::string& file, const std::string& what) {
+  refuse_folder(file, what);
+  try {
+    return File::open(file);
+  } catch (const IoError& error) {
+    throw unreadable(file, what, error);
+  }
+}
+
 }  // namespace tessera

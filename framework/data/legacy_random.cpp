@@ -2,6 +2,7 @@
 
 #include <array>
 #include <numeric>
+#include <random>
 
 namespace tessera {
 namespace {
@@ -84,6 +85,34 @@ class Pcg64 {
 };
 
 }  // namespace
+
+NumpyRandomState::NumpyRandomState(std::uint32_t seed) {
+  for (std::size_t i = 0; i < words; ++i) {
+    state_[i] = seed;
+    seed = 1812433253U * (seed ^ (seed >> 30U)) + static_cast<std::uint32_t>(i) + 1;
+  }
+}
+
+/// The next 624 numbers. Each word of the state depends on the word after it and the one 397 further on.
+void NumpyRandomState::refill() {
+  constexpr std::size_t distance = 397;
+  const auto twisted = [](std::uint32_t high, std::uint32_t low, std::uint32_t far) {
+    const auto joined = (high & 0x80000000U) | (low & 0x7FFFFFFFU);
+    return far ^ (joined >> 1U) ^ ((0U - (low & 1U)) & 0x9908B0DFU);
+  };
+  auto& s = state_;
+  for (std::size_t i = 0; i < words - distance; ++i) s[i] = twisted(s[i], s[i + 1], s[i + distance]);
+  for (std::size_t i = words - distance; i < words - 1; ++i) s[i] = twisted(s[i], s[i + 1], s[i + distance - words]);
+  s[words - 1] = twisted(s[words - 1], s[0], s[distance - 1]);
+  for (std::size_t i = 0; i < words; ++i) {
+    auto number = s[i];
+    number ^= number >> 11U;
+    number ^= (number << 7U) & 0x9D2C5680U;
+    number ^= (number << 15U) & 0xEFC60000U;
+    drawn_[i] = number ^ (number >> 18U);
+  }
+  at_ = 0;
+}
 
 std::vector<std::int64_t> torch_randperm(std::int64_t count, std::uint32_t seed) {
   std::mt19937 twister(seed);

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,31 +11,62 @@ namespace tessera {
 /// The orders that other programs drew, to the bit. For new randomness use base/random.h.
 
 /// NumPy's RandomState(seed): MT19937, with its rule for numbers below a bound (mask and reject).
+/// Source: Matsumoto & Nishimura 1998, doi:10.1145/272991.272995.
 class NumpyRandomState {
  public:
-  explicit NumpyRandomState(std::uint32_t seed) : twister_(seed) {}
+  explicit NumpyRandomState(std::uint32_t seed);
 
   /// A number in [0, most].
   std::uint64_t bounded(std::uint64_t most) {
-    std::uint64_t mask = most;
-    for (unsigned shift = 1; shift < 64; shift *= 2) mask |= mask >> shift;
+    const auto mask = mask_of(most);
     for (;;) {
-      const std::uint64_t drawn = most <= 0xFFFFFFFFU ? twister_() : wide();
+      const std::uint64_t drawn = most <= 0xFFFFFFFFU ? next() : wide();
       if ((drawn & mask) <= most) return drawn & mask;
     }
   }
 
+  /// For i from the last to 1: exchanges items i and bounded(i).
   template <class T>
   void shuffle(std::span<T> items) {
-    for (std::size_t i = items.size(); i-- > 1;) std::swap(items[i], items[bounded(i)]);
+    std::size_t i = items.empty() ? 0 : items.size() - 1;
+    for (; i > 0xFFFFFFFFU; --i) std::swap(items[i], items[bounded(i)]);
+    // Numbers are drawn some way ahead of the exchanges, so that their items are fetched from memory meanwhile.
+    std::array<std::uint32_t, 512> drawn;
+    while (i > 0) {
+      const auto mask = static_cast<std::uint32_t>(mask_of(i));
+      const std::size_t last = mask >> 1U;  // below it the mask is another
+      std::size_t count = 0, next_item = i;
+      while (count < drawn.size() && next_item > last) {
+        const auto number = next() & mask;
+        drawn[count] = number;
+        if (number < items.size()) __builtin_prefetch(&items[number], 1);
+        const std::size_t taken = number <= next_item ? 1 : 0;  // no branch: a third of all numbers is refused
+        count += taken;
+        next_item -= taken;
+      }
+      for (std::size_t k = 0; k < count; ++k) std::swap(items[i - k], items[drawn[k]]);
+      i = next_item;
+    }
   }
 
  private:
-  std::uint64_t wide() {
-    const std::uint64_t high = twister_();
-    return (high << 32U) | twister_();
+  static std::uint64_t mask_of(std::uint64_t most) {
+    for (unsigned shift = 1; shift < 64; shift *= 2) most |= most >> shift;
+    return most;
   }
-  std::mt19937 twister_;
+  std::uint64_t wide() {
+    const std::uint64_t high = next();
+    return (high << 32U) | next();
+  }
+  std::uint32_t next() {
+    if (at_ == drawn_.size()) refill();
+    return drawn_[at_++];
+  }
+  void refill();
+
+  static constexpr std::size_t words = 624;
+  std::array<std::uint32_t, words> state_{}, drawn_{};
+  std::size_t at_ = words;
 };
 
 /// torch.randperm(count, generator=torch.Generator().manual_seed(seed)) on the CPU, for fewer than 2^32 / 20 numbers.

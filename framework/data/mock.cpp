@@ -1,6 +1,6 @@
 // Data without a file, for trying out models and machines: Megatron-LM's MockGPTDataset.
 
-#include "framework/data/gpt_dataset.h"
+#include "framework/data/gpt_splits.h"
 #include "framework/data/legacy_random.h"
 #include "framework/data/mock_source.h"
 
@@ -30,18 +30,27 @@ namespace {
 struct MockOptions {
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
   bool add_extra_token_to_sequence = true, drop_last_partial_validation_sequence = true;
-  std::optional<std::string> split;
+  bool create_attention_mask_in_dataloader = true, dataloader_inter_document_masking = false;
+  bool allow_ambiguous_pad_tokens = false;
+  std::optional<std::string> split, data_cache_path;
 };
 
 void describe(Schema<MockOptions>& s) {
   describe_documents(s);
   s.option("split", &MockOptions::split, "Ignored with mock data, as in Megatron-LM: each split is a third.");
+  s.option("data_cache_path", &MockOptions::data_cache_path,
+           "Folder of the index files; null: they are kept in memory.");
 }
 
 std::unique_ptr<DataSplits> make(const MockOptions& o, DataParts parts) {
   if (!parts.eod) parts.eod = static_cast<std::int32_t>(parts.vocab_size - 1);
   const auto source = std::make_shared<MockSource>(parts.vocab_size, *parts.eod);
-  return std::make_unique<DataSplits>(split_dataset(source, "mock data", "1,1,1", DocumentOptions::of(o), parts));
+  GptSplits::Options options;
+  options.documents = DocumentOptions::of(o);
+  options.cache_folder = o.data_cache_path.value_or("");
+  const GptSplits splits(GptSplits::with(std::move(options), parts));
+  auto [train, valid, test] = splits.of_mock(source, GptSplits::wanted(parts.asked));
+  return std::make_unique<DataSplits>(DataSplits{std::move(train), std::move(valid), std::move(test)});
 }
 
 }  // namespace

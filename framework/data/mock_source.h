@@ -14,6 +14,7 @@ class MockSource final : public TokenSource {
   MockSource(std::int64_t vocab_size, std::int32_t eod);
   std::int64_t sequences() const override { return static_cast<std::int64_t>(lengths_.size()); }
   std::int64_t length(std::int64_t sequence) const override { return lengths_[static_cast<std::size_t>(sequence)]; }
+  const std::byte* lengths() const override { return reinterpret_cast<const std::byte*>(lengths_.data()); }
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
 

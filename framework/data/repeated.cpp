@@ -15,7 +15,23 @@ class Repeated final : public Sampler {
   std::int64_t epoch_;
 };
 
+class StartingAt final : public Sampler {
+ public:
+  StartingAt(std::unique_ptr<Sampler> order, std::int64_t start) : order_(std::move(order)), start_(start) {
+    must(order_ && start_ >= 0, "an order begins at a number of samples");
+  }
+  std::int64_t index(std::int64_t consumed) const override { return order_->index(consumed - start_); }
+
+ private:
+  std::unique_ptr<Sampler> order_;
+  std::int64_t start_;
+};
+
 }  // namespace
+
+std::unique_ptr<Sampler> starting_at(std::unique_ptr<Sampler> order, std::int64_t start) {
+  return std::make_unique<StartingAt>(std::move(order), start);
+}
 
 std::unique_ptr<Sampler> repeated(std::unique_ptr<Sampler> order, std::int64_t epoch) {
   return std::make_unique<Repeated>(std::move(order), epoch);

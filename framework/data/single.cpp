@@ -24,6 +24,10 @@ std::unique_ptr<Sampler> make(const NoOptions&, SamplerParts parts) { return std
 
 }  // namespace
 
+std::unique_ptr<Sampler> single_pass(const Dataset& dataset) {
+  return std::make_unique<Single>(SamplerParts{dataset.samples(), 1, 1});
+}
+
 void register_single(SamplerRegistry& shelf) {
   shelf.add("single", make, "Sequential: each sample once, in dataset order.");
 }

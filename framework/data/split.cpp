@@ -33,18 +33,27 @@ std::vector<double> weights_of(const std::string& words) {
 
 }  // namespace
 
-std::array<std::optional<SequenceRange>, 3> cut_split(const std::string& words, std::int64_t sequences) {
+std::array<std::optional<SplitBounds>, 3> split_bounds(const std::string& words) {
   const auto weights = weights_of(words);
   const double sum = weights[0] + weights[1] + weights[2];
-  std::array<std::optional<SequenceRange>, 3> ranges;
+  std::array<std::optional<SplitBounds>, 3> all;
   double before = 0;
   for (std::size_t k = 0; k < 3; ++k) {
     const double after = before + weights[k] / sum;
-    if (after > before)  // nearbyint rounds halves to even, as Python's round
-      ranges[k] = SequenceRange{static_cast<std::int64_t>(std::nearbyint(before * static_cast<double>(sequences))),
-                                static_cast<std::int64_t>(std::nearbyint(after * static_cast<double>(sequences)))};
+    if (after > before) all[k] = SplitBounds{before, after};
     before = after;
   }
+  return all;
+}
+
+std::array<std::optional<SequenceRange>, 3> cut_split(const std::string& words, std::int64_t sequences) {
+  const auto all = split_bounds(words);
+  const auto count = static_cast<double>(sequences);
+  std::array<std::optional<SequenceRange>, 3> ranges;
+  for (std::size_t k = 0; k < 3; ++k)
+    if (all[k])  // nearbyint rounds halves to even, as Python's round
+      ranges[k] = SequenceRange{static_cast<std::int64_t>(std::nearbyint(all[k]->first * count)),
+                                static_cast<std::int64_t>(std::nearbyint(all[k]->last * count))};
   return ranges;
 }
 

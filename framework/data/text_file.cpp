@@ -1,22 +1,13 @@
 #include "framework/data/text_file.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "framework/data/input_file.h"
+#include "framework/data/json_line.h"
 #include "framework/data/utf8.h"
 
 namespace tessera {
 namespace {
-
-// "[json.exception.parse_error.101] parse error at line 1, column 2: why" without its first words.
-std::string reason(const nlohmann::json::exception& error) {
-  const std::string what = error.what();
-  const auto column = what.find("column ");
-  const auto bracket = what.find("] ");
-  if (column != std::string::npos) return what.substr(column);
-  return bracket == std::string::npos ? what : what.substr(bracket + 2);
-}
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
@@ -117,30 +108,13 @@ void TextFile::texts(const RawDocument& document, std::span<const std::string> k
 
 void TextFile::json_texts(const RawDocument& document, std::span<const std::string> keys,
                           std::vector<std::vector<std::string>>& out) const {
-  const auto refuse = [&](const auto&... story) { throw ConfigError(text(name_, ":", document.line, ": ", story...)); };
-  if (document.bytes.substr(0, 3) == "\xEF\xBB\xBF") refuse("begins with a byte order mark; save the file without it");
-  if (is_blank(document.bytes)) refuse("is empty; expected a JSON object such as {\"text\": \"...\"}");
-  nlohmann::json object;
+  JsonLine line(std::vector<std::string>(keys.begin(), keys.end()));
   try {
-    object = nlohmann::json::parse(document.bytes);
-  } catch (const nlohmann::json::exception& error) {
-    refuse("is not JSON: ", reason(error));
+    line.parse(document.bytes);
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(name_, ":", document.line, ": ", error.what()));
   }
-  if (!object.is_object()) refuse("holds ", object.type_name(), "; expected a JSON object such as {\"text\": \"...\"}");
-  for (std::size_t k = 0; k < keys.size(); ++k) {
-    const auto value = object.find(keys[k]);
-    if (value == object.end()) refuse("has no key '", keys[k], "'; name the key that holds the text with --json-keys");
-    if (value->is_string()) {
-      out[k].push_back(std::move(value->get_ref<std::string&>()));
-      continue;
-    }
-    if (!value->is_array())
-      refuse("the value of '", keys[k], "' is ", value->type_name(), "; expected a text or a list of texts");
-    for (auto& item : *value) {
-      if (!item.is_string()) refuse("the list '", keys[k], "' holds ", item.type_name(), "; expected texts");
-      out[k].push_back(std::move(item.get_ref<std::string&>()));
-    }
-  }
+  for (std::size_t k = 0; k < keys.size(); ++k) out[k].assign(line.texts(k).begin(), line.texts(k).end());
 }
 
 }  // namespace tessera

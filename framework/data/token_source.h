@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,6 +15,8 @@ class TokenSource {
   virtual std::int64_t sequences() const = 0;
   /// Tokens in a sequence.
   virtual std::int64_t length(std::int64_t sequence) const = 0;
+  /// All lengths in a row, int32 and not always aligned, for those who read millions; null: only length() has them.
+  virtual const std::byte* lengths() const { return nullptr; }
   /// Tokens [offset, offset + out.size()) of a sequence. Throws ConfigError for an id that does not
   /// fit into 32 bits.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const = 0;

@@ -57,7 +57,7 @@ UnicodeClasses::UnicodeClasses() : bits_(0x110000 / 4) {
       bits_[code >> 2U] |= static_cast<std::uint8_t>(static_cast<unsigned>(range.kind) << (2 * (code & 3U)));
 }
 
-std::size_t next_piece(const UnicodeClasses& classes, std::string_view text, std::size_t at) {
+std::size_t detail::next_piece_of_any_kind(const UnicodeClasses& classes, std::string_view text, std::size_t at) {
   if (text[at] == '\'')
     if (const auto length = contraction(text, at); length > 0) return length;
   auto begin = at;

@@ -1,40 +1,99 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 namespace tessera {
 
-/// Words already encoded and their ids: text repeats its words, and merging a word costs much more than finding it.
-/// Belongs to one thread. Takes words up to `longest_word` bytes, until it holds `most_words`.
+/// Words that were encoded recently, with their ids: text repeats its words, and merging a word costs much more than
+/// finding it. A cache of 3 MiB that forgets: a new word takes the slot of an old one. Belongs to one thread.
 class WordCache {
  public:
-  static constexpr std::size_t longest_word = 64, most_words = std::size_t{1} << 20U;
+  static constexpr std::size_t longest_word = 64;  ///< in bytes
+  static constexpr std::size_t short_ids = 4;      ///< find_short() writes as many ids, whatever it finds
 
-  WordCache() : slots_(1U << 12U) {}
+  WordCache() : short_(short_sets), long_(long_slots) {}
   static bool takes(std::string_view word) { return word.size() <= longest_word; }
-  /// Append the ids of `word`; false when it is not known.
-  bool find(std::string_view word, std::vector<std::int32_t>& ids) const;
+
+  /// The key of a word of at most 15 bytes: its bytes, zeros, its size. `readable`: bytes that may be read from
+  /// word.data() on, at least word.size().
+  struct Key {
+    std::uint64_t low = 0, high = 0;
+    bool operator==(const Key& other) const { return low == other.low && high == other.high; }
+  };
+  static bool is_short(std::size_t size) { return size < 16; }
+  static Key key_of(std::string_view word, std::size_t readable);
+
+  /// Where a short word is looked up; the processor begins to fetch it. Doing this for some words before find_short()
+  /// hides the time that memory takes.
+  std::size_t prepare(const Key& key) const {
+    const auto set = set_of(key);
+    __builtin_prefetch(&short_[set]);
+    return set;
+  }
+  /// Write the ids of a short word to out[0 .. short_ids); the return value says how many of them count. 0: not known.
+  std::size_t find_short(const Key& key, std::size_t prepared, std::int32_t* out) const;
+  /// The ids of any other word that takes() allows; empty: not known. Valid until the next remember().
+  std::span<const std::int32_t> find(std::string_view word) const;
+  /// Words of too many ids are not kept.
   void remember(std::string_view word, std::span<const std::int32_t> ids);
 
  private:
-  struct Slot {
-    std::uint64_t hash = 0;  // 0: empty
-    std::uint32_t word_at = 0, ids_at = 0;
-    std::uint16_t word_size = 0, ids_size = 0;
+  struct Short {
+    Key key;  // all zeros: empty
+    std::array<std::int32_t, 3> ids{};
+    std::uint32_t count = 0;
   };
-  static std::uint64_t hash_of(std::string_view word);
-  std::size_t place_of(std::uint64_t hash, std::string_view word) const;
-  void grow();
+  struct alignas(64) Set {  // a line of the processor's cache
+    std::array<Short, 2> ways;
+  };
+  struct Long {
+    std::array<char, longest_word> word{};
+    std::array<std::int32_t, 15> ids{};
+    std::uint16_t size = 0, count = 0;
+  };
+  static constexpr std::size_t short_sets = std::size_t{1} << 15U, long_slots = std::size_t{1} << 13U;
+  static std::size_t set_of(const Key& key) {
+    const auto mixed = (key.low ^ (key.high * 0xC2B2AE3D27D4EB4FU)) * 0x9E3779B97F4A7C15U;
+    return mixed >> (64 - 15);
+  }
+  static std::size_t slot_of(std::string_view word);
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
-  std::size_t words_ = 0;
-  std::string text_;
-  std::vector<std::int32_t> ids_;
+  std::vector<Set> short_;
+  std::vector<Long> long_;
 };
+
+inline WordCache::Key WordCache::key_of(std::string_view word, std::size_t readable) {
+  Key key;
+  const auto size = word.size();
+  if (readable >= 16) {
+    std::memcpy(&key.low, word.data(), 8);
+    std::memcpy(&key.high, word.data() + 8, 8);
+    // Little-endian: the bytes behind the word are the upper ones.
+    key.low &= size >= 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << (8 * size)) - 1;
+    key.high &= size <= 8 ? 0 : (std::uint64_t{1} << (8 * (size - 8))) - 1;
+  } else {
+    std::array<char, 16> padded{};
+    std::memcpy(padded.data(), word.data(), size);
+    std::memcpy(&key.low, padded.data(), 8);
+    std::memcpy(&key.high, padded.data() + 8, 8);
+  }
+  key.high |= static_cast<std::uint64_t>(size) << 56U;
+  return key;
+}
+
+inline std::size_t WordCache::find_short(const Key& key, std::size_t prepared, std::int32_t* out) const {
+  const auto& set = short_[prepared];
+  const auto& way = set.ways[0].key == key ? set.ways[0] : set.ways[1];
+  if (!(way.key == key)) return 0;
+  std::memcpy(out, way.ids.data(), sizeof way.ids);
+  return way.count;
+}
 
 }  // namespace tessera

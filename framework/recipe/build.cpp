@@ -1,6 +1,8 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
+#include <iostream>
+#include <mutex>
 
 #include "framework/base/checked.h"
 #include "framework/base/files.h"
@@ -70,9 +72,11 @@ DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int6
   parts.asked = samples_asked(iterations, recipe.batch_sizes(replicas).global, run.eval_interval, run.eval_iters);
   if (recipe.batch.in_samples()) parts.asked.train = *recipe.batch.train_samples;
   if (run.epochs) parts.asked.train = one_epoch;
+  if (run.full_validation && run.eval_interval > 0) parts.asked.valid = one_epoch;
   parts.seed = run.seed;
   parts.vocab_size = vocabulary(recipe, tokenizer);
   if (tokenizer) parts.eod = tokenizer->eod();
+  parts.tokenizer = tokenizer;
   return parts;
 }
 
@@ -90,14 +94,21 @@ std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokeni
 
 namespace {
 
-std::unique_ptr<DataSplits> make_data(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations,
-                                      int replicas) {
-  auto data = recipe.dataset.make(data_parts(recipe, tokenizer, iterations, replicas));
-  if (!data->train)
+/// The first rank speaks for all: the others wait for the same files.
+TellLine tell_of(const ProcessGroups& processes) {
+  if (processes.world.rank() > 0) return {};
+  const auto lines = std::make_shared<std::mutex>();
+  return [lines](const std::string& line) {
+    const std::lock_guard lock(*lines);
+    std::cerr << "data: " << line << std::endl;
+  };
+}
+
+void must_train(const DataSplits& data) {
+  if (!data.train)
     throw ConfigError(
         "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
         "is not 0");
-  return data;
 }
 
 /// What the run reads, in which order, and with that how long it is.
@@ -105,12 +116,28 @@ void add_data(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
   const auto replicas = parts.processes.data.size();
   auto& iterations = parts.options.training_iters;
   iterations = recipe.iterations(replicas);
-  if (recipe.training.epochs)
-    iterations = epoch_iterations(recipe, make_data(recipe, tokenizer, 1, replicas)->train->samples(), replicas);
-  parts.data = make_data(recipe, tokenizer, iterations, replicas);
+  const auto make = [&](std::int64_t steps, bool train, bool others) {
+    auto asked = data_parts(recipe, tokenizer, steps, replicas);
+    if (!train) asked.asked.train = 0;
+    if (!others) asked.asked.valid = asked.asked.test = 0;
+    asked.tell = tell_of(parts.processes);
+    return recipe.dataset.make(std::move(asked));
+  };
+  if (recipe.training.epochs) {  // how long the run is follows from the training split, and from that the others
+    auto train = make(1, true, false);
+    must_train(*train);
+    iterations = epoch_iterations(recipe, train->train->samples(), replicas);
+    parts.data = make(iterations, false, true);
+    parts.data->train = std::move(train->train);
+  } else {
+    parts.data = make(iterations, true, true);
+  }
+  must_train(*parts.data);
   parts.train_order = order_of(recipe, parts.data->train.get(), replicas);
   parts.valid_order = order_of(recipe, parts.data->valid.get(), replicas);
   parts.test_order = order_of(recipe, parts.data->test.get(), replicas);
+  if (recipe.training.full_validation && parts.valid_order)
+    parts.valid_order = repeated(single_pass(*parts.data->valid), parts.data->valid->samples());
   if (!recipe.training.epochs) return;
   const auto step = recipe.batch_sizes(replicas).global;
   parts.epoch_samples = parts.data->train->samples() / step * step;

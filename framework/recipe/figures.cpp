@@ -104,7 +104,9 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   out.flops_per_step = model->flops(out.samples_per_step, recipe.size.seq_length);
   out.data = data_files(recipe);
   if (!quick(out)) return out;
-  const auto data = recipe.dataset.make(data_parts(recipe, tokenizer.get(), out.steps));
+  auto parts = data_parts(recipe, tokenizer.get(), out.steps);
+  parts.may_write_caches = false;
+  const auto data = recipe.dataset.make(std::move(parts));
   out.train_samples = samples(data->train);
   if (recipe.training.epochs) set_length(recipe, epoch_iterations(recipe, out.train_samples, ranks), out);
   out.valid_samples = samples(data->valid);

@@ -237,7 +237,6 @@ void describe(Schema<PlannedTraining>& s) {
   s.planned("start_eval_at_iter", Number{}, "Step before which nothing is evaluated.");
   s.planned("eval_global_batch_size", Number{}, "Samples of a batch of evaluation; null: global_batch_size.");
   s.planned("eval_micro_batch_size", Number{}, "Samples of a micro-batch of evaluation; null: batch_size.");
-  s.planned("full_validation", false, "Evaluate on the whole of the validation data.");
   s.planned("logits_load_dir", Text{}, "What another model gave for the same samples, to learn from.");
   s.planned("load_main_params_from_ckpt", false, "Take fp32 weights from a checkpoint whose optimizer is not loaded.");
   s.planned("override_ckpt_iteration", Number{}, "Step to count from, instead of the checkpoint's.");
@@ -245,7 +244,6 @@ void describe(Schema<PlannedTraining>& s) {
   s.planned("ckpt_step", Number{}, "Step of the checkpoint to load, instead of the newest.");
   s.planned("use_checkpoint_args", false, "Take the model's shape from the checkpoint.");
   s.planned("use_mp_args_from_checkpoint_args", false, "Take the cut from the checkpoint too.");
-  s.planned("new_dataset", false, "Go on from a checkpoint with data from the beginning.");
   s.planned("enable_compile_cache", false, "Keep compiled graphs; there are none here.").also(true);
   s.planned("compile_cache_path", Text{}, "Where compiled graphs are kept.");
   describe_profile(s);
@@ -307,19 +305,9 @@ void describe(Schema<PlannedOptimizer>& s) {
 void describe(Schema<PlannedDataset>& s) {
   s.planned("dataset_dir", Text{}, "Folder of data that is not given by a path.").also("./dataset");
   s.planned("shuffle", false, "Shuffle samples; the order of dataset_type gpt is always shuffled.");
-  s.planned("data_args_path", Text{}, "File with the words of data_path.");
-  s.planned("per_split_data_args_path", Text{},
-            "File with those of train_data_path, valid_data_path and test_data_path.");
-  s.planned("create_attention_mask_in_dataloader", true,
-            "Whether data brings the mask; without it reset_attention_mask means nothing.")
-      .also(false);
   s.planned("multiple_validation_sets", false, "Evaluate on each part of the validation data by itself.");
   s.planned("step_batch_size_schedule", Text{}, "Batch sizes and the steps from which they hold.");
   s.planned("phase_transition_iterations", Text{}, "Steps at which other data begins.");
-  s.planned("dataloader_inter_document_masking", false,
-            "No token sees another document, without a mask; reset_attention_mask does that here.");
-  s.planned("mid_level_dataset_surplus", 0.005, "Spare samples of each part of a blend.");
-  s.planned("allow_ambiguous_pad_tokens", false, "Tokens that fill samples may also be text.");
   s.planned("fim_data", false, "Samples whose middle is asked for last.");
   s.planned("sft", false, "Samples are talks; only answers are learnt.");
   describe_tokenizers(s);

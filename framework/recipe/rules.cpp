@@ -4,6 +4,7 @@
 
 #include "framework/base/checked.h"
 #include "framework/data/dataset.h"
+#include "framework/data/gpt_data_options.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 
@@ -122,6 +123,26 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
+/// The words of paths and the options that exclude each other; the files of data are opened when the run is built.
+void check_data(const Recipe& recipe, Report& report) {
+  const auto* data = recipe.dataset.options<GptDataOptions>();
+  if (!data) return;
+  try {
+    check_gpt_sources(*data);
+  } catch (const ConfigError& error) {
+    const std::string words = error.what(), group = "dataset_config.";
+    std::vector<std::string> about;  // the option that the message begins with, then what else it may be about
+    const auto named = words.substr(0, words.find_first_of(" :"));
+    for (const auto* option : {"data_path", "split", "train_data_path", "valid_data_path", "test_data_path",
+                               "data_args_path", "per_split_data_args_path"})
+      about.insert(option == named ? about.begin() : about.end(), group + option);
+    const char* rule = words.find("exclude") != std::string::npos ? "DAT2" : named == "split" ? "DAT5" : "DAT4";
+    const auto advice = words.rfind("; ");
+    tell(recipe, report, rule, about, words.substr(0, advice),
+         advice == std::string::npos ? "see docs/data.md" : words.substr(advice + 2));
+  }
+}
+
 void check_schedules(const Recipe& recipe, Report& report) {
   const std::string group = "optimizer_config.";
   const std::string data = "dataset_config.";
@@ -201,6 +222,7 @@ void check_rules(const Recipe& recipe, Report& report) {
     if (!known_wrong(report, about) && !rule.holds(recipe))
       tell(recipe, report, rule.name, about, rule.story(recipe), rule.advice);
   }
+  check_data(recipe, report);
   check_schedules(recipe, report);
   check_precision(recipe, report);
   check_model(recipe, report);

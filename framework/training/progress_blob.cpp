@@ -60,6 +60,7 @@ std::string write_progress(const Progress& progress, const Parts& parts) {
                {"consumed_samples", progress.consumed_samples},
                {"skipped_samples", progress.skipped_samples},
                {"consumed_valid_samples", progress.consumed_valid_samples},
+               {"data_start", progress.data_start},
                {"seed", progress.seed},
                {"run", progress.run},
                {"schedule", json_of(parts.schedule->state())}};
@@ -81,6 +82,7 @@ Progress read_progress(const std::string& words, const std::filesystem::path& fo
     out.run = json.value("run", "");
     out.skipped_samples = json.value("skipped_samples", out.skipped_samples);
     out.consumed_valid_samples = json.value("consumed_valid_samples", std::int64_t{-1});
+    out.data_start = json.value("data_start", std::int64_t{0});
     if (parts.options.no_load_optim) return out;
     out.updates = json.value("updates", out.iteration);
     restore_rates(json, parts);

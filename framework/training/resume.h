@@ -16,6 +16,7 @@ struct Progress {
   std::int64_t consumed_samples = 0;        ///< of the training split
   std::int64_t skipped_samples = 0;         ///< of these, passed over by iterations_to_skip
   std::int64_t consumed_valid_samples = 0;  ///< of the validation split
+  std::int64_t data_start = 0;              ///< consumed_samples when the data began: not 0 after new_dataset
   std::uint64_t seed = 0;                   ///< of dropout
   std::string run;                          ///< id of the run; empty in checkpoints of before there were ids
 };

@@ -38,6 +38,7 @@ class Trainer {
   void tell_bubble();
   void step();
   void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed);
+  std::int64_t evaluation_steps(const Dataset* data, EvaluationRecord::Set set) const;
   void evaluate_if_due();
   void evaluate_at_end();
   bool save_now();
@@ -108,6 +109,8 @@ Trainer::Trainer(Parts parts, const StopSignal& stop)
   together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   last_ = restored_.folder;
+  if (o_.new_dataset) progress_.data_start = progress_.consumed_samples;
+  if (progress_.data_start > 0) parts_.train_order = starting_at(std::move(parts_.train_order), progress_.data_start);
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
@@ -239,18 +242,26 @@ void Trainer::save_before_growth() {
   micro_batches_ = micro_batches;
 }
 
+/// Global batches of one evaluation on `data`.
+std::int64_t Trainer::evaluation_steps(const Dataset* data, EvaluationRecord::Set set) const {
+  if (!data || !o_.full_validation || set == EvaluationRecord::Set::test) return o_.eval_iters;
+  return (data->samples() + samples_per_step() - 1) / samples_per_step();
+}
+
 void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed) {
-  if (!data || !order || o_.eval_iters < 1) return;
+  const auto steps = evaluation_steps(data, set);
+  if (!data || !order || steps < 1) return;
+  if (o_.full_validation && set != EvaluationRecord::Set::test) consumed = 0;
   EvaluationRecord record;
   record.iteration = progress_.iteration;
   record.consumed_samples = progress_.consumed_samples;
   record.set = set;
-  if (log_) log_->evaluation_begins(set, o_.eval_iters, static_cast<double>(o_.eval_iters) * evaluated_step_seconds_);
+  if (log_) log_->evaluation_begins(set, steps, static_cast<double>(steps) * evaluated_step_seconds_);
   const Stopwatch watch;
-  record.loss = work_.evaluate(*data, *order, consumed, o_.eval_iters, [&](std::int64_t done) {
+  record.loss = work_.evaluate(*data, *order, consumed, steps, [&](std::int64_t done) {
     if (log_) log_->evaluation_progress(done);
   });
-  evaluated_step_seconds_ = watch.seconds() / static_cast<double>(o_.eval_iters);
+  evaluated_step_seconds_ = watch.seconds() / static_cast<double>(steps);
   evaluated_ = true;
   if (log_) log_->evaluation(record);
 }
@@ -260,7 +271,7 @@ void Trainer::evaluate_if_due() {
   // Megatron-LM goes on through the validation samples from one evaluation to the next.
   evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::validation,
            progress_.consumed_valid_samples);
-  progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
+  if (!o_.full_validation) progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
 }
 
 void Trainer::evaluate_at_end() {

@@ -46,6 +46,11 @@ void describe(Schema<TrainingOptions>& s) {
       .at_least(0)
       .at_most(1000000000);
 
+  s.option(
+      "full_validation", &O::full_validation,
+      "Evaluate on the whole validation split each time, instead of on `eval_iters` global batches; the last batch "
+      "is filled with its first samples.");
+
   s.option("save_interval", &O::save_interval, "Checkpoint interval, in steps; null or 0: only at the end.")
       .at_least(0)
       .at_most(most_steps)
@@ -66,6 +71,9 @@ void describe(Schema<TrainingOptions>& s) {
       "auto: resume from the newest good checkpoint in output_dir if there is one; true: there must be one; false: "
       "start a new run, and move what an earlier run left in output_dir to output_dir.1 (or .2, ...). Restarts within "
       "one job of tsrun or Slurm always resume.");
+  s.option("new_dataset", &O::new_dataset,
+           "When resuming, read the training data from its beginning, as after a change of the data; learning rate and "
+           "number of steps continue.");
   s.option("load_checkpoint", &O::load_checkpoint,
            "Folder to begin from: checkpoints of ours or of Megatron-LM, or a model of Hugging Face Transformers; "
            "null: what "

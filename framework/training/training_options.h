@@ -51,11 +51,13 @@ struct TrainingOptions {
 
   std::int64_t eval_interval = 1000;
   std::int64_t eval_iters = 100;
+  bool full_validation = false;
 
   std::optional<std::int64_t> save_interval;
   std::optional<std::int64_t> exit_interval;
   std::optional<std::int64_t> exit_duration_in_mins;
 
+  bool new_dataset = false;
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
   bool exit_on_missing_checkpoint = false;

@@ -90,22 +90,63 @@ const std::vector<Expected> by_megatron = {{6,
                                              {11, 0}},
                                             {7, 11, 2, 3, 1, 9, 5, 4, 0, 8, 13, 6, 10, 15, 12, 14}}};
 
+template <class T>
+std::vector<T> values(const IndexArray& array) {
+  const auto all = array.values<T>();
+  return {all.begin(), all.end()};
+}
+
 TEST(GptIndex, IsMegatrons) {
   for (const auto& e : by_megatron) {
-    const auto index = build_gpt_index(Lengths(example), {{0, 6}, 4, e.wanted, 1234});
-    EXPECT_EQ(index.epochs, e.epochs);
-    EXPECT_EQ(index.documents, e.documents);
-    std::vector<std::pair<int, int>> starts;
-    for (const auto& start : index.starts) starts.emplace_back(start.document, start.offset);
-    EXPECT_EQ(starts, e.starts);
-    EXPECT_EQ(index.shuffle, e.shuffle);
+    for (const int threads : {1, 2}) {
+      const Lengths source(example);
+      const GptIndexRequest request{{0, 6}, 4, e.wanted, 1234};
+      const auto plan = plan_gpt_index(source, request);
+      const auto index = build_gpt_index(source, request, plan, threads);
+      EXPECT_EQ(plan.epochs, e.epochs);
+      EXPECT_EQ(values<std::int32_t>(index.documents), e.documents);
+      std::vector<std::pair<int, int>> starts;
+      for (std::int64_t row = 0; row <= index.samples(); ++row)
+        starts.emplace_back(index.start(row).document, index.start(row).offset);
+      EXPECT_EQ(starts, e.starts);
+      EXPECT_EQ(values<std::uint32_t>(index.shuffle), e.shuffle);
+    }
   }
 }
 
+// Megatron-LM changes to int64 for more than 2^31 - 1 documents and 2^32 - 2 samples; here for a few.
+TEST(GptIndex, WideTypesHoldTheSameValues) {
+  const Lengths source(example);
+  GptIndexRequest request{{0, 6}, 4, 10, 1234};
+  const auto narrow = build_gpt_index(source, request, plan_gpt_index(source, request));
+  request.most_narrow_start = 11;
+  request.most_narrow_samples = 15;
+  const auto plan = plan_gpt_index(source, request);
+  EXPECT_EQ(plan.documents, 12);
+  EXPECT_EQ(plan.samples, 16);
+  const auto wide = build_gpt_index(source, request, plan);
+  EXPECT_EQ(wide.starts.type(), IndexType::int64);
+  EXPECT_EQ(wide.shuffle.type(), IndexType::int64);
+  ASSERT_EQ(wide.samples(), narrow.samples());
+  for (std::int64_t i = 0; i < wide.samples(); ++i) {
+    EXPECT_EQ(wide.shuffle[i], narrow.shuffle[i]);
+    EXPECT_EQ(wide.start(i).document, narrow.start(i).document);
+    EXPECT_EQ(wide.start(i).offset, narrow.start(i).offset);
+  }
+  request.most_narrow_start = 12;
+  request.most_narrow_samples = 16;
+  EXPECT_EQ(plan_gpt_index(source, request).start_type, IndexType::int32);
+  EXPECT_EQ(plan_gpt_index(source, request).shuffle_type, IndexType::uint32);
+  request.most_narrow_start = 8;  // one sequence of the file, not of the split, is longer
+  request.range = {0, 3};
+  request.samples = 1;
+  EXPECT_EQ(plan_gpt_index(source, request).start_type, IndexType::int64);
+}
+
 TEST(GptIndex, SaysWhenThereIsTooLittle) {
-  expect_refused([] { (void)build_gpt_index(Lengths(example), {{3, 3}, 4, 5, 1}); }, {"no token", "split"});
-  expect_refused([] { (void)build_gpt_index(Lengths(example), {{0, 1}, 64, {}, 1}); }, {"5 tokens", "64"});
-  expect_refused([] { (void)build_gpt_index(Lengths({3, -1}), {{0, 2}, 1, 1, 1}); }, {"document 1", "negative"});
+  expect_refused([] { (void)plan_gpt_index(Lengths(example), {{3, 3}, 4, 5, 1}); }, {"no token", "split"});
+  expect_refused([] { (void)plan_gpt_index(Lengths(example), {{0, 1}, 64, {}, 1}); }, {"5 tokens", "64"});
+  expect_refused([] { (void)plan_gpt_index(Lengths({3, -1}), {{0, 2}, 1, 1, 1}); }, {"document 1", "negative"});
 }
 
 TEST(NumpyShuffle, IsRepeated) {
@@ -168,9 +209,9 @@ TEST(GptDataset, LabelsAreTheTokensThatFollow) {
   for (std::int64_t i = 0; i < dataset.samples(); ++i) {
     dataset.read(i, batch.sample(0));
     const auto& index = dataset.index();
-    const auto at = index.shuffle[static_cast<std::size_t>(i)];
+    const auto at = index.shuffle[i];
     Ids all;  // joined documents, the plain way
-    for (const auto d : index.documents)
+    for (const auto d : values<std::int32_t>(index.documents))
       for (int t = 0; t < example[static_cast<std::size_t>(d)]; ++t) all.push_back(100 * d + t);
     const auto first = all.begin() + 4 * at;
     EXPECT_EQ(batch.tokens, Ids(first, first + 4));
@@ -215,6 +256,86 @@ TEST(GptDataset, DocumentsAreKeptApartOnlyWithAnEod) {
   expect_refused([&] { (void)dataset_of(example, 4, request); }, {"reset_attention_mask", "tokenizer_type"});
 }
 
+// Pad tokens of the text are padding too: Megatron-LM compares the tokens.
+TEST(GptDataset, PadTokensAreMaskedWhereverTheyAre) {
+  GptDataset::Request request;
+  request.index.drop_last = false;
+  request.pad = 2;
+  const auto dataset = dataset_of({7}, 4, request);
+  Batch batch(1, 4);
+  for (std::int64_t i = 0; i < dataset.samples(); ++i) {
+    dataset.read(i, batch.sample(0));
+    const bool first = batch.tokens[1] == 1;
+    EXPECT_EQ(batch.tokens, first ? (Ids{0, 1, 0, 3}) : (Ids{4, 5, 6, 0}));
+    EXPECT_EQ(batch.labels, first ? (Ids{1, -1, 3, 4}) : (Ids{5, 6, -1, -1}));
+    EXPECT_EQ(batch.loss_mask, first ? (std::vector<float>{1, 0, 1, 1}) : (std::vector<float>{1, 1, 0, 0}));
+  }
+}
+
+TEST(GptDataset, PaddingByTheEndOfADocumentEndsDocuments) {
+  GptDataset::Request request;
+  request.index.drop_last = false;
+  request.pad = 105;  // no token of the text
+  request.eod = 105;
+  request.options.reset_position_ids = request.options.eod_mask_loss = true;
+  const auto dataset = dataset_of({7}, 4, request);
+  Batch batch(1, 4);
+  for (std::int64_t i = 0; i < dataset.samples(); ++i) {
+    dataset.read(i, batch.sample(0));
+    if (batch.tokens[0] != 4) continue;
+    EXPECT_EQ(batch.tokens, (Ids{4, 5, 6, 0}));
+    EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3}));
+    EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 0}));
+  }
+}
+
+TEST(GptDataset, DocumentsOfTheFileAreKeptApart) {
+  GptDataset::Request request;
+  request.options.dataloader_inter_document_masking = true;
+  const auto dataset = dataset_of({3, 2, 9, 1, 4, 6}, 5, request);
+  Batch batch(1, 5);
+  for (std::int64_t i = 0; i < dataset.samples(); ++i) {
+    dataset.read(i, batch.sample(0));
+    std::int32_t start = 0;
+    for (std::size_t t = 0; t < 5; ++t) {
+      if (t > 0 && batch.tokens[t] / 100 != batch.tokens[t - 1] / 100) start = static_cast<std::int32_t>(t);
+      EXPECT_EQ(batch.document_start[t], start);
+      EXPECT_EQ(batch.positions[t], static_cast<std::int32_t>(t) - start);
+    }
+  }
+}
+
+TEST(GptDataset, WithoutAMaskOfTheDatasetAttentionIsCausal) {
+  GptDataset::Request request;
+  request.eod = 104;
+  request.options.reset_attention_mask = request.options.reset_position_ids = true;
+  request.options.create_attention_mask_in_dataloader = false;
+  const auto dataset = dataset_of({3, 9, 9}, 5, request);
+  Batch batch(1, 5);
+  bool restarted = false;
+  for (std::int64_t i = 0; i < dataset.samples(); ++i) {
+    dataset.read(i, batch.sample(0));
+    EXPECT_EQ(batch.document_start, Ids(5, 0));
+    restarted = restarted || batch.positions != Ids{0, 1, 2, 3, 4};
+  }
+  EXPECT_TRUE(restarted);
+}
+
+TEST(GptDataset, AnIndexOfOtherDataIsRefused) {
+  auto source = std::make_shared<Lengths>(Ids{5, 3});
+  GptDataset::Request request;
+  request.index = {{0, 2}, 3, {}, 1};
+  auto index = build_gpt_index(*source, request.index, plan_gpt_index(*source, request.index));
+  index.documents.values<std::int32_t>()[0] = 7;
+  const GptDataset dataset(source, request, std::move(index));
+  Batch batch(1, 3);
+  expect_refused(
+      [&] {
+        for (std::int64_t i = 0; i < dataset.samples(); ++i) dataset.read(i, batch.sample(0));
+      },
+      {"sequence 7", "damaged", "cache"});
+}
+
 class Files : public InOwnFolder {
  protected:
   Files() {
@@ -254,15 +375,11 @@ TEST_F(Files, WhatIsNotAskedForIsNotMade) {
 TEST_F(Files, MistakesAreNamed) {
   expect_refused([] { (void)make({}); }, {"data_path", "preprocess"});
   expect_refused([] { (void)make({{"data_path", "absent"}}); }, {"absent.idx"});
-  expect_refused([] { (void)make({{"data_path", "0.3 x 0.7 x"}}); }, {"data_path", "not built yet"});
+  expect_refused([] { (void)make({{"data_path", "y"}}); }, {"y.idx", "prefixes x"});
+  expect_refused([] { (void)make({{"data_path", "0.3 x 0 x"}}); }, {"data_path", "weight of 'x' is 0", "above 0"});
   expect_refused([] { (void)make({{"data_path", "x"}, {"train_data_path", "x"}}); }, {"exclude each other"});
   expect_refused([] { (void)make({{"split", "1,1,1"}, {"train_data_path", "x"}}); }, {"split"});
   expect_refused([] { (void)make({{"data_path", "x"}, {"split", "1000,1,0"}}); }, {"x: the valid split", "no token"});
-  expect_refused(
-      [] {
-        (void)make({{"data_path", "x"}, {"data_cache_path", "c"}});
-      },
-      {"data_cache_path", "not built yet"});
 }
 
 TEST(Mock, CountsAndFitsAnyVocabulary) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 
 #include "tests/data/chosen.h"
@@ -147,7 +148,7 @@ void read_all(const IndexedDataset& data) {
       tokens += data.length(s);
     }
   EXPECT_EQ(tokens, data.tokens());
-  for (std::int64_t s = 0; s < data.sequences(); ++s) (void)data.place(s, 0);
+  for (std::int64_t s = 0; s < data.sequences(); ++s) (void)(data.place(s, 0) + std::to_string(data.mode(s)));
 }
 
 TEST_F(TokenFiles, AChangedIndexIsRefusedOrRead) {
@@ -209,6 +210,81 @@ TEST_F(TokenFiles, ABuilderThatDiesLeavesTheOldFiles) {
   EXPECT_EQ(bytes_of("x.bin"), before);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator("."), {}), 2);
   expect_refused([] { IndexedDatasetBuilder("no/such/folder/x", TokenType::uint16); }, {"no/such/folder/x.bin"});
+}
+
+TEST_F(TokenFiles, PlainReadsGiveTheSameTokensForEveryType) {
+  const auto seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (const std::uint8_t code : {1, 2, 3, 4, 5, 8}) {
+    const auto item = size_of(static_cast<TokenType>(code));
+    const std::vector<std::int32_t> lengths = {3, 1500, 0, 700};
+    std::string data, index("MMIDIDX\0\0", 9);
+    const auto append = [&](const auto& number) {
+      index.append(reinterpret_cast<const char*>(&number), sizeof number);
+    };
+    append(std::uint64_t{1});
+    append(code);
+    append(static_cast<std::uint64_t>(lengths.size()));
+    append(std::uint64_t{2});
+    for (const auto length : lengths) append(length);
+    for (std::int64_t at = 0; const auto length : lengths) {
+      append(at);
+      at += length * static_cast<std::int64_t>(item);
+    }
+    append(std::int64_t{0});
+    append(static_cast<std::int64_t>(lengths.size()));
+    for (int i = 0; i < 2203; ++i) {
+      const std::int64_t token = random() % 100;
+      data.append(reinterpret_cast<const char*>(&token), item);
+    }
+    std::ofstream("t.bin", std::ios::binary) << data;
+    std::ofstream("t.idx", std::ios::binary) << index;
+    const IndexedDataset mapped("t"), plain("t", false);
+    for (std::int64_t s = 0; s < 4; ++s)
+      for (int round = 0; round < 20; ++round) {
+        const auto length = lengths[static_cast<std::size_t>(s)];
+        const auto first = static_cast<std::int32_t>(random() % static_cast<unsigned>(length + 1));
+        Ids one(random() % static_cast<unsigned>(length - first + 1)), other(one.size());
+        mapped.read(s, first, one);
+        plain.read(s, first, other);
+        ASSERT_EQ(one, other) << "type " << int{code} << " seed " << seed;
+      }
+  }
+}
+
+TEST_F(TokenFiles,
+       MayHoldMoreThanFourGigabytesAndTwoToTheThirtyOneTokens) {  // a file that is a hole, but for some tokens
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  const std::vector<std::int64_t> lengths = {most, most, 1000};
+  std::string index("MMIDIDX\0\0", 9);
+  const auto append = [&](const auto& number) { index.append(reinterpret_cast<const char*>(&number), sizeof number); };
+  append(std::uint64_t{1});
+  append(std::uint8_t{8});
+  append(std::uint64_t{3});
+  append(std::uint64_t{4});
+  for (const auto length : lengths) append(static_cast<std::int32_t>(length));
+  for (std::int64_t s = 0; s < 3; ++s) append(s * most * 2);
+  for (std::int64_t d = 0; d < 4; ++d) append(d);
+  std::ofstream("t.idx", std::ios::binary) << index;
+  {
+    std::ofstream data("t.bin", std::ios::binary);
+    const std::uint16_t one = 11, two = 22;
+    data.seekp(2 * (2 * most - 1));  // the last token of the second sequence, and the first of the third
+    data.write(reinterpret_cast<const char*>(&one), 2).write(reinterpret_cast<const char*>(&two), 2);
+    data.seekp(2 * (2 * most + 999));
+    data.write(reinterpret_cast<const char*>(&two), 2);
+  }
+  for (const bool map : {true, false}) {
+    const IndexedDataset data("t", map);
+    EXPECT_EQ(data.tokens(), 2 * most + 1000);
+    Ids token(1);
+    data.read(1, most - 1, token);
+    EXPECT_EQ(token, Ids{11});
+    data.read(2, 0, token);
+    EXPECT_EQ(token, Ids{22});
+    data.read(2, 999, token);
+    EXPECT_EQ(token, Ids{22});
+  }
 }
 
 }  // namespace

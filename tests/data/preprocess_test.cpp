@@ -19,7 +19,8 @@ class Preprocess : public InOwnFolder {
     std::ifstream file(name, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  static std::vector<TokenFiles> run(const PreprocessRequest& request) {
+  static std::vector<TokenFiles> run(const PreprocessRequest& request) { return result(request).files; }
+  static PreprocessResult result(const PreprocessRequest& request) {
     return preprocess(*chosen(tokenizers(), {{"tokenizer_type", "NullTokenizer"}, {"vocab_size", "500"}}), request);
   }
   static PreprocessRequest of(const std::string& input, std::optional<TextFormat> format = {}) {

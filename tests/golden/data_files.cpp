@@ -45,8 +45,6 @@ std::string judge_files(const Json& recorded, const std::filesystem::path& folde
 
 std::string judge_run(const DataFolder& data, const Json& run) {
   auto flags = flags_of(run["arguments"]);
-  for (const auto* flag : {"--partitions", "--split-sentences", "--keep-sequential-samples"})
-    if (flags.count(flag) != 0) throw NotSupported{text(flag, " is not built yet")};
   const auto& tokenizer = data.tokenizer(flags);
   PreprocessRequest request;
   request.inputs = {data.path() / flags.at("--input")};
@@ -56,6 +54,9 @@ std::string judge_run(const DataFolder& data, const Json& run) {
   request.output_prefix = folder / std::filesystem::path(flags.at("--output-prefix")).filename();
   request.append_eod = flags.count("--append-eod") != 0;
   request.workers = flags.count("--workers") != 0 ? std::stoi(flags["--workers"]) : 1;
+  request.partitions = flags.count("--partitions") != 0 ? std::stoi(flags["--partitions"]) : 1;
+  request.keep_sequential_samples = flags.count("--keep-sequential-samples") != 0;
+  request.split_sentences = flags.count("--split-sentences") != 0;
   preprocess(tokenizer, request);
   return judge_files(run["files"], folder);
 }

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
-#include "framework/data/gpt_dataset.h"
+#include "framework/base/files.h"
+#include "framework/data/blended_dataset.h"
+#include "framework/data/gpt_splits.h"
 #include "framework/data/indexed_dataset.h"
 #include "framework/data/legacy_random.h"
+#include "framework/data/md5.h"
 #include "framework/data/mock_source.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/sha256.h"
@@ -12,41 +15,69 @@
 namespace tessera::golden {
 namespace {
 
-// The only prefix of a blend; throws NotSupported when there are several or weights.
-std::string single_prefix(const Json& blend) {
-  if (blend[0].size() != 1 || !blend[1].is_null()) throw NotSupported{"blending datasets is not built yet"};
-  return blend[0][0];
+Blend blend_of(const Json& recorded) {
+  Blend blend{recorded[0].get<std::vector<std::string>>(), {}};
+  if (!recorded[1].is_null()) blend.weights = recorded[1].get<std::vector<double>>();
+  return blend;
 }
 
-struct OpenCase {
-  const DataFolder& data;
-  const Json& row;
-  const Tokenizer& tokenizer;
-
-  std::shared_ptr<const TokenSource> source(const Json& blend) const {
-    if (row["mock"]) return std::make_shared<MockSource>(tokenizer.vocab_size(), tokenizer.eod());
-    return std::make_shared<IndexedDataset>(data.path() / single_prefix(blend));
+/// Recorded texts name files relative to the folder of the records.
+class InFolder {
+ public:
+  explicit InFolder(const std::filesystem::path& folder) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder);
   }
+  ~InFolder() { std::filesystem::current_path(before_); }
+  InFolder(const InFolder&) = delete;
+  InFolder& operator=(const InFolder&) = delete;
 
-  GptDataset::Request request(std::size_t split, const SequenceRange& range) const {
-    GptDataset::Request request;
-    request.index.range = range;
-    request.index.seq_length = row["sequence_length"];
-    if (!row["sizes"][split].is_null()) request.index.samples = row["sizes"][split].get<std::int64_t>();
-    request.index.seed = row["random_seed"];
-    request.index.extra_token = row["add_extra_token_to_sequence"];
-    request.index.drop_last = split != 1 || row["drop_last_partial_validation_sequence"];
-    request.vocab_size = tokenizer.vocab_size();
-    request.eod = tokenizer.eod();
-    return request;
-  }
+ private:
+  std::filesystem::path before_;
 };
 
-template <class Item>
-std::string judge_array(const char* name, const std::vector<Item>& ours, const Json& recorded) {
-  const std::string_view bytes(reinterpret_cast<const char*>(ours.data()), ours.size() * sizeof(Item));
+GptSplits::Options options_of(const Json& row, const Tokenizer& tokenizer) {
+  GptSplits::Options options;
+  options.documents.add_extra_token_to_sequence = row["add_extra_token_to_sequence"];
+  options.documents.drop_last_partial_validation_sequence = row["drop_last_partial_validation_sequence"];
+  options.seq_length = row["sequence_length"];
+  options.seed = row["random_seed"];
+  options.vocab_size = tokenizer.vocab_size();
+  options.eod = tokenizer.eod();
+  options.tokenizer = tokenizer.identity();
+  if (row["tokenizer"] == "gpt2")  // wherever the files are here, their names were these
+    options.tokenizer->paths = {"gpt2/gpt2-vocab.json", "gpt2/gpt2-merges.txt"};
+  options.threads = 2;
+  return options;
+}
+
+GptSplits::Splits splits_of(const Json& row, const Tokenizer& tokenizer, const GptSplits::Options& options) {
+  SplitsWanted wanted;
+  for (std::size_t k = 0; k < 3; ++k) {
+    wanted[k].emplace();
+    if (!row["sizes"][k].is_null()) wanted[k]->samples = row["sizes"][k].get<std::int64_t>();
+  }
+  const GptSplits splits(options);
+  if (row["mock"]) return splits.of_mock(std::make_shared<MockSource>(tokenizer.vocab_size(), tokenizer.eod()), wanted);
+  if (row["blend_per_split"].is_null()) return splits.of_blend(blend_of(row["blend"]), row["split"], wanted);
+  GptSplits::Splits all;
+  for (std::size_t k = 0; k < 3; ++k)
+    if (const auto& blend = row["blend_per_split"][k]; !blend.is_null())
+      all[k] = splits.of_split(blend_of(blend), k, *wanted[k]);
+  return all;
+}
+
+std::string judge_array(const char* name, const IndexArray& ours, const Json& recorded) {
+  if (recorded["dtype"] != numpy_name(ours.type()) || recorded["shape"] != Json(ours.shape()))
+    return text(name, " is ", numpy_name(ours.type()), " ", shape_text(ours.shape()), ", recorded is ",
+                recorded["dtype"], " ", recorded["shape"]);
+  const std::string_view bytes(reinterpret_cast<const char*>(ours.bytes().data()), ours.bytes().size());
   return sha256(bytes) == recorded["sha256_of_little_endian_bytes"] ? ""
                                                                     : text(name, " differs from what was recorded");
+}
+
+std::string judge_description(const std::string& ours, const Json& recorded) {
+  if (ours != recorded["description"]) return text("the description is:\n", ours);
+  return md5_hex(ours) == recorded["hash"] ? "" : text("the md5 of the description is ", md5_hex(ours));
 }
 
 struct Sample {
@@ -85,23 +116,62 @@ std::string judge_sample(const Sample& sample, const Json& recorded, std::string
   return "";
 }
 
-std::string judge_dataset(const GptDataset& dataset, const Json& recorded) {
-  if (dataset.samples() != recorded["length"])
-    return text("has ", dataset.samples(), " samples, recorded are ", recorded["length"]);
-  const auto& index = dataset.index();
-  for (const auto& wrong : {judge_array("the document index", index.documents, recorded["document_index"]),
-                            judge_array("the sample index", index.starts, recorded["sample_index"]),
-                            judge_array("the shuffle index", index.shuffle, recorded["shuffle_index"])})
-    if (!wrong.empty()) return wrong;
+std::string judge_samples(const Dataset& dataset, const Json& recorded) {
+  const auto* blend = dynamic_cast<const BlendedDataset*>(&dataset);
   Sample sample(dataset.seq_length());
-  std::string zeros;
+  std::map<std::int64_t, std::string> zeros;  // of each part
   if (!recorded.contains("samples")) return "";
   for (const auto& one : recorded["samples"]) {
+    const std::int64_t part = blend ? blend->part_of(one["index"]) : -1;
+    if (one.contains("dataset_id") && one["dataset_id"] != part)
+      return text("sample ", one["index"], ": is of part ", part, ", recorded is ", one["dataset_id"]);
     sample.read(dataset, one["index"]);
-    const auto wrong = judge_sample(sample, one, &zeros);
+    const auto wrong = judge_sample(sample, one, &zeros[part]);
     if (!wrong.empty()) return text("sample ", one["index"], ": ", wrong);
   }
   return "";
+}
+
+std::string first_of(std::initializer_list<std::string> problems) {
+  for (const auto& problem : problems)
+    if (!problem.empty()) return problem;
+  return "";
+}
+
+std::string judge_dataset(const Dataset& dataset, const Json& recorded) {
+  if (dataset.samples() != recorded["length"])
+    return text("has ", dataset.samples(), " samples, recorded are ", recorded["length"]);
+  if (const auto* gpt = dynamic_cast<const GptDataset*>(&dataset)) {
+    if (recorded["class"] == "BlendedDataset") return "is no blend, recorded is one";
+    const auto& index = gpt->index();
+    return first_of({judge_description(gpt->description(), recorded),
+                     judge_array("the document index", index.documents, recorded["document_index"]),
+                     judge_array("the sample index", index.starts, recorded["sample_index"]),
+                     judge_array("the shuffle index", index.shuffle, recorded["shuffle_index"]),
+                     judge_samples(dataset, recorded)});
+  }
+  const auto& blend = dynamic_cast<const BlendedDataset&>(dataset);
+  if (recorded["class"] != "BlendedDataset") return "is a blend, recorded is none";
+  if (blend.parts().size() != recorded["datasets"].size()) return "has another number of parts than recorded";
+  for (std::size_t i = 0; i < blend.parts().size(); ++i)
+    if (const auto wrong = judge_dataset(*blend.parts()[i], recorded["datasets"][i]); !wrong.empty())
+      return text("part ", i, ": ", wrong);
+  return first_of({judge_description(blend.description(), recorded),
+                   judge_array("the dataset index", blend.index().part, recorded["dataset_index"]),
+                   judge_array("the dataset sample index", blend.index().part_sample, recorded["dataset_sample_index"]),
+                   judge_samples(dataset, recorded)});
+}
+
+std::string judge_cache(const std::filesystem::path& folder, const Json& recorded) {
+  std::map<std::string, std::string> expected;
+  for (const auto& file : recorded) expected[file["file"]] = file["sha256"];
+  for (const auto& file : list_folder(folder)) {
+    const auto one = expected.find(file.filename().string());
+    if (one == expected.end()) return text("the cache has ", file.filename().string(), ", recorded is no such file");
+    if (sha256(read_file(file)) != one->second) return text("the cache file ", one->first, " differs");
+    expected.erase(one);
+  }
+  return expected.empty() ? "" : text("the cache lacks ", expected.begin()->first);
 }
 
 const Tokenizer& null_tokenizer(const DataFolder& data) {
@@ -111,32 +181,61 @@ const Tokenizer& null_tokenizer(const DataFolder& data) {
   throw NotSupported{"tokenizers.json does not say the size of the vocabulary"};
 }
 
-std::string judge_case(const DataFolder& data, const Json& row) {
-  const bool per_split = !row["blend_per_split"].is_null();
-  if (!row["mock"]) {
-    if (!per_split) single_prefix(row["blend"]);
-    for (const auto& blend : per_split ? row["blend_per_split"] : Json::array())
-      if (!blend.is_null()) single_prefix(blend);
-  }
-  const auto& tokenizer = row["tokenizer"] == "null" ? null_tokenizer(data) : data.gpt2();
-  const OpenCase one{data, row, tokenizer};
-  const std::array<std::string, 3> names = {"train", "valid", "test"};
-  for (std::size_t k = 0; k < 3; ++k) {
-    const auto& recorded = row["splits"][names[k]];
-    const auto& blend = per_split ? row["blend_per_split"][k] : row["blend"];
-    std::optional<SequenceRange> range;
-    std::shared_ptr<const TokenSource> source;
-    if (!per_split || !blend.is_null()) {
-      source = one.source(blend);
-      range = per_split ? SequenceRange{0, source->sequences()} : cut_split(row["split"], source->sequences())[k];
-    }
-    if (recorded.is_null() != !range)
-      return names[k] + (range ? " has data, recorded is none" : " has no data, recorded is some");
-    if (!range) continue;
-    const auto wrong = judge_dataset(GptDataset(source, one.request(k, *range)), recorded);
-    if (!wrong.empty()) return names[k] + ": " + wrong;
+const Tokenizer& tokenizer_of(const DataFolder& data, const Json& row) {
+  return row["tokenizer"] == "null" ? null_tokenizer(data) : data.gpt2();
+}
+
+std::string judge_splits(const GptSplits::Splits& splits, const Json& row) {
+  for (std::size_t k = 0; k < splits.size(); ++k) {
+    const auto& recorded = row["splits"][split_names[k]];
+    if (recorded.is_null() != !splits[k])
+      return text(split_names[k], splits[k] ? " has data, recorded is none" : " has no data, recorded is some");
+    if (!splits[k]) continue;
+    const auto wrong = judge_dataset(*splits[k], recorded);
+    if (!wrong.empty()) return text(split_names[k], ": ", wrong);
   }
   return "";
+}
+
+/// Built and written, then mapped from the files, then from Megatron-LM's own files where they are recorded.
+std::string judge_case(const DataFolder& data, const Json& row) {
+  const auto& tokenizer = tokenizer_of(data, row);
+  auto options = options_of(row, tokenizer);
+  const std::string name = row["name"];
+  options.cache_folder = data.scratch() / "cache" / name;
+  const InFolder here(data.path());
+  auto wrong = judge_splits(splits_of(row, tokenizer, options), row);
+  if (wrong.empty() && row.contains("cache_files")) wrong = judge_cache(options.cache_folder, row["cache_files"]);
+  if (!wrong.empty()) return wrong;
+  std::vector<std::string> told;
+  options.tell = [&](const std::string& line) { told.push_back(line); };
+  for (const auto& folder : {options.cache_folder, data.path() / "gptdataset" / name}) {
+    options.cache_folder = folder;
+    options.may_write_caches = folder != data.path() / "gptdataset" / name;
+    wrong = judge_splits(splits_of(row, tokenizer, options), row);
+    if (!wrong.empty()) return text("from the files in ", folder.string(), ": ", wrong);
+    if (!told.empty()) return text("the files in ", folder.string(), " are not used: ", told.front());
+  }
+  return "";
+}
+
+/// Where the files are without data_cache_path: of the first case, beside a copy of its tokens.
+std::string judge_default_cache(const DataFolder& data) {
+  const auto row = data.lines("gptdataset.jsonl").at(0);
+  const auto& tokenizer = tokenizer_of(data, row);
+  const auto folder = data.scratch() / "default_cache";
+  std::filesystem::create_directories(folder / "tokens");
+  for (const auto& file : list_folder(data.path() / "tokens"))
+    std::filesystem::create_symlink(file, folder / "tokens" / file.filename());
+  const InFolder here(folder);
+  const auto wrong = judge_splits(splits_of(row, tokenizer, options_of(row, tokenizer)), row);
+  if (!wrong.empty()) return wrong;
+  std::vector<std::string> found;
+  for (const auto& file : std::filesystem::recursive_directory_iterator("tokens"))
+    if (!file.is_symlink() && file.is_regular_file()) found.push_back(file.path().string());
+  std::sort(found.begin(), found.end());
+  const auto recorded = data.json("default_cache_files.json").get<std::vector<std::string>>();
+  return found == recorded ? "" : text("the files are ", Json(found).dump());
 }
 
 std::string judge_mask(const DataFolder& data, const Json& all, const Json& combination) {
@@ -192,6 +291,8 @@ void judge_gptdataset(DataFolder& data) {
   if (!data.has("gptdataset.jsonl")) return;
   for (const auto& row : data.lines("gptdataset.jsonl"))
     data.run("gptdataset/" + row["name"].get<std::string>(), [&] { return judge_case(data, row); });
+  if (data.has("default_cache_files.json"))
+    data.run("gptdataset/default_cache_files", [&] { return judge_default_cache(data); });
 }
 
 void judge_masks(DataFolder& data) {

@@ -206,6 +206,18 @@ const std::vector<Case> cases = {
     {d + "train_data_path", "data/b", Seen::metrics, own_splits},
     {d + "valid_data_path", "data/b", Seen::metrics, own_splits},
     {d + "test_data_path", "data/b", Seen::console, own_splits},
+    {d + "data_args_path", "other.txt", Seen::metrics, {d + "data_path=", d + "data_args_path=blend.txt"}},
+    {d + "per_split_data_args_path",
+     "other.json",
+     Seen::metrics,
+     {d + "data_path=", d + "split=", d + "per_split_data_args_path=blend.json"}},
+    {d + "data_cache_path", "cache", Seen::files},
+    {d + "mid_level_dataset_surplus", "3", Seen::metrics, {d + "data_path=[1, data/a, 1, data/b]"}},
+    {d + "create_attention_mask_in_dataloader", "false", Seen::metrics,
+     null_tokenizer + Lines{d + "reset_attention_mask=true"}},
+    {d + "dataloader_inter_document_masking", "true", Seen::metrics},
+    {t + "full_validation", "true", Seen::metrics},
+    {t + "new_dataset", "true", Seen::metrics, {}, first_half},
     {d + "dataloader_type", "cyclic", Seen::metrics},
     {d + "reset_position_ids", "true", Seen::metrics, null_tokenizer},
     {d + "reset_attention_mask", "true", Seen::metrics, null_tokenizer},
@@ -276,6 +288,10 @@ const std::map<std::string, std::string> exempt = {
     {d + "data_sharding", "on one rank both orders are the same; tests/data compares them on several"},
     {d + "drop_last_partial_validation_sequence",
      "a run repeats its data rather than meet its end; tests/data reads a single pass"},
+    {d + "num_dataset_builder_threads", "the promise is that no order changes; tests/data holds it"},
+    {d + "mmap_bin_files", "the promise is that no token changes; tests/data holds it"},
+    {d + "no_shared_storage", "one process waits for nobody; tests/data holds who waits for whom"},
+    {d + "allow_ambiguous_pad_tokens", "needs a tokenizer whose pad token ends documents too; tests/data holds it"},
     {d + "merge_file", "only used to turn text into ids; tests/data does"},
 };
 
@@ -292,6 +308,10 @@ class EveryOption : public InOwnFolder {
     std::string large = "{";
     for (int i = 0; i < 140; ++i) large += text("\"a", i, "\": ", i, ", ");
     write("large.json", large + "\"<|endoftext|>\": 140}");
+    write("blend.txt", "data/a");
+    write("other.txt", "data/b");
+    write("blend.json", R"({"train": "data/a", "valid": ["data/a"], "test": null})");
+    write("other.json", R"({"train": "1 data/a 1 data/b", "valid": ["data/a"], "test": null})");
     write("merges.txt", "#version: 0.2\n");
     write("run.yaml",
           "training_config: {training_iters: 6, output_dir: run, log_interval: 1, eval_interval: 3, eval_iters: 1, "

@@ -1,0 +1,109 @@
+#include <unistd.h>
+
+#include <iomanip>
+#include <iostream>
+
+#include "framework/cli/data_commands.h"
+#include "framework/cli/data_flags.h"
+#include "framework/cli/preprocess_meter.h"
+#include "framework/cli/recipe_arguments.h"
+#include "framework/data/indexed_dataset.h"
+
+namespace tessera {
+namespace {
+
+struct Preprocess {
+  PreprocessRequest request;
+  TokenizerFlags tokenizer;
+  std::string recipe, language = "english";
+  bool keep_newlines = false;
+  std::int64_t log_interval = 0;
+
+  std::unique_ptr<Tokenizer> chosen(const CommandContext& context) const {
+    if (recipe.empty()) return tokenizer.make(context.shelves.tokenizers);
+    if (!tokenizer.given.empty())
+      throw ConfigError(
+          "--recipe names the tokenizer, so the tokenizer flags may not be given too; remove one of them");
+    RecipeArguments arguments;
+    arguments.file = recipe;
+    auto made = read_recipe(arguments, context, std::cerr).tokenizer.make();
+    if (!made)
+      throw ConfigError(text(recipe,
+                             ": has no tokenizer; set dataset_config.tokenizer_type, or give the tokenizer "
+                             "flags instead of --recipe"));
+    return made;
+  }
+
+  void run(const CommandContext& context) const {
+    const auto made_of = chosen(context);
+    PreprocessMeter meter({log_interval, ::isatty(STDERR_FILENO) == 1});
+    const auto result = preprocess(*made_of, request, [&](const PreprocessProgress& now) { meter(now); });
+    for (const auto& note : result.notes) std::cout << "note: " << note << "\n";
+    const auto skipped = result.total.skipped;
+    for (const auto& one : result.skipped) std::cout << "skipped: " << one << "\n";
+    if (skipped > static_cast<std::int64_t>(result.skipped.size()))
+      std::cout << "skipped: " << skipped << " documents in all\n";
+    for (const auto& one : result.files)
+      std::cout << one.prefix << ": " << one.documents << " documents, " << one.sequences << " sequences, "
+                << one.tokens << " tokens of " << name_of(token_type_for(made_of->vocab_size())) << "\n";
+    if (result.total.documents == 0) std::cout << "warning: the input has no document\n";
+    std::cout << std::fixed << std::setprecision(1) << static_cast<double>(result.total.bytes) * 1e-6
+              << " MB of input in " << meter.seconds() << " s: " << meter.rates(result.total, result.resumed_documents)
+              << "\n";
+  }
+};
+
+}  // namespace
+
+void add_data_preprocess(Command& data, CommandContext& context) {
+  auto work = std::make_shared<Preprocess>();
+  auto* command = data.add_subcommand("preprocess",
+                                      "Turn text into token files: PREFIX_KEY_document.bin and .idx from JSON lines, "
+                                      "PREFIX.bin and .idx from plain text");
+  auto& request = work->request;
+  command
+      ->add_option("--input", request.inputs,
+                   "Files to read, in this order: JSON lines, plain text or Parquet, whose columns are the keys; text "
+                   "also compressed with gzip, Zstandard or xz, patterns such as "
+                   "'part*.jsonl' (sorted), and - for standard input")
+      ->required();
+  command->add_option("--output-prefix", request.output_prefix, "Path of the token files, without _KEY_document.bin")
+      ->required();
+  add_format(*command, request.format);
+  command->add_option("--json-keys,--json-key", request.json_keys,
+                      "Keys whose values are texts, of Parquet columns; one pair of files for each [text]");
+  command->add_flag("--append-eod", request.append_eod, "Append the end-of-document token to each document");
+  command->add_option("--workers", request.workers, "Threads that encode; the output does not depend on it [1]")
+      ->between(1, 1024);
+  command
+      ->add_option("--partitions", request.partitions,
+                   "Parts that the lines are dealt to in turns; each becomes PREFIX_NUMBER_KEY_document, and all are "
+                   "joined to PREFIX_KEY_document [1]")
+      ->between(1, 1024);
+  command->add_flag("--keep-sequential-samples", request.keep_sequential_samples,
+                    "With --partitions: parts are blocks of lines, so that the joined files keep the order");
+  command->add_flag("--split-sentences", request.split_sentences,
+                    "The values are lists of sentences; writes PREFIX_KEY_sentence. A single string is refused: the "
+                    "model that splits it is not available");
+  command->add_flag("--keep-newlines", work->keep_newlines,
+                    "Accepted for compatibility; has no effect, because sentences are not split here");
+  command->add_option("--lang", work->language,
+                      "Accepted for compatibility; has no effect, because sentences are not split here [english]");
+  command
+      ->add_option("--log-interval", work->log_interval,
+                   "Documents from one printed line of progress to the next; 0: only on a terminal, on one line [0]")
+      ->not_negative();
+  command
+      ->add_option(
+          "--on-error", [&request](const std::string& word) { request.skip_bad = word == "skip"; },
+          "What happens at a document that cannot be encoded: stop (an error with file and line), or skip (it is left "
+          "out and counted; the first ones are printed) [stop]")
+      ->one_of({"stop", "skip"});
+  command->add_flag("--resume", request.resume,
+                    "Continue an interrupted run of the same command; the files become the same");
+  command->add_option("--recipe", work->recipe, "Recipe whose dataset_config names the tokenizer");
+  work->tokenizer.add_to(*command);
+  command->callback([work, &context] { work->run(context); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#include "framework/cli/preprocess_meter.h"
+
+#include <chrono>
+#include <iostream>
+
+#include "framework/base/number_text.h"
+
+namespace tessera {
+namespace {
+
+constexpr double between_lines = 0.2;  // seconds
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string per_second(double count, double seconds, double unit = 1) {
+  return short_number(seconds > 0 ? count / unit / seconds : 0);
+}
+
+}  // namespace
+
+PreprocessMeter::PreprocessMeter(Options options)
+    : o_(std::move(options)), out_(o_.out != nullptr ? *o_.out : std::cerr) {
+  if (!o_.clock) o_.clock = steady_seconds;
+  begin_ = next_ = o_.clock();
+}
+
+PreprocessMeter::~PreprocessMeter() {
+  if (drawn_) out_ << "\r\033[K" << std::flush;
+}
+
+std::string PreprocessMeter::rates(const PreprocessProgress& now, std::int64_t resumed_documents) const {
+  const auto s = seconds();
+  const bool all = resumed_documents == 0;  // of a resumed run only what came after the first report is its own
+  const auto& from = all ? PreprocessProgress{} : first_;
+  return text(per_second(static_cast<double>(now.documents - from.documents), s), " documents/s, ",
+              per_second(static_cast<double>(now.bytes - from.bytes), s, 1e6), " MB/s, ",
+              per_second(static_cast<double>(now.tokens - from.tokens), s, 1e6), " million tokens/s");
+}
+
+void PreprocessMeter::operator()(const PreprocessProgress& now) {
+  if (told_ < 0) {
+    told_ = 0;
+    first_ = now;
+  }
+  const auto s = seconds();
+  for (; o_.interval > 0 && told_ + o_.interval <= now.documents; told_ += o_.interval) {
+    if (drawn_) out_ << "\r\033[K";
+    drawn_ = false;
+    out_ << "Processed " << told_ + o_.interval << " documents (" << per_second(static_cast<double>(now.documents), s)
+         << " docs/s, " << per_second(static_cast<double>(now.bytes), s, 1e6) << " MB/s).\n";
+  }
+  if (o_.terminal) draw(now);
+}
+
+void PreprocessMeter::draw(const PreprocessProgress& now) {
+  const auto at = o_.clock();
+  if (at < next_) return;
+  next_ = at + between_lines;
+  out_ << "\r\033[Kpreprocess: ";
+  if (now.all_bytes > 0 && now.bytes > 0) {
+    const auto share = static_cast<double>(now.bytes) / static_cast<double>(now.all_bytes);
+    out_ << percent_text(share) << ", ";
+  }
+  out_ << now.documents << " documents, " << short_number(static_cast<double>(now.tokens) * 1e-6) << " million tokens, "
+       << rates(now, 0);
+  if (now.skipped > 0) out_ << ", " << now.skipped << " skipped";
+  if (now.all_bytes > 0 && now.bytes > first_.bytes && now.bytes <= now.all_bytes)
+    out_ << ", "
+         << duration_text((at - begin_) * static_cast<double>(now.all_bytes - now.bytes) /
+                          static_cast<double>(now.bytes - first_.bytes + 1))
+         << " left";
+  out_ << std::flush;
+  drawn_ = true;
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+#include "framework/data/preprocess.h"
+
+namespace tessera {
+
+/// Prints the progress of preprocessing: on a terminal one line that is rewritten, and with an interval, as
+/// Megatron-LM's tool, a line after every so many documents.
+class PreprocessMeter {
+ public:
+  struct Options {
+    std::int64_t interval = 0;  ///< documents; 0: no such lines
+    bool terminal = false;
+    std::ostream* out = nullptr;         ///< null: standard error
+    std::function<double()> clock = {};  ///< seconds since any moment; empty: the real one
+  };
+  explicit PreprocessMeter(Options options);
+  PreprocessMeter(const PreprocessMeter&) = delete;
+  PreprocessMeter& operator=(const PreprocessMeter&) = delete;
+  ~PreprocessMeter();  ///< takes the line away
+
+  void operator()(const PreprocessProgress& now);
+  double seconds() const { return o_.clock() - begin_; }
+  /// "12.5 MB/s, 3200 documents/s, 2.6 M tokens/s" since the beginning, without what an earlier run did.
+  std::string rates(const PreprocessProgress& now, std::int64_t resumed_documents) const;
+
+ private:
+  void draw(const PreprocessProgress& now);
+
+  Options o_;
+  std::ostream& out_;
+  double begin_, next_;
+  std::int64_t told_ = -1;    // documents of the last line; -1: nothing came yet
+  PreprocessProgress first_;  // as the first report has it
+  bool drawn_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,180 @@
+#include "framework/data/blend.h"
+
+#include <fstream>
+#include <random>
+
+#include "framework/base/files.h"
+#include "framework/data/blended_dataset.h"
+#include "framework/data/gpt_splits.h"
+#include "framework/data/indexed_dataset.h"
+#include "framework/data/md5.h"
+#include "framework/data/python_json.h"
+#include "tests/data/chosen.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Words = std::vector<std::string>;
+using Ids = std::vector<std::int32_t>;
+
+TEST(Md5, IsThatOfTheRfc) {
+  EXPECT_EQ(md5_hex(""), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(md5_hex("message digest"), "f96b697d7cb7938d525a2f31aaf161d0");
+  EXPECT_EQ(md5_hex("12345678901234567890123456789012345678901234567890123456789012345678901234567890"),
+            "57edf4a22be3c955ac49da2e2107b67a");
+  for (const auto& [length, sum] : std::map<std::size_t, std::string>{{55, "ef1772b6dff9a122358552954ad0df65"},
+                                                                      {56, "3b0c8ac703f828b04c6c197006d17218"},
+                                                                      {64, "014842d480b571495a4a0363793f7367"}})
+    EXPECT_EQ(md5_hex(std::string(length, 'a')), sum) << length;
+}
+
+TEST(PythonJson, IsPythons) {  // json.dumps(..., indent=4) of Python 3.11
+  const nlohmann::ordered_json json = {{"a", {"\xC3\xA9\x7F\n\t\b\f\r\x01\xF0\x9F\x98\x80\"\\/", "\xFF\x80x"}},
+                                       {"b", nlohmann::ordered_json::array()},
+                                       {"d", {1, nullptr, 0.1, 1e-05, 1.0, 0.9500000000000001}}};
+  EXPECT_EQ(
+      python_json(json),
+      "{\n    \"a\": [\n        \"\\u00e9\\u007f\\n\\t\\b\\f\\r\\u0001\\ud83d\\ude00\\\"\\\\/\",\n"
+      "        \"\\udcff\\udc80x\"\n    ],\n    \"b\": [],\n    \"d\": [\n        1,\n        null,\n        0.1,\n"
+      "        1e-05,\n        1.0,\n        0.9500000000000001\n    ]\n}");
+}
+
+TEST(Blend, IsReadAsMegatronReadsIt) {
+  const auto read = [](const Words& words) { return *read_blend(words, "data_path"); };
+  EXPECT_FALSE(read_blend({}, "data_path"));
+  EXPECT_TRUE(read({"a"}).is_plain());
+  EXPECT_EQ(read({"30", "a", "7e1", " b "}).prefixes, (Words{"a", "b"}));
+  EXPECT_EQ(*read({"30", "a", "1_000", "b"}).weights, (std::vector<double>{30, 1000}));
+  EXPECT_EQ(read({"a", "b"}).prefixes, (Words{"a", "b"}));
+  EXPECT_EQ(read({"0.5", "a", "0.5"}).prefixes, (Words{"0.5", "a", "0.5"}));  // odd: no weights
+  EXPECT_EQ(read({"0.3", "a", "b", "c"}).prefixes, (Words{"0.3", "a", "b", "c"}));
+  EXPECT_FALSE(read({"0x10", "a"}).weights);
+  expect_refused([&] { read({"a", "b", "0.3", "c"}); }, {"data_path: 'a'", "weight"});
+  for (const auto* weight : {"0", "-1", "nan", "inf", "1e999"})
+    expect_refused([&] { read({weight, "corpus", "1", "b"}); }, {"'corpus'", weight, "above 0"});
+  expect_refused([&] { read({"1e-300", "a", "1e300", "b"}); }, {"too far apart"});
+  expect_refused([&] { read(Words(32767, "a")); }, {"32767", "32766", "merge"});
+}
+
+TEST(Blend, WeightsAreNormalizedWithNumPysRounding) {  // numpy 2.4: the second of (w / w.sum()), w = 1 / (i + 3)
+  const std::map<std::size_t, double> by_numpy = {
+      {7, 0x1.8142e2b923b2bp-3}, {8, 0x1.664cebbd2c931p-3}, {20, 0x1.d36805cfaef23p-4}, {300, 0x1.ab9ec12baa5b1p-5}};
+  for (const auto& [count, second] : by_numpy) {
+    std::vector<double> weights;
+    for (std::size_t i = 0; i < count; ++i) weights.push_back(1 / static_cast<double>(i + 3));
+    EXPECT_EQ(normalized(weights)[1], second) << count;
+  }
+}
+
+Ids parts_of(const BlendIndex& index) {
+  Ids all;
+  for (std::int64_t i = 0; i < index.part.size(); ++i) all.push_back(static_cast<std::int32_t>(index.part[i]));
+  return all;
+}
+
+TEST(BlendIndex, TakesThePartThatIsMostBehind) {  // golden values of Megatron-LM's helper
+  EXPECT_EQ(parts_of(build_blend_index(std::vector<double>{0.3, 0.7}, 12)), (Ids{1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(parts_of(build_blend_index(std::vector<double>{0.25, 0.25, 0.5}, 12)),
+            (Ids{2, 0, 1, 2, 0, 2, 1, 2, 0, 2, 1, 2}));
+}
+
+TEST(BlendIndex, ExhaustsEveryPart) {
+  const auto seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::int64_t> lengths(1 + random() % 7);
+    for (auto& length : lengths) length = 1 + random() % 40;
+    const auto index = build_exhaustive_blend_index(lengths);
+    std::vector<std::int64_t> used(lengths.size());
+    for (std::int64_t i = 0; i < index.part.size(); ++i)
+      ASSERT_EQ(index.part_sample[i], used[static_cast<std::size_t>(index.part[i])]++) << "seed " << seed;
+    ASSERT_EQ(used, lengths) << "seed " << seed;
+  }
+}
+
+class Corpora : public InOwnFolder {
+ protected:
+  Corpora() {
+    for (const auto* name : {"x", "y", "z"}) {
+      IndexedDatasetBuilder builder(name, TokenType::uint16);
+      for (std::int32_t d = 0; d < 60; ++d) {
+        builder.add_sequence(Ids(static_cast<std::size_t>(5 + d % 7), 20 * (name[0] - 'x') + d % 20));
+        builder.end_document();
+      }
+      builder.finish();
+    }
+  }
+  static std::unique_ptr<DataSplits> make(std::map<std::string, std::string> options, SamplesAsked asked = {40, 2, 0}) {
+    DataParts parts{4, asked, 1, 100, {}};
+    return chosen(datasets(), options, parts);
+  }
+  /// All tokens of the first samples.
+  static Ids read(const Dataset& dataset) {
+    Batch batch(1, 4);
+    Ids all;
+    for (std::int64_t i = 0; i < dataset.samples(); ++i) {
+      dataset.read(i, batch.sample(0));
+      all.insert(all.end(), batch.tokens.begin(), batch.tokens.end());
+    }
+    return all;
+  }
+};
+
+TEST_F(Corpora, AreBlendedFromFilesOfWordsToo) {
+  const auto given = make({{"data_path", "0.3 x 0.7 y"}});
+  std::ofstream("words.txt") << "0.3 x\n0.7\ty\n";
+  EXPECT_EQ(read(*given->train), read(*make({{"data_args_path", "words.txt"}})->train));
+  std::ofstream("splits.json") << R"({"train": [0.3, "x", 0.7, "y"], "valid": "z", "test": null})";
+  const auto apart = make({{"per_split_data_args_path", "splits.json"}});
+  const auto same = make({{"train_data_path", "0.3 x 0.7 y"}, {"valid_data_path", "z"}});
+  EXPECT_EQ(read(*apart->train), read(*same->train));
+  EXPECT_EQ(read(*apart->valid), read(*same->valid));
+  EXPECT_EQ(apart->train->samples(), 40);
+  const auto& blend = dynamic_cast<const BlendedDataset&>(*apart->train);
+  std::int64_t of_first = 0;
+  for (std::int64_t i = 0; i < 40; ++i) of_first += blend.part_of(i) == 0 ? 1 : 0;
+  EXPECT_EQ(of_first, 12);
+}
+
+TEST_F(Corpora, DoNotDependOnThreadsNorOnHowTheyAreRead) {
+  const std::string words = "1 x 1 y 2 z 1 x";
+  const auto one = read(*make({{"data_path", words}, {"data_cache_path", "one"}})->train);
+  const auto many = make({{"data_path", words},
+                          {"data_cache_path", "many"},
+                          {"num_dataset_builder_threads", "4"},
+                          {"mmap_bin_files", "false"}});
+  EXPECT_EQ(read(*many->train), one);
+  EXPECT_EQ(list_folder("one").size(), list_folder("many").size());
+  for (const auto& file : list_folder("one"))
+    EXPECT_EQ(read_file(file), read_file(std::filesystem::path("many") / file.filename())) << file;
+}
+
+TEST_F(Corpora, MistakesAreNamed) {
+  expect_refused(
+      [] {
+        (void)make({{"data_path", "1 x 1 y"}}, {one_epoch, 0, 0});
+      },
+      {"train split", "weights", "epoch"});
+  expect_refused([] { (void)make({{"data_path", "x"}, {"data_args_path", "y"}}); }, {"data_args_path", "exclude"});
+  expect_refused([] { (void)make({{"data_args_path", "absent"}}); }, {"absent", "data_args_path"});
+  expect_refused(
+      [] {
+        (void)make({{"data_path", "x x y"}, {"split", "1000,1,1"}});
+      },
+      {"x: the valid split", "no token"});
+  std::ofstream("splits.json") << R"({"train": [0.3, "x"], "valid": null})";
+  expect_refused([] { (void)make({{"per_split_data_args_path", "splits.json"}}); }, {"splits.json", "'test'"});
+  std::ofstream("broken.json") << R"({"train": )";
+  expect_refused([] { (void)make({{"per_split_data_args_path", "broken.json"}}); }, {"broken.json", "JSON"});
+}
+
+TEST_F(Corpora, WithoutWeightsGiveOneEpochOfEach) {
+  const auto whole = make({{"train_data_path", "x y z"}}, {one_epoch, 0, 0});
+  const auto x = make({{"train_data_path", "x"}}, {one_epoch, 0, 0})->train->samples();
+  EXPECT_EQ(whole->train->samples(), 3 * x);
+  EXPECT_EQ(make({{"train_data_path", "x y z"}}, {10, 0, 0})->train->samples(), 10);
+}
+
+}  // namespace
+}  // namespace tessera
