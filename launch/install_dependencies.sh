@@ -11,6 +11,7 @@ build_packages=(
   g++ cmake ninja-build ccache pkg-config
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libopenblas-dev libhwy-dev
   libopenmpi-dev openmpi-bin libhwloc-dev
+  zlib1g-dev libzstd-dev liblzma-dev
 )
 run_packages=(bible-kjv bzip2 xz-utils)
 test_packages=(
