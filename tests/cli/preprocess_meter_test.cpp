@@ -44,7 +44,7 @@ TEST(PreprocessMeter, OnATerminalOneLineIsRewritten) {
     now = 10;
     meter(at(5'000'000, 1000));
   }
-  EXPECT_NE(out.str().find("50 %, 1000 documents, 0.1 million tokens, 100 documents/s, 0.5 MB/s"), std::string::npos)
+  EXPECT_NE(out.str().find("50.0 %, 1000 documents, 0.1 million tokens, 100 documents/s, 0.5 MB/s"), std::string::npos)
       << out.str();
   EXPECT_NE(out.str().find("10 s left"), std::string::npos) << out.str();
   EXPECT_EQ(out.str().substr(out.str().size() - 4), "\r\033[K");
