@@ -1,6 +1,7 @@
 #include "framework/cli/preprocess_meter.h"
 
 #include <chrono>
+#include <cmath>
 #include <iostream>
 
 #include "framework/base/number_text.h"
@@ -15,7 +16,8 @@ double steady_seconds() {
 }
 
 std::string per_second(double count, double seconds, double unit = 1) {
-  return short_number(seconds > 0 ? count / unit / seconds : 0);
+  const auto rate = seconds > 0 ? count / unit / seconds : 0;
+  return rate >= 1000 ? std::to_string(std::llround(rate)) : short_number(rate);
 }
 
 }  // namespace
@@ -41,7 +43,7 @@ std::string PreprocessMeter::rates(const PreprocessProgress& now, std::int64_t r
 
 void PreprocessMeter::operator()(const PreprocessProgress& now) {
   if (told_ < 0) {
-    told_ = 0;
+    told_ = o_.interval > 0 ? now.documents / o_.interval * o_.interval : 0;  // of a resumed run not from the beginning
     first_ = now;
   }
   const auto s = seconds();

@@ -143,12 +143,15 @@ void BpeModel::read_merges(const std::string& file) {
 
 void BpeModel::fill_slots(const std::vector<std::pair<std::uint64_t, Merge>>& merges) {
   std::size_t size = 64;
-  while (size < 3 * merges.size()) size *= 2;
+  while (size < 2 * merges.size()) size *= 2;
   slots_.assign(size, {});
+  byte_pairs_.assign(256 * 256, Merge{no_rank, 0});
   for (const auto& [pair, merge] : merges) {
     auto at = slot_of(pair) & (size - 1);
     while (slots_[at].pair != ~std::uint64_t{0} && slots_[at].pair != pair) at = (at + 1) & (size - 1);
     slots_[at] = {pair, merge};  // of two equal lines the later counts, as in a Python dict
+    const auto left = pair >> 32U, right = pair & 0xFFFFFFFFU;
+    if (left < 256 && right < 256) byte_pairs_[left * 256 + right] = merge;
   }
 }
 
@@ -163,6 +166,8 @@ std::string BpeModel::bytes(std::int32_t id) const {
 }
 
 BpeModel::Merge BpeModel::merge_of(std::int32_t left, std::int32_t right) const {
+  if (left < 256 && right < 256)  // the symbols of bytes are the first
+    return byte_pairs_[static_cast<std::size_t>(left) * 256 + static_cast<std::size_t>(right)];
   const auto pair = pair_key(left, right);
   const auto mask = slots_.size() - 1;
   auto at = slot_of(pair) & mask;

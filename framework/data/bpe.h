@@ -88,7 +88,8 @@ class BpeModel {
   std::vector<std::string> bytes_;        // id -> bytes
   std::vector<std::int32_t> symbol_ids_;  // symbol -> id
   std::array<std::int32_t, 256> byte_symbols_{};
-  std::vector<Slot> slots_;  // pair of symbols -> merge; open addressing
+  std::vector<Slot> slots_;        // pair of symbols -> merge; open addressing
+  std::vector<Merge> byte_pairs_;  // [256][256], the merges of two bytes: most of what is asked for, in little memory
 };
 
 }  // namespace tessera

@@ -98,8 +98,8 @@ class IndexedDatasetBuilder {
   void add_sequence(std::span<const std::int32_t> tokens);
   /// Ends a document: the sequences added since the last call. It may have none.
   void end_document();
-  /// Several documents at once: their tokens in the type of the file, the tokens of each sequence, the sequences of each
-  /// document.
+  /// Several documents at once: their tokens in the type of the file, the number of tokens of each sequence, and the
+  /// number of sequences of each document.
   void add_documents(std::span<const std::byte> tokens, std::span<const std::int32_t> lengths,
                      std::span<const std::int32_t> sequences);
   /// Appends all of another dataset. Throws ConfigError if its type is another.

@@ -34,8 +34,8 @@ std::int64_t size_of_input(const std::string& name);
 /// `name` without .gz, .zst or .xz.
 std::string without_compression_suffix(const std::string& name);
 
-/// Names with *, ? or [...] become the files they match, sorted; a name that exists as it is stays. Throws ConfigError if
-/// a pattern matches nothing.
+/// Names with *, ? or [...] become the files they match, sorted; a name that exists as it is stays. Throws ConfigError
+/// if a pattern matches nothing.
 std::vector<std::string> expand_patterns(const std::vector<std::string>& names);
 
 }  // namespace tessera

@@ -144,6 +144,7 @@ void Run::encode(const Progress& progress) {
   if (!known) total.all_bytes = 0;
   EncodingPipeline pipeline(reader, tokenizer_, plan_.encoding, request_.workers);
   std::int64_t since_point = 0;
+  if (progress) progress(total);
   while (const auto* item = pipeline.next()) {
     if (item->chunk.input != position_.input) lines_ = 0;
     if (!item->encoded.bad.empty()) take_bad(*item);

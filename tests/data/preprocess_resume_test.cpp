@@ -251,10 +251,12 @@ TEST_F(Resume, AnotherRequestOrInputIsRefused) {
   const auto interrupted = [&] {
     int left = 10;
     const auto child = fork();
-    if (child == 0)
+    if (child == 0) {
       run(request, [&](const PreprocessProgress&) {
         if (left-- == 0) ::kill(::getpid(), SIGKILL);
       });
+      ::_exit(0);
+    }
     ::waitpid(child, nullptr, 0);
   };
   interrupted();
@@ -262,7 +264,8 @@ TEST_F(Resume, AnotherRequestOrInputIsRefused) {
   request.append_eod = false;
   expect_refused([&] { run(request); }, {"--resume", "--append-eod", "differs"});
   request.append_eod = true;
-  std::ofstream("in.jsonl", std::ios::app) << "{\"text\": \"1\"}\n";
+  const bool open = corpus.lines.back() != '\n' && corpus.lines.back() != '\r';
+  std::ofstream("in.jsonl", std::ios::app) << (open ? "\n" : "") << "{\"text\": \"1\"}\n";
   expect_refused([&] { run(request); }, {"--resume", "--input", "differs"});
   std::ofstream("out.unfinished.json") << "{\"request\": {}, \"tot";
   expect_refused([&] { run(request); }, {"out.unfinished.json", "damaged"});
