@@ -222,7 +222,7 @@ const std::vector<Case> cases = {
     {d + "vocab_extra_ids", "100", Seen::weights, bert},
     {d + "tokenizer_model", "absent.json", Seen::outcome, tik},
     {d + "tiktoken_pattern", "v2", Seen::outcome, no_pattern},
-    {d + "tiktoken_num_special_tokens", "4", Seen::outcome, tik},
+    {d + "tiktoken_num_special_tokens", "2", Seen::outcome, tik},
     {d + "tiktoken_special_tokens", "[<unk>, <s>]", Seen::outcome, tik},
 };
 
