@@ -6,12 +6,16 @@ namespace tessera {
 void register_no_tokenizer(TokenizerRegistry&);
 void register_gpt2_bpe(TokenizerRegistry&);
 void register_null_tokenizer(TokenizerRegistry&);
+void register_bert_word_piece(TokenizerRegistry&);
+void register_tik_tokenizer(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
   TokenizerRegistry shelf("tokenizer_type", "none", "Tokenizer type.");
   register_no_tokenizer(shelf);
   register_gpt2_bpe(shelf);
   register_null_tokenizer(shelf);
+  register_bert_word_piece(shelf);
+  register_tik_tokenizer(shelf);
   return shelf;
 }
 

@@ -53,6 +53,11 @@ const Lines decay_grows = {o + "weight_decay_incr_style=linear", o + "start_weig
 const Lines own_splits = {d + "train_data_path=data/a", d + "valid_data_path=data/a", d + "test_data_path=data/a"};
 const Lines bpe = {d + "tokenizer_type=GPT2BPETokenizer", d + "vocab_file=small.json", d + "merge_file=merges.txt",
                    m + "vocab_size="};
+const Lines bert = {d + "tokenizer_type=BertWordPieceCase", d + "vocab_file=bert.txt", m + "vocab_size="};
+const Lines no_pattern = {d + "tokenizer_type=TikTokenizer", d + "tokenizer_model=tik.json", d + "vocab_size=759",
+                          d + "tiktoken_num_special_tokens=3", m + "vocab_size="};
+const Lines tik = {no_pattern[0], no_pattern[1], no_pattern[2],
+                   no_pattern[3], no_pattern[4], d + "tiktoken_pattern=v1"};
 
 Lines operator+(Lines a, const Lines& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -226,6 +231,11 @@ const std::vector<Case> cases = {
     {d + "tokenizer_type", "NullTokenizer", Seen::outcome, {m + "vocab_size="}},
     {d + "vocab_size", "130", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
     {d + "vocab_file", "large.json", Seen::weights, bpe},
+    {d + "vocab_extra_ids", "100", Seen::weights, bert},
+    {d + "tokenizer_model", "absent.json", Seen::outcome, tik},
+    {d + "tiktoken_pattern", "v2", Seen::outcome, no_pattern},
+    {d + "tiktoken_num_special_tokens", "2", Seen::outcome, tik},
+    {d + "tiktoken_special_tokens", "[<unk>, <s>]", Seen::outcome, tik},
 };
 
 /// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other
@@ -313,6 +323,8 @@ class EveryOption : public InOwnFolder {
     write("blend.json", R"({"train": "data/a", "valid": ["data/a"], "test": null})");
     write("other.json", R"({"train": "1 data/a 1 data/b", "valid": ["data/a"], "test": null})");
     write("merges.txt", "#version: 0.2\n");
+    fs::copy_file(fs::path(TESTS_DATA) / "bert" / "vocab.txt", "bert.txt");
+    fs::copy_file(fs::path(TESTS_DATA) / "tiktoken" / "vocab.json", "tik.json");
     write("run.yaml",
           "training_config: {training_iters: 6, output_dir: run, log_interval: 1, eval_interval: 3, eval_iters: 1, "
           "num_threads: 1}\n"
