@@ -6,12 +6,14 @@ namespace tessera {
 void register_no_tokenizer(TokenizerRegistry&);
 void register_gpt2_bpe(TokenizerRegistry&);
 void register_null_tokenizer(TokenizerRegistry&);
+void register_hugging_face(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
   TokenizerRegistry shelf("tokenizer_type", "none", "Tokenizer type.");
   register_no_tokenizer(shelf);
   register_gpt2_bpe(shelf);
   register_null_tokenizer(shelf);
+  register_hugging_face(shelf);
   return shelf;
 }
 
