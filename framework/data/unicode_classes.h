@@ -9,7 +9,7 @@ namespace tessera {
 /// What GPT-2's pre-tokenizer tells apart: \p{L}, \p{N}, \s and the rest.
 enum class UnicodeClass : std::uint8_t { other, letter, number, space };
 
-/// The class of every code point, from the generated unicode_ranges.h (Unicode 17): two bits each, 272 kB.
+/// The class of every code point, as Python's module `regex` has it (Unicode 18): two bits each, 272 kB.
 class UnicodeClasses {
  public:
   UnicodeClasses();
