@@ -7,6 +7,7 @@ void register_no_tokenizer(TokenizerRegistry&);
 void register_gpt2_bpe(TokenizerRegistry&);
 void register_null_tokenizer(TokenizerRegistry&);
 void register_hugging_face(TokenizerRegistry&);
+void register_sentencepiece(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
   TokenizerRegistry shelf("tokenizer_type", "none", "Tokenizer type.");
@@ -14,6 +15,7 @@ TokenizerRegistry tokenizers() {
   register_gpt2_bpe(shelf);
   register_null_tokenizer(shelf);
   register_hugging_face(shelf);
+  register_sentencepiece(shelf);
   return shelf;
 }
 

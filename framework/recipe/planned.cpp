@@ -174,7 +174,6 @@ void describe_newer_experts(Schema<PlannedExperts>& s) {
 }
 
 void describe_tokenizers(Schema<PlannedDataset>& s) {
-  s.planned("tokenizer_model", Text{}, "File or folder of a tokenizer.");
   s.planned("tokenizer_metadata", Text{}, "File that says of what kind it is.");
   s.planned("tokenizer_special_tokens", Texts{}, "Tokens that it gets besides.");
   s.planned("tokenizer_sentencepiece_legacy", false, "Special tokens beside a SentencePiece model, not in it.");
@@ -184,7 +183,6 @@ void describe_tokenizers(Schema<PlannedDataset>& s) {
   s.planned("chat_template", Text{}, "How a talk becomes one text.");
   s.planned("null_tokenizer_eod_id", Number{}, "The end of a document among numbers.");
   s.planned("null_tokenizer_pad_id", std::int64_t{-1}, "What fills samples among numbers.");
-  s.planned("vocab_extra_ids", std::int64_t{0}, "Tokens that the tokenizer gets besides.");
   s.planned("tiktoken_pattern", Text{}, "Which rule cuts text into words: v1 or v2.");
   s.planned("tiktoken_num_special_tokens", std::int64_t{1000}, "Ids kept for special tokens.");
   s.planned("tiktoken_special_tokens", Texts{}, "Names of these.");

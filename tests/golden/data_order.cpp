@@ -104,13 +104,6 @@ std::string judge_dataset(const GptDataset& dataset, const Json& recorded) {
   return "";
 }
 
-const Tokenizer& null_tokenizer(const DataFolder& data) {
-  for (const auto& one : data.json("tokenizers.json"))
-    if (one["tokenizer"] == "null")
-      return data.tokenizer({{"--tokenizer-type", "NullTokenizer"}, {"--vocab-size", one["flags"].back()}});
-  throw NotSupported{"tokenizers.json does not say the size of the vocabulary"};
-}
-
 std::string judge_case(const DataFolder& data, const Json& row) {
   const bool per_split = !row["blend_per_split"].is_null();
   if (!row["mock"]) {
@@ -118,7 +111,7 @@ std::string judge_case(const DataFolder& data, const Json& row) {
     for (const auto& blend : per_split ? row["blend_per_split"] : Json::array())
       if (!blend.is_null()) single_prefix(blend);
   }
-  const auto& tokenizer = row["tokenizer"] == "null" ? null_tokenizer(data) : data.gpt2();
+  const auto& tokenizer = row["tokenizer"] == "gpt2" ? data.gpt2() : data.tokenizer_named(row["tokenizer"]);
   const OpenCase one{data, row, tokenizer};
   const std::array<std::string, 3> names = {"train", "valid", "test"};
   for (std::size_t k = 0; k < 3; ++k) {
