@@ -1,7 +1,9 @@
 #include "framework/data/hugging_face/normalizer.h"
 
 #include "framework/base/error.h"
+#include "framework/data/base64.h"
 #include "framework/data/bpe.h"
+#include "framework/data/charsmap.h"
 #include "framework/data/hugging_face/regex.h"
 #include "framework/data/hugging_face/utf8_fast.h"
 #include "framework/data/unicode_code_points.h"
@@ -14,7 +16,7 @@ namespace {
 using unicode::Property;
 
 constexpr std::string_view known =
-    "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Prepend, Replace, Sequence, Strip, "
+    "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Sequence, Strip, "
     "StripAccents";
 
 // Replace each character by what `change(code, out)` appends. Where nothing comes of the first character, the text no
@@ -142,6 +144,15 @@ class SpellBytes final : public Normalizer {
   ByteSpelling spelling_;
 };
 
+class Precompiled final : public Normalizer {
+ public:
+  explicit Precompiled(CharsMap map) : map_(std::move(map)) {}
+  void apply(Normalized& words) const override { words.text = map_.normalized(words.text); }
+
+ private:
+  CharsMap map_;
+};
+
 class Nmt final : public Normalizer {
  public:
   void apply(Normalized& words) const override {
@@ -225,6 +236,9 @@ class Maker {
       put<Bert>(entry);
     } else if (type == "ByteLevel") {
       put<SpellBytes>();
+    } else if (type == "Precompiled") {
+      const auto map = entry.at("precompiled_charsmap");
+      put<Precompiled>(CharsMap(from_base64(map.text(), map.path()), map.path()));
     } else if (type == "Nmt") {
       put<Nmt>();
     } else {

@@ -180,7 +180,8 @@ class PrefixSpace final : public PreTokenizer {
  public:
   void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const override {
     if (!piece.text.empty() && piece.text[0] != ' ') {
-      spelt = " ";
+      spelt.clear();
+      spelt += ' ';
       piece.text = spelt += piece.text;
     }
     sink(piece);
