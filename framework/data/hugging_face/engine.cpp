@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
+#include "framework/data/hugging_face/utf8_fast.h"
 #include "framework/data/utf8.h"
 #include "framework/data/word_cache.h"
 
@@ -57,22 +58,24 @@ class EngineEncoder final : public Tokenizer::Encoder {
       if (part.id)
         ids.push_back(*part.id);
       else
-        encode_between({words.substr(part.begin, part.end - part.begin), part.begin == 0}, ids);
+        encode_between(
+            {words.substr(part.begin, part.end - part.begin), part.begin == 0 ? character_at(words, 0).length : 0},
+            ids);
     });
   }
 
   void encode_between(Piece piece, std::vector<std::int32_t>& ids) {
     if (!engine_.normalizers_.empty() && !(engine_.keeps_ascii_ && is_ascii(piece.text))) {
       normalized_.text.assign(piece.text);
-      normalized_.at_start = piece.at_start;
+      normalized_.from_start = piece.from_start;
       for (const auto& step : engine_.normalizers_) step->apply(normalized_);
-      piece = {normalized_.text, normalized_.at_start};
+      piece = {normalized_.text, normalized_.from_start};
     }
     engine_.normalized_finder_->find(piece.text, [&](AddedTokenFinder::Part part) {
       if (part.id)
         ids.push_back(*part.id);
       else
-        pre_tokenize(0, {piece.text.substr(part.begin, part.end - part.begin), piece.at_start && part.begin == 0}, ids);
+        pre_tokenize(0, piece.part(part.begin, part.end), ids);
     });
   }
 
@@ -196,7 +199,7 @@ void Engine::add_tokens(const std::vector<AddedToken>& tokens) {
 }
 
 std::string Engine::normalized(std::string_view content) const {
-  Normalized words{std::string(content), true};
+  Normalized words{std::string(content), 0};
   for (const auto& step : normalizers_) step->apply(words);
   return words.text;
 }

@@ -1,5 +1,7 @@
 #include "framework/data/hugging_face/normalizer.h"
 
+#include <algorithm>
+
 #include "framework/base/error.h"
 #include "framework/data/base64.h"
 #include "framework/data/bpe.h"
@@ -19,20 +21,57 @@ constexpr std::string_view known =
     "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Sequence, Strip, "
     "StripAccents";
 
-// Replace each character by what `change(code, out)` appends. Where nothing comes of the first character, the text no
-// longer begins at its original beginning.
+// Replace each character by what `change(code, bytes, out)` appends.
 template <class Change>
 void change_characters(Normalized& words, const Change& change) {
   std::string out;
   out.reserve(words.text.size());
+  std::size_t from_start = 0;
   for (std::size_t at = 0; at < words.text.size();) {
     const auto [code, length] = character_at(words.text, at);
     change(code, std::string_view(words.text).substr(at, length), out);
+    if (at < words.from_start) from_start = out.size();
     at += length;
-    if (out.empty()) words.at_start = false;
+  }
+  words = {std::move(out), from_start};
+}
+
+// Replace the text by what `change` makes of it as a whole.
+template <class Change>
+void change_text(Normalized& words, const Change& change) {
+  auto out = change(words.text);
+  if (words.from_start > 0) {
+    const auto begin = change(words.text.substr(0, words.from_start));
+    const bool apart = out.compare(0, begin.size(), begin) == 0;  // else it was joined with what follows
+    words.from_start = apart ? begin.size() : out.empty() ? 0 : character_at(out, 0).length;
   }
   words.text = std::move(out);
 }
+
+// Takes a text with some of its parts replaced.
+class Replaced {
+ public:
+  explicit Replaced(Normalized& words) : words_(words) {}
+  void replace(std::size_t begin, std::size_t end, std::string_view content) {
+    keep(begin);
+    out_ += content;
+    if (end == 0 || end - 1 < words_.from_start) from_start_ = out_.size();
+    at_ = end;
+  }
+  void finish() {
+    keep(words_.text.size());
+    words_ = {std::move(out_), from_start_};
+  }
+
+ private:
+  void keep(std::size_t end) {
+    if (at_ < std::min(end, words_.from_start)) from_start_ = out_.size() + std::min(end, words_.from_start) - at_;
+    out_.append(words_.text, at_, end - at_);
+  }
+  Normalized& words_;
+  std::string out_;
+  std::size_t at_ = 0, from_start_ = 0;
+};
 
 void drop_characters(Normalized& words, Property which) {
   const auto& set = unicode::property(which);
@@ -48,7 +87,9 @@ std::string in_form(std::string_view words, unicode::Form form) {
 class Normal final : public Normalizer {
  public:
   explicit Normal(unicode::Form form) : form_(form) {}
-  void apply(Normalized& words) const override { words.text = in_form(words.text, form_); }
+  void apply(Normalized& words) const override {
+    change_text(words, [this](std::string_view text) { return in_form(text, form_); });
+  }
   bool keeps_ascii() const override { return true; }
 
  private:
@@ -57,7 +98,7 @@ class Normal final : public Normalizer {
 
 class Lowercase final : public Normalizer {
  public:
-  void apply(Normalized& words) const override { words.text = unicode::lower_each(words.text); }
+  void apply(Normalized& words) const override { change_text(words, unicode::lower_each); }
 };
 
 class StripAccents final : public Normalizer {
@@ -78,8 +119,9 @@ class Strip final : public Normalizer {
     std::size_t begin = 0;
     if (left_)
       while (begin < text.size() && is_space(begin)) begin += character_at(text, begin).length;
-    if (begin > 0) words.at_start = false;
+    words.from_start -= std::min(begin, words.from_start);
     text.erase(0, begin);
+    words.from_start = std::min(words.from_start, text.size());
   }
 
  private:
@@ -90,7 +132,9 @@ class Prepend final : public Normalizer {
  public:
   explicit Prepend(std::string words) : words_(std::move(words)) {}
   void apply(Normalized& words) const override {
-    if (!words.text.empty()) words.text.insert(0, words_);
+    if (words.text.empty()) return;
+    words.text.insert(0, words_);
+    words.from_start += words_.size();
   }
 
  private:
@@ -101,15 +145,12 @@ class ReplaceText final : public Normalizer {
  public:
   ReplaceText(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
   void apply(Normalized& words) const override {
-    std::string out;
-    std::size_t at = 0;
-    for (auto found = words.text.find(from_); found != std::string::npos; found = words.text.find(from_, at)) {
-      out.append(words.text, at, found - at).append(to_);
-      at = found + from_.size();
-      if (out.empty()) words.at_start = false;
-    }
-    if (at == 0) return;
-    words.text = std::move(out.append(words.text, at));
+    auto found = words.text.find(from_);
+    if (found == std::string::npos) return;
+    Replaced out(words);
+    for (; found != std::string::npos; found = words.text.find(from_, found + from_.size()))
+      out.replace(found, found + from_.size(), to_);
+    out.finish();
   }
 
  private:
@@ -120,15 +161,10 @@ class ReplaceRegex final : public Normalizer {
  public:
   ReplaceRegex(Regex regex, std::string to) : regex_(std::move(regex)), to_(std::move(to)) {}
   void apply(Normalized& words) const override {
-    std::string out;
-    std::size_t at = 0;
+    Replaced out(words);
     Regex::Finder finder(regex_, words.text);
-    while (const auto found = finder.next()) {
-      out.append(words.text, at, found->begin - at).append(to_);
-      at = found->end;
-      if (out.empty()) words.at_start = false;
-    }
-    words.text = std::move(out.append(words.text, at));
+    while (const auto found = finder.next()) out.replace(found->begin, found->end, to_);
+    out.finish();
   }
 
  private:
@@ -138,7 +174,9 @@ class ReplaceRegex final : public Normalizer {
 
 class SpellBytes final : public Normalizer {
  public:
-  void apply(Normalized& words) const override { words.text = spelling_.spell(words.text); }
+  void apply(Normalized& words) const override {
+    change_text(words, [this](std::string_view text) { return spelling_.spell(text); });
+  }
 
  private:
   ByteSpelling spelling_;
@@ -147,7 +185,9 @@ class SpellBytes final : public Normalizer {
 class Precompiled final : public Normalizer {
  public:
   explicit Precompiled(CharsMap map) : map_(std::move(map)) {}
-  void apply(Normalized& words) const override { words.text = map_.normalized(words.text); }
+  void apply(Normalized& words) const override {
+    change_text(words, [this](std::string_view text) { return map_.normalized(text); });
+  }
 
  private:
   CharsMap map_;
@@ -179,10 +219,10 @@ class Bert final : public Normalizer {
     if (clean_) clean(words);
     if (chinese_) space_out(words);
     if (strip_accents_) {
-      words.text = in_form(words.text, unicode::Form::nfd);
+      change_text(words, [](std::string_view text) { return in_form(text, unicode::Form::nfd); });
       drop_characters(words, Property::bert_accent);
     }
-    if (lowercase_) words.text = unicode::lower_each(words.text);
+    if (lowercase_) change_text(words, unicode::lower_each);
   }
 
  private:

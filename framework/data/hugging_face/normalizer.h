@@ -11,7 +11,7 @@ namespace tessera::hugging_face {
 /// A text on its way through the normalizers, UTF-8.
 struct Normalized {
   std::string text;
-  bool at_start;  ///< its first character comes from the first one of the original text
+  std::size_t from_start;  ///< how many of its first bytes come from the first character of the original text
 };
 
 /// One step of normalization. Const and safe to share between threads.

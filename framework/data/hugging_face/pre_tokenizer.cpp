@@ -82,9 +82,7 @@ class Parts {
     if (held_) emit(held_begin_, held_end_);
     held_ = false;
   }
-  void emit(std::size_t begin, std::size_t end) const {
-    sink_({piece_.text.substr(begin, end - begin), piece_.at_start && begin == 0});
-  }
+  void emit(std::size_t begin, std::size_t end) const { sink_(piece_.part(begin, end)); }
 
   Piece piece_;
   Behavior behavior_;
@@ -126,7 +124,7 @@ class Whitespace final : public PreTokenizer {
     std::size_t begin = 0, at = 0;
     int before_kind = 0;
     const auto emit = [&] {
-      if (before_kind != 0) sink({piece.text.substr(begin, at - begin), piece.at_start && begin == 0});
+      if (before_kind != 0) sink(piece.part(begin, at));
     };
     while (at < piece.text.size()) {
       const auto [code, length] = character_at(piece.text, at);
@@ -164,7 +162,7 @@ class SplitAsGpt2 final : public PreTokenizer {
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     for (std::size_t at = 0; at < piece.text.size();) {
       const auto size = next_piece(classes(), piece.text, at);
-      sink({piece.text.substr(at, size), piece.at_start && at == 0});
+      sink(piece.part(at, at + size));
       at += size;
     }
   }
@@ -183,6 +181,7 @@ class PrefixSpace final : public PreTokenizer {
       spelt.clear();
       spelt += ' ';
       piece.text = spelt += piece.text;
+      ++piece.from_start;
     }
     sink(piece);
   }
@@ -192,8 +191,12 @@ class SpellBytes final : public PreTokenizer {
  public:
   void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const override {
     spelt.clear();
-    for (const auto c : piece.text) spelt += characters_[static_cast<unsigned char>(c)];
-    sink({spelt, piece.at_start});
+    std::size_t from_start = 0;
+    for (std::size_t at = 0; at < piece.text.size(); ++at) {
+      spelt += characters_[static_cast<unsigned char>(piece.text[at])];
+      if (at < piece.from_start) from_start = spelt.size();
+    }
+    sink({spelt, from_start});
   }
 
  private:
@@ -213,15 +216,20 @@ class Metaspace final : public PreTokenizer {
 
   void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const override {
     spelt.clear();
-    for (const auto c : piece.text) {
-      if (c == ' ')
+    std::size_t from_start = 0;
+    for (std::size_t at = 0; at < piece.text.size(); ++at) {
+      if (piece.text[at] == ' ')
         spelt += replacement_;
       else
-        spelt += c;
+        spelt += piece.text[at];
+      if (at < piece.from_start) from_start = spelt.size();
     }
-    const bool wanted = scheme_ == Scheme::always || (scheme_ == Scheme::first && piece.at_start);
-    if (wanted && spelt.compare(0, replacement_.size(), replacement_) != 0) spelt.insert(0, replacement_);
-    const Piece whole{spelt, piece.at_start};
+    const bool wanted = scheme_ == Scheme::always || (scheme_ == Scheme::first && from_start > 0);
+    if (wanted && spelt.compare(0, replacement_.size(), replacement_) != 0) {
+      spelt.insert(0, replacement_);
+      from_start += replacement_.size();
+    }
+    const Piece whole{spelt, from_start};
     if (!splits_) return sink(whole);
     Parts parts(whole, Behavior::merged_with_next, false, sink);
     for (auto at = spelt.find(replacement_); at != std::string::npos;
@@ -244,7 +252,7 @@ class FixedLength final : public PreTokenizer {
     while (at < piece.text.size()) {
       at += character_at(piece.text, at).length;
       if (++count % length_ != 0 && at < piece.text.size()) continue;
-      sink({piece.text.substr(begin, at - begin), piece.at_start && begin == 0});
+      sink(piece.part(begin, at));
       begin = at;
     }
   }

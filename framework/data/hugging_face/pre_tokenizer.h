@@ -14,7 +14,11 @@ namespace tessera::hugging_face {
 /// A piece of the normalized text, UTF-8.
 struct Piece {
   std::string_view text;
-  bool at_start;  ///< it comes from the very beginning of the original text
+  std::size_t from_start;  ///< how many of its first bytes come from the first character of the original text
+
+  Piece part(std::size_t begin, std::size_t end) const {
+    return {text.substr(begin, end - begin), from_start > begin ? from_start - begin : 0};
+  }
 };
 
 /// One step that cuts pieces into smaller ones. Const and safe to share between threads.
