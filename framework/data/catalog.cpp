@@ -6,6 +6,7 @@ namespace tessera {
 void register_no_tokenizer(TokenizerRegistry&);
 void register_gpt2_bpe(TokenizerRegistry&);
 void register_null_tokenizer(TokenizerRegistry&);
+void register_hugging_face(TokenizerRegistry&);
 void register_sentencepiece(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
@@ -13,6 +14,7 @@ TokenizerRegistry tokenizers() {
   register_no_tokenizer(shelf);
   register_gpt2_bpe(shelf);
   register_null_tokenizer(shelf);
+  register_hugging_face(shelf);
   register_sentencepiece(shelf);
   return shelf;
 }

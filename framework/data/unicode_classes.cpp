@@ -1,6 +1,6 @@
 #include "framework/data/unicode_classes.h"
 
-#include "framework/data/unicode_ranges.h"
+#include "framework/data/unicode_code_points.h"
 #include "framework/data/utf8.h"
 
 namespace tessera {
@@ -51,10 +51,17 @@ std::size_t white_space(const UnicodeClasses& classes, std::string_view text, st
 
 }  // namespace
 
-UnicodeClasses::UnicodeClasses() : bits_(0x110000 / 4) {
-  for (const auto& range : unicode::ranges)
-    for (char32_t code = range.first; code <= range.last; ++code)
-      bits_[code >> 2U] |= static_cast<std::uint8_t>(static_cast<unsigned>(range.kind) << (2 * (code & 3U)));
+UnicodeClasses::UnicodeClasses(unicode::Version version) : bits_(0x110000 / 4) {
+  const auto& table = unicode::categories(version);
+  const auto& space = unicode::property(unicode::Property::white_space);
+  for (char32_t code = 0; code < unicode::end_of_code_points; ++code) {
+    const auto category = unicode::bit(table.of(code));
+    const auto kind = (category & unicode::letters) != 0   ? UnicodeClass::letter
+                      : (category & unicode::numbers) != 0 ? UnicodeClass::number
+                      : space.has(code)                    ? UnicodeClass::space
+                                                           : UnicodeClass::other;
+    bits_[code >> 2U] |= static_cast<std::uint8_t>(static_cast<unsigned>(kind) << (2 * (code & 3U)));
+  }
 }
 
 std::size_t next_piece(const UnicodeClasses& classes, std::string_view text, std::size_t at) {
