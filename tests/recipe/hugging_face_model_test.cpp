@@ -133,7 +133,9 @@ TEST_F(TokenizerOfAModel, ComesBackFromTheFilesOfACheckpoint) {
   const auto make = [](const std::string& type, std::vector<std::string> sets) {
     sets.insert(sets.begin(), "dataset_config.tokenizer_type=" + type);
     sets.insert(sets.end(), {"dataset_config.mock_data=true", "model_config.num_layers=1"});
-    return imported_recipe(Value{Value::Kind::group}, sets, {}).tokenizer.make();
+    Value tree;
+    tree.kind = Value::Kind::group;
+    return imported_recipe(tree, sets, {}).tokenizer.make();
   };
   const auto model = fs::path(TESTS_DATA) / "sentencepiece" / "models" / "bpe.model";
   const auto llama = make("Llama2Tokenizer", {"dataset_config.tokenizer_model=" + model.string()});
