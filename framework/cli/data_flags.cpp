@@ -1,5 +1,6 @@
 #include "framework/cli/data_flags.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "framework/options/report.h"
@@ -24,19 +25,33 @@ void TokenizerFlags::add_to(Command& command) {
     command.add_option(
         name, [this, option](const std::string& value) { given[option] = value; }, help);
   };
-  flag("--tokenizer-type", "tokenizer_type", "GPT2BPETokenizer (default) or NullTokenizer");
-  flag("--vocab-file", "vocab_file", "vocab.json of a byte-level BPE");
-  flag("--merge-file", "merge_file", "merges.txt of a byte-level BPE");
-  flag("--vocab-size", "vocab_size", "NullTokenizer: numbers below it are tokens");
+  flag("--tokenizer-type", "tokenizer_type", "Tokenizer type [GPT2BPETokenizer]; docs/data.md lists them");
+  flag("--tokenizer-model", "tokenizer_model",
+       "Path of a SentencePiece model, of a Hugging Face tokenizer's folder, or of TikTokenizer's vocabulary");
+  flag("--vocab-file", "vocab_file", "Path of vocab.json (GPT2BPETokenizer) or vocab.txt (BertWordPiece*)");
+  flag("--merge-file", "merge_file", "Path of merges.txt (GPT2BPETokenizer)");
+  flag("--vocab-size", "vocab_size", "Vocabulary size of NullTokenizer and TikTokenizer");
+  flag("--vocab-extra-ids", "vocab_extra_ids",
+       "Number of tokens <extra_id_0>, ... to add (SentencePieceTokenizer, BertWordPiece*)");
+  flag("--tiktoken-pattern", "tiktoken_pattern", "Pattern that splits a text into words: v1 or v2 (TikTokenizer)");
+  flag("--tiktoken-num-special-tokens", "tiktoken_num_special_tokens",
+       "Number of ids before the vocabulary, for special tokens (TikTokenizer)");
+  command.add_option("--tiktoken-special-tokens", given_special_tokens,
+                     "Names of the first special tokens (TikTokenizer)");
 }
 
 std::unique_ptr<Tokenizer> TokenizerFlags::make(const TokenizerRegistry& registry) const {
   Value recipe;
   recipe.set("dataset_config.tokenizer_type", Value::of("GPT2BPETokenizer", {"data command", 0, "", 1}));
-  for (const auto& [option, value] : given) {
-    auto flag = "--" + option;
-    for (auto& sign : flag) sign = sign == '_' ? '-' : sign;
-    recipe.set("dataset_config." + option, Value::of(value, {flag, 0, "", 2}));
+  const auto origin = [](std::string option) {
+    std::replace(option.begin(), option.end(), '_', '-');
+    return Origin{"--" + option, 0, "", 2};
+  };
+  for (const auto& [option, value] : given) recipe.set("dataset_config." + option, Value::of(value, origin(option)));
+  if (!given_special_tokens.empty()) {
+    auto list = OptionType<std::vector<std::string>>::write(given_special_tokens);
+    list.origin = origin("tiktoken_special_tokens");
+    recipe.set("dataset_config.tiktoken_special_tokens", std::move(list));
   }
   Report report;
   Group group(recipe, "dataset_config", report);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/cli/command.h"
 #include "framework/data/preprocess.h"
@@ -14,11 +15,13 @@ namespace tessera {
 /// Adds --format to `command`; `format` stays empty when the names of the files are to say it.
 CommandOption* add_format(Command& command, std::optional<TextFormat>& format);
 
-/// The flags that choose a tokenizer, by the names of their options in dataset_config.
+/// The flags that choose a tokenizer, under Megatron-LM's names: those of their options in dataset_config, with dashes.
 struct TokenizerFlags {
-  std::map<std::string, std::string> given;
+  std::map<std::string, std::string> given;  ///< option -> value, of options with one value
+  std::vector<std::string> given_special_tokens;
 
   void add_to(Command& command);
+  bool empty() const { return given.empty() && given_special_tokens.empty(); }
   /// Throws ConfigError if a flag is wrong or the type reads no text.
   std::unique_ptr<Tokenizer> make(const TokenizerRegistry& registry) const;
 };

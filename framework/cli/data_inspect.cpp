@@ -33,7 +33,7 @@ struct Inspect {
 
   void run(const CommandContext& context) const {
     const IndexedDataset data(prefix, !verify);  // mapped pages of all tokens would count as memory
-    const auto words = tokenizer.given.empty() ? nullptr : tokenizer.make(context.shelves.tokenizers);
+    const auto words = tokenizer.empty() ? nullptr : tokenizer.make(context.shelves.tokenizers);
     const auto summary = summarize(data);
     std::vector<Shown> shown;
     for (const auto document : asked_documents(data)) shown.push_back(show(data, document, words.get()));

@@ -21,7 +21,7 @@ struct Preprocess {
 
   std::unique_ptr<Tokenizer> chosen(const CommandContext& context) const {
     if (recipe.empty()) return tokenizer.make(context.shelves.tokenizers);
-    if (!tokenizer.given.empty())
+    if (!tokenizer.empty())
       throw ConfigError(
           "--recipe names the tokenizer, so the tokenizer flags may not be given too; remove one of them");
     RecipeArguments arguments;

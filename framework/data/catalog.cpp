@@ -8,6 +8,8 @@ void register_gpt2_bpe(TokenizerRegistry&);
 void register_null_tokenizer(TokenizerRegistry&);
 void register_bert_word_piece(TokenizerRegistry&);
 void register_tik_tokenizer(TokenizerRegistry&);
+void register_hugging_face(TokenizerRegistry&);
+void register_sentencepiece(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
   TokenizerRegistry shelf("tokenizer_type", "none", "Tokenizer type.");
@@ -16,6 +18,8 @@ TokenizerRegistry tokenizers() {
   register_null_tokenizer(shelf);
   register_bert_word_piece(shelf);
   register_tik_tokenizer(shelf);
+  register_hugging_face(shelf);
+  register_sentencepiece(shelf);
   return shelf;
 }
 

@@ -64,6 +64,11 @@ class NullTokenizer final : public Tokenizer {
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<NullEncoder>(below_); }
   std::int64_t vocab_size() const override { return below_ + 1; }
   std::int32_t eod() const override { return static_cast<std::int32_t>(below_); }
+  SpecialIds special_ids() const override {
+    SpecialIds ids;
+    ids.cls = ids.sep = ids.mask = -1;
+    return ids;
+  }
   Identity identity() const override {
     return {"_NullTokenizer", {std::nullopt}, {{"vocab_size", std::to_string(below_)}}};
   }

@@ -51,8 +51,8 @@ std::size_t white_space(const UnicodeClasses& classes, std::string_view text, st
 
 }  // namespace
 
-UnicodeClasses::UnicodeClasses() : bits_(0x110000 / 4) {
-  const auto& table = unicode::categories(unicode::Version::v18);
+UnicodeClasses::UnicodeClasses(unicode::Version version) : bits_(0x110000 / 4) {
+  const auto& table = unicode::categories(version);
   const auto& space = unicode::property(unicode::Property::white_space);
   for (char32_t code = 0; code < unicode::end_of_code_points; ++code) {
     const auto category = unicode::bit(table.of(code));

@@ -6,15 +6,18 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/data/unicode_code_points.h"
+
 namespace tessera {
 
 /// What GPT-2's pre-tokenizer tells apart: \p{L}, \p{N}, \s and the rest.
 enum class UnicodeClass : std::uint8_t { other, letter, number, space };
 
-/// The class of every code point, as Python's module `regex` has it (Unicode 18): two bits each, 272 kB.
+/// The class of every code point: two bits each, 272 kB.
 class UnicodeClasses {
  public:
-  UnicodeClasses();
+  /// v18: as Python's module `regex` has it.
+  explicit UnicodeClasses(unicode::Version version = unicode::Version::v18);
   UnicodeClass of(char32_t code) const {
     return static_cast<UnicodeClass>((bits_[code >> 2U] >> (2 * (code & 3U))) & 3U);
   }

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 
 #include "framework/base/files.h"
 #include "framework/data/bpe.h"
@@ -65,37 +67,78 @@ void DataFolder::make_vocabulary(const std::filesystem::path& merges) const {
   std::ofstream(scratch() / "vocab.json") << vocabulary;
 }
 
+std::pair<std::filesystem::path, std::filesystem::path> DataFolder::gpt2_files() const {
+  const auto merges = find_gpt2();
+  auto vocabulary = merges.parent_path() / (merges.filename() == "merges.txt" ? "vocab.json" : "gpt2-vocab.json");
+  if (!std::filesystem::exists(vocabulary)) {
+    make_vocabulary(merges);
+    vocabulary = scratch() / "vocab.json";
+  }
+  return {vocabulary, merges};
+}
+
 const Tokenizer& DataFolder::gpt2() const {
   return tokenizer({{"--tokenizer-type", "GPT2BPETokenizer"}, {"--vocab-file", ""}, {"--merge-file", ""}});
 }
 
+std::string DataFolder::tokenizer_file(const std::string& flag, const std::string& given) const {
+  if (!given.empty() && has(given)) return (folder_ / given).string();
+  if (flag == "--vocab-file") return gpt2_files().first.string();
+  if (flag == "--merge-file") return gpt2_files().second.string();
+  return (folder_ / given).string();
+}
+
 const Tokenizer& DataFolder::tokenizer(const std::map<std::string, std::string>& flags) const {
   const auto type = flags.at("--tokenizer-type");
-  if (type != "GPT2BPETokenizer" && type != "NullTokenizer") throw NotSupported{type + " is not built yet"};
-  const bool gpt2 = type == "GPT2BPETokenizer";
-  auto& made = tokenizers_[gpt2 ? type : type + flags.at("--vocab-size")];
-  if (made) return *made;
+  const auto registry = tokenizers();
+  const auto types = registry.types();
+  if (std::none_of(types.begin(), types.end(), [&](const auto& one) { return one.first == type; }))
+    throw NotSupported{type + " is not built yet"};
   Value recipe;
-  const auto set = [&](const std::string& option, const std::string& value) {
+  std::string key;
+  for (const auto& [flag, given] : flags) {
+    const bool file = flag == "--vocab-file" || flag == "--merge-file" || flag == "--tokenizer-model";
+    if (!file && flag != "--tokenizer-type" && flag != "--vocab-size" && flag != "--vocab-extra-ids" &&
+        flag.rfind("--tiktoken-", 0) != 0)
+      continue;
+    const auto value = file ? tokenizer_file(flag, given) : given;
+    if (file && !given.empty()) given_paths_[value] = given;
+    key += flag + "=" + value + "\n";
+    auto option = flag.substr(2);
+    std::replace(option.begin(), option.end(), '-', '_');
     recipe.set("dataset_config." + option, Value::of(value, {"golden", 0, "", 1}));
-  };
-  set("tokenizer_type", type);
-  if (gpt2) {
-    const auto merges = find_gpt2();
-    auto vocabulary = merges.parent_path() / (merges.filename() == "merges.txt" ? "vocab.json" : "gpt2-vocab.json");
-    if (!std::filesystem::exists(vocabulary)) {
-      make_vocabulary(merges);
-      vocabulary = scratch() / "vocab.json";
-    }
-    set("vocab_file", vocabulary.string());
-    set("merge_file", merges.string());
-  } else {
-    set("vocab_size", flags.at("--vocab-size"));
   }
+  auto& made = tokenizers_[key];
+  if (made) return *made;
   Report report;
   Group group(recipe, "dataset_config", report);
-  made = tokenizers().read(group).make();
+  const auto choice = registry.read(group);
+  report.must_be_good();
+  made = choice.make();
   return *made;
+}
+
+const Tokenizer& DataFolder::tokenizer_named(const std::string& name) const {
+  for (const auto& one : json("tokenizers.json"))
+    if (one["tokenizer"] == name) return tokenizer(flag_map(one["flags"]));
+  throw ConfigError(text((folder_ / "tokenizers.json").string(), ": has no tokenizer ", name));
+}
+
+std::string DataFolder::given_path(const std::string& path) const {
+  const auto found = given_paths_.find(path);
+  return found == given_paths_.end() ? path : found->second;
+}
+
+std::map<std::string, std::string> flag_map(const Json& arguments) {
+  std::map<std::string, std::string> flags;
+  std::string last;
+  for (const std::string word : arguments) {
+    if (word.substr(0, 2) == "--")
+      flags[last = word];
+    else
+      flags[last] += (flags[last].empty() ? "" : " ") + word;
+  }
+  return flags;
 }
 
 void DataFolder::run(const std::string& name, const std::function<std::string()>& judge) {
@@ -130,47 +173,90 @@ std::string judge_classes(const DataFolder& data) {
 }
 
 std::string judge_text(const Tokenizer& tokenizer, Tokenizer::Encoder& encoder, const std::string& words,
-                       const Json& wanted) {
+                       const Json& row) {
   std::vector<std::int32_t> ids;
   encoder.encode(words, ids);
-  const auto expected = wanted.get<std::vector<std::int32_t>>();
+  const auto expected = row["ids"].get<std::vector<std::int32_t>>();
   for (std::size_t i = 0; i < std::max(ids.size(), expected.size()); ++i) {
     const auto id = [i](const auto& list) { return i < list.size() ? std::to_string(list[i]) : "the end"; };
     if (id(ids) != id(expected)) return text("token ", i, " is ", id(ids), ", recorded is ", id(expected));
   }
-  if (tokenizer.bytes(ids) != words || tokenizer.decode(ids) != words) return "does not decode to its own text";
+  const auto decoded = tokenizer.decode(ids);
   std::string streamed;
   const auto decoder = tokenizer.decoder();
-  for (const auto id : ids) streamed += decoder->push(id);
-  return streamed + decoder->finish() == words ? "" : "does not decode to its own text, token after token";
+  for (const auto id : ids) {
+    const auto part = decoder->push(id);
+    if (first_not_utf8(part) != std::string_view::npos) return "a decoder gives a part of a character";
+    streamed += part;
+  }
+  if (streamed + decoder->finish() != decoded) return "decodes to another text token after token than at once";
+  if (tokenizer.identity().class_name == "_GPT2BPETokenizer" && (decoded != words || tokenizer.bytes(ids) != words))
+    return "does not decode to its own text";
+  if (row.contains("decoded") && decoded != row["decoded"].get<std::string>())
+    return text("decodes to '", decoded, "', recorded is '", row["decoded"].get<std::string>(), "'");
+  return "";
+}
+
+std::string judge_rows(const DataFolder& data, const Tokenizer& tokenizer, const std::string& file,
+                       const std::vector<Json>& rows) {
+  const auto encoder = tokenizer.encoder();
+  const auto texts = data.lines("corpus/" + file + ".jsonl");
+  for (const auto& row : rows) {
+    const auto& words = texts.at(row["line"].get<std::size_t>())["text"];
+    const auto one = words.is_array() ? words.at(row["part"].get<std::size_t>()) : words;
+    const auto wrong = judge_text(tokenizer, *encoder, one, row);
+    if (!wrong.empty()) return text("line ", row["line"], " part ", row.value("part", Json(0)), ": ", wrong);
+  }
+  return "";
+}
+
+std::string judge_special_id(const std::string& name, const Json& recorded, const std::optional<std::int32_t>& id) {
+  const auto said = id ? std::to_string(*id) : "no such property";
+  const auto wanted = recorded.is_string() ? "no such property" : recorded.dump();
+  return said == wanted ? "" : text(name, " is ", said, ", recorded is ", wanted);
+}
+
+std::string judge_tokenizer(const DataFolder& data, const Json& row) {
+  const auto& tokenizer = data.tokenizer(flag_map(row["flags"]));
+  constexpr std::int64_t multiple = 128;  // Megatron-LM's make_vocab_size_divisible_by
+  const auto padded = (tokenizer.vocab_size() + multiple - 1) / multiple * multiple;
+  if (tokenizer.vocab_size() != row["vocab_size"] || padded != row["padded_vocab_size"])
+    return text("has ", tokenizer.vocab_size(), " tokens, recorded are ", row["vocab_size"].dump());
+  if (tokenizer.eod() != row["eod"]) return text("eod is ", tokenizer.eod(), ", recorded is ", row["eod"].dump());
+  const auto special = tokenizer.special_ids();
+  for (const auto& [name, id] :
+       {std::pair("pad", special.pad), std::pair("bos", special.bos), std::pair("eos", special.eos),
+        std::pair("cls", special.cls), std::pair("sep", special.sep), std::pair("mask", special.mask)})
+    if (const auto wrong = judge_special_id(name, row[name], id); !wrong.empty()) return wrong;
+  const auto identity = tokenizer.identity();
+  Json paths = Json::array();
+  for (const auto& path : identity.paths) paths.push_back(path ? Json(data.given_path(*path)) : Json());
+  Json said = {{"class", identity.class_name}, {"tokenizer_path", paths}};
+  for (const auto& [name, value] : identity.options) said[name] = value;
+  if (said != row["unique_identifiers"])
+    return text("identity is ", said.dump(), ", recorded is ", row["unique_identifiers"].dump());
+  return "";
 }
 
 }  // namespace
 
 void judge_ids(DataFolder& data) {
   if (data.has("unicode_classes.jsonl")) data.run("unicode_classes", [&] { return judge_classes(data); });
-  if (!data.has("gpt2_ids.jsonl")) return;
-  std::map<std::string, std::vector<Json>> files;
-  for (auto& row : data.lines("gpt2_ids.jsonl")) files[row["file"]].push_back(row);
-  for (const auto& [file, rows] : files)
-    data.run("gpt2_ids/" + file, [&, name = file, &all = rows]() -> std::string {
-      const auto& tokenizer = data.gpt2();
-      const auto encoder = tokenizer.encoder();
-      const auto texts = data.lines("corpus/" + name + ".jsonl");
-      for (const auto& row : all) {
-        const auto& words = texts.at(row["line"].get<std::size_t>())["text"];
-        const auto one = words.is_array() ? words.at(row["part"].get<std::size_t>()) : words;
-        const auto wrong = judge_text(tokenizer, *encoder, one, row["ids"]);
-        if (!wrong.empty()) return text("line ", row["line"], " part ", row["part"], ": ", wrong);
-      }
-      return "";
-    });
+  if (data.has("tokenizers.json"))
+    for (const auto& row : data.json("tokenizers.json"))
+      data.run("tokenizers/" + row["tokenizer"].get<std::string>(), [&] { return judge_tokenizer(data, row); });
+  std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(data.path())) {
     const auto name = entry.path().filename().string();
-    const auto at = name.find("_ids.jsonl");
-    if (at == std::string::npos || name == "gpt2_ids.jsonl") continue;
-    data.run(name.substr(0, at + 4),
-             [&]() -> std::string { throw NotSupported{"this kind of tokenizer is not built yet"}; });
+    if (const auto at = name.find("_ids.jsonl"); at != std::string::npos) names.insert(name.substr(0, at));
+  }
+  for (const auto& name : names) {
+    std::map<std::string, std::vector<Json>> files;
+    for (auto& row : data.lines(name + "_ids.jsonl")) files[row["file"]].push_back(row);
+    for (const auto& [file, rows] : files)
+      data.run(name + "_ids/" + file, [&, &corpus = file, &all = rows] {
+        return judge_rows(data, name == "gpt2" ? data.gpt2() : data.tokenizer_named(name), corpus, all);
+      });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/data/tokenizer.h"
@@ -35,6 +36,10 @@ class DataFolder {
   /// The tokenizer that flags such as {"--tokenizer-type", "NullTokenizer", ...} ask for; throws NotSupported.
   const Tokenizer& tokenizer(const std::map<std::string, std::string>& flags) const;
   const Tokenizer& gpt2() const;
+  /// The tokenizer of that name in tokenizers.json.
+  const Tokenizer& tokenizer_named(const std::string& name) const;
+  /// The path in the flags of which tokenizer() made `path`.
+  std::string given_path(const std::string& path) const;
 
   /// Judge one case: `judge` returns what differs, or nothing. Exceptions are failures with their story.
   void run(const std::string& name, const std::function<std::string()>& judge);
@@ -47,12 +52,18 @@ class DataFolder {
     std::filesystem::path path;
   };
   std::filesystem::path find_gpt2() const;
+  std::pair<std::filesystem::path, std::filesystem::path> gpt2_files() const;  ///< vocabulary, merges
+  std::string tokenizer_file(const std::string& flag, const std::string& given) const;
   void make_vocabulary(const std::filesystem::path& merges) const;
 
   std::filesystem::path folder_;
   Scratch scratch_;
-  mutable std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers_;
+  mutable std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers_;  // by type and options
+  mutable std::map<std::string, std::string> given_paths_;
 };
+
+/// A recorded command line: flags with all their values, joined by spaces; a flag alone has an empty value.
+std::map<std::string, std::string> flag_map(const Json& arguments);
 
 void judge_ids(DataFolder& data);
 void judge_preprocess(DataFolder& data);

@@ -10,21 +10,6 @@
 namespace tessera::golden {
 namespace {
 
-using Flags = std::map<std::string, std::string>;
-
-// The command line of Megatron's preprocess_data.py: flags with all their values, joined by blanks.
-Flags flags_of(const Json& arguments) {
-  Flags flags;
-  std::string last;
-  for (const std::string word : arguments) {
-    if (word.substr(0, 2) == "--")
-      flags[last = word];
-    else
-      flags[last] += (flags[last].empty() ? "" : " ") + word;
-  }
-  return flags;
-}
-
 std::vector<std::string> words_of(const std::string& all) {
   std::istringstream stream(all);
   std::vector<std::string> words;
@@ -44,7 +29,7 @@ std::string judge_files(const Json& recorded, const std::filesystem::path& folde
 }
 
 std::string judge_run(const DataFolder& data, const Json& run) {
-  auto flags = flags_of(run["arguments"]);
+  auto flags = flag_map(run["arguments"]);
   const auto& tokenizer = data.tokenizer(flags);
   PreprocessRequest request;
   request.inputs = {data.path() / flags.at("--input")};

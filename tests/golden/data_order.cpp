@@ -174,15 +174,8 @@ std::string judge_cache(const std::filesystem::path& folder, const Json& recorde
   return expected.empty() ? "" : text("the cache lacks ", expected.begin()->first);
 }
 
-const Tokenizer& null_tokenizer(const DataFolder& data) {
-  for (const auto& one : data.json("tokenizers.json"))
-    if (one["tokenizer"] == "null")
-      return data.tokenizer({{"--tokenizer-type", "NullTokenizer"}, {"--vocab-size", one["flags"].back()}});
-  throw NotSupported{"tokenizers.json does not say the size of the vocabulary"};
-}
-
 const Tokenizer& tokenizer_of(const DataFolder& data, const Json& row) {
-  return row["tokenizer"] == "null" ? null_tokenizer(data) : data.gpt2();
+  return row["tokenizer"] == "gpt2" ? data.gpt2() : data.tokenizer_named(row["tokenizer"]);
 }
 
 std::string judge_splits(const GptSplits::Splits& splits, const Json& row) {

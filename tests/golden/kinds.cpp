@@ -23,8 +23,8 @@ bool has_any(const fs::path& folder, const std::vector<const char*>& names) {
 bool is_model(const fs::path& folder) { return fs::exists(folder / "case.json") && fs::is_directory(folder / "hf"); }
 
 bool is_data(const fs::path& folder) {
-  return has_any(folder, {"gpt2_ids.jsonl", "gptdataset.jsonl", "preprocess.json", "masks.json", "samplers.json",
-                          "broken_input.json", "unicode_classes.jsonl"});
+  return has_any(folder, {"gpt2_ids.jsonl", "tokenizers.json", "gptdataset.jsonl", "preprocess.json", "masks.json",
+                          "samplers.json", "broken_input.json", "unicode_classes.jsonl"});
 }
 
 bool is_schedules(const fs::path& folder) {

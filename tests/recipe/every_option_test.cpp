@@ -59,6 +59,9 @@ const Lines no_pattern = {d + "tokenizer_type=TikTokenizer", d + "tokenizer_mode
 const Lines tik = {no_pattern[0], no_pattern[1], no_pattern[2],
                    no_pattern[3], no_pattern[4], d + "tiktoken_pattern=v1"};
 
+const Lines sentencepiece = {d + "tokenizer_type=SentencePieceTokenizer", d + "tokenizer_model=small.model",
+                             m + "vocab_size="};
+
 Lines operator+(Lines a, const Lines& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -236,6 +239,8 @@ const std::vector<Case> cases = {
     {d + "tiktoken_pattern", "v2", Seen::outcome, no_pattern},
     {d + "tiktoken_num_special_tokens", "2", Seen::outcome, tik},
     {d + "tiktoken_special_tokens", "[<unk>, <s>]", Seen::outcome, tik},
+    {d + "tokenizer_model", "large.model", Seen::weights, sentencepiece},
+    {d + "vocab_extra_ids", "100", Seen::weights, sentencepiece},
 };
 
 /// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other
@@ -325,6 +330,9 @@ class EveryOption : public InOwnFolder {
     write("merges.txt", "#version: 0.2\n");
     fs::copy_file(fs::path(TESTS_DATA) / "bert" / "vocab.txt", "bert.txt");
     fs::copy_file(fs::path(TESTS_DATA) / "tiktoken" / "vocab.json", "tik.json");
+    const auto models = fs::path(TESTS_DATA) / "sentencepiece" / "models";
+    fs::copy_file(models / "word.model", "small.model");
+    fs::copy_file(models / "plain.model", "large.model");
     write("run.yaml",
           "training_config: {training_iters: 6, output_dir: run, log_interval: 1, eval_interval: 3, eval_iters: 1, "
           "num_threads: 1}\n"

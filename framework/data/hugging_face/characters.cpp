@@ -1,0 +1,71 @@
+#include "framework/data/hugging_face/characters.h"
+
+#include <string>
+#include <utility>
+
+#include "framework/data/unicode_code_points.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+template <class Test>
+CodeSet set_where(const Test& test) {
+  std::vector<CodeSet::Range> ranges;
+  for (char32_t code = 0; code <= CodeSet::last_code; ++code) {
+    if (!test(code)) continue;
+    if (ranges.empty() || ranges.back().last + 1 != code) ranges.push_back({code, code});
+    ranges.back().last = code;
+  }
+  return CodeSet(std::move(ranges));
+}
+
+CodeSet set_of(unicode::Property which) {
+  const auto& set = unicode::property(which);
+  return set_where([&set](char32_t code) { return set.has(code); });
+}
+
+CodeSet set_of(unicode::CategorySet wanted) {
+  const auto& table = unicode::categories(unicode::Version::v16);
+  return set_where([&](char32_t code) { return (unicode::bit(table.of(code)) & wanted) != 0; });
+}
+
+// Unicode's long names (PropertyValueAliases.txt) in lower case, without underscores.
+constexpr std::pair<std::string_view, std::string_view> long_names[] = {
+    {"letter", "L"},           {"mark", "M"},
+    {"number", "N"},           {"punctuation", "P"},
+    {"symbol", "S"},           {"separator", "Z"},
+    {"uppercaseletter", "Lu"}, {"lowercaseletter", "Ll"},
+    {"titlecaseletter", "Lt"}, {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},     {"nonspacingmark", "Mn"},
+    {"spacingmark", "Mc"},     {"enclosingmark", "Me"},
+    {"decimalnumber", "Nd"},   {"letternumber", "Nl"},
+    {"othernumber", "No"},
+};
+
+}  // namespace
+
+std::optional<CodeSet> named_characters(std::string_view name) {
+  std::string plain;
+  for (const auto c : name)
+    if (c != ' ' && c != '_' && c != '-') plain += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  if (plain == "han") return set_of(unicode::Property::han);
+  for (const auto& [long_name, short_name] : long_names)
+    if (plain == long_name) plain = short_name;
+  if (plain.empty() || plain.size() > 2) return std::nullopt;
+  plain[0] = static_cast<char>(plain[0] >= 'a' && plain[0] <= 'z' ? plain[0] - 32 : plain[0]);
+  if (plain[0] == 'C' && plain != "Cc" && plain != "Cf" && plain != "Co") return std::nullopt;
+  const auto wanted = unicode::category_set(plain);
+  return wanted ? std::optional(set_of(*wanted)) : std::nullopt;
+}
+
+const CodeSet& white_space() {
+  static const CodeSet set = set_of(unicode::Property::white_space);
+  return set;
+}
+
+const CodeSet& word_characters() {
+  static const CodeSet set = set_of(unicode::Property::oniguruma_word);
+  return set;
+}
+
+}  // namespace tessera::hugging_face

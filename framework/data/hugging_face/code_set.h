@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::hugging_face {
+
+/// A set of code points as sorted, disjoint ranges (both ends belong to them).
+class CodeSet {
+ public:
+  struct Range {
+    char32_t first, last;
+  };
+  static constexpr char32_t last_code = 0x10FFFF;
+
+  CodeSet() = default;
+  explicit CodeSet(std::vector<Range> ranges);
+  static CodeSet of(char32_t code) { return CodeSet({{code, code}}); }
+
+  const std::vector<Range>& ranges() const { return ranges_; }
+  CodeSet operator|(const CodeSet& other) const;
+  CodeSet operator&(const CodeSet& other) const;
+  CodeSet operator~() const;
+  bool has(char32_t code) const;
+  bool operator==(const CodeSet& other) const;
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+/// The same as one bit for each code point (136 kB): the fast test.
+class CodeBits {
+ public:
+  explicit CodeBits(const CodeSet& set);
+  bool has(char32_t code) const { return ((words_[code >> 6U] >> (code & 63U)) & 1U) != 0; }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+}  // namespace tessera::hugging_face

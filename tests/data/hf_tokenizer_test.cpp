@@ -1,0 +1,168 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/data/hugging_face/regex.h"
+#include "framework/data/tokenizer.h"
+#include "framework/data/utf8.h"
+#include "tests/data/chosen.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using Json = nlohmann::ordered_json;
+
+std::unique_ptr<Tokenizer> tokenizer_of(const Json& content, const Json& config = nullptr) {
+  std::filesystem::create_directories("folder");
+  std::filesystem::remove("folder/tokenizer_config.json");
+  std::ofstream("folder/tokenizer.json") << content;
+  if (!config.is_null()) std::ofstream("folder/tokenizer_config.json") << config;
+  return chosen(tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "folder"}});
+}
+
+Json recorded(const std::string& shape) {
+  return Json::parse(read_file(std::filesystem::path(TESTS_DATA) / "tokenizers" / (shape + ".json")));
+}
+
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
+  const auto decoder = tokenizer.decoder();
+  std::string all;
+  for (const auto id : ids) {
+    const auto part = decoder->push(id);
+    EXPECT_EQ(first_not_utf8(part), std::string_view::npos);
+    all += part;
+  }
+  return all + decoder->finish();
+}
+
+using HuggingFace = InOwnFolder;
+
+// Recorded with the real library by tests/peers/record_tokenizers.py.
+TEST_F(HuggingFace, EveryShapeGivesTheIdsAndTextsOfTheOriginal) {
+  std::size_t shapes = 0, cases = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(TESTS_DATA) / "tokenizers")) {
+    const auto content = recorded(entry.path().stem().string());
+    if (!content.contains("cases")) continue;
+    SCOPED_TRACE(entry.path().stem().string());
+    const auto tokenizer = tokenizer_of(content["tokenizer"]);
+    EXPECT_EQ(tokenizer->vocab_size(), content["vocab_size"].get<std::int64_t>());
+    const auto encoder = tokenizer->encoder();
+    for (const auto& one : content["cases"]) {
+      const auto wanted = one["ids"].get<Ids>();
+      if (one.contains("text")) {
+        Ids ids;
+        encoder->encode(one["text"].get<std::string>(), ids);
+        EXPECT_EQ(ids, wanted) << one["text"];
+      }
+      EXPECT_EQ(streamed(*tokenizer, wanted), one["decoded"].get<std::string>()) << Json(wanted);
+      ++cases;
+    }
+    ++shapes;
+  }
+  EXPECT_GE(shapes, 20U);
+  EXPECT_GE(cases, 1000U);
+}
+
+TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
+  const auto refused = [](const char* part, const Json& value) {
+    auto content = recorded("gpt2")["tokenizer"];
+    content[part] = value;
+    try {
+      tokenizer_of(content);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("was taken");
+  };
+  for (const auto* part : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
+    const auto message = refused(part, {{"type", "Fancy"}});
+    EXPECT_NE(message.find(std::string(part) + " 'Fancy' is not supported; supported are "), std::string::npos)
+        << message;
+  }
+  EXPECT_NE(refused("model", {{"type", "Fancy"}, {"vocab", Json::object()}}).find("model 'Fancy' is not supported"),
+            std::string::npos);
+  const auto split = [](const std::string& pattern) {
+    return Json{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  };
+  EXPECT_NE(refused("pre_tokenizer", split(R"((a)\1)")).find(R"('(a)\1': at byte 5: '\1' is not supported)"),
+            std::string::npos)
+      << refused("pre_tokenizer", split(R"((a)\1)"));
+  EXPECT_NE(refused("pre_tokenizer", split(R"(\p{Greek})")).find("the property 'Greek' is not supported"),
+            std::string::npos);
+}
+
+TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
+  const auto content = recorded("gpt2")["tokenizer"];
+  const auto plain = tokenizer_of(content);
+  const auto size = static_cast<std::int32_t>(plain->vocab_size());
+  EXPECT_THROW(plain->eod(), ConfigError);
+  const auto tokenizer = tokenizer_of(content, {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                                {"bos_token", "<|endoftext|>"},
+                                                {"eos_token", {{"content", "</new>"}, {"normalized", true}}},
+                                                {"add_bos_token", true},
+                                                {"add_eos_token", true},
+                                                {"extra_special_tokens", {"<more>"}}});
+  const auto bos = plain->encode("<|endoftext|>").at(0);
+  EXPECT_EQ(tokenizer->vocab_size(), size + 2);
+  EXPECT_EQ(tokenizer->eod(), size);
+  EXPECT_EQ(tokenizer->encode("</new><more>"), (Ids{bos, size, size + 1, size}));
+  EXPECT_EQ(tokenizer->identity().class_name, "_HuggingFaceTokenizer");
+  EXPECT_EQ(tokenizer->identity().paths.at(0), "folder");
+  EXPECT_FALSE(tokenizer->special_ids().pad);
+  EXPECT_EQ(tokenizer->files().size(), 2U);
+}
+
+TEST_F(HuggingFace, AFolderWithoutTokenizerJsonSaysWhatIsThere) {
+  std::filesystem::create_directories("folder");
+  std::ofstream("folder/tokenizer.model") << "x";
+  try {
+    chosen(tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "folder"}});
+    FAIL() << "was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("has no tokenizer.json, only tokenizer.model"), std::string::npos)
+        << error.what();
+  }
+}
+
+std::string matches(const std::string& pattern, const std::string& text) {
+  const hugging_face::Regex regex(pattern);
+  hugging_face::Regex::Finder finder(regex, text);
+  std::string all;
+  while (const auto match = finder.next()) all += "[" + text.substr(match->begin, match->end - match->begin) + "]";
+  return all;
+}
+
+// Each answer was checked against the original (Oniguruma, by a pre-tokenizer Split).
+TEST(HuggingFaceRegex, MatchesAsOniguruma) {
+  EXPECT_EQ(matches("ab|a|b", "abba"), "[ab][b][a]");
+  EXPECT_EQ(matches("a+?b", "aaab ab"), "[aaab][ab]");
+  EXPECT_EQ(matches("a++a|b", "aaab"), "[b]");
+  EXPECT_EQ(matches("(?>a+)a|b", "aaab"), "[b]");
+  EXPECT_EQ(matches("(?:ab){2}", "ababab"), "[abab]");
+  EXPECT_EQ(matches("a{,2}b", "aaab"), "[aab]");
+  EXPECT_EQ(matches("x*", "xxy"), "[xx][]");
+  EXPECT_EQ(matches("(?:a*)*b", "aab"), "[aab]");
+  EXPECT_EQ(matches("(?i:k|s)", "K k \xE2\x84\xAA \xC5\xBF"), "[K][k][\xE2\x84\xAA][\xC5\xBF]");
+  EXPECT_EQ(matches("[^a-c&&[^x]]", "abcxyz"), "[x][y][z]");
+  EXPECT_EQ(matches("[a-f&&[^b-d]]", "abcdefg"), "[a][e][f]");
+  EXPECT_EQ(matches("(?<=a)b|(?<!a)c", "ab bc ac"), "[b][c]");
+  EXPECT_EQ(matches(R"(\p{N}{1,3}+)", "1234567"), "[1234567]");
+  EXPECT_EQ(matches("a{2}?b", "aab b ab"), "[aab][b][b]");
+  EXPECT_EQ(matches("a{1,2}?", "aa"), "[a][a]");
+  EXPECT_EQ(matches("(?i:[sdmt]|ll)", "S LL lL"), "[S][LL][lL]");
+  EXPECT_EQ(matches("(?i)a|b", "AB"), "[A][B]");
+  EXPECT_EQ(matches("[]a]|[x-]", "]a[x-"), "[]][a][x][-]");
+  EXPECT_EQ(matches("^a|b$", "a\na b\nb"), "[a][a][b][b]");
+  EXPECT_EQ(matches(R"(\s+(?!\S)|\s)", "a   b "), "[  ][ ][ ]");
+}
+
+TEST(HuggingFaceRegex, EndlessBacktrackingIsRefused) {
+  EXPECT_THROW(matches("(?:a|a)*c", std::string(64, 'a')), ConfigError);
+}
+
+}  // namespace
+}  // namespace tessera

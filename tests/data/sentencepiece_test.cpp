@@ -1,0 +1,128 @@
+// The SentencePiece tokenizers against what Megatron-LM's own classes gave (tests/peers/record_sentencepiece.py).
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "framework/data/sentencepiece_model.h"
+#include "framework/data/utf8.h"
+#include "tests/data/chosen.h"
+#include "tests/golden/data.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using Json = nlohmann::json;
+
+const std::filesystem::path recorded = std::filesystem::path(TESTS_DATA) / "sentencepiece";
+
+std::string model_file(const std::string& name) { return (recorded / "models" / (name + ".model")).string(); }
+
+std::unique_ptr<Tokenizer> tokenizer_of(const std::string& type, const std::string& file,
+                                        const std::string& extra_ids = "0") {
+  return chosen(tokenizers(), {{"tokenizer_type", type}, {"tokenizer_model", file}, {"vocab_extra_ids", extra_ids}});
+}
+
+std::string decoded_one_by_one(const Tokenizer& tokenizer, const Ids& ids) {
+  std::string all;
+  const auto decoder = tokenizer.decoder();
+  for (const auto id : ids) {
+    const auto part = decoder->push(id);
+    EXPECT_EQ(first_not_utf8(part), std::string_view::npos) << "a part of a character";
+    all += part;
+  }
+  return all + decoder->finish();
+}
+
+TEST(SentencePiece, IdsTextsAndSpecialIdsAreThoseOfMegatron) {
+  const auto results = run_data_cases(recorded);
+  EXPECT_EQ(results.size(), 24U);  // 12 tokenizers, their properties and their ids
+  for (const auto& result : results)
+    EXPECT_EQ(result.verdict, CaseResult::Verdict::passed) << result.name << ": " << result.story;
+}
+
+TEST(SentencePiece, AnyIdsDecodeToTheTextOfMegatron) {
+  int rows = 0;
+  std::ifstream file(recorded / "tokenizers.json");
+  for (const auto& one : Json::parse(file)) {
+    const auto& flags = one["flags"];
+    const auto tokenizer =
+        tokenizer_of(flags[1], (recorded / flags[3]).string(), flags.size() > 5 ? flags[5].get<std::string>() : "0");
+    const auto name = one["tokenizer"].get<std::string>();
+    std::ifstream lines(recorded / (name + "_decoded.jsonl"));
+    for (std::string line; std::getline(lines, line); ++rows) {
+      const auto row = Json::parse(line);
+      EXPECT_EQ(decoded_one_by_one(*tokenizer, row["ids"]), row["decoded"].get<std::string>())
+          << name << " " << row["ids"];
+    }
+  }
+  EXPECT_EQ(rows, 12 * 40);
+}
+
+TEST(SentencePiece, IdsOneByOneGiveTheTextOfAllAtOnce) {
+  const auto seed = std::random_device{}();
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937 random(seed);
+  for (const auto* name : {"bpe", "unigram", "char", "word", "plain"}) {
+    const SentencePieceModel model(model_file(name));
+    for (int round = 0; round < 200; ++round) {
+      Ids ids(random() % 30);
+      const auto most = static_cast<std::uint32_t>(random() % 2 == 0 ? 20 : model.pieces());  // first: special, bytes
+      for (auto& id : ids) id = static_cast<std::int32_t>(random() % most);
+      const auto decoder = model.decoder();
+      std::string all;
+      for (const auto id : ids) all += decoder->push(id);
+      EXPECT_EQ(all + decoder->finish(), model.decode(ids)) << name << ", seed " << seed << " " << Json(ids);
+    }
+  }
+}
+
+TEST(SentencePiece, AnIdBehindTheLastTokenIsAReplacementCharacter) {
+  const auto tokenizer = tokenizer_of("GPTSentencePieceTokenizer", model_file("bpe"));
+  auto ids = tokenizer->encode("Lord God");
+  ids.insert(ids.end(), {-1, static_cast<std::int32_t>(tokenizer->vocab_size())});
+  EXPECT_EQ(tokenizer->decode(ids), "Lord God\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(tokenizer->piece(-1), replacement_character);
+}
+
+TEST(SentencePiece, BytesWaitForTheRestOfTheirCharacter) {
+  const auto tokenizer = tokenizer_of("GPTSentencePieceTokenizer", model_file("bpe"));
+  const std::string smile = "\xF0\x9F\x98\x80";
+  const auto ids = tokenizer->encode(smile);
+  ASSERT_EQ(ids.size(), 5U) << "a space and four bytes";
+  const auto decoder = tokenizer->decoder();
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(decoder->push(ids[i]), "");
+  EXPECT_EQ(decoder->push(ids[4]), smile);
+  for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(decoder->push(ids[i]), "");
+  EXPECT_EQ(decoder->finish(), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD") << "one for each byte, as the library";
+}
+
+class SentencePieceFile : public InOwnFolder {};
+
+TEST_F(SentencePieceFile, ThatIsNoneIsRefusedWithItsName) {
+  const auto open = [](const std::string& file) { return [file] { (void)tokenizer_of("Llama2Tokenizer", file); }; };
+  expect_refused(open(""), {"Llama2Tokenizer needs tokenizer_model"});
+  expect_refused(open("absent.model"), {"absent.model", "SentencePiece model"});
+  expect_refused(open("."), {"folder"});
+  write("empty.model", "");
+  expect_refused(open("empty.model"), {"empty.model", "no SentencePiece model"});
+  write("text.model", "{\"a\": 1}\n");
+  expect_refused(open("text.model"), {"text.model", "no SentencePiece model"});
+  std::ifstream whole(model_file("bpe"), std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(whole), {});
+  write("cut.model", bytes.substr(0, bytes.size() / 2));
+  expect_refused(open("cut.model"), {"cut.model", "damaged"});
+}
+
+TEST_F(SentencePieceFile, WithoutTheSpecialPiecesOfATypeIsRefused) {
+  expect_refused([] { (void)tokenizer_of("GPTSentencePieceTokenizer", model_file("word")); },
+                 {"word.model", "end-of-sentence", "eos_id is -1"});
+  expect_refused([] { (void)tokenizer_of("Llama2Tokenizer", model_file("unigram")); },
+                 {"unigram.model", "beginning-of-sentence", "GPTSentencePieceTokenizer"});
+  expect_refused([] { (void)tokenizer_of("SentencePieceTokenizer", model_file("bpe"), "-1"); }, {"vocab_extra_ids"});
+}
+
+}  // namespace
+}  // namespace tessera
