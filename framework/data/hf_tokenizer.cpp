@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/data/hugging_face/engine.h"
 #include "framework/data/input_file.h"
 #include "framework/data/tokenizer.h"
@@ -47,9 +48,10 @@ class SideFile {
  public:
   SideFile(const std::filesystem::path& folder, const std::string& name) : name_((folder / name).string()) {
     if (!std::filesystem::exists(name_)) return;
-    const simdjson::padded_string content(read_input(name_, "tokenizer configuration"));
-    if (const auto error = parser_.parse(content).get(element_))
-      throw ConfigError(text(name_, ": is no JSON: ", simdjson::error_message(error)));
+    // nlohmann first: simdjson refuses whole numbers beyond 64 bits, such as the usual model_max_length of 1e30
+    const auto read = parse_json<nlohmann::ordered_json>(read_input(name_, "tokenizer configuration"));
+    if (read.is_discarded() || parser_.parse(simdjson::padded_string(read.dump())).get(element_) != simdjson::SUCCESS)
+      throw ConfigError(text(name_, ": is no JSON; get the file again, or remove it"));
     there_ = true;
     if (!root().is_object()) root().refuse("expected an object");
   }
