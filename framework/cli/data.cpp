@@ -1,5 +1,6 @@
 #include "framework/cli/data.h"
 
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <map>
@@ -29,28 +30,44 @@ CommandOption* add_format(Command& command, std::optional<TextFormat>& format) {
       ->one_of(words);
 }
 
-/// The flags that choose a tokenizer, by the names of their options in dataset_config.
+/// The flags that choose a tokenizer, under Megatron-LM's names: those of their options in dataset_config, with dashes.
 struct TokenizerFlags {
-  std::map<std::string, std::string> given;
+  std::map<std::string, std::string> given;  // option -> value, of options with one value
 
   void add_to(Command& command) {
     const auto flag = [&](const char* name, const char* option, const char* help) {
       command.add_option(
           name, [this, option](const std::string& value) { given[option] = value; }, help);
     };
-    flag("--tokenizer-type", "tokenizer_type", "GPT2BPETokenizer (default) or NullTokenizer");
-    flag("--vocab-file", "vocab_file", "vocab.json of a byte-level BPE");
-    flag("--merge-file", "merge_file", "merges.txt of a byte-level BPE");
-    flag("--vocab-size", "vocab_size", "NullTokenizer: numbers below it are tokens");
+    flag("--tokenizer-type", "tokenizer_type", "Tokenizer type [GPT2BPETokenizer]; docs/data.md lists them");
+    flag("--tokenizer-model", "tokenizer_model",
+         "Path of a SentencePiece model, of a Hugging Face tokenizer's folder, or of TikTokenizer's vocabulary");
+    flag("--vocab-file", "vocab_file", "Path of vocab.json (GPT2BPETokenizer) or vocab.txt (BertWordPiece*)");
+    flag("--merge-file", "merge_file", "Path of merges.txt (GPT2BPETokenizer)");
+    flag("--vocab-size", "vocab_size", "Vocabulary size of NullTokenizer and TikTokenizer");
+    flag("--vocab-extra-ids", "vocab_extra_ids",
+         "Number of tokens <extra_id_0>, ... to add (SentencePieceTokenizer, BertWordPiece*)");
+    flag("--tiktoken-pattern", "tiktoken_pattern", "Pattern that splits a text into words: v1 or v2 (TikTokenizer)");
+    flag("--tiktoken-num-special-tokens", "tiktoken_num_special_tokens",
+         "Number of ids before the vocabulary, for special tokens (TikTokenizer)");
+    command.add_option("--tiktoken-special-tokens", given_special_tokens_,
+                       "Names of the first special tokens (TikTokenizer)");
   }
+
+  bool empty() const { return given.empty() && given_special_tokens_.empty(); }
 
   std::unique_ptr<Tokenizer> make(const TokenizerRegistry& shelf) const {
     Value recipe;
     recipe.set("dataset_config.tokenizer_type", Value::of("GPT2BPETokenizer", {"data command", 0, "", 1}));
-    for (const auto& [option, value] : given) {
-      auto flag = "--" + option;
-      for (auto& sign : flag) sign = sign == '_' ? '-' : sign;
-      recipe.set("dataset_config." + option, Value::of(value, {flag, 0, "", 2}));
+    const auto origin = [](std::string option) {
+      std::replace(option.begin(), option.end(), '_', '-');
+      return Origin{"--" + option, 0, "", 2};
+    };
+    for (const auto& [option, value] : given) recipe.set("dataset_config." + option, Value::of(value, origin(option)));
+    if (!given_special_tokens_.empty()) {
+      auto list = OptionType<std::vector<std::string>>::write(given_special_tokens_);
+      list.origin = origin("tiktoken_special_tokens");
+      recipe.set("dataset_config.tiktoken_special_tokens", std::move(list));
     }
     Report report;
     Group group(recipe, "dataset_config", report);
@@ -61,6 +78,9 @@ struct TokenizerFlags {
     if (!tokenizer) throw ConfigError("--tokenizer-type none cannot read text; choose another tokenizer");
     return tokenizer;
   }
+
+ private:
+  std::vector<std::string> given_special_tokens_;
 };
 
 /// Megatron-LM's line of progress.
@@ -148,7 +168,7 @@ struct Inspect {
     std::cout << "document " << document << " begins";
     for (const auto id : ids) std::cout << " " << id;
     std::cout << "\n";
-    if (!tokenizer.given.empty()) std::cout << tokenizer.make(context.shelves.tokenizers)->decode(ids) << "\n";
+    if (!tokenizer.empty()) std::cout << tokenizer.make(context.shelves.tokenizers)->decode(ids) << "\n";
   }
 };
 

@@ -40,6 +40,15 @@ Scored of_text(const std::string& file, const Tokenizer& tokenizer) {
   return out;
 }
 
+/// Bytes of the text of one sequence, which was encoded by itself; the end of a document is no text.
+std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const Tokenizer& tokenizer) {
+  const auto decoder = tokenizer.decoder();
+  std::uint64_t bytes = 0;
+  for (const auto token : sequence)
+    if (token != tokenizer.eod()) bytes += decoder->push(token).size();
+  return bytes + decoder->finish().size();
+}
+
 Scored of_data(const std::string& prefix, const Tokenizer* tokenizer) {
   const IndexedDataset data(prefix);
   Scored out;
@@ -47,11 +56,10 @@ Scored of_data(const std::string& prefix, const Tokenizer* tokenizer) {
   for (std::int64_t i = 0; i < data.sequences(); ++i) {
     const auto before = out.tokens.size();
     out.tokens.resize(before + static_cast<std::size_t>(data.length(i)));
-    data.read(i, 0, std::span(out.tokens).subspan(before));
+    const auto sequence = std::span(out.tokens).subspan(before);
+    data.read(i, 0, sequence);
+    if (tokenizer) out.bytes += text_bytes(sequence, *tokenizer);
   }
-  if (!tokenizer) return out;
-  for (const auto token : out.tokens)
-    if (token != tokenizer->eod()) out.bytes += tokenizer->piece(token).size();
   return out;
 }
 

@@ -48,6 +48,7 @@ void generate_text(const Flags& flags, const TrainedModel& trained, Tape& tape) 
   const GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const auto decoder = trained.tokenizer->decoder();
+    for (const auto token : prompt) (void)decoder->push(token);  // what follows is not at the beginning of a text
     std::cout << flags.prompt << std::flush;
     const auto made = generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
                                [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });

@@ -45,9 +45,13 @@ FlagRow read_row(const std::string& flag, const Value& row) {
   else if (const auto* words = row.find("words")) {
     out.kind = FlagRow::Kind::words;
     for (const auto& [theirs, ours] : words->fields) out.words.emplace_back(theirs, ours.scalar);
+    if (const auto* refused = row.find("refused_words"))
+      for (const auto& [theirs, why] : refused->fields) out.refused_words.emplace_back(theirs, why.scalar);
   }
   if (const auto* also = row.find("also"))
     for (const auto& [option, implied] : also->fields) out.also.emplace_back(option, implied.scalar);
+  if (const auto* options = row.find("also_to"))
+    for (const auto& option : options->items) out.also_to.push_back(option.scalar);
   if (const auto* always = row.find("always"))
     for (const auto& [option, implied] : always->fields) out.always.emplace_back(option, implied.scalar);
   if (out.kind == FlagRow::Kind::same && out.to.empty()) out.kind = FlagRow::Kind::implied;
@@ -219,7 +223,7 @@ class Converter {
     if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagFate::Fate::refused, "a value is missing");
     if (row.takes != FlagRow::Takes::many && values.size() > 1)
       report_.note(origin(), story(text("takes one value; the words '", value, "' are read as one")));
-    imply(row);
+    imply(row, value);
     if (row.kind == FlagRow::Kind::same)
       set(row.to, row.takes == FlagRow::Takes::many && wants_list(row.to, values) ? list_of(values, origin())
                                                                                   : single(row.to, value));
@@ -235,6 +239,8 @@ class Converter {
     for (const auto& value : values) {
       const auto word =
           std::find_if(row.words.begin(), row.words.end(), [&](const auto& w) { return w.first == value; });
+      for (const auto& [refused, why] : row.refused_words)
+        if (refused == value) return end(FlagFate::Fate::refused, text("'", value, "' is refused: ", why));
       const bool unknown = value.find('$') != std::string::npos;  // what the caller will say
       if (word == row.words.end() && !unknown)
         return end(FlagFate::Fate::refused, text("no counterpart for '", value, "'"));
@@ -282,8 +288,10 @@ class Converter {
       out_.recipe.set(to, std::move(value));
   }
 
-  void imply(const FlagRow& row) {
-    for (const auto& [option, value] : row.also) {
+  void imply(const FlagRow& row, const std::string& own_value) {
+    auto settings = row.also;
+    for (const auto& option : row.also_to) settings.emplace_back(option, own_value);
+    for (const auto& [option, value] : settings) {
       const auto* there = out_.recipe.at(option);
       if (there && there->origin.layer >= given) continue;
       auto at = origin();

@@ -32,10 +32,12 @@ struct FlagRow {
   Takes takes = Takes::one;
   std::string to;     ///< "optimizer_config.eps", or one item: "optimizer_config.betas[0]"
   std::string fixed;  ///< Kind::fixed: the value the bare flag stands for
-  std::vector<std::pair<std::string, std::string>> words;  ///< Kind::words: their word -> ours
-  std::string absent;                                      ///< our value when the flag is not given: their default
+  std::vector<std::pair<std::string, std::string>> words;          ///< Kind::words: their word -> ours
+  std::vector<std::pair<std::string, std::string>> refused_words;  ///< Kind::words: their word -> why it is refused
+  std::string absent;  ///< our value when the flag is not given: their default
   /// What the flag says besides, option and value; a flag that sets the option itself wins, wherever it stands.
   std::vector<std::pair<std::string, std::string>> also;
+  std::vector<std::string> also_to;  ///< further options that take the flag's value, as `also`
   /// The same, but it wins over a flag that sets the option itself.
   std::vector<std::pair<std::string, std::string>> always;
   std::string why;  ///< Kind::ignored and Kind::refused
@@ -78,7 +80,8 @@ struct Conversion {
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is left out; which
 /// those are, the schemas know. `absent` is our value when the flag is not given, that is, their default. `also` is
 /// what the flag says besides, option and value; a flag that sets the option itself wins. `always` is the same, but
-/// wins over such a flag. A word may lead to a word that the option does not have yet: that is planned. `takes` is how
+/// wins over such a flag. `also_to`, a list of options, gives them the flag's own value, as `also`. `refused_words`
+/// beside `words` says of each further word why it is refused. A word may lead to a word that the option does not have yet: that is planned. `takes` is how
 /// many words follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of
 /// its argument where that is not the flag's with underscores.
 class FlagTable {

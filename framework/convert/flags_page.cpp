@@ -47,6 +47,12 @@ std::string words_of(const FlagRow& row, const OptionFacts* option) {
   return joined(all, ", ");
 }
 
+std::string refusals_of(const FlagRow& row) {
+  std::vector<std::string> all;
+  for (const auto& [theirs, why] : row.refused_words) all.push_back(code(theirs) + " (" + why + ")");
+  return joined(all, ", ");
+}
+
 std::string settings_of(const std::vector<std::pair<std::string, std::string>>& settings) {
   std::vector<std::string> all;
   for (const auto& [option, value] : settings) all.push_back(code(option + ": " + value));
@@ -62,6 +68,8 @@ std::string meaning_of(const FlagRow& row, const Facts& facts) {
     parts.push_back(code(row.to + ": " + row.fixed));
   else if (!row.to.empty())
     parts.push_back(code(row.to) + (row.words.empty() ? "" : ": " + words_of(row, option)));
+  if (!row.refused_words.empty()) parts.push_back("refused: " + refusals_of(row));
+  for (const auto& to : row.also_to) parts.push_back("also " + code(to) + " where no flag says otherwise");
   if (!row.also.empty()) parts.push_back("also " + settings_of(row.also) + " where no flag says otherwise");
   if (!row.always.empty()) parts.push_back("always " + settings_of(row.always));
   if (option && option->planned && fate_of(row, facts) == RowFate::planned) {

@@ -173,21 +173,6 @@ void describe_newer_experts(Schema<PlannedExperts>& s) {
   s.planned("moe_expert_rank_capacity_factor", Real{}, "Most tokens of a rank, as a share of an equal split.");
 }
 
-void describe_tokenizers(Schema<PlannedDataset>& s) {
-  s.planned("tokenizer_metadata", Text{}, "File that says of what kind it is.");
-  s.planned("tokenizer_special_tokens", Texts{}, "Tokens that it gets besides.");
-  s.planned("tokenizer_sentencepiece_legacy", false, "Special tokens beside a SentencePiece model, not in it.");
-  s.planned("tokenizer_sentencepiece_ignore_extra_whitespaces", true, "Blanks in a row are one.");
-  s.planned("tokenizer_hf_no_use_fast", false, "The slow one of two programs.");
-  s.planned("tokenizer_hf_no_include_special_tokens", false, "Texts get no tokens at their ends.");
-  s.planned("chat_template", Text{}, "How a talk becomes one text.");
-  s.planned("null_tokenizer_eod_id", Number{}, "The end of a document among numbers.");
-  s.planned("null_tokenizer_pad_id", std::int64_t{-1}, "What fills samples among numbers.");
-  s.planned("tiktoken_pattern", Text{}, "Which rule cuts text into words: v1 or v2.");
-  s.planned("tiktoken_num_special_tokens", std::int64_t{1000}, "Ids kept for special tokens.");
-  s.planned("tiktoken_special_tokens", Texts{}, "Names of these.");
-}
-
 /// What MindSpeed-LLM, Pai-Megatron-Patch and Megatron-LLM have besides.
 void describe_variants(Schema<PlannedModel>& s) {
   s.planned("output_layer_has_bias", false, "A bias of the output projection.");
@@ -320,7 +305,10 @@ void describe(Schema<PlannedDataset>& s) {
   s.planned("allow_ambiguous_pad_tokens", false, "Tokens that fill samples may also be text.");
   s.planned("fim_data", false, "Samples whose middle is asked for last.");
   s.planned("sft", false, "Samples are talks; only answers are learnt.");
-  describe_tokenizers(s);
+  s.planned("chat_template", Text{}, "Chat template (Jinja) that renders a conversation to text.");
+  s.planned("tiktoken_pattern", Text{}, "Which rule cuts text into words: v1 or v2.");
+  s.planned("tiktoken_num_special_tokens", std::int64_t{1000}, "Ids kept for special tokens.");
+  s.planned("tiktoken_special_tokens", Texts{}, "Names of these.");
   s.planned("data_layout", std::string("BSH"), "Order of dims of activations; ours is our own.").also("SBH");
   s.planned("drop_remainder", true, "Drop samples at the end that do not fill a batch.");
   s.planned("pad_token_id", Number{}, "Token that fills short samples.").also(0);
@@ -328,7 +316,6 @@ void describe(Schema<PlannedDataset>& s) {
   s.planned("is_instruction_dataset", false, "Samples are instructions and answers.");
   s.planned("is_pairwise_dataset", false, "Samples have an answer to take and one to leave.");
   s.planned("fix_sub_seq_length", std::int64_t{-1}, "reset_attention_mask: no token sees past so many others.");
-  s.planned("extra_vocab_size", std::int64_t{0}, "Rows of the embedding besides the tokenizer's.");
   s.planned("fim_rate", 0.0, "Share of samples whose middle is asked for last.");
 }
 

@@ -83,15 +83,22 @@ TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
   Report report;
   const auto fates = megatron()
-                         .convert(flags_of({"--tokenizer-type", "Llama2Tokenizer", "--tokenizer-type", "NullTokenizer",
-                                            "--recompute-modules", "mlp", "moe", "--position-embedding-type", "wrong"}),
+                         .convert(flags_of({"--recompute-modules", "mlp", "moe", "--tokenizer-type", "NullTokenizer",
+                                            "--position-embedding-type", "wrong"}),
                                   all_facts({}), report)
                          .fates;
   EXPECT_EQ(fates.at(0).fate, FlagFate::Fate::planned);
-  EXPECT_EQ(fates.at(0).why, "dataset_config.tokenizer_type has no 'Llama2Tokenizer' yet.");
+  EXPECT_EQ(fates.at(0).why, "model_config.recompute_modules has no 'moe' yet.");
   EXPECT_EQ(fates.at(1).fate, FlagFate::Fate::mapped);
-  EXPECT_EQ(fates.at(2).fate, FlagFate::Fate::planned);
-  EXPECT_EQ(fates.at(3).fate, FlagFate::Fate::refused);
+  EXPECT_EQ(fates.at(2).fate, FlagFate::Fate::refused);
+}
+
+TEST(Flags, AWordIsRefusedWithItsReason) {
+  Report report;
+  const auto fates =
+      megatron().convert(flags_of({"--tokenizer-type", "MultimodalTokenizer"}), all_facts({}), report).fates;
+  EXPECT_EQ(fates.at(0).fate, FlagFate::Fate::refused);
+  EXPECT_NE(fates.at(0).why.find("'MultimodalTokenizer' is refused: its images"), std::string::npos) << fates.at(0).why;
 }
 
 TEST(Flags, EveryRowLeadsToAnOptionThatExists) {

@@ -208,5 +208,40 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
   EXPECT_EQ(fate({"--auto-settings"}), "refused");
 }
 
+/// Of every table: no word of a tokenizer type is without a type of ours or a reason.
+TEST(ForeignTables, EveryTokenizerTypeIsOneOfOursOrRefusedByName) {
+  const std::set<std::string> ours = {"GPT2BPETokenizer",     "NullTokenizer",   "BertWordPieceLowerCase",
+                                      "BertWordPieceCase",    "TikTokenizer",    "GPTSentencePieceTokenizer",
+                                      "HuggingFaceTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer"};
+  int rows = 0;
+  for (const auto* name : {"megatron@core_v0.12.1", "megatron@main", "mindspeed-llm", "mindspeed-core-ms",
+                           "pai-megatron-patch", "deepspeed"}) {
+    const auto table = FlagTable::named(name, Mappings());
+    for (const auto* flag : {"--tokenizer-type", "--patch-tokenizer-type"}) {
+      const auto* row = table.find(flag);
+      if (!row) continue;
+      ++rows;
+      for (const auto& [theirs, word] : row->words) EXPECT_TRUE(ours.count(word)) << name << " " << theirs;
+      for (const auto& [theirs, why] : row->refused_words) EXPECT_FALSE(why.empty()) << name << " " << theirs;
+    }
+  }
+  EXPECT_EQ(rows, 7);
+}
+
+TEST(ForeignTables, TheTokenizerOfPaiIsInTheFolderOfItsCheckpoint) {
+  const auto recipe_of = [](const Lines& words) {
+    Report report;
+    return FlagTable::named("pai-megatron-patch", Mappings()).convert(flags_of(words), facts(), report).recipe;
+  };
+  const auto recipe = recipe_of({"--load", "hf/qwen", "--patch-tokenizer-type", "Qwen3Tokenizer"});
+  EXPECT_EQ(recipe.at("dataset_config.tokenizer_type")->scalar, "HuggingFaceTokenizer");
+  EXPECT_EQ(recipe.at("dataset_config.tokenizer_model")->scalar, "hf/qwen");
+  EXPECT_EQ(recipe.at("training_config.load_checkpoint")->scalar, "hf/qwen");
+  const auto own = recipe_of({"--load", "ckpt", "--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", "x.model"});
+  EXPECT_EQ(own.at("dataset_config.tokenizer_model")->scalar, "x.model");
+  const auto other = recipe_of({"--load", "ckpt", "--tokenizer-type", "NullTokenizer", "--vocab-size", "9"});
+  EXPECT_EQ(other.at("dataset_config.tokenizer_model"), nullptr);
+}
+
 }  // namespace
 }  // namespace tessera

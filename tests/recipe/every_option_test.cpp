@@ -54,6 +54,9 @@ const Lines own_splits = {d + "train_data_path=data/a", d + "valid_data_path=dat
 const Lines bpe = {d + "tokenizer_type=GPT2BPETokenizer", d + "vocab_file=small.json", d + "merge_file=merges.txt",
                    m + "vocab_size="};
 
+const Lines sentencepiece = {d + "tokenizer_type=SentencePieceTokenizer", d + "tokenizer_model=small.model",
+                             m + "vocab_size="};
+
 Lines operator+(Lines a, const Lines& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -214,6 +217,8 @@ const std::vector<Case> cases = {
     {d + "tokenizer_type", "NullTokenizer", Seen::outcome, {m + "vocab_size="}},
     {d + "vocab_size", "130", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
     {d + "vocab_file", "large.json", Seen::weights, bpe},
+    {d + "tokenizer_model", "large.model", Seen::weights, sentencepiece},
+    {d + "vocab_extra_ids", "100", Seen::weights, sentencepiece},
 };
 
 /// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other
@@ -293,6 +298,9 @@ class EveryOption : public InOwnFolder {
     for (int i = 0; i < 140; ++i) large += text("\"a", i, "\": ", i, ", ");
     write("large.json", large + "\"<|endoftext|>\": 140}");
     write("merges.txt", "#version: 0.2\n");
+    const auto models = fs::path(TESTS_DATA) / "sentencepiece" / "models";
+    fs::copy_file(models / "word.model", "small.model");
+    fs::copy_file(models / "plain.model", "large.model");
     write("run.yaml",
           "training_config: {training_iters: 6, output_dir: run, log_interval: 1, eval_interval: 3, eval_iters: 1, "
           "num_threads: 1}\n"
