@@ -118,7 +118,7 @@ TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
   const auto bos = plain->encode("<|endoftext|>").at(0);
   EXPECT_EQ(tokenizer->vocab_size(), size + 2);
   EXPECT_EQ(tokenizer->eod(), size);
-  EXPECT_EQ(tokenizer->encode("</new><more>"), (Ids{bos, size, size + 1, size}));
+  EXPECT_EQ(tokenizer->encode("</new><more><|endoftext|>"), (Ids{size, size + 1, bos}));
   EXPECT_EQ(tokenizer->identity().class_name, "_HuggingFaceTokenizer");
   EXPECT_EQ(tokenizer->identity().paths.at(0), "folder");
   EXPECT_FALSE(tokenizer->special_ids().pad);
