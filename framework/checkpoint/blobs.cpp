@@ -1,6 +1,7 @@
 #include "framework/checkpoint/blobs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
@@ -9,23 +10,35 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+bool is_part_of_name(const std::string& part) {
+  return !part.empty() && part.front() != '.' && std::all_of(part.begin(), part.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  });
+}
+
+}  // namespace
+
 void write_blobs(const fs::path& folder, const Blobs& blobs, Manifest& manifest) {
   if (blobs.empty()) return;
   make_folder(folder / "blobs");
+  std::set<fs::path> folders = {folder / "blobs"};
   for (const auto& [name, content] : blobs) {
-    const bool fits =
-        !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-          return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
-        });
-    if (!fits)
-      throw BugError(text("checkpoint: '", name, "' cannot name a blob: letters, digits, '.', '_' and '-' can"));
+    const auto slash = name.find('/');
+    if (!is_part_of_name(name.substr(0, slash)) ||
+        (slash != std::string::npos && !is_part_of_name(name.substr(slash + 1))))
+      throw BugError(text("checkpoint: '", name,
+                          "' cannot name a blob: letters, digits, '.', '_' and '-' can, with one '/' for a folder"));
+    if (slash != std::string::npos && folders.insert(folder / "blobs" / name.substr(0, slash)).second)
+      make_folder(folder / "blobs" / name.substr(0, slash));
     auto file = File::create(folder / "blobs" / name);
     file.write(content);
     file.sync();
     file.close();
     manifest.blobs[name] = {content.size(), crc32c(content)};
   }
-  sync_folder(folder / "blobs");
+  for (const auto& one : folders) sync_folder(one);
 }
 
 Blobs read_blobs(const fs::path& folder, const Manifest& manifest) {

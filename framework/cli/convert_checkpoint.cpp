@@ -86,22 +86,15 @@ void import_hugging_face(const Flags& flags, const CommandContext& context) {
   const fs::path in = flags.in;
   const HuggingFaceModel source(in, context.mappings());
   auto blobs = carried_files(in);
-  std::vector<std::string> sets;
-  const auto tokenizer = gpt2_tokenizer_files(in);
-  if (tokenizer) {
-    blobs["tokenizer.vocab_file.json"] = tokenizer->vocab;
-    blobs["tokenizer.merge_file.txt"] = tokenizer->merges;
-    sets = {"dataset_config.tokenizer_type=GPT2BPETokenizer", "dataset_config.vocab_file=vocab.json",
-            "dataset_config.merge_file=merges.txt"};
-  }
-  sets.insert(sets.end(), flags.sets.begin(), flags.sets.end());
-  const auto recipe = recipe_of(source, sets, context.shelves);
+  const auto [recipe, tokenizer, no_tokenizer] = recipe_of_folder(source, in, flags.sets, context.shelves);
+  if (tokenizer) blobs.merge(tokenizer_blobs(*tokenizer));
   const auto model = build_model(recipe, nullptr);
   const auto weights = room_for(*model, source, wanted_type(flags));
   tell(load_all(source, weights.ranges));
   blobs[recipe_blob] = resolved_yaml(recipe);
   save_checkpoint(flags.out, "", 0, weights.ranges, blobs);
-  if (!tokenizer) std::cout << "note: it has no tokenizer that this program knows; generate takes --prompt-tokens\n";
+  if (!tokenizer)
+    std::cout << "note: no tokenizer is saved with it, so generate takes --prompt-tokens: " << no_tokenizer << "\n";
   std::cout << (fs::path(flags.out) / checkpoint_name("", 0)).string() << ": " << source.family() << ", "
             << weights.ranges.size() << " tensors\n";
 }
@@ -121,6 +114,14 @@ Blobs files_beside(const SavedModel& saved) {
     if (name.rfind(prefix, 0) == 0) files[name.substr(prefix.size())] = content;
   if (!files.empty()) return files;
   const auto& blobs = saved.checkpoint.blobs();
+  const std::string folder = "tokenizer.tokenizer_model/";
+  for (const auto& [name, content] : blobs)
+    if (name.rfind(folder, 0) == 0 && name != folder + "config.json") files[name.substr(folder.size())] = content;
+  if (const auto model = blobs.find("tokenizer.tokenizer_model.model"); model != blobs.end()) {
+    files["tokenizer.model"] = model->second;
+    if (saved.recipe.tokenizer.type == "Llama2Tokenizer")
+      files["tokenizer_config.json"] = "{\"tokenizer_class\": \"LlamaTokenizer\"}\n";
+  }
   const auto vocab = blobs.find("tokenizer.vocab_file.json"), merges = blobs.find("tokenizer.merge_file.txt");
   if (vocab == blobs.end() || merges == blobs.end()) return files;
   files["vocab.json"] = vocab->second;

@@ -1,6 +1,7 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
+#include <set>
 
 #include "framework/base/checked.h"
 #include "framework/base/files.h"
@@ -15,17 +16,11 @@
 namespace tessera {
 namespace {
 
-/// Blobs are named after the option that the file stands under.
-std::string tokenizer_blob(const Tokenizer::SourceFile& file) {
-  return "tokenizer." + file.option + std::filesystem::path(file.path).extension().string();
-}
-
 Blobs files_to_keep(const Recipe& recipe, const Tokenizer* tokenizer) {
   Blobs files = {{recipe_blob, resolved_yaml(recipe)}};
   const auto& given = recipe.training.load_checkpoint;
   if (given && is_hugging_face_folder(*given)) files.merge(carried_files(*given));
-  if (!tokenizer) return files;
-  for (const auto& file : tokenizer->files()) files[tokenizer_blob(file)] = read_file(file.path);
+  if (tokenizer) files.merge(tokenizer_blobs(*tokenizer));
   return files;
 }
 
@@ -42,6 +37,30 @@ void check_vocabulary(std::int64_t rows, const Tokenizer* tokenizer) {
 }
 
 }  // namespace
+
+Blobs tokenizer_blobs(const Tokenizer& tokenizer) {
+  const auto sources = tokenizer.files();
+  Blobs blobs;
+  for (const auto& file : sources) {
+    const std::filesystem::path path(file.path);
+    const auto beside =
+        std::count_if(sources.begin(), sources.end(), [&](const auto& other) { return other.option == file.option; });
+    const bool in_folder = beside > 1 || path.filename() == "tokenizer.json";  // its name says what it is
+    const auto name = in_folder ? "/" + path.filename().string() : path.extension().string();
+    blobs["tokenizer." + file.option + name] = read_file(path);
+  }
+  return blobs;
+}
+
+std::vector<std::string> tokenizer_sets(const Blobs& blobs, const std::filesystem::path& folder) {
+  std::set<std::string> sets;
+  for (const auto& [name, content] : blobs) {
+    if (name.rfind("tokenizer.", 0) != 0) continue;
+    const auto option = name.substr(10, name.find_first_of("./", 10) - 10);
+    sets.insert(text("dataset_config.", option, "=", (folder / name.substr(0, name.find('/'))).string()));
+  }
+  return {sets.begin(), sets.end()};
+}
 
 std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas) {
   const auto step = recipe.batch_sizes(replicas).global;
@@ -261,12 +280,7 @@ Checkpoint open_newest(const std::vector<SavedPlace>& places) {
 SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, const Shelves& shelves,
                       const std::vector<std::string>& given_sets) {
   const auto files = folder / "blobs";
-  std::vector<std::string> sets;
-  for (const auto& [name, content] : blobs)
-    if (name.rfind("tokenizer.", 0) == 0) {
-      const auto option = name.substr(10, name.find('.', 10) - 10);
-      sets.push_back(text("dataset_config.", option, "=", (files / name).string()));
-    }
+  auto sets = tokenizer_sets(blobs, files);
   sets.insert(sets.end(), given_sets.begin(), given_sets.end());
   SavedRecipe out;
   out.recipe = read_recipe((files / recipe_blob).string(), sets, shelves);

@@ -72,6 +72,12 @@ SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelve
 /// (recipe/hugging_face_model.h).
 TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves);
 
+/// The files of a tokenizer as blobs of a checkpoint, named after the option that they stand under:
+/// "tokenizer.vocab_file.json", or for an option that names a folder "tokenizer.tokenizer_model/tokenizer.json".
+Blobs tokenizer_blobs(const Tokenizer& tokenizer);
+/// "dataset_config.OPTION=PATH" for each such option, where the blobs are the files of `folder`.
+std::vector<std::string> tokenizer_sets(const Blobs& blobs, const std::filesystem::path& folder);
+
 /// Name of the resolved recipe in run folders and checkpoints.
 inline constexpr const char* recipe_blob = "resolved.yaml";
 

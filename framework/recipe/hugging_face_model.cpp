@@ -1,7 +1,5 @@
 #include "framework/recipe/hugging_face_model.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -30,54 +28,6 @@ constexpr std::array<const char*, 10> carried = {"config.json",
                                                  "tokenizer.model",
                                                  "chat_template.jinja"};
 
-constexpr const char* end_of_document = "<|endoftext|>";
-
-/// Whether tokenizer.json cuts text as GPT-2 does.
-bool is_gpt2_bpe(const Json& json) {
-  if (!json.is_object() || json.value("model", Json::object()).value("type", "BPE") != "BPE") return false;
-  const auto normalizer = json.value("normalizer", Json()), cut = json.value("pre_tokenizer", Json());
-  return normalizer.is_null() && cut.is_object() && cut.value("type", "") == "ByteLevel" &&
-         !cut.value("add_prefix_space", true) && cut.value("use_regex", true);
-}
-
-std::optional<BpeFiles> from_tokenizer_json(const std::string& words) try {
-  const auto json = parse_json(words);
-  if (!is_gpt2_bpe(json)) return std::nullopt;
-  auto vocab = json.at("model").at("vocab");
-  for (const auto& token : json.value("added_tokens", Json::array())) vocab[token.at("content")] = token.at("id");
-  if (!vocab.contains(end_of_document)) return std::nullopt;
-  std::string merges = "#version: 0.2\n";
-  for (const auto& merge : json.at("model").at("merges"))
-    merges += merge.is_string() ? merge.get<std::string>() + "\n"
-                                : merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>() + "\n";
-  return BpeFiles{vocab.dump(), std::move(merges)};
-} catch (const Json::exception&) {
-  return std::nullopt;
-}
-
-/// Two files that are gone when the tokenizer is made.
-class PassingFiles {
- public:
-  explicit PassingFiles(const BpeFiles& files) {
-    auto name = (fs::temp_directory_path() / "tessera_tokenizer_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw IoError(text(name, ": cannot be made"));
-    folder_ = name;
-    write_file_atomic(vocab(), files.vocab);
-    write_file_atomic(merges(), files.merges);
-  }
-  PassingFiles(const PassingFiles&) = delete;
-  PassingFiles& operator=(const PassingFiles&) = delete;
-  ~PassingFiles() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  fs::path vocab() const { return folder_ / "vocab.json"; }
-  fs::path merges() const { return folder_ / "merges.txt"; }
-
- private:
-  fs::path folder_;
-};
-
 Value group(std::vector<Value::Field> fields) {
   Value value;
   value.kind = Value::Kind::group;
@@ -94,11 +44,6 @@ Recipe read_imported(const Value& model_config, const std::vector<std::string>& 
   const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
   model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), conversion));
   return imported_recipe(group({{"model_config", std::move(model)}}), sets, shelves);
-}
-
-std::vector<std::string> tokenizer_sets(const fs::path& vocab, const fs::path& merges) {
-  return {"dataset_config.tokenizer_type=GPT2BPETokenizer", text("dataset_config.vocab_file=", vocab.string()),
-          text("dataset_config.merge_file=", merges.string())};
 }
 
 /// Change the layer of every value below.
@@ -211,18 +156,34 @@ Blobs carried_files(const fs::path& folder) {
   return files;
 }
 
-std::optional<BpeFiles> gpt2_tokenizer_files(const fs::path& folder) {
-  if (fs::exists(folder / "tokenizer.json")) return from_tokenizer_json(read_file(folder / "tokenizer.json"));
-  if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) return std::nullopt;
+std::vector<std::string> folder_tokenizer_sets(const fs::path& folder) {
+  const std::string group = "dataset_config.";
+  if (fs::exists(folder / "tokenizer.json"))
+    return {group + "tokenizer_type=HuggingFaceTokenizer", group + "tokenizer_model=" + folder.string()};
+  if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) return {};
   const auto config =
       fs::exists(folder / "tokenizer_config.json") ? parse_json(read_file(folder / "tokenizer_config.json")) : Json();
   const auto kind = config.is_object() ? config.value("tokenizer_class", Json("GPT2Tokenizer")) : Json("GPT2Tokenizer");
-  auto vocab = read_file(folder / "vocab.json");
-  const auto parsed = parse_json(vocab);
-  if (!kind.is_string() || kind.get<std::string>().rfind("GPT2", 0) != 0 || !parsed.is_object() ||
-      !parsed.contains(end_of_document))
-    return std::nullopt;
-  return BpeFiles{std::move(vocab), read_file(folder / "merges.txt")};
+  if (!kind.is_string() || kind.get<std::string>().rfind("GPT2", 0) != 0) return {};
+  return {group + "tokenizer_type=GPT2BPETokenizer", group + "vocab_file=" + (folder / "vocab.json").string(),
+          group + "merge_file=" + (folder / "merges.txt").string()};
+}
+
+FolderRecipe recipe_of_folder(const HuggingFaceModel& model, const fs::path& folder,
+                              const std::vector<std::string>& sets, const Shelves& shelves) {
+  auto all = folder_tokenizer_sets(folder);
+  FolderRecipe out;
+  if (all.empty()) out.no_tokenizer = "it has neither tokenizer.json nor GPT-2's vocab.json and merges.txt";
+  all.insert(all.end(), sets.begin(), sets.end());
+  try {
+    out.recipe = recipe_of(model, all, shelves);
+    out.tokenizer = out.recipe.tokenizer.make();
+  } catch (const ConfigError& error) {
+    out.no_tokenizer = error.what();
+    out.recipe = recipe_of(model, sets, shelves);  // a mistake that is not the tokenizer's is thrown here
+    out.tokenizer = out.recipe.tokenizer.make();
+  }
+  return out;
 }
 
 Recipe recipe_of(const HuggingFaceModel& model, const std::vector<std::string>& sets, const Shelves& shelves) {
@@ -233,13 +194,9 @@ TrainedModel load_hugging_face(const fs::path& folder, const Shelves& shelves, c
   const HuggingFaceModel model(folder, mappings);
   TrainedModel out;
   out.folder = folder;
-  if (const auto files = gpt2_tokenizer_files(folder)) {
-    const PassingFiles passing(*files);
-    out.recipe = recipe_of(model, tokenizer_sets(passing.vocab(), passing.merges()), shelves);
-    out.tokenizer = out.recipe.tokenizer.make();
-  } else {
-    out.recipe = recipe_of(model, {}, shelves);
-  }
+  auto read = recipe_of_folder(model, folder, {}, shelves);
+  out.recipe = std::move(read.recipe);
+  out.tokenizer = std::move(read.tokenizer);
   out.model = build_model(out.recipe, out.tokenizer.get());
   out.weights = std::make_unique<ModelState>(*out.model, nullptr);
   load_all(model, out.weights->weight_ranges());

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "framework/checkpoint/hugging_face.h"
 #include "framework/recipe/build.h"
@@ -14,12 +15,9 @@ namespace tessera {
 Blobs carried_files(const std::filesystem::path& hugging_face_folder);
 inline constexpr const char* carried_prefix = "hf.";
 
-/// vocab.json and merges.txt of the tokenizer in such a folder, when it is one that this program has (byte-level BPE
-/// that cuts text as GPT-2 does, given by tokenizer.json or by the two files themselves).
-struct BpeFiles {
-  std::string vocab, merges;  ///< contents
-};
-std::optional<BpeFiles> gpt2_tokenizer_files(const std::filesystem::path& hugging_face_folder);
+/// The options of dataset_config ("group.key=value") that choose the tokenizer in such a folder: HuggingFaceTokenizer
+/// for tokenizer.json, GPT2BPETokenizer for GPT-2's vocab.json and merges.txt alone. Empty if it has neither.
+std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& hugging_face_folder);
 
 /// The recipe of a model that another program describes: `tree`, with `sets` ("group.key=value") laid over it. Throws
 /// ConfigError with all mistakes.
@@ -29,6 +27,15 @@ Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const S
 /// model_config, `sets` ("group.key=value") laid over it. seq_length is max_position_embeddings, 2048 at most. Throws
 /// ConfigError with all mistakes.
 Recipe recipe_of(const HuggingFaceModel& model, const std::vector<std::string>& sets, const Shelves& shelves);
+
+/// The same with the tokenizer of the model's folder.
+struct FolderRecipe {
+  Recipe recipe;
+  std::unique_ptr<Tokenizer> tokenizer;  ///< null if the folder has none, or one that is not supported
+  std::string no_tokenizer;              ///< why it is null
+};
+FolderRecipe recipe_of_folder(const HuggingFaceModel& model, const std::filesystem::path& folder,
+                              const std::vector<std::string>& sets, const Shelves& shelves);
 
 /// A run that begins from a model of Transformers (training_config.load_checkpoint) has that model's configuration
 /// where the recipe says nothing: lay the recipe's model_config on it. What is wrong with it goes to `report`.

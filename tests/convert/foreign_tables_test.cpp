@@ -202,7 +202,7 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
   EXPECT_EQ(fate({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");
   EXPECT_EQ(fate({"--embedding-multiplier-scale", "1.0"}), "mapped");
   EXPECT_EQ(fate({"--embedding-multiplier-scale", "12"}), "planned");
-  EXPECT_EQ(fate({"--tokenizer-type", "PretrainedFromHF"}), "planned");
+  EXPECT_EQ(fate({"--tokenizer-type", "PretrainedFromHF"}), "mapped");
   EXPECT_EQ(fate({"--optimizer-selection", "fused_torch_adamw"}), "mapped");
   EXPECT_EQ(fate({"--optimizer-selection", "fused_ema_adamw"}), "planned");
   EXPECT_EQ(fate({"--auto-settings"}), "refused");

@@ -1,6 +1,7 @@
 #include "framework/recipe/hugging_face_model.h"
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
@@ -106,22 +107,51 @@ TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
 
 class TokenizerOfAModel : public InOwnFolder {};
 
-TEST_F(TokenizerOfAModel, IsTakenFromTokenizerJsonWhenItCutsAsGpt2Does) {
-  Json json = {{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}},
-               {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
-               {"normalizer", nullptr},
-               {"added_tokens", {{{"content", "<|endoftext|>"}, {"id", 3}}}}};
-  write("tokenizer.json", json.dump());
-  const auto files = gpt2_tokenizer_files(".");
-  ASSERT_TRUE(files.has_value());
-  EXPECT_EQ(Json::parse(files->vocab)["<|endoftext|>"], 3);
-  EXPECT_EQ(files->merges, "#version: 0.2\na b\n");
-  json["model"]["merges"] = Json::array({Json::array({"a", "b"})});  // as newer files write them
-  write("tokenizer.json", json.dump());
-  EXPECT_EQ(gpt2_tokenizer_files(".")->merges, "#version: 0.2\na b\n");
-  json["normalizer"] = {{"type", "NFC"}};
-  write("tokenizer.json", json.dump());
-  EXPECT_FALSE(gpt2_tokenizer_files(".").has_value());
+TEST_F(TokenizerOfAModel, IsThatOfItsFolder) {
+  EXPECT_TRUE(folder_tokenizer_sets(".").empty());
+  write("vocab.json", "{}");
+  write("merges.txt", "");
+  EXPECT_EQ(folder_tokenizer_sets(".").front(), "dataset_config.tokenizer_type=GPT2BPETokenizer");
+  write("tokenizer_config.json", R"({"tokenizer_class": "CTRLTokenizer"})");
+  EXPECT_TRUE(folder_tokenizer_sets(".").empty());
+  write("tokenizer.json", "{}");
+  EXPECT_EQ(folder_tokenizer_sets("."), (std::vector<std::string>{"dataset_config.tokenizer_type=HuggingFaceTokenizer",
+                                                                  "dataset_config.tokenizer_model=."}));
+}
+
+/// Files of a checkpoint give the tokenizer that wrote them.
+TEST_F(TokenizerOfAModel, ComesBackFromTheFilesOfACheckpoint) {
+  const auto again = [](const Tokenizer& tokenizer) {
+    const auto blobs = tokenizer_blobs(tokenizer);
+    for (const auto& [name, content] : blobs) {
+      const fs::path path = fs::path("blobs") / name;
+      fs::create_directories(path.parent_path());
+      std::ofstream(path, std::ios::binary) << content;
+    }
+    return tokenizer_sets(blobs, "blobs");
+  };
+  const auto make = [](const std::string& type, std::vector<std::string> sets) {
+    sets.insert(sets.begin(), "dataset_config.tokenizer_type=" + type);
+    sets.insert(sets.end(), {"dataset_config.mock_data=true", "model_config.num_layers=1"});
+    return imported_recipe(Value{Value::Kind::group}, sets, {}).tokenizer.make();
+  };
+  const auto model = fs::path(TESTS_DATA) / "sentencepiece" / "models" / "bpe.model";
+  const auto llama = make("Llama2Tokenizer", {"dataset_config.tokenizer_model=" + model.string()});
+  const auto sets = again(*llama);
+  EXPECT_EQ(sets, std::vector<std::string>{"dataset_config.tokenizer_model=blobs/tokenizer.tokenizer_model.model"});
+  EXPECT_EQ(make("Llama2Tokenizer", sets)->encode("Lord God"), llama->encode("Lord God"));
+
+  fs::create_directories("hf");
+  write("hf/tokenizer.json", R"({"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2},
+    "merges": ["a b"]}, "added_tokens": [{"id": 3, "content": "<e>", "special": true, "single_word": false,
+    "lstrip": false, "rstrip": false, "normalized": false}]})");
+  write("hf/tokenizer_config.json", R"({"eos_token": "<e>"})");
+  const auto hf = make("HuggingFaceTokenizer", {"dataset_config.tokenizer_model=hf"});
+  const auto hf_sets = again(*hf);
+  EXPECT_EQ(hf_sets, std::vector<std::string>{"dataset_config.tokenizer_model=blobs/tokenizer.tokenizer_model"});
+  const auto hf_again = make("HuggingFaceTokenizer", hf_sets);
+  EXPECT_EQ(hf_again->encode("abab"), hf->encode("abab"));
+  EXPECT_EQ(hf_again->eod(), 3);
 }
 
 }  // namespace
