@@ -1,9 +1,11 @@
-// Megatron-LM's _HuggingFaceTokenizer: what transformers' AutoTokenizer makes of a folder with tokenizer.json.
+// Megatron-LM's _HuggingFaceTokenizer: what transformers' AutoTokenizer makes of a folder with tokenizer.json. That file
+// says what comes before and behind a text: as in transformers 5, add_bos_token and add_eos_token have no effect beside it.
 
 #include <algorithm>
 #include <filesystem>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/data/hugging_face/engine.h"
 #include "framework/data/input_file.h"
 #include "framework/data/tokenizer.h"
@@ -47,9 +49,10 @@ class SideFile {
  public:
   SideFile(const std::filesystem::path& folder, const std::string& name) : name_((folder / name).string()) {
     if (!std::filesystem::exists(name_)) return;
-    const simdjson::padded_string content(read_input(name_, "tokenizer configuration"));
-    if (const auto error = parser_.parse(content).get(element_))
-      throw ConfigError(text(name_, ": is no JSON: ", simdjson::error_message(error)));
+    // nlohmann first: simdjson refuses whole numbers beyond 64 bits, such as the usual model_max_length of 1e30
+    const auto read = parse_json<nlohmann::ordered_json>(read_input(name_, "tokenizer configuration"));
+    if (read.is_discarded() || parser_.parse(simdjson::padded_string(read.dump())).get(element_) != simdjson::SUCCESS)
+      throw ConfigError(text(name_, ": is no JSON; get the file again, or remove it"));
     there_ = true;
     if (!root().is_object()) root().refuse("expected an object");
   }
@@ -97,7 +100,6 @@ class HuggingFaceTokenizer final : public Tokenizer {
       prefix_space = value->boolean();
     engine_ = std::make_unique<Engine>(file, read_input(file, "tokenizer"), prefix_space);
     add_tokens(config, map);
-    set_template(config);
     if (const auto value = config.find("clean_up_tokenization_spaces"))
       engine_->set_clean_up(value->boolean() && !engine_->is_bpe());
     sources_.push_back(file);
@@ -172,12 +174,11 @@ class HuggingFaceTokenizer final : public Tokenizer {
       const bool given = config.is_there() && config.root().element().at_key(name).error() == simdjson::SUCCESS;
       return given ? config.find(name) : map.find(name);
     };
-    std::string bos, eos;
+    std::string eos;
     for (const auto* name :
          {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
       const auto value = field(name);
       auto token = value ? added_token(*value, true) : default_token(name);
-      if (std::string_view(name) == "bos_token") bos = token.content;
       if (std::string_view(name) == "eos_token") eos = token.content;
       offer(std::move(token));
     }
@@ -185,7 +186,6 @@ class HuggingFaceTokenizer final : public Tokenizer {
       if (const auto list = field(name); list && list->is_array())
         for (const auto& one : list->items()) offer(added_token(one, true));
     engine_->add_tokens(tokens);
-    if (!bos.empty()) bos_ = engine_->find(bos);
     if (!eos.empty()) eos_ = engine_->find(eos);
   }
 
@@ -230,21 +230,11 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return token;
   }
 
-  // add_bos_token or add_eos_token replace the post-processor of tokenizer.json.
-  void set_template(const SideFile& config) {
-    const auto bos = config.find("add_bos_token"), eos = config.find("add_eos_token");
-    if (!bos && !eos) return;
-    std::vector<std::int32_t> before, behind;
-    if (bos && bos->boolean() && bos_) before.push_back(*bos_);
-    if (eos && eos->boolean() && eos_) behind.push_back(*eos_);
-    engine_->set_template(std::move(before), std::move(behind));
-  }
-
   std::string given_;
   std::filesystem::path folder_;
   std::string tokenizer_class_;
   std::unique_ptr<Engine> engine_;
-  std::optional<std::int32_t> bos_, eos_;
+  std::optional<std::int32_t> eos_;
   std::vector<std::string> sources_;
 };
 

@@ -16,12 +16,20 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 using Json = nlohmann::ordered_json;
 
+std::unique_ptr<Tokenizer> chosen_folder() {
+  return chosen(tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "folder"}});
+}
+
 std::unique_ptr<Tokenizer> tokenizer_of(const Json& content, const Json& config = nullptr) {
   std::filesystem::create_directories("folder");
   std::filesystem::remove("folder/tokenizer_config.json");
   std::ofstream("folder/tokenizer.json") << content;
-  if (!config.is_null()) std::ofstream("folder/tokenizer_config.json") << config;
-  return chosen(tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "folder"}});
+  if (config.is_null()) return chosen_folder();
+  auto words = config.dump();  // as transformers writes it: a whole number beyond 64 bits
+  if (const auto at = words.find("1e+30"); at != std::string::npos)
+    words.replace(at, 5, "1000000000000000019884624838656");
+  std::ofstream("folder/tokenizer_config.json") << words;
+  return chosen_folder();
 }
 
 Json recorded(const std::string& shape) {
@@ -101,6 +109,7 @@ TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
   const auto size = static_cast<std::int32_t>(plain->vocab_size());
   EXPECT_THROW(plain->eod(), ConfigError);
   const auto tokenizer = tokenizer_of(content, {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                                {"model_max_length", 1e30},
                                                 {"bos_token", "<|endoftext|>"},
                                                 {"eos_token", {{"content", "</new>"}, {"normalized", true}}},
                                                 {"add_bos_token", true},
@@ -109,7 +118,7 @@ TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
   const auto bos = plain->encode("<|endoftext|>").at(0);
   EXPECT_EQ(tokenizer->vocab_size(), size + 2);
   EXPECT_EQ(tokenizer->eod(), size);
-  EXPECT_EQ(tokenizer->encode("</new><more>"), (Ids{bos, size, size + 1, size}));
+  EXPECT_EQ(tokenizer->encode("</new><more><|endoftext|>"), (Ids{size, size + 1, bos}));
   EXPECT_EQ(tokenizer->identity().class_name, "_HuggingFaceTokenizer");
   EXPECT_EQ(tokenizer->identity().paths.at(0), "folder");
   EXPECT_FALSE(tokenizer->special_ids().pad);

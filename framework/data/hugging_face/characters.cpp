@@ -8,25 +8,47 @@
 namespace tessera::hugging_face {
 namespace {
 
-template <class Test>
-CodeSet set_where(const Test& test) {
+CodeSet set_of(unicode::Property which) {
+  const auto& set = unicode::property(which);
   std::vector<CodeSet::Range> ranges;
   for (char32_t code = 0; code <= CodeSet::last_code; ++code) {
-    if (!test(code)) continue;
+    if (!set.has(code)) continue;
     if (ranges.empty() || ranges.back().last + 1 != code) ranges.push_back({code, code});
     ranges.back().last = code;
   }
   return CodeSet(std::move(ranges));
 }
 
-CodeSet set_of(unicode::Property which) {
-  const auto& set = unicode::property(which);
-  return set_where([&set](char32_t code) { return set.has(code); });
+struct CategoryRange {
+  CodeSet::Range range;
+  unicode::CategorySet category;
+};
+
+// The ranges of equal category: a pattern may name many properties.
+const std::vector<CategoryRange>& category_ranges() {
+  static const auto all = [] {
+    std::vector<CategoryRange> ranges;
+    const auto& table = unicode::categories(unicode::Version::v16);
+    for (char32_t code = 0; code <= CodeSet::last_code; ++code) {
+      const auto category = unicode::bit(table.of(code));
+      if (ranges.empty() || ranges.back().category != category) ranges.push_back({{code, code}, category});
+      ranges.back().range.last = code;
+    }
+    return ranges;
+  }();
+  return all;
 }
 
 CodeSet set_of(unicode::CategorySet wanted) {
-  const auto& table = unicode::categories(unicode::Version::v16);
-  return set_where([&](char32_t code) { return (unicode::bit(table.of(code)) & wanted) != 0; });
+  std::vector<CodeSet::Range> ranges;
+  for (const auto& one : category_ranges())
+    if ((one.category & wanted) != 0) ranges.push_back(one.range);
+  return CodeSet(std::move(ranges));
+}
+
+const CodeSet& han() {
+  static const CodeSet set = set_of(unicode::Property::han);
+  return set;
 }
 
 // Unicode's long names (PropertyValueAliases.txt) in lower case, without underscores.
@@ -48,7 +70,7 @@ std::optional<CodeSet> named_characters(std::string_view name) {
   std::string plain;
   for (const auto c : name)
     if (c != ' ' && c != '_' && c != '-') plain += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-  if (plain == "han") return set_of(unicode::Property::han);
+  if (plain == "han") return han();
   for (const auto& [long_name, short_name] : long_names)
     if (plain == long_name) plain = short_name;
   if (plain.empty() || plain.size() > 2) return std::nullopt;

@@ -238,12 +238,6 @@ std::optional<std::string> Engine::token(std::int32_t id) const {
   return words ? std::optional<std::string>(*words) : std::nullopt;
 }
 
-void Engine::set_template(std::vector<std::int32_t> before, std::vector<std::int32_t> behind) {
-  templates_.clear();
-  if (before.empty() && behind.empty()) return;
-  templates_.push_back({{false, std::move(before)}, {true, {}}, {false, std::move(behind)}});
-}
-
 void Engine::read_post_processor(const JsonValue& entry) {
   const auto type = entry.at("type").text();
   const auto pair_id = [&](std::string_view name) {

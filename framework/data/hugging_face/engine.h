@@ -26,8 +26,6 @@ class Engine {
   /// As Tokenizer.add_tokens: a token that the model or an added token has already keeps its id, others get the next.
   void add_tokens(const std::vector<AddedToken>& tokens);
   const std::vector<AddedToken>& added_tokens() const { return added_; }
-  /// Replace the post-processor: these ids before and behind each text.
-  void set_template(std::vector<std::int32_t> before, std::vector<std::int32_t> behind);
   void set_clean_up(bool clean_up) { clean_up_ = clean_up; }
 
   std::optional<std::int32_t> find(std::string_view token) const;
