@@ -6,6 +6,9 @@ medians of the pairwise ratios (above 1: Tessera is faster; memory below 1: Tess
 ratio is relative to its best in each pair. Prints "skipped" if torch cannot be imported.
 
     benchmarks/against_torch.py --build build/release [--python PYTHON_WITH_TORCH] [--pairs 5] [--seconds 15] [--threads 2]
+                                [--dtype float32|bfloat16|float16] [--shapes 4x64 ...]
+
+In 16 bits PyTorch runs its forward pass under autocast, and once more compiled; both keep fp32 weights.
 """
 import argparse
 import json
@@ -22,6 +25,7 @@ parser.add_argument("--pairs", type=int, default=5)
 parser.add_argument("--seconds", type=float, default=15)
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--shapes", nargs="*", default=["4x64", "4x256", "1x1024", "quickstart"])
+parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
 args = parser.parse_args()
 
 QUICKSTART = here.parent / "configs" / "quickstart.yaml"
@@ -43,13 +47,16 @@ def ours(shape):
     else:
         samples, length = shape.split("x")
         command += ["--set", f"dataset_config.batch_size={samples}", "--set", f"model_config.seq_length={length}"]
+    if args.dtype != "float32":
+        command += ["--set", "training_config.bf16=true" if args.dtype == "bfloat16" else "training_config.fp16=true"]
     return json_of([str(word) for word in command])
 
 
 def theirs(shape):
     base = [args.python, str(here / "torch_step.py"), "--threads", str(args.threads), "--seconds", str(args.seconds)]
     base += QUICKSTART_PEER if shape == "quickstart" else ["--batch", shape.split("x")[0], "--seq", shape.split("x")[1]]
-    return [json_of(base), json_of(base + ["--linear", "onednn"])]
+    base += ["--dtype", args.dtype]
+    return [json_of(base), json_of(base + (["--linear", "onednn"] if args.dtype == "float32" else ["--compile"]))]
 
 
 if subprocess.run([args.python, "-c", "import torch"], capture_output=True).returncode != 0:
@@ -58,8 +65,9 @@ if subprocess.run([args.python, "-c", "import torch"], capture_output=True).retu
 
 for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
     if line.startswith("model name"):
-        print(line.split(":")[1].strip(), f"- {args.threads} threads, {args.pairs} pairs of {args.seconds:g} s")
+        print(line.split(":")[1].strip(), f"- {args.threads} threads, {args.dtype}, {args.pairs} pairs of {args.seconds:g} s")
         break
+second = "with oneDNN linears" if args.dtype == "float32" else "compiled"
 for shape in args.shapes:
     times, processor, memory, rows = [], [], [], []
     for _ in range(args.pairs):
@@ -74,4 +82,4 @@ for shape in args.shapes:
     tokens = mine["batch"] * mine["seq"]
     print(f"{shape:>10}: {statistics.median(times):.2f} x as fast as {peers[0]['who']} ({min(times):.2f} to {max(times):.2f}), "
           f"{statistics.median(processor):.2f} x by processor time, {statistics.median(memory):.2f} of its memory; "
-          f"{tokens / middle[0]:.0f} tokens/s here, {tokens / middle[1]:.0f} eager, {tokens / middle[2]:.0f} with oneDNN linears", flush=True)
+          f"{tokens / middle[0]:.0f} tokens/s here, {tokens / middle[1]:.0f} eager, {tokens / middle[2]:.0f} {second}", flush=True)

@@ -16,6 +16,8 @@ for name, default in [("layers", 12), ("hidden", 768), ("heads", 12), ("vocab", 
 parser.add_argument("--llama", action="store_true", help="RMSNorm, rotary embedding, SwiGLU, no biases; default: GPT-2")
 parser.add_argument("--linear", choices=["default", "onednn"], default="default")
 parser.add_argument("--compile", action="store_true")
+parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32",
+                    help="16 bits: autocast of the forward pass, fp32 weights")
 parser.add_argument("--seconds", type=float, default=20)
 args = parser.parse_args()
 
@@ -114,7 +116,7 @@ class Gpt(nn.Module):
             x = layer(x, self.cosine, self.sine)
         logits = self.norm(x).view(-1, C) @ self.words.weight.t() if args.linear == "default" else OneDnn.apply(
             self.norm(x).view(-1, C), self.words.weight, None)
-        return F.cross_entropy(logits, labels.view(-1))
+        return F.cross_entropy(logits.float(), labels.view(-1))
 
 
 model = Gpt()
@@ -125,7 +127,8 @@ labels = torch.randint(0, args.vocab, (args.batch, args.seq))
 
 
 def step():
-    loss = forward(ids, labels)
+    with torch.autocast("cpu", getattr(torch, args.dtype), enabled=args.dtype != "float32"):
+        loss = forward(ids, labels)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()

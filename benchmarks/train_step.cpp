@@ -66,7 +66,8 @@ double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_P
 
 Measured measure(const Recipe& recipe, const Flags& flags) {
   Threads threads(flags.threads);
-  const auto model = recipe.model.make({recipe.size.seq_length, recipe.size.padded_vocabulary(0)});
+  const auto model = recipe.model.make(
+      {recipe.size.seq_length, recipe.size.padded_vocabulary(0), precision(recipe.half, recipe.precision)});
   const auto optimizer = recipe.optimizer.make();
   ModelState state(*model, optimizer.get());
   state.initialise(threads, 1);

@@ -43,6 +43,13 @@ Floats::~Floats() {
   if (copied() && use_ != Use::read) narrow(tape_.threads(), floats_, tensor_);
 }
 
+RoundedWeight::RoundedWeight(Tape& tape, const Leaf& weight, DType type) : tensor_(weight.value) {
+  if (type == DType::float32 || tensor_.dtype() != DType::float32) return;
+  memory_ = tape.scratch(type, static_cast<std::size_t>(tensor_.elements()));
+  tensor_ = Tensor(memory_.bytes(), type, weight.value.shape());
+  narrow(tape.threads(), weight.value.floats(), tensor_);
+}
+
 Tape::Tape(Arena& arena, Threads& threads, bool records)
     : arena_(arena), threads_(threads), records_(records), run_(arena.ticket()) {
   chunks_.push_back(std::make_unique<std::byte[]>(chunk_bytes));

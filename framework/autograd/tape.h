@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 #include "framework/tensor/arena.h"
 
@@ -110,6 +111,18 @@ class Floats {
   std::span<float> floats_;
 };
 
+/// A weight as factor of a matrix product with results in `type`: the tensor itself, or a copy rounded to `type` in arena
+/// memory if an fp32 weight enters a 16-bit product.
+class RoundedWeight {
+ public:
+  RoundedWeight(Tape& tape, const Leaf& weight, DType type);
+  operator Elements() const { return tensor_; }  // NOLINT(google-explicit-constructor): passed to kernels
+
+ private:
+  Memory memory_;
+  Tensor tensor_;
+};
+
 /// A recorded operation. It holds a Var for each value that its backward pass reads and a Place for each value whose
 /// gradient it only takes or gives, so that no activation lives longer than needed.
 class Node {
@@ -159,6 +172,8 @@ class Tape {
   Tape& inside(bool records);
   /// Memory for the duration of one operation: freed when the returned handle is.
   Memory scratch(std::size_t floats) { return arena_.allocate(floats * sizeof(float)); }
+  /// The same for elements of any type.
+  Memory scratch(DType type, std::size_t elements) { return arena_.allocate(elements * size_of(type)); }
   /// Memory that lives until clear(): for data, other than values, that recorded operations read.
   std::span<std::byte> keep(std::size_t bytes) { return kept_.emplace_back(arena_.allocate(bytes)).bytes(); }
   /// The elements as floats; see Floats.

@@ -10,8 +10,24 @@
 #include "framework/kernels/activation.h"
 #include "framework/kernels/activation_range.h"
 #include "framework/kernels/extents.h"
+#include "framework/kernels/float_window.h"
 #include "framework/kernels/range-inl.h"
 #include "framework/kernels/vector_math-inl.h"
+
+#ifndef TESSERA_GATE_ROW
+#define TESSERA_GATE_ROW
+namespace tessera {
+namespace {
+
+/// Operands of gated_backward in one row, or a part of one.
+struct GateRow {
+  const float *dy, *gate, *up;
+  float *dgate, *dup;
+};
+
+}  // namespace
+}  // namespace tessera
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -158,30 +174,31 @@ HWY_INLINE GateUp GateSlopes(V dy, V g, V u) {
   return {hn::Mul(hn::Mul(dy, u), at.slope), hn::Mul(dy, at.value)};
 }
 
-/// Backward pass of one row. dx may be x, so both halves of a vector are computed before either is written.
+/// Backward pass of one row or a part of it. The outputs may be the inputs, so both halves of a vector are computed
+/// before either is written.
 template <class Of>
-HWY_INLINE void GateRowBackward(const float* dy, const float* x, float* dx, std::size_t width, bool add) {
+HWY_INLINE void GateRowBackward(const GateRow& row, std::size_t width, bool add) {
   const D d;
   std::size_t i = 0;
   for (; i + range::lanes <= width; i += range::lanes) {
-    auto to = GateSlopes<Of>(hn::LoadU(d, dy + i), hn::LoadU(d, x + i), hn::LoadU(d, x + width + i));
-    if (add) to = {hn::Add(hn::LoadU(d, dx + i), to.gate), hn::Add(hn::LoadU(d, dx + width + i), to.up)};
-    hn::StoreU(to.gate, d, dx + i);
-    hn::StoreU(to.up, d, dx + width + i);
+    auto to = GateSlopes<Of>(hn::LoadU(d, row.dy + i), hn::LoadU(d, row.gate + i), hn::LoadU(d, row.up + i));
+    if (add) to = {hn::Add(hn::LoadU(d, row.dgate + i), to.gate), hn::Add(hn::LoadU(d, row.dup + i), to.up)};
+    hn::StoreU(to.gate, d, row.dgate + i);
+    hn::StoreU(to.up, d, row.dup + i);
   }
   const auto rest = width - i;
   if (rest == 0) return;
-  auto to =
-      GateSlopes<Of>(range::LoadTail(dy + i, rest), range::LoadTail(x + i, rest), range::LoadTail(x + width + i, rest));
+  auto to = GateSlopes<Of>(range::LoadTail(row.dy + i, rest), range::LoadTail(row.gate + i, rest),
+                           range::LoadTail(row.up + i, rest));
   if (add) {
-    to = {hn::Add(range::LoadTail(dx + i, rest), to.gate), hn::Add(range::LoadTail(dx + width + i, rest), to.up)};
+    to = {hn::Add(range::LoadTail(row.dgate + i, rest), to.gate), hn::Add(range::LoadTail(row.dup + i, rest), to.up)};
   }
-  range::StoreTail(to.gate, dx + i, rest);
-  range::StoreTail(to.up, dx + width + i, rest);
+  range::StoreTail(to.gate, row.dgate + i, rest);
+  range::StoreTail(to.up, row.dup + i, rest);
 }
 
-void GateBackward(Activation act, const float* dy, const float* x, float* dx, std::size_t width, bool add) {
-  With(act, [&](auto of) HWY_ATTR { GateRowBackward<decltype(of)>(dy, x, dx, width, add); });
+void GateBackward(Activation act, const GateRow& row, std::size_t width, bool add) {
+  With(act, [&](auto of) HWY_ATTR { GateRowBackward<decltype(of)>(row, width, add); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -211,49 +228,74 @@ void activation_range(Activation act, const float* x, float* y, std::size_t size
   HWY_DYNAMIC_DISPATCH(Activate)(act, x, y, size);
 }
 
-void activation_forward(Threads& threads, Activation act, std::span<const float> x, std::span<float> y) {
+void activation_forward(Threads& threads, Activation act, const Elements& x, const MutableElements& y) {
   expect_values("activation", "y", y.size(), static_cast<std::int64_t>(x.size()));
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    activation_range(act, x.data() + first, y.data() + first, last - first);
+    FloatReader in(x);
+    FloatWriter out(y);
+    in_windows(first, last, in.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
+      activation_range(act, in.at(begin, count), out.at(begin, count, false), count);
+      out.store();
+    });
   });
 }
 
-void activation_backward(Threads& threads, Activation act, std::span<const float> dy, std::span<const float> x,
-                         std::span<float> dx, bool add) {
+void activation_backward(Threads& threads, Activation act, const Elements& dy, const Elements& x,
+                         const MutableElements& dx, bool add) {
   expect_values("activation", "dy", dy.size(), static_cast<std::int64_t>(x.size()));
   expect_values("activation", "dx", dx.size(), static_cast<std::int64_t>(x.size()));
   must(act != Activation::none, "an activation is asked for by name");
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    HWY_DYNAMIC_DISPATCH(ActivateBackward)
-    (act, dy.data() + first, x.data() + first, dx.data() + first, last - first, add);
+    FloatReader slope(dy), in(x);
+    FloatWriter out(dx);
+    const bool floats = slope.in_place() && in.in_place() && out.in_place();
+    in_windows(first, last, floats, [&](std::size_t begin, std::size_t count) {
+      HWY_DYNAMIC_DISPATCH(ActivateBackward)
+      (act, slope.at(begin, count), in.at(begin, count), out.at(begin, count, add), count, add);
+      out.store();
+    });
   });
 }
 
-void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> x,
-                   std::span<float> y) {
+void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& x,
+                   const MutableElements& y) {
   expect_values("gated activation", "x", x.size(), rows * 2 * width);
   expect_values("gated activation", "y", y.size(), rows * width);
   must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
   threads.parallel_for(static_cast<std::size_t>(rows), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
-    for (auto r = first; r < last; ++r) {
-      HWY_DYNAMIC_DISPATCH(Gate)(act, x.data() + 2 * n * r, x.data() + 2 * n * r + n, y.data() + n * r, n);
-    }
+    FloatReader gate(x), up(x);
+    FloatWriter out(y);
+    for (auto r = first; r < last; ++r)
+      in_windows(0, n, gate.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
+        const auto at = 2 * n * r + begin;
+        HWY_DYNAMIC_DISPATCH(Gate)
+        (act, gate.at(at, count), up.at(at + n, count), out.at(n * r + begin, count, false), count);
+        out.store();
+      });
   });
 }
 
-void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> dy,
-                    std::span<const float> x, std::span<float> dx, bool add) {
+void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,
+                    const Elements& x, const MutableElements& dx, bool add) {
   expect_values("gated activation", "x", x.size(), rows * 2 * width);
   expect_values("gated activation", "dx", dx.size(), rows * 2 * width);
   expect_values("gated activation", "dy", dy.size(), rows * width);
   must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
   threads.parallel_for(static_cast<std::size_t>(rows), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
-    for (auto r = first; r < last; ++r) {
-      HWY_DYNAMIC_DISPATCH(GateBackward)
-      (act, dy.data() + n * r, x.data() + 2 * n * r, dx.data() + 2 * n * r, n, add);
-    }
+    FloatReader slope(dy), gate(x), up(x);
+    FloatWriter dgate(dx), dup(dx);
+    const bool floats = slope.in_place() && gate.in_place() && dgate.in_place();
+    for (auto r = first; r < last; ++r)
+      in_windows(0, n, floats, [&](std::size_t begin, std::size_t count) {
+        const auto at = 2 * n * r + begin;
+        const GateRow row{slope.at(n * r + begin, count), gate.at(at, count), up.at(at + n, count),
+                          dgate.at(at, count, add), dup.at(at + n, count, add)};
+        HWY_DYNAMIC_DISPATCH(GateBackward)(act, row, count, add);
+        dgate.store();
+        dup.store();
+      });
   });
 }
 

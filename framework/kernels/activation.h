@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "framework/kernels/elements.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/threads.h"
 
@@ -21,17 +22,18 @@ namespace tessera {
 ///   relu          max(x, 0)
 ///   squared_relu  max(x, 0)^2                                       So et al., arXiv:2109.08668
 ///
-/// fp32; elementwise, so the result does not depend on the number of threads. Throws ShapeError if the sizes differ,
+/// Elements are of any type; each is computed in fp32 and rounded once. Elementwise, so the result does not depend on the
+/// number of threads. Throws ShapeError if the sizes differ,
 /// BugError for `none`.
-void activation_forward(Threads& threads, Activation act, std::span<const float> x, std::span<float> y);
+void activation_forward(Threads& threads, Activation act, const Elements& x, const MutableElements& y);
 
 /// Gradient of activation_forward with respect to x: dx = dy * act'(x), or dx += dy * act'(x) when `add`.
 ///
 ///   dy, x, dx   [n]   x is the input of the forward pass; dx may be dy when `add` is false
 ///
 /// The derivative of relu at 0 is 0, as in PyTorch. Throws as activation_forward.
-void activation_backward(Threads& threads, Activation act, std::span<const float> dy, std::span<const float> x,
-                         std::span<float> dx, bool add);
+void activation_backward(Threads& threads, Activation act, const Elements& dy, const Elements& x,
+                         const MutableElements& dx, bool add);
 
 /// Gated linear unit: y = act(gate) * up. With silu this is SwiGLU, with a gelu GeGLU.
 ///
@@ -39,8 +41,8 @@ void activation_backward(Threads& threads, Activation act, std::span<const float
 ///   y   [rows, width]
 ///
 /// Throws ShapeError if a size differs from these shapes, BugError for `none`. Source: Shazeer, arXiv:2002.05202.
-void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> x,
-                   std::span<float> y);
+void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& x,
+                   const MutableElements& y);
 
 /// Gradient of gated_forward with respect to x, written to dx, or added when `add`.
 ///
@@ -48,7 +50,7 @@ void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int
 ///   x, dx   [rows, 2 * width]   x is the input of the forward pass; dx may be x when `add` is false
 ///
 /// Throws as gated_forward.
-void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, std::span<const float> dy,
-                    std::span<const float> x, std::span<float> dx, bool add);
+void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,
+                    const Elements& x, const MutableElements& dx, bool add);
 
 }  // namespace tessera

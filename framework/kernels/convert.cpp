@@ -95,73 +95,64 @@ HWY_EXPORT(narrow_float16);
 constexpr std::size_t tile = std::size_t{1} << 15;
 
 /// Throws ShapeError for a type that this file does not convert.
-[[noreturn]] void refuse(const char* who, const Tensor& tensor) {
-  throw ShapeError(text(who, ": a tensor of ", name_of(tensor.dtype()), " came; float32, bfloat16 or float16 can be"));
+[[noreturn]] void refuse(const char* who, DType type) {
+  throw ShapeError(text(who, ": elements of ", name_of(type), " came; float32, bfloat16 or float16 can be"));
 }
 
-void same_count(const char* who, const Tensor& tensor, std::size_t floats) {
-  if (static_cast<std::size_t>(tensor.elements()) != floats)
-    throw ShapeError(text(who, ": ", tensor.elements(), " elements and ", floats, " floats; as many were promised"));
-}
-
-/// Elements [first, last) of `tensor` as a one-dimensional view.
-Tensor part(const Tensor& tensor, std::size_t first, std::size_t last) {
-  const auto size = size_of(tensor.dtype());
-  return {tensor.raw().subspan(first * size, (last - first) * size),
-          tensor.dtype(),
-          {static_cast<std::int64_t>(last - first)}};
+void same_count(const char* who, std::size_t elements, std::size_t floats) {
+  if (elements != floats)
+    throw ShapeError(text(who, ": ", elements, " elements and ", floats, " floats; as many were promised"));
 }
 
 }  // namespace
 
-void widen_range(const Tensor& x, std::span<float> y) {
-  same_count("widen", x, y.size());
+void widen_range(const Elements& x, std::span<float> y) {
+  same_count("widen", x.size(), y.size());
   chosen_isa();
-  const auto size = static_cast<std::size_t>(x.elements());
-  switch (x.dtype()) {
+  switch (x.type) {
     case DType::float32:
-      std::memcpy(y.data(), x.raw().data(), x.bytes());
+      std::memcpy(y.data(), x.at, y.size_bytes());
       return;
     case DType::bfloat16:
-      HWY_DYNAMIC_DISPATCH(widen_bfloat16)(x.as<bfloat16>().data(), y.data(), size);
+      HWY_DYNAMIC_DISPATCH(widen_bfloat16)(reinterpret_cast<const bfloat16*>(x.at), y.data(), y.size());
       return;
     case DType::float16:
-      HWY_DYNAMIC_DISPATCH(widen_float16)(x.as<float16>().data(), y.data(), size);
+      HWY_DYNAMIC_DISPATCH(widen_float16)(reinterpret_cast<const float16*>(x.at), y.data(), y.size());
       return;
     default:
-      refuse("widen", x);
+      refuse("widen", x.type);
   }
 }
 
-void narrow_range(std::span<const float> x, const Tensor& y) {
-  same_count("narrow", y, x.size());
+void narrow_range(std::span<const float> x, const MutableElements& y) {
+  same_count("narrow", y.size(), x.size());
   chosen_isa();
-  switch (y.dtype()) {
+  switch (y.type) {
     case DType::float32:
-      std::memcpy(y.raw().data(), x.data(), y.bytes());
+      std::memcpy(y.at, x.data(), x.size_bytes());
       return;
     case DType::bfloat16:
-      HWY_DYNAMIC_DISPATCH(narrow_bfloat16)(x.data(), y.as<bfloat16>().data(), x.size());
+      HWY_DYNAMIC_DISPATCH(narrow_bfloat16)(x.data(), reinterpret_cast<bfloat16*>(y.at), x.size());
       return;
     case DType::float16:
-      HWY_DYNAMIC_DISPATCH(narrow_float16)(x.data(), y.as<float16>().data(), x.size());
+      HWY_DYNAMIC_DISPATCH(narrow_float16)(x.data(), reinterpret_cast<float16*>(y.at), x.size());
       return;
     default:
-      refuse("narrow", y);
+      refuse("narrow", y.type);
   }
 }
 
-void widen(Threads& threads, const Tensor& x, std::span<float> y) {
-  same_count("widen", x, y.size());
+void widen(Threads& threads, const Elements& x, std::span<float> y) {
+  same_count("widen", x.size(), y.size());
   threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
-    widen_range(part(x, first, last), y.subspan(first, last - first));
+    widen_range(x.part(first, last - first), y.subspan(first, last - first));
   });
 }
 
-void narrow(Threads& threads, std::span<const float> x, const Tensor& y) {
-  same_count("narrow", y, x.size());
+void narrow(Threads& threads, std::span<const float> x, const MutableElements& y) {
+  same_count("narrow", y.size(), x.size());
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    narrow_range(x.subspan(first, last - first), part(y, first, last));
+    narrow_range(x.subspan(first, last - first), y.part(first, last - first));
   });
 }
 
@@ -172,7 +163,7 @@ void round_to(Threads& threads, DType type, std::span<float> x) {
     std::array<std::byte, piece * 2> memory;
     for (auto i = first; i < last; i += piece) {
       const auto count = std::min(piece, last - i);
-      const Tensor rounded(memory, type, {static_cast<std::int64_t>(count)});
+      const MutableElements rounded(memory.data(), count, type);
       narrow_range(x.subspan(i, count), rounded);
       widen_range(rounded, x.subspan(i, count));
     }
@@ -181,14 +172,14 @@ void round_to(Threads& threads, DType type, std::span<float> x) {
 
 std::int64_t first_not_finite(Threads& threads, const Tensor& x) {
   if (x.dtype() == DType::float32) return first_not_finite(threads, x.floats());
-  constexpr std::int64_t piece = 4096;
+  constexpr std::size_t piece = 4096;
+  const Elements all(x);
   std::array<float, piece> floats;
-  for (std::int64_t first = 0; first < x.elements(); first += piece) {
-    const auto last = std::min(first + piece, x.elements());
-    const auto some = std::span(floats).first(static_cast<std::size_t>(last - first));
-    widen_range(part(x, static_cast<std::size_t>(first), static_cast<std::size_t>(last)), some);
+  for (std::size_t first = 0; first < all.size(); first += piece) {
+    const auto some = std::span(floats).first(std::min(piece, all.size() - first));
+    widen_range(all.part(first, some.size()), some);
     const auto at = first_not_finite(threads, some);
-    if (at >= 0) return first + at;
+    if (at >= 0) return static_cast<std::int64_t>(first) + at;
   }
   return -1;
 }

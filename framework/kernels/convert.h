@@ -2,8 +2,8 @@
 
 #include <span>
 
+#include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
-#include "framework/tensor/tensor.h"
 
 namespace tessera {
 
@@ -13,16 +13,16 @@ namespace tessera {
 ///   y   as many floats as x has elements
 ///
 /// Throws ShapeError for another type or another count.
-void widen(Threads& threads, const Tensor& x, std::span<float> y);
+void widen(Threads& threads, const Elements& x, std::span<float> y);
 
 /// y = x rounded to the type of y (float32, bfloat16 or float16): to nearest, ties to even. NaN stays NaN; a value that
 /// is too large becomes infinity. Subnormal results are kept even when flush_denormals is set. Throws ShapeError as
 /// widen.
-void narrow(Threads& threads, std::span<const float> x, const Tensor& y);
+void narrow(Threads& threads, std::span<const float> x, const MutableElements& y);
 
 /// widen and narrow of one range, in the calling thread: for use inside a tile of another loop. Throw as widen.
-void widen_range(const Tensor& x, std::span<float> y);
-void narrow_range(std::span<const float> x, const Tensor& y);
+void widen_range(const Elements& x, std::span<float> y);
+void narrow_range(std::span<const float> x, const MutableElements& y);
 
 /// x = x rounded to `type` and converted back to float, in place; does nothing for float32. Used to reproduce what a
 /// value loses when it is stored in 16 bits.

@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<Isa, 3> every_isa = {Isa::portable, Isa::avx2, Isa::avx512};
+constexpr std::array<Isa, 4> every_isa = {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
 
 #if defined(__x86_64__)
 
@@ -56,7 +56,9 @@ Isa best_isa() {
   constexpr int fma = 12, avx = 28, f16c = 29;                // leaf 1, ecx
   constexpr int avx2 = 5, f = 16, dq = 17, bw = 30, vl = 31;  // leaf 7, ebx
   if ((saved & ymm) != ymm || !has(features.ecx, {fma, avx, f16c}) || !has(extended.ebx, {avx2})) return Isa::portable;
-  return (saved & zmm) == zmm && has(extended.ebx, {f, dq, bw, vl}) ? Isa::avx512 : Isa::avx2;
+  if ((saved & zmm) != zmm || !has(extended.ebx, {f, dq, bw, vl})) return Isa::avx2;
+  constexpr int bf16 = 5;  // leaf 7, part 1, eax
+  return extended.eax >= 1 && has(cpuid(7, 1).eax, {bf16}) ? Isa::avx512_bf16 : Isa::avx512;
 }
 
 /// The processor's name, CPUID leaves 0x80000002 to 0x80000004.
@@ -126,6 +128,8 @@ std::string_view name_of(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::avx512_bf16:
+      return "avx512_bf16";
   }
   return "unknown";
 }

@@ -8,13 +8,14 @@ namespace tessera {
 
 /// Instruction sets that kernels are compiled for, in ascending order. Each includes the ones before it.
 ///
-///   portable   the baseline of x86-64 (on other processors: the compiler's default). Highway code may use SSE4 where
-///              the processor has it, never more
-///   avx2       AVX2, FMA and F16C
-///   avx512     AVX-512 F, BW, DQ and VL
-enum class Isa { portable, avx2, avx512 };
+///   portable      the baseline of x86-64 (on other processors: the compiler's default). Highway code may use SSE4 where
+///                 the processor has it, never more
+///   avx2          AVX2, FMA and F16C
+///   avx512        AVX-512 F, BW, DQ and VL
+///   avx512_bf16   the same and AVX512_BF16: products of bfloat16 pairs
+enum class Isa { portable, avx2, avx512, avx512_bf16 };
 
-/// "portable", "avx2" or "avx512": the names that TESSERA_CPU takes.
+/// "portable", "avx2", "avx512" or "avx512_bf16": the names that TESSERA_CPU takes.
 std::string_view name_of(Isa isa);
 /// The sets this machine can run, in ascending order, beginning with `portable`. A set counts only if the processor has
 /// it and the operating system saves its registers.

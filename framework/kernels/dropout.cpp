@@ -11,6 +11,7 @@
 
 #include "framework/kernels/dropout.h"
 #include "framework/kernels/extents.h"
+#include "framework/kernels/float_window.h"
 #include "framework/kernels/philox-inl.h"
 #include "framework/kernels/philox.h"
 #include "framework/kernels/range-inl.h"
@@ -86,32 +87,42 @@ HWY_EXPORT(AddOrCopy);
 
 constexpr std::size_t tile = 4096;
 
-/// Operands of y = (residual +) x * keep / (1 - rate); residual may be null.
-struct Pass {
-  const float *x, *residual;
-  float* y;
+/// Operands of y = (residual +) x * keep / (1 - rate), as floats of one tile; residual may have no elements.
+struct Operands {
+  Operands(const Elements& of_x, const Elements& of_residual, const MutableElements& of_y)
+      : x(of_x), residual(of_residual), y(of_y), floats(x.in_place() && residual.in_place() && y.in_place()) {}
+  FloatReader x, residual;
+  FloatWriter y;
+  bool floats;
 };
 
-/// Elements [first, last) of the batch, all of one sample. Drawing begins at a whole block of four words; `skip` words
-/// of it belong to earlier elements.
-void run_stretch(const DropoutMask& mask, const Pass& pass, std::size_t per_sample, std::size_t first,
-                 std::size_t last) {
+/// Elements [first, first + size) of the batch, all of one sample. Drawing begins at a whole block of four words; `skip`
+/// words of it belong to earlier elements.
+void run_part_of_sample(const DropoutMask& mask, Operands& operands, std::size_t per_sample, std::size_t first,
+                        std::size_t size) {
   std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read behind the end
   const auto id = static_cast<std::uint64_t>(mask.sample_ids[first / per_sample]);
   const auto element = static_cast<std::uint64_t>(mask.first_element) + first % per_sample;
-  const std::size_t skip = element % 4, size = last - first;
+  const std::size_t skip = element % 4;
   philox_words(mask.key, id, element / 4, (skip + size + 3) / 4, words);
   HWY_DYNAMIC_DISPATCH(KeepSome)
-  (pass.x + first, pass.residual == nullptr ? nullptr : pass.residual + first, words + skip, dropout_limit(mask.rate),
-   static_cast<float>(1 / (1 - mask.rate)), pass.y + first, size);
+  (operands.x.at(first, size), operands.residual.at(first, size), words + skip, dropout_limit(mask.rate),
+   static_cast<float>(1 / (1 - mask.rate)), operands.y.at(first, size, false), size);
+  operands.y.store();
 }
 
-void run(Threads& threads, const DropoutMask& mask, const Pass& pass, std::size_t elements) {
+void run(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
+         const MutableElements& y) {
   must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
+  const auto elements = x.size();
   if (mask.rate == 0) {
     threads.parallel_for(elements, 4 * tile, [&](std::size_t first, std::size_t last) {
-      HWY_DYNAMIC_DISPATCH(AddOrCopy)
-      (pass.x + first, pass.residual == nullptr ? nullptr : pass.residual + first, pass.y + first, last - first);
+      Operands operands(x, residual, y);
+      in_windows(first, last, operands.floats, [&](std::size_t begin, std::size_t count) {
+        HWY_DYNAMIC_DISPATCH(AddOrCopy)
+        (operands.x.at(begin, count), operands.residual.at(begin, count), operands.y.at(begin, count, false), count);
+        operands.y.store();
+      });
     });
     return;
   }
@@ -121,9 +132,12 @@ void run(Threads& threads, const DropoutMask& mask, const Pass& pass, std::size_
   }
   const auto per_sample = elements / samples;
   threads.parallel_for(elements, tile, [&](std::size_t first, std::size_t last) {
+    Operands operands(x, residual, y);
     while (first < last) {
       const auto end = std::min(last, (first / per_sample + 1) * per_sample);
-      run_stretch(mask, pass, per_sample, first, end);
+      in_windows(first, end, operands.floats, [&](std::size_t begin, std::size_t count) {
+        run_part_of_sample(mask, operands, per_sample, begin, count);
+      });
       first = end;
     }
   });
@@ -140,16 +154,16 @@ std::uint32_t dropout_limit(double rate) {
   return static_cast<std::uint32_t>(std::min(std::ceil(rate * 0x1p32), 0x1p32 - 1));
 }
 
-void dropout_add_forward(Threads& threads, const DropoutMask& mask, std::span<const float> x,
-                         std::span<const float> residual, std::span<float> y) {
+void dropout_add_forward(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
+                         const MutableElements& y) {
   expect_values("dropout", "y", y.size(), static_cast<std::int64_t>(x.size()));
   if (!residual.empty()) expect_values("dropout", "residual", residual.size(), static_cast<std::int64_t>(x.size()));
-  run(threads, mask, {x.data(), residual.empty() ? nullptr : residual.data(), y.data()}, x.size());
+  run(threads, mask, x, residual, y);
 }
 
-void dropout_backward(Threads& threads, const DropoutMask& mask, std::span<const float> dy, std::span<float> dx) {
+void dropout_backward(Threads& threads, const DropoutMask& mask, const Elements& dy, const MutableElements& dx) {
   expect_values("dropout", "dx", dx.size(), static_cast<std::int64_t>(dy.size()));
-  run(threads, mask, {dy.data(), nullptr, dx.data()}, dy.size());
+  run(threads, mask, dy, {}, dx);
 }
 
 }  // namespace tessera

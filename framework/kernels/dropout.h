@@ -4,6 +4,7 @@
 #include <span>
 
 #include "framework/base/random.h"
+#include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
 namespace tessera {
@@ -24,13 +25,13 @@ struct DropoutMask {
 ///
 ///   x, y, residual   [samples, elements per sample]   `residual` may be empty (no addition); y may be x or residual
 ///
-/// With rate 0 only the addition is done. Throws ShapeError if sizes differ or x does not divide into the samples of
+/// Elements are of any type; sums are fp32, rounded once. With rate 0 only the addition is done. Throws ShapeError if sizes differ or x does not divide into the samples of
 /// `mask`, BugError for a rate outside [0, 1).
-void dropout_add_forward(Threads& threads, const DropoutMask& mask, std::span<const float> x,
-                         std::span<const float> residual, std::span<float> y);
+void dropout_add_forward(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
+                         const MutableElements& y);
 
 /// dx = dy * keep / (1 - rate), with the mask of the forward pass drawn again. The gradient of `residual` is dy itself.
 /// dx may be dy. Throws as dropout_add_forward.
-void dropout_backward(Threads& threads, const DropoutMask& mask, std::span<const float> dy, std::span<float> dx);
+void dropout_backward(Threads& threads, const DropoutMask& mask, const Elements& dy, const MutableElements& dx);
 
 }  // namespace tessera

@@ -2,38 +2,46 @@
 
 #include <cstdint>
 
+#include "framework/kernels/elements.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/threads.h"
 
 namespace tessera {
 
-/// One operand of a matrix product. Element (i, k), where k is the index that is summed over, lies at
-/// at[i * across + k * along]. One of the two strides is 1: along == 1 means that k is the inner (contiguous) index.
-/// Does not own the memory.
+/// One operand of a matrix product. Element (i, k), where k is the index that is summed over, is element
+/// i * across + k * along of `elements`. One of the two strides is 1: along == 1 means that k is the inner (contiguous)
+/// index. Does not own the memory.
 struct Factor {
-  const float* at;
+  Elements elements;
   std::int64_t across, along;
+
+  DType type() const { return elements.type; }
+  const std::byte* element(std::int64_t i, std::int64_t k) const {
+    return elements.at + (i * across + k * along) * static_cast<std::int64_t>(size_of(elements.type));
+  }
 };
 
-/// c = a b^T + bias, or c += a b^T when `add`; if `act` is not none, also y = act(c).
+/// c = a b^T + bias, or c += a b^T when `add`; if `act` is not none, also y = act(a b^T + bias).
 ///
-///   a      [M, K], b [N, K] in the sense of Factor
-///   c, y   [M, N], dense
+///   a      [M, K], b [N, K] in the sense of Factor; float32, bfloat16 or float16
+///   c, y   [M, N], dense; the same types. The sum is fp32; c and y are each rounded once
 ///
-/// Internal to this component: linear.h checks the extents and is what other components call.
+/// If k is the outer index of `a` (a weight gradient), c is float32 and there is no activation. Internal to this
+/// component: linear.h checks the extents and is what other components call.
 struct Product {
   std::int64_t M, N, K;
   Factor a, b;
-  float* c;
+  MutableElements c;
   bool add = false;
-  const float* bias = nullptr;  // [N], or null. `bias` excludes `add`; `act` requires k to be a's inner index
+  const float* bias = nullptr;  // [N], or null. `bias` excludes `add`
   Activation act = Activation::none;
-  float* y = nullptr;
+  MutableElements y{};
 };
 
-/// Compute `product` with the kernels of chosen_isa(): our own register tiles for avx2 and avx512, OpenBLAS for
-/// portable. The blocking and the order of every sum depend on M, N, K and the instruction set only, never on the
-/// number of threads. Uses scratch slots 0, 1 and 2.
+/// Compute `product` with the kernels of chosen_isa(): our own register tiles for avx2 and above, OpenBLAS for portable.
+/// Two bfloat16 factors are multiplied as such by avx512_bf16 (pairs of products, summed in fp32); in all other cases
+/// 16-bit factors are widened to fp32 where they are packed. The blocking and the order of every sum depend on M, N, K,
+/// the types and the instruction set only, never on the number of threads. Uses scratch slots 0, 1, 2 and 7.
 void multiply(Threads& threads, const Product& product);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // Register tiles of 6 x 16 for AVX2 and FMA: 12 sums, two vectors of b and one broadcast of a use 15 of 16 registers.
-// gemm_tiles.h defines the arguments of each function.
+// 16-bit elements are widened to floats where they are packed. gemm_tiles.h defines the arguments of each function.
 #include <immintrin.h>
 
 #include "framework/kernels/gemm_tiles.h"
@@ -20,6 +20,57 @@ __m256i first_lanes(std::int64_t count) {
   const __m256i order = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count > lanes ? lanes : count < 0 ? 0 : static_cast<int>(count)), order);
 }
+
+// Eight elements of one type as floats; `some` reads only the first `count` of them (all if more) and gives zero in the
+// other lanes; `six` reads no more than six elements.
+struct OfFloat {
+  using Element = float;
+  static __m256 all(const float* at) { return _mm256_loadu_ps(at); }
+  static __m256 some(std::int64_t count, const float* at) { return _mm256_maskload_ps(at, first_lanes(count)); }
+  static void six(const float* at, float* to) {
+    _mm_storeu_ps(to, _mm_loadu_ps(at));
+    _mm_storel_pi(reinterpret_cast<__m64*>(to + 4),
+                  _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at + 4))));
+  }
+  static float one(float value) { return value; }
+};
+
+/// The first `count` of eight 16-bit elements, by way of the stack: AVX2 has no masked load of that size.
+__m128i some_halves(std::int64_t count, const std::uint16_t* at) {
+  alignas(16) std::uint16_t copy[lanes] = {};
+  for (int i = 0; i < lanes && i < count; ++i) copy[i] = at[i];
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(copy));
+}
+
+/// Sixteen-bit elements; Widen turns eight of them into floats.
+template <class Widen>
+struct OfHalf {
+  using Element = std::uint16_t;
+  static __m256 all(const Element* at) { return Widen::eight(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))); }
+  static __m256 some(std::int64_t count, const Element* at) {
+    return count >= lanes ? all(at) : Widen::eight(some_halves(count, at));
+  }
+  static void six(const Element* at, float* to) {
+    const __m128i four = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+    int last = 0;
+    __builtin_memcpy(&last, at + 4, sizeof(last));
+    const __m256 wide = Widen::eight(_mm_insert_epi32(four, last, 2));
+    _mm_storeu_ps(to, _mm256_castps256_ps128(wide));
+    _mm_storel_pi(reinterpret_cast<__m64*>(to + 4), _mm256_extractf128_ps(wide, 1));
+  }
+  static float one(Element value) { return _mm256_cvtss_f32(Widen::eight(_mm_cvtsi32_si128(value))); }
+};
+
+struct WidenBfloat16 {
+  static __m256 eight(__m128i halves) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+};
+struct WidenFloat16 {
+  static __m256 eight(__m128i halves) { return _mm256_cvtph_ps(halves); }
+};
+using OfBfloat16 = OfHalf<WidenBfloat16>;
+using OfFloat16 = OfHalf<WidenFloat16>;
 
 /// R rows by J vectors; packed: a is a packed strip. Rows, columns and layout are template parameters, so that the sums
 /// stay in registers.
@@ -104,19 +155,17 @@ void transpose(__m256 (&v)[lanes]) {
 }
 
 /// One panel of pack_along: `width` columns, of which `cols` exist.
-void pack_panel(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t width,
-                float* dst) {
+template <class Of>
+void pack_panel(const typename Of::Element* src, std::int64_t across, std::int64_t depth, std::int64_t cols,
+                std::int64_t width, float* dst) {
   for (std::int64_t j = 0; j < width; j += lanes) {  // 8 rows of src at a time, each read contiguously
-    const float* rows = src + j * across;
+    const auto* rows = src + j * across;
     for (std::int64_t k = 0; k < depth; k += lanes) {
       const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
-      const __m256i mask = first_lanes(steps);
       __m256 v[lanes];
       UNROLL for (int i = 0; i < lanes; ++i) {
-        const float* row = rows + i * across + k;
-        v[i] = j + i >= cols    ? _mm256_setzero_ps()
-               : steps == lanes ? _mm256_loadu_ps(row)
-                                : _mm256_maskload_ps(row, mask);
+        const auto* row = rows + i * across + k;
+        v[i] = j + i >= cols ? _mm256_setzero_ps() : steps == lanes ? Of::all(row) : Of::some(steps, row);
       }
       transpose(v);
       UNROLL for (int i = 0; i < lanes; ++i) {
@@ -126,45 +175,47 @@ void pack_panel(const float* src, std::int64_t across, std::int64_t depth, std::
   }
 }
 
-void pack_along(const float* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+template <class Of>
+void pack_along(const void* source, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                 float* dst) {
+  const auto* src = static_cast<const typename Of::Element*>(source);
   constexpr std::int64_t full = tile_vectors * lanes;
   for (; cols > 0; cols -= full, src += full * across, dst += panel) {
-    pack_panel(src, across, depth, cols, cols > lanes ? full : lanes, dst);
+    pack_panel<Of>(src, across, depth, cols, cols > lanes ? full : lanes, dst);
   }
 }
 
-void pack_across(const float* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+template <class Of>
+void pack_across(const void* source, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                  float* dst) {
+  const auto* src = static_cast<const typename Of::Element*>(source);
   for (std::int64_t k = 0; k < depth; ++k, src += along) {
-    const float* from = src;
+    const auto* from = src;
     float* to = dst;
     std::int64_t left = cols;
     for (; left >= tile_vectors * lanes; left -= tile_vectors * lanes, to += panel) {
       UNROLL for (int j = 0; j < tile_vectors; ++j, from += lanes) {
-        _mm256_store_ps(to + (k * tile_vectors + j) * lanes, _mm256_loadu_ps(from));
+        _mm256_store_ps(to + (k * tile_vectors + j) * lanes, Of::all(from));
       }
     }
     to += k * (left > lanes ? tile_vectors * lanes : lanes);
     for (; left > 0; left -= lanes, from += lanes, to += lanes) {
-      _mm256_store_ps(to, _mm256_maskload_ps(from, first_lanes(left)));
+      _mm256_store_ps(to, Of::some(left, from));
     }
   }
 }
 
-void pack_strips(const float* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+template <class Of>
+void pack_strips(const void* source, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
                  float* dst) {
+  const auto* src = static_cast<const typename Of::Element*>(source);
   const std::int64_t whole = rows / tile_rows;
   for (std::int64_t k = 0; k < depth; ++k) {
-    const float* from = src + k * along;
+    const auto* from = src + k * along;
     float* to = dst + k * tile_rows;
-    for (std::int64_t s = 0; s < whole; ++s, from += tile_rows) {
-      _mm_storeu_ps(to + s * strip, _mm_loadu_ps(from));
-      _mm_storel_pi(reinterpret_cast<__m64*>(to + s * strip + 4),
-                    _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 4))));
-    }
+    for (std::int64_t s = 0; s < whole; ++s, from += tile_rows) Of::six(from, to + s * strip);
     for (std::int64_t r = 0; whole * tile_rows < rows && r < tile_rows; ++r) {
-      to[whole * strip + r] = whole * tile_rows + r < rows ? from[r] : 0;
+      to[whole * strip + r] = whole * tile_rows + r < rows ? Of::one(from[r]) : 0;
     }
   }
 }
@@ -176,26 +227,25 @@ float sum_of_lanes(__m256 v) {
 }
 
 /// R rows of a against J rows of b from `col`. The lanes of each sum are added at the end.
-template <int R, int J>
+template <class Of, int R, int J>
 void dots_of(const DotsCall& t, std::int64_t col) {
   __m256 sum[R][J];
   UNROLL for (int r = 0; r < R; ++r) { UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_setzero_ps(); }
-  const float* b = t.b + col * t.b_row;
+  const auto* b = static_cast<const typename Of::Element*>(t.b) + col * t.b_row;
   std::int64_t k = 0;
   for (; k + lanes <= t.depth; k += lanes) {
     __m256 v[J];
-    UNROLL for (int j = 0; j < J; ++j) v[j] = _mm256_loadu_ps(b + j * t.b_row + k);
+    UNROLL for (int j = 0; j < J; ++j) v[j] = Of::all(b + j * t.b_row + k);
     UNROLL for (int r = 0; r < R; ++r) {
       const __m256 x = _mm256_loadu_ps(t.a + r * t.a_row + k);
       UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_fmadd_ps(x, v[j], sum[r][j]);
     }
   }
   if (k < t.depth) {
-    const __m256i mask = first_lanes(t.depth - k);
+    const std::int64_t rest = t.depth - k;
     UNROLL for (int r = 0; r < R; ++r) {
-      const __m256 x = _mm256_maskload_ps(t.a + r * t.a_row + k, mask);
-      UNROLL for (int j = 0; j < J; ++j) sum[r][j] =
-          _mm256_fmadd_ps(x, _mm256_maskload_ps(b + j * t.b_row + k, mask), sum[r][j]);
+      const __m256 x = OfFloat::some(rest, t.a + r * t.a_row + k);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_fmadd_ps(x, Of::some(rest, b + j * t.b_row + k), sum[r][j]);
     }
   }
   UNROLL for (int r = 0; r < R; ++r) {
@@ -206,25 +256,71 @@ void dots_of(const DotsCall& t, std::int64_t col) {
   }
 }
 
-template <int R>
+template <class Of, int R>
 void dots_with(const DotsCall& t) {
   std::int64_t col = 0;
-  for (; col + 4 <= t.cols; col += 4) dots_of<R, 4>(t, col);
-  for (; col < t.cols; ++col) dots_of<R, 1>(t, col);
+  for (; col + 4 <= t.cols; col += 4) dots_of<Of, R, 4>(t, col);
+  for (; col < t.cols; ++col) dots_of<Of, R, 1>(t, col);
 }
 
+template <class Of>
 void dots(const DotsCall& t) {
-  if (t.rows == 1) return dots_with<1>(t);
-  if (t.rows == 2) return dots_with<2>(t);
-  if (t.rows == 3) return dots_with<3>(t);
-  dots_with<4>(t);
+  if (t.rows == 1) return dots_with<Of, 1>(t);
+  if (t.rows == 2) return dots_with<Of, 2>(t);
+  if (t.rows == 3) return dots_with<Of, 3>(t);
+  dots_with<Of, 4>(t);
+}
+
+template <class Of>
+void widen(const void* source, std::int64_t count, float* dst) {
+  const auto* src = static_cast<const typename Of::Element*>(source);
+  for (; count >= lanes; count -= lanes, src += lanes, dst += lanes) _mm256_storeu_ps(dst, Of::all(src));
+  for (; count > 0; --count) *dst++ = Of::one(*src++);
+}
+
+/// Integer rounding, the same bits as kernels/convert.cpp: half the last kept place is added, less one if that place is
+/// even; a NaN keeps its upper half and is made quiet.
+__m128i rounded_bfloat16(__m256 value) {
+  const __m256i word = _mm256_castps_si256(value), upper = _mm256_srli_epi32(word, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(word, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd)), 16);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+  const __m256i result = _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
+  return _mm_packus_epi32(_mm256_castsi256_si128(result), _mm256_extracti128_si256(result, 1));
+}
+
+__m128i rounded_float16(__m256 value) { return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT); }
+
+template <__m128i (*rounded)(__m256)>
+void narrow(const float* src, std::int64_t count, void* to) {
+  auto* dst = static_cast<std::uint16_t*>(to);
+  for (; count >= lanes; count -= lanes, src += lanes, dst += lanes)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), rounded(_mm256_loadu_ps(src)));
+  if (count <= 0) return;
+  alignas(16) std::uint16_t last[lanes];
+  _mm_store_si128(reinterpret_cast<__m128i*>(last), rounded(OfFloat::some(count, src)));
+  for (int i = 0; i < count; ++i) dst[i] = last[i];
+}
+
+template <class Of>
+constexpr Packing packing(decltype(Packing::widen) wide, decltype(Packing::narrow) narrow_to) {
+  return {pack_along<Of>, pack_across<Of>, pack_strips<Of>, wide, narrow_to, dots<Of>};
 }
 
 }  // namespace
 
 const TileKernels& tiles_avx2() {
-  static constexpr TileKernels kernels = {tile_rows, tile_vectors * lanes, lanes,       256,         12,
-                                          tile,      pack_along,           pack_across, pack_strips, dots};
+  static constexpr TileKernels kernels = {tile_rows,
+                                          tile_vectors * lanes,
+                                          lanes,
+                                          256,
+                                          12,
+                                          1,
+                                          tile,
+                                          packing<OfFloat>(nullptr, nullptr),
+                                          packing<OfBfloat16>(widen<OfBfloat16>, narrow<rounded_bfloat16>),
+                                          packing<OfFloat16>(widen<OfFloat16>, narrow<rounded_float16>)};
   return kernels;
 }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
+#include "framework/kernels/convert.h"
 #include "framework/kernels/gemm_cut.h"
 
 namespace tessera {
@@ -22,23 +24,80 @@ Cut cut_for_blas(const Product& p) {
   return cut;
 }
 
-/// One block of c with cblas_sgemm. The bias is copied to c first, and BLAS adds to it (beta = 1).
-void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
-  float* c = p.c + row * p.N + col;
-  if (p.bias != nullptr)
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(p.bias + col, cols, c + r * p.N);
-  // An operand with only one row or column has an arbitrary stride, but BLAS requires a leading dimension that is at
-  // least the extent.
-  const bool a_flipped = p.a.along != 1, b_flipped = p.b.along == 1;
-  const std::int64_t a_leading = a_flipped ? std::max(p.a.along, rows) : std::max({p.a.across, p.K, std::int64_t{1}});
-  const std::int64_t b_leading = b_flipped ? std::max({p.b.across, p.K, std::int64_t{1}}) : std::max(p.b.along, cols);
+/// Leading dimension for BLAS, which requires at least the extent: an operand with one row or column has any stride.
+int leading(std::int64_t stride, std::int64_t extent) {
+  return static_cast<int>(std::max({stride, extent, std::int64_t{1}}));
+}
+
+/// c[rows, cols] = a b^T + beta c with cblas_sgemm, over `steps` indices k. a and b are float.
+void block_of_floats(const Factor& a, const Factor& b, std::int64_t rows, std::int64_t cols, std::int64_t steps,
+                     float beta, float* c, std::int64_t c_row) {
+  const bool a_flipped = a.along != 1, b_flipped = b.along == 1;
   cblas_sgemm(CblasRowMajor, a_flipped ? CblasTrans : CblasNoTrans, b_flipped ? CblasTrans : CblasNoTrans,
-              static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(p.K), 1, p.a.at + row * p.a.across,
-              static_cast<int>(a_leading), p.b.at + col * p.b.across, static_cast<int>(b_leading),
-              p.add || p.bias != nullptr ? 1 : 0, c, static_cast<int>(p.N));
-  if (p.act == Activation::none) return;
-  for (std::int64_t r = 0; r < rows; ++r)
-    activation_range(p.act, c + r * p.N, p.y + row * p.N + col + r * p.N, static_cast<std::size_t>(cols));
+              static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(steps), 1,
+              reinterpret_cast<const float*>(a.elements.at),
+              a_flipped ? leading(a.along, rows) : leading(a.across, steps),
+              reinterpret_cast<const float*>(b.elements.at),
+              b_flipped ? leading(b.across, steps) : leading(b.along, cols), beta, c, static_cast<int>(c_row));
+}
+
+/// Elements [count, steps] of a factor from row `first` and index k on, as floats with the same inner index. A view of
+/// the factor if it is float, else a copy in `memory`.
+Factor as_floats(const Factor& factor, std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t steps,
+                 float* memory) {
+  const auto skipped = static_cast<std::size_t>(first * factor.across + k * factor.along);
+  if (factor.type() == DType::float32)
+    return {factor.elements.part(skipped, factor.elements.size() - skipped), factor.across, factor.along};
+  const bool inner = factor.along == 1;
+  const auto lines = inner ? count : steps, width = inner ? steps : count;
+  for (std::int64_t line = 0; line < lines; ++line)
+    widen_range(factor.elements.part(skipped + static_cast<std::size_t>(line * (inner ? factor.across : factor.along)),
+                                     static_cast<std::size_t>(width)),
+                {memory + line * width, static_cast<std::size_t>(width)});
+  const Elements copy(reinterpret_cast<const std::byte*>(memory), static_cast<std::size_t>(lines * width),
+                      DType::float32);
+  return inner ? Factor{copy, width, 1} : Factor{copy, 1, width};
+}
+
+/// One block of c. The bias, or what is to be added to, is the first summand (beta = 1). 16-bit factors are widened in
+/// pieces of k; a 16-bit c is summed in scratch memory and rounded at the end.
+void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
+  constexpr std::int64_t piece = 1024;
+  const bool floats = p.a.type() == DType::float32 && p.b.type() == DType::float32, rounds = p.c.type != DType::float32;
+  const auto width = static_cast<std::size_t>(cols);
+  const auto line_of = [&](const MutableElements& of, std::int64_t r) {
+    return of.part(static_cast<std::size_t>((row + r) * p.N + col), width);
+  };
+  const std::int64_t c_row = rounds ? cols : p.N;
+  float* c =
+      rounds ? scratch(0, static_cast<std::size_t>(rows * cols)).data() : reinterpret_cast<float*>(line_of(p.c, 0).at);
+  const auto line = [&](std::int64_t r) { return std::span(c + r * c_row, width); };
+  for (std::int64_t r = 0; r < rows; ++r) {
+    if (p.bias != nullptr) std::copy_n(p.bias + col, cols, line(r).data());
+    if (p.add && rounds) widen_range(line_of(p.c, r), line(r));
+  }
+  const std::int64_t steps = floats ? p.K : std::min(p.K, piece);
+  float *a = nullptr, *b = nullptr;
+  if (p.a.type() != DType::float32) a = scratch(1, static_cast<std::size_t>(rows * steps)).data();
+  if (p.b.type() != DType::float32) b = scratch(2, static_cast<std::size_t>(cols * steps)).data();
+  for (std::int64_t k = 0; k == 0 || k < p.K; k += piece) {
+    const std::int64_t some = floats ? p.K : std::min(steps, p.K - k);
+    block_of_floats(as_floats(p.a, row, rows, k, some, a), as_floats(p.b, col, cols, k, some, b), rows, cols, some,
+                    p.add || p.bias != nullptr || k > 0 ? 1.0F : 0.0F, c, c_row);
+    if (floats) break;
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    if (rounds) narrow_range(line(r), line_of(p.c, r));
+    if (p.act == Activation::none) continue;
+    const auto y = line_of(p.y, r);
+    if (y.type == DType::float32) {
+      activation_range(p.act, line(r).data(), reinterpret_cast<float*>(y.at), width);
+    } else {
+      must(rounds, "a product with a float result has no 16-bit activation");
+      activation_range(p.act, line(r).data(), line(r).data(), width);
+      narrow_range(line(r), y);
+    }
+  }
 }
 
 /// Once per process: OpenBLAS must not start threads of its own inside our tiles.

@@ -1,6 +1,7 @@
 #include "framework/kernels/gemm_packed.h"
 
 #include <algorithm>
+#include <array>
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
@@ -35,32 +36,59 @@ Cut cut_for_tiles(const TileKernels& t, const Product& p) {
   return cut;
 }
 
+const Packing& packing_of(const TileKernels& t, DType type) {
+  switch (type) {
+    case DType::float32:
+      return t.float32;
+    case DType::bfloat16:
+      return t.bfloat16;
+    case DType::float16:
+      return t.float16;
+    default:
+      throw BugError(text("gemm: a factor of ", name_of(type)));
+  }
+}
+
+/// Whether words of a factor lie in memory as the tile reads them. Else a factor whose inner index is k is widened.
+bool in_words(const TileKernels& t, DType type) { return type == (t.elements == 2 ? DType::bfloat16 : DType::float32); }
+
 /// Where a task finds its strips of a: in the rows of a itself, or packed, either by all tasks together or by the task.
+/// Extents and strides along k are in words.
 struct Strips {
   const float* at;
   std::int64_t across;           ///< from a row of a to the next; packed: from a strip to the next
   std::int64_t packed_rows = 0;  ///< in a strip; 0: not packed
-  std::int64_t row = 0, k = 0;   ///< of the first element that is packed
+  std::int64_t row = 0, k = 0;   ///< of the first word that is packed
 
-  Factor strip(std::int64_t first, std::int64_t step) const {
+  struct Strip {
+    const float* at;
+    std::int64_t row, step;  ///< a_row and a_step of TileCall
+  };
+  Strip strip(std::int64_t first, std::int64_t step) const {
     if (packed_rows == 0) return {at + first * across + step, across, 1};
     return {at + (first - row) / packed_rows * across + (step - k) * packed_rows, 1, packed_rows};
   }
 };
 
-/// Packs `steps` k steps of rows [first, last) of a; k is its outer index.
+/// Packs `steps` words, from word k on, of rows [first, last) of a; k is its outer index.
 void pack_strips(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
-  t.pack_strips(p.a.at + first + k * p.a.along, p.a.along, steps, last - first, apart, to);
+  packing_of(t, p.a.type()).strips(p.a.element(first, k * t.elements), p.a.along, steps, last - first, apart, to);
 }
 
-/// Packs `steps` k steps of columns [first, last) of b.
+/// Packs `steps` words, from word k on, of columns [first, last) of b.
 void pack_panels(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
-  if (p.b.along == 1)
-    t.pack_along(p.b.at + first * p.b.across + k, p.b.across, steps, last - first, apart, to);
-  else
-    t.pack_across(p.b.at + first + k * p.b.along, p.b.along, steps, last - first, apart, to);
+  const auto& packing = packing_of(t, p.b.type());
+  const bool inner = p.b.along == 1;
+  (inner ? packing.along : packing.across)(p.b.element(first, k * t.elements), inner ? p.b.across : p.b.along, steps,
+                                           last - first, apart, to);
+}
+
+/// The part of an operand `rows` rows, or k indices, further on.
+Factor moved(const Factor& factor, std::int64_t rows, std::int64_t k) {
+  const auto skipped = static_cast<std::size_t>(rows * factor.across + k * factor.along);
+  return {factor.elements.part(skipped, factor.elements.size() - skipped), factor.across, factor.along};
 }
 
 /// Operands that the tasks of one product share. What is null, each task packs for itself, one block of k at a time.
@@ -70,54 +98,126 @@ struct Shared {
   std::int64_t width = 0;         ///< N rounded up to whole panels
 };
 
+/// Rows of c as floats, before they are rounded to the type of c. A view of c itself if that is float.
+struct Sums {
+  float* at;
+  std::int64_t row;  ///< floats from a row to the next
+};
+
+/// Finishes `count` rows of c from row `row`, columns [col, col + cols): the activation, and the rounding to 16 bits.
+void finish(const TileKernels& t, const Product& p, std::int64_t row, std::int64_t count, std::int64_t col,
+            std::int64_t cols, const Sums& sums) {
+  const auto size = static_cast<std::size_t>(cols);
+  for (std::int64_t r = 0; r < count; ++r) {
+    const auto first = static_cast<std::size_t>((row + r) * p.N + col);
+    float* from = sums.at + r * sums.row;
+    const auto c = p.c.part(first, size);
+    if (c.type != DType::float32) packing_of(t, c.type).narrow(from, cols, c.at);
+    if (p.act == Activation::none) continue;
+    const auto y = p.y.part(first, size);
+    if (y.type == DType::float32) {
+      activation_range(p.act, from, reinterpret_cast<float*>(y.at), size);
+    } else {
+      must(c.type != DType::float32, "a product with a float result has no 16-bit activation");
+      activation_range(p.act, from, from, size);
+      packing_of(t, y.type).narrow(from, cols, y.at);
+    }
+  }
+}
+
 /// One task: rows [first, last) by columns [col, col_end) of c.
 class Task {
  public:
   Task(const TileKernels& t, const Product& p, const Shared& shared, std::int64_t col, std::int64_t col_end)
-      : t_(t), p_(p), shared_(shared), col_(col), col_end_(col_end), depth_(even_part(p.K, t.depth, 1)) {}
+      : t_(t),
+        p_(p),
+        shared_(shared),
+        col_(col),
+        col_end_(col_end),
+        words_(p.K / t.elements),
+        depth_(even_part(words_, t.depth, 1)) {}
 
   void run(std::int64_t first, std::int64_t last) {
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
     float *own_panels = nullptr, *own_strips = nullptr;
     if (shared_.panels == nullptr) own_panels = room(0, ceil_div(col_end_ - col_, t_.cols) * panel);
-    if (shared_.strips == nullptr) own_strips = room(1, ceil_div(last - first, t_.rows) * apart);
-    for (std::int64_t k = 0; k < p_.K; k += depth_) {
-      const std::int64_t steps = std::min(depth_, p_.K - k);
+    if (shared_.strips == nullptr && p_.a.along != 1) own_strips = room(1, ceil_div(last - first, t_.rows) * apart);
+    find_room_for_rows(first, last);
+    for (std::int64_t k = 0; k < words_; k += depth_) {
+      const std::int64_t steps = std::min(depth_, words_ - k);
       if (own_panels != nullptr) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels);
       if (own_strips != nullptr) pack_strips(t_, p_, first, last, k, steps, apart, own_strips);
       panels_ = own_panels != nullptr ? own_panels : shared_.panels + k * shared_.width + col_ * depth_;
-      const Strips strips = own_strips != nullptr ? Strips{own_strips, apart, t_.rows, first, k} : *shared_.strips;
-      for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, last, k, steps);
+      const Strips strips = own_strips != nullptr       ? Strips{own_strips, apart, t_.rows, first, k}
+                            : shared_.strips != nullptr ? *shared_.strips
+                                                        : rows_in_place();
+      for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
     }
   }
 
  private:
   static float* room(int slot, std::int64_t floats) { return scratch(slot, static_cast<std::size_t>(floats)).data(); }
 
+  Strips rows_in_place() const { return {reinterpret_cast<const float*>(p_.a.elements.at), p_.a.across / t_.elements}; }
+
+  /// Sums of a 16-bit c: of one strip if all of k is one block, else of all rows of the task; and one strip of a 16-bit
+  /// `a` that is widened.
+  void find_room_for_rows(std::int64_t first, std::int64_t last) {
+    const bool sums = p_.c.type != DType::float32, widens = p_.a.along == 1 && !in_words(t_, p_.a.type());
+    if (!sums && !widens) return;
+    sums_row_ = ceil_div(col_end_ - col_, 16) * 16;
+    widened_row_ = ceil_div(depth_, 16) * 16 + 16;
+    one_strip_ = depth_ >= words_;
+    const std::int64_t size = sums ? (one_strip_ ? t_.rows : last - first) * sums_row_ : 0;
+    float* memory = room(7, size + (widens ? t_.rows * widened_row_ : 0));
+    if (sums) sums_ = memory;
+    if (widens) widened_ = memory + size;
+  }
+
   /// Rows [row, row + R) of c: the strip against every panel. The last panel prefetches the next strip. The bias is
   /// added with the first block of k, the activation is applied after the last.
-  void strip(const Strips& strips, std::int64_t row, std::int64_t last, std::int64_t k, std::int64_t steps) {
-    const Factor a = strips.strip(row, k);
+  void strip(const Strips& strips, std::int64_t row, std::int64_t first, std::int64_t last, std::int64_t k,
+             std::int64_t steps) {
     const std::int64_t count = std::min(t_.rows, last - row);
-    const float* next = strips.strip(row + t_.rows < last ? row + t_.rows : row, k).at;
+    Strips::Strip a{widened_, widened_row_, 1};
+    const float* next = widened_;
+    if (widened_ == nullptr) {
+      a = strips.strip(row, k);
+      next = strips.strip(row + t_.rows < last ? row + t_.rows : row, k).at;
+    } else {
+      const auto& packing = packing_of(t_, p_.a.type());
+      for (std::int64_t r = 0; r < count; ++r)
+        packing.widen(p_.a.element(row + r, k), steps, widened_ + r * widened_row_);
+    }
+    const Sums sums = sums_ != nullptr ? Sums{sums_ + (one_strip_ ? 0 : (row - first) * sums_row_), sums_row_}
+                                       : Sums{reinterpret_cast<float*>(p_.c.at) + row * p_.N + col_, p_.N};
+    if (sums_ != nullptr && p_.add && k == 0) widen_rows_of_c(row, count, sums);
     const bool onto = p_.add || k > 0;
     for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
-      float* c = p_.c + row * p_.N + col;
+      float* c = sums.at + (col - col_);
       const float* start = onto ? c : p_.bias != nullptr ? p_.bias + col : nullptr;
-      t_.tile({a.at, a.across, a.along, col + t_.cols < col_end_ ? a.at : next, panels_ + (col - col_) * depth_, steps,
-               start, onto ? p_.N : 0, c, p_.N, count, std::min(t_.cols, col_end_ - col)});
+      t_.tile({a.at, a.row, a.step, col + t_.cols < col_end_ ? a.at : next, panels_ + (col - col_) * depth_, steps,
+               start, onto ? sums.row : 0, c, sums.row, count, std::min(t_.cols, col_end_ - col)});
     }
-    if (p_.act == Activation::none || k + steps < p_.K) return;
-    for (std::int64_t r = row; r < row + count; ++r)
-      activation_range(p_.act, p_.c + r * p_.N + col_, p_.y + r * p_.N + col_,
-                       static_cast<std::size_t>(col_end_ - col_));
+    if (k + steps < words_ || (sums_ == nullptr && p_.act == Activation::none)) return;
+    finish(t_, p_, row, count, col_, col_end_ - col_, sums);
+  }
+
+  void widen_rows_of_c(std::int64_t row, std::int64_t count, const Sums& sums) const {
+    const auto& packing = packing_of(t_, p_.c.type);
+    for (std::int64_t r = 0; r < count; ++r)
+      packing.widen(p_.c.part(static_cast<std::size_t>((row + r) * p_.N + col_), 0).at, col_end_ - col_,
+                    sums.at + r * sums.row);
   }
 
   const TileKernels& t_;
   const Product& p_;
   const Shared& shared_;
-  const std::int64_t col_, col_end_, depth_;
+  const std::int64_t col_, col_end_, words_, depth_;
   const float* panels_ = nullptr;
+  float *sums_ = nullptr, *widened_ = nullptr;
+  std::int64_t sums_row_ = 0, widened_row_ = 0;
+  bool one_strip_ = false;
 };
 
 void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const Cut& cut, const Shared& shared) {
@@ -138,16 +238,17 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
   cut.cols = round_up(p.N, t.cols);
   cut.row_blocks = ceil_div(p.M, cut.rows);
   cut.col_blocks = 1;
+  const std::int64_t words = p.K / t.elements;
   const std::int64_t most = std::max(t.depth, packed_floats / cut.cols / t.depth * t.depth);
-  float* panels = scratch(2, static_cast<std::size_t>(std::min(p.K, most) * cut.cols)).data();
-  for (std::int64_t first = 0; first < p.K; first += most) {
+  float* panels = scratch(2, static_cast<std::size_t>(std::min(words, most) * cut.cols)).data();
+  for (std::int64_t first = 0; first < words; first += most) {
+    const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, 1);
     Product part = p;
-    part.K = std::min(most, p.K - first);
-    part.a.at += first * p.a.along;
-    part.b.at += first * p.b.along;
+    part.K = some * t.elements;
+    part.a = moved(p.a, 0, first * t.elements);
+    part.b = moved(p.b, 0, first * t.elements);
     part.add = p.add || first > 0;
-    const std::int64_t depth = even_part(part.K, t.depth, 1);
-    threads.parallel_for(static_cast<std::size_t>(part.K), static_cast<std::size_t>(depth),
+    threads.parallel_for(static_cast<std::size_t>(some), static_cast<std::size_t>(depth),
                          [&](std::size_t k, std::size_t end) {
                            const auto at = static_cast<std::int64_t>(k), steps = static_cast<std::int64_t>(end) - at;
                            pack_panels(t, part, 0, p.N, at, steps, depth * t.cols, panels + at * cut.cols);
@@ -160,21 +261,22 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
 /// `packed_floats` floats.
 void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
   constexpr std::int64_t together = 512, steps = 128;
+  const std::int64_t words = p.K / t.elements;
   const std::int64_t apart =
-      p.K * t.rows + 16;  // + 16: not a multiple of 4 KiB, so that strips do not share cache sets
+      words * t.rows + 16;  // + 16: not a multiple of 4 KiB, so that strips do not share cache sets
   const std::int64_t group = together / t.rows * t.rows;
   const std::int64_t rows = even_part(p.M, std::max(group, packed_floats / apart * t.rows), t.rows);
   float* packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart)).data();
   for (std::int64_t first = 0; first < p.M; first += rows) {
     Product part = p;
     part.M = std::min(rows, p.M - first);
-    part.a.at += first * p.a.across;
-    part.c += first * p.N;
-    const std::int64_t groups = ceil_div(part.M, group), blocks = ceil_div(p.K, steps);
+    part.a = moved(p.a, first, 0);
+    part.c = p.c.part(static_cast<std::size_t>(first * p.N), static_cast<std::size_t>(part.M * p.N));
+    const std::int64_t groups = ceil_div(part.M, group), blocks = ceil_div(words, steps);
     threads.parallel_for(static_cast<std::size_t>(groups * blocks), 1, [&](std::size_t task, std::size_t) {
       const std::int64_t row = static_cast<std::int64_t>(task) / blocks * group;
       const std::int64_t k = static_cast<std::int64_t>(task) % blocks * steps;
-      pack_strips(t, part, row, std::min(row + group, part.M), k, std::min(steps, p.K - k), apart,
+      pack_strips(t, part, row, std::min(row + group, part.M), k, std::min(steps, words - k), apart,
                   packed + row / t.rows * apart + k * t.rows);
     });
     const Strips strips{packed, apart, t.rows};
@@ -182,20 +284,35 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, 
   }
 }
 
-/// Few rows, as in decoding: the time is that of reading b once, so packing it would only add to it.
+/// Few rows, as in decoding: the time is that of reading b once, so packing it would only add to it. b is read in its
+/// own type; `a` is widened as a whole.
 void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
   constexpr std::int64_t cols = 64, at_once = 4;
+  const auto* a = reinterpret_cast<const float*>(p.a.elements.at);
+  std::int64_t a_row = p.a.across;
+  if (p.a.type() != DType::float32) {
+    float* widened = scratch(1, static_cast<std::size_t>(p.M * p.K)).data();
+    for (std::int64_t r = 0; r < p.M; ++r) packing_of(t, p.a.type()).widen(p.a.element(r, 0), p.K, widened + r * p.K);
+    a = widened;
+    a_row = p.K;
+  }
+  const auto& packing = packing_of(t, p.b.type());
   threads.parallel_for(static_cast<std::size_t>(p.N), cols, [&](std::size_t first, std::size_t last) {
     const auto col = static_cast<std::int64_t>(first), count = static_cast<std::int64_t>(last - first);
+    std::array<float, at_once * cols> block;
+    const bool rounds = p.c.type != DType::float32;
     for (std::int64_t row = 0; row < p.M; row += at_once) {
-      float* c = p.c + row * p.N + col;
-      const float* start = p.add ? c : p.bias != nullptr ? p.bias + col : nullptr;
-      t.dots({p.a.at + row * p.a.across, p.a.across, p.b.at + col * p.b.across, p.b.across, p.K, start, p.add ? p.N : 0,
-              c, p.N, std::min(at_once, p.M - row), count});
+      const std::int64_t rows = std::min(at_once, p.M - row);
+      const Sums sums =
+          rounds ? Sums{block.data(), cols} : Sums{reinterpret_cast<float*>(p.c.at) + row * p.N + col, p.N};
+      for (std::int64_t r = 0; rounds && p.add && r < rows; ++r)
+        packing_of(t, p.c.type)
+            .widen(p.c.part(static_cast<std::size_t>((row + r) * p.N + col), 0).at, count, sums.at + r * sums.row);
+      const float* start = p.add ? sums.at : p.bias != nullptr ? p.bias + col : nullptr;
+      packing.dots({a + row * a_row, a_row, p.b.element(col, 0), p.b.across, p.K, start, p.add ? sums.row : 0, sums.at,
+                    sums.row, rows, count});
+      if (rounds || p.act != Activation::none) finish(t, p, row, rows, col, count, sums);
     }
-    if (p.act == Activation::none) return;
-    for (std::int64_t r = 0; r < p.M; ++r)
-      activation_range(p.act, p.c + r * p.N + col, p.y + r * p.N + col, last - first);
   });
 }
 
@@ -203,11 +320,10 @@ void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
 
 void multiply_packed(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
   constexpr std::int64_t few_rows = 32;
-  if (p.M <= few_rows && p.a.along == 1 && p.b.along == 1) return multiply_few(threads, t, p);
-  if (p.a.along == 1) {
-    const Strips rows{p.a.at, p.a.across};
-    return run_tasks(threads, t, p, cut_for_tiles(t, p), {&rows});
-  }
+  if (p.M <= few_rows && p.a.along == 1 && p.b.along == 1 && t.elements == 1) return multiply_few(threads, t, p);
+  if (p.a.along == 1) return run_tasks(threads, t, p, cut_for_tiles(t, p), {});
+  must(p.c.type == DType::float32 && p.act == Activation::none,
+       "a product whose left factor has k as its outer index is a float");
   p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p, packed_floats)
                           : multiply_flipped(threads, t, p, packed_floats);
 }

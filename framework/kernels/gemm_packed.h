@@ -7,13 +7,18 @@ namespace tessera {
 
 /// multiply() with our own register tiles. c is divided into tasks by its extents (gemm_cut.h). A task packs its
 /// columns of b into panels, one block of k at a time, and multiplies strips of rows of a with them. a is read in place
-/// if k is its inner index, else it is packed too.
+/// if k is its inner index, else it is packed too. 16-bit elements are widened while they are packed; an `a` that would
+/// be read in place is widened strip by strip.
 ///
 /// Order of the sums: blocks of k in ascending order; each block is summed from zero in registers, then added to c.
 ///
 /// A factor that all tasks share is packed in pieces of at most `packed_floats` floats; a longer product is computed in
-/// several pieces. The default is 16 MiB.
+/// several pieces. The default is 16 MiB. Kernels of pairs (`elements` 2) need multiplies_pairs(product).
 void multiply_packed(Threads& threads, const TileKernels& kernels, const Product& product,
                      std::int64_t packed_floats = std::int64_t{4} << 20);
+
+/// Whether both factors are bfloat16, laid out so that tiles of pairs can read them, and the product has more rows than
+/// decoding has.
+bool multiplies_pairs(const Product& product);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
+#include "framework/kernels/convert.h"
 #include "framework/kernels/gemm.h"
 #include "framework/kernels/gemm_cut.h"
 
@@ -21,17 +22,17 @@ void promised_bias(const char* who, std::span<const float> bias, std::int64_t ou
 
 // Each product of a linear layer as c = a b^T of gemm.h; the strides of Factor say which index is summed over. dw is
 // [out, in] = dy^T x: the rows (tokens) are the summed index, and outer in both operands.
-Product forward(LinearExtents e, std::span<const float> x, std::span<const float> w, std::span<const float> bias,
-                std::span<float> y) {
-  Product p{e.rows, e.out, e.in, {x.data(), e.in, 1}, {w.data(), e.in, 1}, y.data()};
+Product forward(LinearExtents e, const Elements& x, const Elements& w, std::span<const float> bias,
+                const MutableElements& y) {
+  Product p{e.rows, e.out, e.in, {x, e.in, 1}, {w, e.in, 1}, y};
   if (!bias.empty()) p.bias = bias.data();
   return p;
 }
 
 }  // namespace
 
-void linear_forward(Threads& threads, LinearExtents e, std::span<const float> x, std::span<const float> w,
-                    std::span<const float> bias, std::span<float> y) {
+void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
+                    std::span<const float> bias, const MutableElements& y) {
   constexpr auto me = "linear_forward";
   promised(me, "x", x.size(), e.rows, e.in);
   promised(me, "w", w.size(), e.out, e.in);
@@ -40,9 +41,8 @@ void linear_forward(Threads& threads, LinearExtents e, std::span<const float> x,
   multiply(threads, forward(e, x, w, bias, y));
 }
 
-void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, std::span<const float> x,
-                               std::span<const float> w, std::span<const float> bias, std::span<float> before,
-                               std::span<float> y) {
+void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Elements& w,
+                               std::span<const float> bias, const MutableElements& before, const MutableElements& y) {
   constexpr auto me = "linear_activation_forward";
   must(act != Activation::none, "linear_activation_forward is called for an activation");
   promised(me, "x", x.size(), e.rows, e.in);
@@ -52,26 +52,26 @@ void linear_activation_forward(Threads& threads, LinearExtents e, Activation act
   promised_bias(me, bias, e.out);
   Product p = forward(e, x, w, bias, before);
   p.act = act;
-  p.y = y.data();
+  p.y = y;
   multiply(threads, p);
 }
 
-void linear_backward_input(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> w,
-                           std::span<float> dx, bool add) {
+void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+                           const MutableElements& dx, bool add) {
   constexpr auto me = "linear_backward_input";
   promised(me, "dy", dy.size(), e.rows, e.out);
   promised(me, "w", w.size(), e.out, e.in);
   promised(me, "dx", dx.size(), e.rows, e.in);
-  multiply(threads, {e.rows, e.in, e.out, {dy.data(), e.out, 1}, {w.data(), 1, e.in}, dx.data(), add});
+  multiply(threads, {e.rows, e.in, e.out, {dy, e.out, 1}, {w, 1, e.in}, dx, add});
 }
 
-void linear_backward_weight(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> x,
+void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
                             std::span<float> dw) {
   constexpr auto me = "linear_backward_weight";
   promised(me, "dy", dy.size(), e.rows, e.out);
   promised(me, "x", x.size(), e.rows, e.in);
   promised(me, "dw", dw.size(), e.out, e.in);
-  multiply(threads, {e.out, e.in, e.rows, {dy.data(), 1, e.out}, {x.data(), 1, e.in}, dw.data(), true});
+  multiply(threads, {e.out, e.in, e.rows, {dy, 1, e.out}, {x, 1, e.in}, dw, true});
 }
 
 void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,
@@ -89,23 +89,29 @@ void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std:
   });
 }
 
-void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> dy,
+void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, const Elements& dy,
                           std::span<float> dbias) {
   constexpr auto me = "linear_backward_bias";
   promised(me, "dy", dy.size(), rows, out);
   promised(me, "dbias", dbias.size(), 1, out);
-  constexpr std::int64_t width = 64,
-                         together = 64;  // columns of a tile; rows summed in float before they join the total
+  constexpr std::size_t width = 128;     // columns of a tile
+  constexpr std::int64_t together = 64;  // rows summed in float before they join the total
   threads.parallel_for(static_cast<std::size_t>(out), width, [&](std::size_t first, std::size_t last) {
     double total[width] = {};
+    float widened[width];
     for (std::int64_t row = 0; row < rows; row += together) {
       float sum[width] = {};
       const std::int64_t end = std::min(row + together, rows);
       for (std::int64_t r = row; r < end; ++r) {
-        const float* from = dy.data() + r * out;
-        for (std::size_t c = first; c < last; ++c) sum[c - first] += from[c];
+        const auto line = dy.part(static_cast<std::size_t>(r * out) + first, last - first);
+        const auto* from = reinterpret_cast<const float*>(line.at);
+        if (line.type != DType::float32) {
+          widen_range(line, {widened, last - first});
+          from = widened;
+        }
+        for (std::size_t c = 0; c < last - first; ++c) sum[c] += from[c];
       }
-      for (std::size_t c = first; c < last; ++c) total[c - first] += sum[c - first];
+      for (std::size_t c = 0; c < last - first; ++c) total[c] += sum[c];
     }
     for (std::size_t c = first; c < last; ++c) dbias[c] += static_cast<float>(total[c - first]);
   });

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
 namespace tessera {
@@ -14,8 +15,10 @@ namespace tessera {
 ///   y, dy   [rows, out]
 ///   bias    [out]          or empty: no bias
 ///
-/// The blocking depends on rows, in and out only, so results do not depend on the number of threads. Outputs must not
-/// overlap inputs. Each function throws ShapeError if a span has another size.
+/// Elements are float32, bfloat16 or float16; sums are fp32 and each result is rounded once. If both factors of a product
+/// are bfloat16 and the instruction set multiplies such (cpu.h), they are multiplied as they are, else they are widened.
+/// The blocking depends on rows, in, out and the types only, so results do not depend on the number of threads. Outputs
+/// must not overlap inputs. Each function throws ShapeError if an operand has another size.
 struct LinearExtents {
   std::int64_t rows, in, out;
 };
@@ -25,23 +28,22 @@ struct LinearExtents {
 enum class Activation { none, gelu_tanh, gelu_erf, quick_gelu, silu, relu, squared_relu };
 
 /// y = x w^T + bias.
-void linear_forward(Threads& threads, LinearExtents e, std::span<const float> x, std::span<const float> w,
-                    std::span<const float> bias, std::span<float> y);
+void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
+                    std::span<const float> bias, const MutableElements& y);
 
-/// y = act(x w^T + bias), for any act except `none`.
+/// y = act(x w^T + bias), for any act except `none`; of the sum before it is rounded to the type of `before`.
 ///
-///   before   [rows, out]   written: x w^T + bias, which the backward pass needs
-void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, std::span<const float> x,
-                               std::span<const float> w, std::span<const float> bias, std::span<float> before,
-                               std::span<float> y);
+///   before   [rows, out]   written: x w^T + bias, which the backward pass needs; of 16 bits if y is
+void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Elements& w,
+                               std::span<const float> bias, const MutableElements& before, const MutableElements& y);
 
 /// Gradient with respect to x: dx = dy w, or dx += dy w when `add`.
-void linear_backward_input(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> w,
-                           std::span<float> dx, bool add);
+void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+                           const MutableElements& dx, bool add);
 
 /// Gradient with respect to w, accumulated: dw += dy^T x. dw is usually the fp32 main gradient (gradient accumulation
 /// fusion in Megatron's terms).
-void linear_backward_weight(Threads& threads, LinearExtents e, std::span<const float> dy, std::span<const float> x,
+void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
                             std::span<float> dw);
 
 /// y += bias in every row. For a row-parallel layer, whose y must first be summed over the ranks.
@@ -50,7 +52,7 @@ void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std:
 
 /// Gradient with respect to the bias, accumulated: dbias += sum of the rows of dy. Rows are summed in fp32 in groups of
 /// 64, and the groups in double.
-void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> dy,
+void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, const Elements& dy,
                           std::span<float> dbias);
 
 }  // namespace tessera

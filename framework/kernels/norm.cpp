@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/norm.h"
 #include "framework/kernels/norm_rows.h"
@@ -118,7 +119,39 @@ HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(LayerNormRowBackward);
 HWY_EXPORT(RmsNormRowBackward);
 
-constexpr int partials_slot = 3;  // held by the caller of parallel_for while the tiles run
+constexpr int partials_slot = 3;                     // held by the caller of parallel_for while the tiles run
+constexpr int dy_slot = 4, x_slot = 5, dx_slot = 6;  // rows of 16-bit operands as floats
+
+/// A row of an operand as floats: in place, or widened in scratch memory.
+const float* row_of(const Elements& all, std::size_t row, std::size_t width, int slot) {
+  const auto part = all.part(row * width, width);
+  if (part.type == DType::float32) return reinterpret_cast<const float*>(part.at);
+  const auto floats = scratch(slot, width).first(width);
+  widen_range(part, floats);
+  return floats.data();
+}
+
+/// Where a row of a result is computed, and how it gets there.
+class ResultRow {
+ public:
+  ResultRow(const MutableElements& all, std::size_t row, std::size_t width, bool update)
+      : part_(all.part(row * width, width)) {
+    if (part_.type == DType::float32) {
+      floats_ = {reinterpret_cast<float*>(part_.at), width};
+      return;
+    }
+    floats_ = scratch(dx_slot, width).first(width);
+    if (update) widen_range(part_, floats_);
+  }
+  float* floats() const { return floats_.data(); }
+  void store() const {
+    if (part_.type != DType::float32) narrow_range(floats_, part_);
+  }
+
+ private:
+  MutableElements part_;
+  std::span<float> floats_;
+};
 
 /// Shape of x, derived from its size and that of the gain.
 struct Rows {
@@ -137,9 +170,10 @@ std::size_t rows_of_a_tile(std::size_t rows) { return std::max<std::size_t>(16, 
 
 /// Arguments of a backward pass over all rows.
 struct Backward {
-  std::span<const float> dy, x, gain, mean, inv;  // mean empty: rmsnorm
+  Elements dy, x;
+  std::span<const float> gain, mean, inv;  // mean empty: rmsnorm
   float offset;
-  std::span<float> dx;
+  MutableElements dx;
   bool add;
 };
 
@@ -147,18 +181,20 @@ struct Backward {
 void backward_of_rows(const Backward& b, std::size_t first, std::size_t last, float* dgain, float* dbias) {
   const std::size_t n = b.gain.size();
   for (auto r = first; r < last; ++r) {
+    const ResultRow dx(b.dx, r, n, b.add);
     const NormRowBackward row{n,
-                              b.dy.data() + r * n,
-                              b.x.data() + r * n,
+                              row_of(b.dy, r, n, dy_slot),
+                              row_of(b.x, r, n, x_slot),
                               b.gain.data(),
                               b.offset,
                               b.mean.empty() ? 0.0F : b.mean[r],
                               b.inv[r],
-                              b.dx.data() + r * n,
+                              dx.floats(),
                               b.add,
                               dgain,
                               dbias};
     b.mean.empty() ? HWY_DYNAMIC_DISPATCH(RmsNormRowBackward)(row) : HWY_DYNAMIC_DISPATCH(LayerNormRowBackward)(row);
+    dx.store();
   }
 }
 
@@ -194,9 +230,9 @@ void check_backward(const char* who, const Backward& b, std::size_t dgain) {
 
 }  // namespace
 
-void layernorm_forward(Threads& threads, std::span<const float> x, std::span<const float> gain,
-                       std::span<const float> bias, double eps, float gain_offset, std::span<float> y,
-                       std::span<float> mean, std::span<float> inv_std) {
+void layernorm_forward(Threads& threads, const Elements& x, std::span<const float> gain, std::span<const float> bias,
+                       double eps, float gain_offset, const MutableElements& y, std::span<float> mean,
+                       std::span<float> inv_std) {
   const auto rows = rows_of("layernorm", x.size(), gain.size()).rows, n = gain.size();
   expect_values("layernorm", "y", y.size(), static_cast<std::int64_t>(x.size()));
   expect_values("layernorm", "mean", mean.size(), static_cast<std::int64_t>(rows));
@@ -204,19 +240,21 @@ void layernorm_forward(Threads& threads, std::span<const float> x, std::span<con
   if (!bias.empty()) expect_values("layernorm", "bias", bias.size(), static_cast<std::int64_t>(n));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
-      const NormRow row{n,   x.data() + r * n, gain.data(),     bias.empty() ? nullptr : bias.data(),
-                        eps, gain_offset,      y.data() + r * n};
+      const ResultRow out(y, r, n, false);
+      const NormRow row{
+          n,           row_of(x, r, n, x_slot), gain.data(), bias.empty() ? nullptr : bias.data(), eps, gain_offset,
+          out.floats()};
       const auto kept = HWY_DYNAMIC_DISPATCH(LayerNormRow)(row);
+      out.store();
       mean[r] = kept.mean;
       inv_std[r] = kept.inv;
     }
   });
 }
 
-void layernorm_backward(Threads& threads, std::span<const float> dy, std::span<const float> x,
-                        std::span<const float> gain, float gain_offset, std::span<const float> mean,
-                        std::span<const float> inv_std, std::span<float> dx, bool add, std::span<float> dgain,
-                        std::span<float> dbias) {
+void layernorm_backward(Threads& threads, const Elements& dy, const Elements& x, std::span<const float> gain,
+                        float gain_offset, std::span<const float> mean, std::span<const float> inv_std,
+                        const MutableElements& dx, bool add, std::span<float> dgain, std::span<float> dbias) {
   const Backward b{dy, x, gain, mean, inv_std, gain_offset, dx, add};
   check_backward("layernorm", b, dgain.size());
   expect_values("layernorm", "mean", mean.size(), static_cast<std::int64_t>(inv_std.size()));
@@ -224,23 +262,25 @@ void layernorm_backward(Threads& threads, std::span<const float> dy, std::span<c
   norm_backward(threads, b, dgain, dbias);
 }
 
-void rmsnorm_forward(Threads& threads, std::span<const float> x, std::span<const float> gain, double eps,
-                     float gain_offset, std::span<float> y, std::span<float> inv_rms) {
+void rmsnorm_forward(Threads& threads, const Elements& x, std::span<const float> gain, double eps, float gain_offset,
+                     const MutableElements& y, std::span<float> inv_rms) {
   const auto rows = rows_of("rmsnorm", x.size(), gain.size()).rows, n = gain.size();
   expect_values("rmsnorm", "y", y.size(), static_cast<std::int64_t>(x.size()));
   expect_values("rmsnorm", "inv_rms", inv_rms.size(), static_cast<std::int64_t>(rows));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
+      const ResultRow out(y, r, n, false);
       inv_rms[r] = HWY_DYNAMIC_DISPATCH(RmsNormRow)(
-                       {n, x.data() + r * n, gain.data(), nullptr, eps, gain_offset, y.data() + r * n})
+                       {n, row_of(x, r, n, x_slot), gain.data(), nullptr, eps, gain_offset, out.floats()})
                        .inv;
+      out.store();
     }
   });
 }
 
-void rmsnorm_backward(Threads& threads, std::span<const float> dy, std::span<const float> x,
-                      std::span<const float> gain, float gain_offset, std::span<const float> inv_rms,
-                      std::span<float> dx, bool add, std::span<float> dgain) {
+void rmsnorm_backward(Threads& threads, const Elements& dy, const Elements& x, std::span<const float> gain,
+                      float gain_offset, std::span<const float> inv_rms, const MutableElements& dx, bool add,
+                      std::span<float> dgain) {
   const Backward b{dy, x, gain, {}, inv_rms, gain_offset, dx, add};
   check_backward("rmsnorm", b, dgain.size());
   norm_backward(threads, b, dgain, {});

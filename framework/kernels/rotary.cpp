@@ -6,6 +6,7 @@
 // must come after foreach_target.h
 #include <hwy/highway.h>
 
+#include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/range-inl.h"
 #include "framework/kernels/rotary.h"
@@ -76,6 +77,8 @@ namespace {
 HWY_EXPORT(TurnHalves);
 HWY_EXPORT(TurnNeighbours);
 
+constexpr int head_slot = 4;  // a 16-bit head as floats
+
 void check(const RotaryExtents& e, std::span<const std::int64_t> head_offsets, std::span<const std::int32_t> positions,
            std::size_t cosine, std::size_t sine, std::size_t x) {
   must(e.rotary_dim > 0 && e.rotary_dim % 2 == 0, "the channels that turn come in pairs");
@@ -100,7 +103,7 @@ void check(const RotaryExtents& e, std::span<const std::int64_t> head_offsets, s
 
 void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> head_offsets,
             std::span<const std::int32_t> positions, std::span<const float> cosine, std::span<const float> sine,
-            bool backward, std::span<float> x) {
+            bool backward, const MutableElements& x) {
   check(e, head_offsets, positions, cosine.size(), sine.size(), x.size());
   const auto pairs = static_cast<std::size_t>(e.rotary_dim / 2);
   const auto turn =
@@ -109,8 +112,14 @@ void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> hea
     for (auto r = first; r < last; ++r) {
       const auto angle = static_cast<std::size_t>(positions[r]) * pairs;
       for (const auto offset : head_offsets) {
-        turn(x.data() + r * static_cast<std::size_t>(e.stride) + offset, pairs, cosine.data() + angle,
-             sine.data() + angle, backward ? -1.0F : 1.0F);
+        const auto head = x.part(r * static_cast<std::size_t>(e.stride) + static_cast<std::size_t>(offset), 2 * pairs);
+        auto floats = std::span(reinterpret_cast<float*>(head.at), 2 * pairs);
+        if (head.type != DType::float32) {
+          floats = scratch(head_slot, 2 * pairs).first(2 * pairs);
+          widen_range(head, floats);
+        }
+        turn(floats.data(), pairs, cosine.data() + angle, sine.data() + angle, backward ? -1.0F : 1.0F);
+        if (head.type != DType::float32) narrow_range(floats, head);
       }
     }
   });

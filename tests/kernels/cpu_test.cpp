@@ -59,7 +59,7 @@ TEST_P(CpuOfEverySet, HighwayNeverTakesAHigherSetThanTheChosen) {
   if (GetParam() < Isa::avx2) {
     EXPECT_EQ(targets & HWY_AVX2, 0);
   }
-  if (GetParam() == Isa::avx512) {
+  if (GetParam() >= Isa::avx512) {
     EXPECT_NE(targets & HWY_AVX3, 0);
   }
 }
@@ -67,7 +67,7 @@ TEST_P(CpuOfEverySet, HighwayNeverTakesAHigherSetThanTheChosen) {
 TEST(Cpu, OnlyASetThatThisMachineHasCanBeForced) {
   const auto isas = available_isas();
   const Isa before = chosen_isa();
-  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
     if (std::find(isas.begin(), isas.end(), isa) == isas.end()) {
       EXPECT_THROW(force_isa(isa), ConfigError);
     } else {

@@ -16,8 +16,8 @@ class Gated final : public Node {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
     if (dy.empty() || dx.tensor.empty()) return;
-    gated_backward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, tape.read(dy.tensor), tape.read(x_),
-                   tape.write(dx), dx.add);
+    gated_backward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, dy.tensor, x_.value(), dx.tensor,
+                   dx.add);
   }
 
  private:
@@ -75,7 +75,7 @@ Var gated(const Var& x, Activation act) {
     throw ShapeError(
         text("gated activation: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
   auto y = tape.result(x.shape().with_width(width / 2), x.wants_grad());
-  gated_forward(tape.threads(), act, x.shape().rows(), width / 2, tape.read(x), tape.write(y));
+  gated_forward(tape.threads(), act, x.shape().rows(), width / 2, x.value(), y.value());
   if (y.wants_grad()) tape.record<Gated>(y, x, act);
   return y;
 }

@@ -12,10 +12,7 @@ class Rotary final : public Node {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     must(!dy.memory.shared(), "the gradient of a rotation belongs to it alone");
-    {
-      const Floats turned(tape, dy.tensor, Floats::Use::update);
-      rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true, turned);
-    }
+    rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true, dy.tensor);
     tape.give_grad(x_, std::move(dy));
   }
 
@@ -67,8 +64,7 @@ Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> posi
   auto y = tape.reuse(std::move(x), grad);
   // A copy would be possible, but would double the largest activation of a layer unnoticed.
   must(before.raw().data() == y.value().raw().data(), "only the rotation looks at a projection");
-  rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false,
-         Floats(tape, y.value(), Floats::Use::update));
+  rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false, y.value());
   if (grad) tape.record<Rotary>(y, from, e, tables, positions);
   return y;
 }

@@ -29,12 +29,13 @@ struct Products {
   LeafUse w, bias;
   DType type;  ///< of the results
 
-  void backward(Tape& tape, std::span<const float> dy) const {
+  void backward(Tape& tape, const Elements& dy) const {
     auto& threads = tape.threads();
-    if (w.leaf->trained()) linear_backward_weight(threads, e, dy, tape.read(x), w.leaf->grad.floats());
+    if (w.leaf->trained()) linear_backward_weight(threads, e, dy, x.value(), w.leaf->grad.floats());
     if (bias && bias.leaf->trained()) linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
     const auto dx = tape.grad_target(x_place);
-    if (!dx.tensor.empty()) linear_backward_input(threads, e, dy, tape.read(*w.leaf, type), tape.write(dx), dx.add);
+    if (!dx.tensor.empty())
+      linear_backward_input(threads, e, dy, RoundedWeight(tape, *w.leaf, type), dx.tensor, dx.add);
     tape.done(w);
     tape.done(bias);
   }
@@ -45,7 +46,7 @@ class Linear final : public Node {
   Linear(Place y, Products products) : y_(y), products_(std::move(products)) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
-    if (!dy.empty()) products_.backward(tape, tape.read(dy.tensor));
+    if (!dy.empty()) products_.backward(tape, dy.tensor);
   }
 
  private:
@@ -60,11 +61,12 @@ class LinearActivation final : public Node {
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
-    const auto d = tape.read(dy.tensor);
-    const bool ours = d.copied() || !dy.memory.shared();  // may be overwritten: no other reader
-    const auto memory = ours ? Memory() : tape.scratch(d.span().size());
-    const auto dbefore = ours ? d.span() : Tape::floats(memory).first(d.span().size());
-    activation_backward(tape.threads(), act_, d, tape.read(before_), dbefore, false);
+    // In place if there is no other reader. The gradient of what is before the activation has the type of dy: it is
+    // rounded, as a factor of two products.
+    const auto memory =
+        dy.memory.shared() ? tape.scratch(dy.tensor.dtype(), static_cast<std::size_t>(dy.tensor.elements())) : Memory();
+    const auto dbefore = memory.empty() ? dy.tensor : Tensor(memory.bytes(), dy.tensor.dtype(), dy.tensor.shape());
+    activation_backward(tape.threads(), act_, dy.tensor, before_.value(), dbefore, false);
     products_.backward(tape, dbefore);
   }
 
@@ -83,8 +85,7 @@ class AddBias final : public Node {
     if (dy.empty()) return;
     const auto& shape = dy.tensor.shape();
     if (bias_.leaf->trained())
-      linear_backward_bias(tape.threads(), shape.rows(), shape.width(), tape.read(dy.tensor),
-                           bias_.leaf->grad.floats());
+      linear_backward_bias(tape.threads(), shape.rows(), shape.width(), dy.tensor, bias_.leaf->grad.floats());
     tape.done(bias_);
     tape.give_grad(x_, std::move(dy));
   }
@@ -106,7 +107,7 @@ Var linear(const Var& x, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
   const auto e = extents(x, w);
   auto y = tape.result(x.shape().with_width(e.out), wants_grad(x, w, bias));
-  linear_forward(tape.threads(), e, tape.read(x), tape.read(w, tape.type()), read_bias(tape, bias), tape.write(y));
+  linear_forward(tape.threads(), e, x.value(), RoundedWeight(tape, w, tape.type()), read_bias(tape, bias), y.value());
   if (y.wants_grad()) tape.record<Linear>(y, products(x, e, w, bias));
   return y;
 }
@@ -117,8 +118,8 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
   const bool grad = wants_grad(x, w, bias);
   auto before = tape.result(x.shape().with_width(e.out), false);
   auto y = tape.result(x.shape().with_width(e.out), grad);
-  linear_activation_forward(tape.threads(), e, act, tape.read(x), tape.read(w, tape.type()), read_bias(tape, bias),
-                            tape.write(before), tape.write(y));
+  linear_activation_forward(tape.threads(), e, act, x.value(), RoundedWeight(tape, w, tape.type()),
+                            read_bias(tape, bias), before.value(), y.value());
   if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
   return y;
 }

@@ -14,7 +14,7 @@ class DropoutAdd final : public Node {
     if (mask_.rate > 0) {
       const auto dx = tape.grad_target(x_);
       must(!dx.add, "what is added to a residual has no other use");
-      if (!dx.tensor.empty()) dropout_backward(tape.threads(), mask_, tape.read(dy.tensor), tape.write(dx));
+      if (!dx.tensor.empty()) dropout_backward(tape.threads(), mask_, dy.tensor, dx.tensor);
     } else {
       tape.give_grad(x_, dy);
     }
@@ -36,8 +36,7 @@ Var dropout_add(Var x, const Var& residual, const DropoutMask& mask) {
   const bool grad = x.wants_grad() || residual.wants_grad();
   const auto type = residual.empty() ? in.dtype() : residual.value().dtype();
   auto y = type == in.dtype() ? tape.reuse(std::move(x), grad) : tape.make(type, in.shape(), grad);
-  dropout_add_forward(tape.threads(), mask, tape.read(in), residual.empty() ? Floats(tape) : tape.read(residual),
-                      tape.write(y));
+  dropout_add_forward(tape.threads(), mask, in, residual.empty() ? Elements() : Elements(residual.value()), y.value());
   if (y.wants_grad())
     tape.record<DropoutAdd>(y, from, residual.empty() ? Place{} : Place(residual), !residual.empty(), mask);
   return y;

@@ -11,6 +11,7 @@
 namespace tessera {
 namespace {
 
+/// Rows whose logits exist at once: about 64 MiB of floats.
 std::int64_t chunk_rows(std::int64_t vocabulary) {
   constexpr std::int64_t most_floats = std::int64_t{16} << 20, least = 128, most = 4096;
   return std::clamp(most_floats / vocabulary / least * least, least, most);
@@ -43,8 +44,12 @@ class VocabularyLossNode final : public Node {
 struct Rows {
   std::int64_t first, count;
   template <class T>
-  std::span<T> of(std::span<T> whole, std::int64_t width = 1) const {
-    return whole.subspan(static_cast<std::size_t>(first * width), static_cast<std::size_t>(count * width));
+  std::span<T> of(std::span<T> whole) const {
+    return whole.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  }
+  MutableElements of(const Tensor& whole, std::int64_t width) const {
+    return MutableElements(whole).part(static_cast<std::size_t>(first * width),
+                                       static_cast<std::size_t>(count * width));
   }
 };
 
@@ -90,19 +95,23 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
                           terms.labels.size(), " labels and ", terms.mask.size(),
                           " mask values; one a row was promised"));
+  const auto type = h.value().dtype();
   const bool gradient = tape.records() && (h.wants_grad() || w.trained());
   auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
   Gradient dh;
   if (gradient && h.wants_grad()) {
-    dh.memory = tape.scratch(static_cast<std::size_t>(rows * width));
-    dh.tensor = Tensor(dh.memory.bytes(), DType::float32, h.shape());
+    dh.memory = tape.scratch(type, static_cast<std::size_t>(rows * width));
+    dh.tensor = Tensor(dh.memory.bytes(), type, h.shape());
   }
   const auto chunk = std::min(rows, chunk_rows(vocabulary));
-  const auto all_h = tape.read(h), weights = tape.read(w, tape.type());
+  const RoundedWeight weights(tape, w, type);
   const auto logits_memory = tape.scratch(static_cast<std::size_t>(chunk * vocabulary));
   const auto weight_memory = tape.scratch(static_cast<std::size_t>(chunk));
   const bool capped = terms.softcap != 0;
   const auto capped_memory = capped && gradient ? tape.scratch(static_cast<std::size_t>(chunk * vocabulary)) : Memory();
+  // As factors of two products the gradients of the logits are rounded to the type of h, as PyTorch's are.
+  const bool rounds = gradient && type != DType::float32;
+  const auto rounded_memory = rounds ? tape.scratch(type, static_cast<std::size_t>(chunk * vocabulary)) : Memory();
   for (std::int64_t first = 0; first < rows; first += chunk) {
     const Rows at{first, std::min(chunk, rows - first)};
     const LinearExtents e{at.count, width, vocabulary};
@@ -110,7 +119,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.count));
     const auto mask = at.of(terms.mask);
     for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
-    linear_forward(threads, e, at.of(all_h.span(), width), weights, {}, logits);
+    linear_forward(threads, e, at.of(h.value(), width), weights, {}, logits);
     if (capped) softcap_forward(threads, terms.softcap, logits, logits);
     // The derivative of the cap needs the capped logits, and the cross-entropy overwrites them.
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
@@ -119,9 +128,14 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     round_to(threads, terms.type, logits);
     judge(tape, vocabulary, terms, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
     if (!kept.empty()) softcap_backward(threads, terms.softcap, logits, kept, logits);
-    if (gradient && w.trained())
-      linear_backward_weight(threads, e, logits, at.of(all_h.span(), width), w.grad.floats());
-    if (!dh.empty()) linear_backward_input(threads, e, logits, weights, at.of(dh.tensor.floats(), width), false);
+    Elements slopes = logits;
+    if (rounds) {
+      const MutableElements rounded(rounded_memory.bytes().data(), logits.size(), type);
+      narrow(threads, logits, rounded);
+      slopes = rounded;
+    }
+    if (gradient && w.trained()) linear_backward_weight(threads, e, slopes, at.of(h.value(), width), w.grad.floats());
+    if (!dh.empty()) linear_backward_input(threads, e, slopes, weights, at.of(dh.tensor, width), false);
   }
   round_to(threads, terms.type, token_loss.floats());
   if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));

@@ -1,5 +1,6 @@
 // What an operation says when somebody does not come.
 #include <gtest/gtest.h>
+#include <mpi.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -26,6 +27,13 @@ class TimeOut : public testing::Test {
   ~TimeOut() override {
     world().set_time_out(30s);
     world().all().barrier("end of the test");
+  }
+  /// Returns when every rank has called it. Beside the communicators under test: whoever waits here is in no operation of
+  /// theirs, however long the others take.
+  static void meet() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    for (int done = 0; done == 0; ::usleep(1000)) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
   }
   bool last() const { return world().rank() == world().size() - 1; }
   std::string name_of_last() const { return "rank " + std::to_string(world().size() - 1); }
@@ -60,35 +68,28 @@ TEST_F(TimeOut, NamesWhoHasNotComeAndTheOperationInWhichItIsInstead) {
 
 TEST_F(TimeOut, NamesWhoIsInNoOperation) {
   group.barrier("the last that all did");
-  if (last()) {
-    ::usleep(1000000);
-    return;
-  }
+  if (last()) return meet();
   world().set_time_out(300ms);
   const std::string story = story_of([&] { group.barrier("test"); });
   EXPECT_TRUE(says(story, "barrier 2 of group NamesWho")) << story;
   EXPECT_TRUE(says(story, name_of_last() + " (process ")) << story;
   EXPECT_TRUE(says(story, "in no operation; its last was barrier 1 of group NamesWho")) << story;
+  meet();
 }
 
 TEST_F(TimeOut, HoldsForBuffersToo) {
   GroupBuffer buffer(group, 100000);
-  if (last()) {
-    ::usleep(1000000);
-    return;
-  }
+  if (last()) return meet();
   world().set_time_out(300ms);
   buffer.begin_sum({0, 100000}, true, "gradients");
   const std::string story = story_of([&] { buffer.finish(); });
   EXPECT_TRUE(says(story, "asked by 'gradients'")) << story;
   EXPECT_TRUE(says(story, name_of_last() + " (process ")) << story;
+  meet();
 }
 
 TEST_F(TimeOut, HoldsForMessagesAndForTheMakingOfGroups) {
-  if (last()) {
-    ::usleep(1200000);
-    return;
-  }
+  if (last()) return meet();
   world().set_time_out(300ms);
   float value = 0;
   const int from = world().size() - 1;
@@ -101,6 +102,7 @@ TEST_F(TimeOut, HoldsForMessagesAndForTheMakingOfGroups) {
     EXPECT_TRUE(says(door, "group pair")) << door;
     EXPECT_TRUE(says(door, name_of_last() + " (process ")) << door;
   }
+  meet();
 }
 
 TEST_F(TimeOut, DifferentOperationsAtOnceAreNamedWithoutWaiting) {

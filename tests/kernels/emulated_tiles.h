@@ -1,0 +1,89 @@
+#pragma once
+
+#include <bit>
+
+#include "framework/kernels/gemm_tiles.h"
+#include "framework/tensor/dtype.h"
+
+namespace tessera {
+/// Kernels of pairs of bfloat16 in plain C++, with the layouts of gemm_tiles.h but smaller tiles and blocks: the
+/// blocking of products of pairs is tested on every machine with them.
+namespace emulated {
+
+inline constexpr std::int64_t R = 4, C = 16, vector = 8;
+
+inline float lower(float word) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(word) << 16); }
+inline float upper(float word) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(word) & 0xffff0000U); }
+
+inline float word_of(std::uint16_t even, std::uint16_t odd) {
+  return std::bit_cast<float>(std::uint32_t{even} | std::uint32_t{odd} << 16);
+}
+
+inline std::int64_t width_of(std::int64_t cols) { return cols >= C ? C : (cols + vector - 1) / vector * vector; }
+
+inline void tile(const TileCall& t) {
+  for (std::int64_t r = 0; r < t.rows; ++r)
+    for (std::int64_t j = 0; j < t.cols; ++j) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < t.depth; ++k) {
+        const float a = t.a[r * t.a_row + k * t.a_step], b = t.b[k * width_of(t.cols) + j];
+        sum += lower(a) * lower(b);
+        sum += upper(a) * upper(b);
+      }
+      if (t.start != nullptr) sum += t.start[r * t.start_row + j];
+      t.c[r * t.c_row + j] = sum;
+    }
+}
+
+/// Packs `cols` columns; element(k, j) is element k, counted singly, of column j.
+template <class Element>
+void pack_panels(const Element& element, std::int64_t depth, std::int64_t cols, std::int64_t panel, float* dst) {
+  for (std::int64_t first = 0; first < cols; first += C, dst += panel) {
+    const std::int64_t width = width_of(cols - first);
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t j = 0; j < width; ++j)
+        dst[k * width + j] =
+            first + j < cols ? word_of(element(2 * k, first + j), element(2 * k + 1, first + j)) : 0.0F;
+  }
+}
+
+inline void along(const void* from, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+                  float* dst) {
+  const auto* src = static_cast<const std::uint16_t*>(from);
+  pack_panels([&](std::int64_t k, std::int64_t j) { return src[j * across + k]; }, depth, cols, panel, dst);
+}
+
+inline void across(const void* from, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+                   float* dst) {
+  const auto* src = static_cast<const std::uint16_t*>(from);
+  pack_panels([&](std::int64_t k, std::int64_t j) { return src[k * along + j]; }, depth, cols, panel, dst);
+}
+
+inline void strips(const void* from, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+                   float* dst) {
+  const auto* src = static_cast<const std::uint16_t*>(from);
+  for (std::int64_t first = 0; first < rows; first += R, dst += strip)
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t r = 0; r < R; ++r)
+        dst[k * R + r] =
+            first + r < rows ? word_of(src[2 * k * along + first + r], src[(2 * k + 1) * along + first + r]) : 0.0F;
+}
+
+inline void widen(const void* from, std::int64_t count, float* dst) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<float>(static_cast<const bfloat16*>(from)[i]);
+}
+
+inline void narrow(const float* src, std::int64_t count, void* dst) {
+  for (std::int64_t i = 0; i < count; ++i) static_cast<bfloat16*>(dst)[i] = bfloat16(src[i]);
+}
+
+}  // namespace emulated
+
+inline const TileKernels& emulated_pairs() {
+  using namespace emulated;
+  static const TileKernels kernels = {R, C, vector, 8, 3, 2, tile, {}, {along, across, strips, widen, narrow, nullptr},
+                                      {}};
+  return kernels;
+}
+
+}  // namespace tessera
