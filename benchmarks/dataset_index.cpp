@@ -1,8 +1,7 @@
 // How long does the index of many sequences take to build, and how much memory? benchmarks/dataset_index.py runs this
 // beside Megatron-LM's own code on the same lengths.
-#include <sys/resource.h>
-
 #include <chrono>
+#include <fstream>
 #include <iostream>
 
 #include "framework/data/gpt_index.h"
@@ -27,11 +26,18 @@ class LengthsOnly final : public TokenSource {
   IndexArray array_;
 };
 
-std::int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;
+/// A line of /proc/self/status, in bytes: VmRSS is in memory now, VmHWM was at most since the reset.
+std::int64_t memory(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == name + ":") {
+      std::int64_t kib = 0;
+      status >> kib;
+      return kib * 1024;
+    }
+  return 0;
 }
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
 
 std::string sum_of(const IndexArray& array) {
   return md5_hex({reinterpret_cast<const char*>(array.bytes().data()), array.bytes().size()});
@@ -46,16 +52,17 @@ int run(const std::string& file, std::int64_t seq_length, std::int64_t samples, 
   GptIndexRequest request{{0, source.sequences()}, seq_length, samples, 1234};
   std::int64_t touched = 0;  // the file is read before, as by the peer
   for (std::int64_t s = 0; s < source.sequences(); ++s) touched += source.length(s);
-  const auto before = peak_bytes();
+  reset_peak();
+  const auto before = memory("VmRSS");
   const auto begin = std::chrono::steady_clock::now();
   const auto plan = plan_gpt_index(source, request);
   const auto index = build_gpt_index(source, request, plan, threads);
   const auto seconds = seconds_since(begin);
-  const auto memory = peak_bytes() - before;
+  const auto used = memory("VmHWM") - before;
   std::int64_t bytes = 0;
   for (const auto* array : {&index.documents, &index.starts, &index.shuffle})
     bytes += static_cast<std::int64_t>(array->bytes().size());
-  std::cout << "{\"seconds\": " << seconds << ", \"memory\": " << memory << ", \"bytes\": " << bytes
+  std::cout << "{\"seconds\": " << seconds << ", \"memory\": " << used << ", \"bytes\": " << bytes
             << ", \"tokens\": " << touched << ", \"epochs\": " << plan.epochs << ", \"samples\": " << plan.samples
             << ", \"md5\": [\"" << sum_of(index.documents) << "\", \"" << sum_of(index.starts) << "\", \""
             << sum_of(index.shuffle) << "\"]}" << std::endl;
