@@ -58,6 +58,10 @@ class GptDataset final : public Dataset {
   std::int64_t samples() const override { return static_cast<std::int64_t>(index_.shuffle.size()); }
   std::int64_t seq_length() const override { return request_.index.seq_length; }
   void read(std::int64_t index, const SampleView& out) const override;
+  std::vector<TokenOrigin> origins(std::int64_t index) const override;
+  bool one_document_each() const override {
+    return !request_.options.reset_position_ids && !request_.options.reset_attention_mask;
+  }
 
   const GptIndex& index() const { return index_; }
 

@@ -29,11 +29,6 @@ Blobs files_to_keep(const Recipe& recipe, const Tokenizer* tokenizer) {
   return files;
 }
 
-std::unique_ptr<Sampler> order_of(const Recipe& recipe, const Dataset* data, int replicas) {
-  if (!data) return nullptr;
-  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
-}
-
 /// The largest token id of the tokenizer must have a row.
 void check_vocabulary(std::int64_t rows, const Tokenizer* tokenizer) {
   if (tokenizer && tokenizer->vocab_size() > rows)
@@ -89,33 +84,6 @@ std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokeni
 }
 
 namespace {
-
-std::unique_ptr<DataSplits> make_data(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations,
-                                      int replicas) {
-  auto data = recipe.dataset.make(data_parts(recipe, tokenizer, iterations, replicas));
-  if (!data->train)
-    throw ConfigError(
-        "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
-        "is not 0");
-  return data;
-}
-
-/// What the run reads, in which order, and with that how long it is.
-void add_data(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
-  const auto replicas = parts.processes.data.size();
-  auto& iterations = parts.options.training_iters;
-  iterations = recipe.iterations(replicas);
-  if (recipe.training.epochs)
-    iterations = epoch_iterations(recipe, make_data(recipe, tokenizer, 1, replicas)->train->samples(), replicas);
-  parts.data = make_data(recipe, tokenizer, iterations, replicas);
-  parts.train_order = order_of(recipe, parts.data->train.get(), replicas);
-  parts.valid_order = order_of(recipe, parts.data->valid.get(), replicas);
-  parts.test_order = order_of(recipe, parts.data->test.get(), replicas);
-  if (!recipe.training.epochs) return;
-  const auto step = recipe.batch_sizes(replicas).global;
-  parts.epoch_samples = parts.data->train->samples() / step * step;
-  if (recipe.sampler.type == "single") parts.train_order = repeated(std::move(parts.train_order), parts.epoch_samples);
-}
 
 const GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<GptOptions>(); }
 
@@ -196,22 +164,23 @@ ProcessGroups arrange(const Recipe& recipe, const World& world) {
     if (all[rank] != all[0])
       throw ConfigError(text("rank ", rank, " has read another recipe than rank 0; give all hosts the same files"));
   check_ranks(recipe, ranks);
-  MeshSizes sizes;
-  sizes.tensor = static_cast<int>(recipe.parallel.tensor_model_parallel_size);
-  sizes.pipeline = static_cast<int>(recipe.parallel.pipeline_model_parallel_size);
-  sizes.data = static_cast<int>(data_parallel_ranks(recipe.parallel, ranks));
-  sizes.pipeline_before_data = recipe.parallel.use_tp_pp_dp_mapping;
+  const auto mesh = mesh_of(recipe, ranks);
   const auto* gpt = gpt_options(recipe);
-  if (!gpt && sizes.tensor * sizes.pipeline > 1)
+  if (!gpt && mesh.sizes().tensor * mesh.sizes().pipeline > 1)
     throw ConfigError(text("parallel_config: model_type ", recipe.model.type,
                            " is not cut over processes; give tensor_model_parallel_size and "
                            "pipeline_model_parallel_size 1, which leaves data parallelism"));
-  return {world, Mesh(sizes), gpt ? gpt->groups() : 1};
+  return {world, mesh, gpt ? gpt->groups() : 1};
 }
 
-Parts build(const Recipe& recipe, const ProcessGroups& processes) {
+Parts build(const Recipe& recipe) {
+  check_ranks(recipe, 1);
+  return build(recipe, {}, open_data(recipe, 1));
+}
+
+Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data) {
   check_ranks(recipe, processes.world.size());
-  const auto tokenizer = recipe.tokenizer.make();
+  const auto* tokenizer = data.tokenizer.get();
   Parts parts;
   parts.processes = processes;
   parts.mappings = recipe.mappings;
@@ -229,15 +198,20 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes) {
   if (recipe.parallel.overlap_grad_reduce)
     parts.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
   parts.optimizer = recipe.optimizer.make();
-  add_model(recipe, tokenizer.get(), parts);
-  add_data(recipe, tokenizer.get(), parts);
+  add_model(recipe, tokenizer, parts);
+  parts.options.training_iters = data.iterations;
+  parts.data = std::move(data.splits);
+  parts.train_order = std::move(data.train_order);
+  parts.valid_order = std::move(data.valid_order);
+  parts.test_order = std::move(data.test_order);
+  parts.epoch_samples = data.epoch_samples;
   auto length = recipe.length(replicas);
   if (length.samples == 0)
     length.samples =
         checked_product({{"steps", parts.options.training_iters}, {"samples of a step", length.samples_per_step}});
   parts.schedule = build_schedule(recipe, length);
   parts.resolved_recipe = resolved_yaml(recipe);
-  parts.files = files_to_keep(recipe, tokenizer.get());
+  parts.files = files_to_keep(recipe, tokenizer);
   return parts;
 }
 

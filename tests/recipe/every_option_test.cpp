@@ -276,6 +276,8 @@ const std::map<std::string, std::string> exempt = {
     {d + "data_sharding", "on one rank both orders are the same; tests/data compares them on several"},
     {d + "drop_last_partial_validation_sequence",
      "a run repeats its data rather than meet its end; tests/data reads a single pass"},
+    {d + "num_workers",
+     "the promise is that nothing changes; tests/data/batch_loader_test.cpp counts what is read ahead"},
     {d + "merge_file", "only used to turn text into ids; tests/data does"},
 };
 
