@@ -46,10 +46,7 @@ class RandomBatch {
     for (std::size_t i = 0; i < batch_.positions.size(); ++i)
       batch_.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(length));
   }
-  TokenBatch view() const {
-    return {batch_.samples,   batch_.seq_length,     batch_.tokens,    batch_.labels,
-            batch_.positions, batch_.document_start, batch_.loss_mask, batch_.sample_ids};
-  }
+  TokenBatch view() const { return batch_.view(); }
 
  private:
   Batch batch_;

@@ -5,11 +5,12 @@
 namespace tessera {
 
 void add_data_commands(Command& app, CommandContext& context) {
-  auto* data = app.add_subcommand("data", "Text to tokens: preprocess, inspect, merge, to-jsonl, train-bpe");
+  auto* data = app.add_subcommand("data", "Text to tokens: preprocess, inspect, merge, show, to-jsonl, train-bpe");
   data->require_subcommand();
   add_data_preprocess(*data, context);
   add_data_inspect(*data, context);
   add_data_merge(*data);
+  add_data_show(*data, context);
   add_data_to_jsonl(*data);
   add_data_train_bpe(*data);
 }

@@ -64,7 +64,8 @@ void train_recipe(const Flags& flags, CommandContext& context) {
   });
   together(world.all(), "arranging the processes", [&] { processes = arrange(recipe, world); });
   together(world.all(), "looking at the memory", [&] { check_memory(flags.arguments.file, recipe, processes, world); });
-  together(world.all(), "building the run", [&] { parts = build(recipe, processes); });
+  auto data = open_data(recipe, processes);
+  together(world.all(), "building the run", [&] { parts = build(recipe, processes, std::move(data)); });
   parts.notes = report.notes();
   const auto end = train(std::move(parts), stop);
   if (first) std::cout << end.last_line << std::endl;

@@ -3,43 +3,43 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "framework/tensor/batch.h"
 
 namespace tessera {
 
-/// One training sample in memory of the caller, each [seq_length].
-struct SampleView {
-  std::span<std::int32_t> tokens;          ///< input ids
-  std::span<std::int32_t> labels;          ///< the token that follows each; -1: none
-  std::span<float> loss_mask;              ///< 1 counts, 0 does not
-  std::span<std::int32_t> positions;       ///< from 0, restarting where positions are reset
-  std::span<std::int32_t> document_start;  ///< index in this sample of the first token that this one may attend to
+/// Where consecutive tokens of a sample come from.
+struct TokenOrigin {
+  std::int64_t first = 0, count = 0;  ///< tokens [first, first + count) of the sample
+  std::int64_t document = 0;          ///< number of the document in its file, from 0
+  std::int64_t sequence = 0;          ///< number of the sequence in its file, from 0
+  std::int64_t offset = 0;            ///< of the first of these tokens in the sequence
+  std::string place;                  ///< of the first of these tokens, for people: file, document, token
 };
 
-/// Samples by number. Reading is const and allocates nothing in steady state.
+/// Samples by number. All functions are const and may be called by several threads at a time.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t samples() const = 0;
   virtual std::int64_t seq_length() const = 0;
-  /// Write sample `index`, in [0, samples()), into `out`.
+  /// Write sample `index`, in [0, samples()), into `out`: all arrays but sample_ids and visible. Allocates nothing in
+  /// steady state. Throws ConfigError for tokens that cannot be used.
   virtual void read(std::int64_t index, const SampleView& out) const = 0;
+  /// Where the tokens of sample `index` come from, in their order, without padding; empty: not known.
+  virtual std::vector<TokenOrigin> origins(std::int64_t index) const {
+    (void)index;
+    return {};
+  }
+  /// Whether positions are 0, 1, 2, ... and document_start is 0 in all samples, whatever their tokens. Then pipeline
+  /// stages that have neither the embedding nor the loss need no data.
+  virtual bool one_document_each() const { return false; }
 };
 
-/// A micro batch: `samples` samples one after the other, and which they are. Owns its memory; reused from step to step.
-class Batch {
- public:
-  Batch(std::int64_t samples, std::int64_t seq_length);
-
-  std::int64_t samples, seq_length;
-  std::vector<std::int32_t> tokens, labels, positions, document_start;  ///< [samples, seq_length]
-  std::vector<float> loss_mask;                                         ///< [samples, seq_length]
-  std::vector<std::int64_t> sample_ids;  ///< [samples]: number of each in the whole run, key of its dropout
-
-  SampleView sample(std::int64_t row);
-};
-
-/// The order in which samples are fed. A function of the number of samples consumed, so resuming needs no state.
+/// The order in which samples are fed. A function of the number of samples consumed, so resuming needs no state. May be
+/// asked by several threads at a time.
 class Sampler {
  public:
   virtual ~Sampler() = default;
@@ -47,9 +47,20 @@ class Sampler {
   virtual std::int64_t index(std::int64_t consumed) const = 0;
 };
 
-/// Fill `batch` with the samples that follow `consumed` for this rank: rank r of `ranks` takes samples
-/// consumed + r * batch.samples .. + batch.samples, as Megatron's samplers cut a micro batch step over data-parallel
-/// ranks.
+/// Which samples a data-parallel rank takes: rank r of `ranks` takes samples consumed + r * samples .. + samples of
+/// those that follow `consumed`, as Megatron's samplers cut a micro-batch step over data-parallel ranks.
+struct BatchShare {
+  std::int64_t samples = 1;  ///< of a micro-batch on one rank
+  int rank = 0, ranks = 1;
+
+  /// Number in the run of the sample in `row` of the micro-batch of this rank that follows `consumed` samples.
+  std::int64_t number(std::int64_t consumed, std::int64_t row) const { return consumed + rank * samples + row; }
+  /// Samples of a micro-batch on all ranks.
+  std::int64_t of_all_ranks() const { return samples * ranks; }
+};
+
+/// Fill `batch` with the samples that follow `consumed` for this rank. Throws ShapeError if the dataset's samples have
+/// another length than the batch's, and what the dataset or sampler throws.
 void read_batch(const Dataset& dataset, const Sampler& order, std::int64_t consumed, int rank, int ranks, Batch& batch);
 
 }  // namespace tessera

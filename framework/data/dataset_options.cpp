@@ -26,6 +26,12 @@ void describe(Schema<BatchOptions>& s) {
       .at_least(0)
       .at_most(most_samples)
       .unit("samples");
+  s.option("num_workers", &O::num_workers,
+           "Number of threads per split that read micro-batches ahead of the step, two each; 0: the step reads them "
+           "itself. Does not affect results.")
+      .at_least(0)
+      .at_most(256)
+      .unit("threads");
 }
 
 std::int64_t BatchOptions::samples_per_step(std::int64_t ranks) const {

@@ -13,6 +13,7 @@ struct BatchOptions {
   std::optional<std::int64_t> micro_batch_num;    ///< micro-batches of one step
   std::optional<std::int64_t> global_batch_size;  ///< samples of one step, over all ranks
   std::optional<std::int64_t> train_samples;      ///< length of the run; null or 0: said in steps
+  std::int64_t num_workers = 2;                   ///< threads that read micro-batches ahead; 0: the step reads itself
 
   bool in_samples() const { return train_samples.value_or(0) > 0; }
   /// Micro-batches of one step on each of `ranks` data parallel ranks: what the recipe says, or follows from

@@ -99,6 +99,25 @@ void GptDataset::read(std::int64_t index, const SampleView& out) const {
   replace_padding(out);
 }
 
+std::vector<TokenOrigin> GptDataset::origins(std::int64_t index) const {
+  must(index >= 0 && index < samples(), "a sample is asked about by its number");
+  const auto row = index_.shuffle[index];
+  const auto from = index_.start(row), to = index_.start(row + 1);
+  const std::int64_t extra = request_.index.extra_token ? 1 : 0;
+  std::vector<TokenOrigin> all;
+  std::int64_t first = 0;
+  for (auto d = from.document; d <= to.document; ++d) {  // as gather()
+    const std::int64_t sequence = index_.documents[d];
+    const std::int64_t begin = d == from.document ? from.offset : 0;
+    const auto end = d == to.document ? to.offset + extra : source_->length(sequence);
+    const auto count = std::min(end - begin, seq_length() - first);
+    if (count <= 0) continue;
+    all.push_back({first, count, source_->document_of(sequence), sequence, begin, source_->place(sequence, begin)});
+    first += count;
+  }
+  return all;
+}
+
 void GptDataset::mark_documents(const SampleView& out) const {
   const auto& o = request_.options;
   const bool positions = o.reset_position_ids && !o.dataloader_inter_document_masking;

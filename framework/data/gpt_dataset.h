@@ -83,6 +83,11 @@ class GptDataset final : public Dataset {
   std::int64_t seq_length() const override { return request_.index.seq_length; }
   /// Throws ConfigError also for an index that does not fit the tokens: a damaged cache.
   void read(std::int64_t index, const SampleView& out) const override;
+  std::vector<TokenOrigin> origins(std::int64_t index) const override;
+  bool one_document_each() const override {
+    const auto& o = request_.options;
+    return !o.reset_position_ids && !o.reset_attention_mask && !o.dataloader_inter_document_masking;
+  }
 
   const GptIndex& index() const { return index_; }
   const std::string& description() const { return request_.description; }

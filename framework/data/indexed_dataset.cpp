@@ -240,14 +240,19 @@ void IndexedDataset::read_wide(std::int64_t sequence, std::int64_t offset, const
   }
 }
 
-std::string IndexedDataset::place(std::int64_t sequence, std::int64_t offset) const {
+std::int64_t IndexedDataset::document_of(std::int64_t sequence) const {
   std::int64_t low = 0, high = documents_;  // the last document that begins at or before `sequence` and is not empty
   while (high - low > 1) {
     const auto middle = low + (high - low) / 2;
     (first_sequence(middle) <= sequence ? low : high) = middle;
   }
-  for (auto s = first_sequence(low); s < sequence; ++s) offset += length(s);
-  return text(prefix_, ".bin: document ", low, ", token ", offset, " (both from 0)");
+  return low;
+}
+
+std::string IndexedDataset::place(std::int64_t sequence, std::int64_t offset) const {
+  const auto document = document_of(sequence);
+  for (auto s = first_sequence(document); s < sequence; ++s) offset += length(s);
+  return text(prefix_, ".bin: document ", document, ", token ", offset, " (both from 0)");
 }
 
 }  // namespace tessera

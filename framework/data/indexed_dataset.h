@@ -45,6 +45,7 @@ class IndexedDataset final : public TokenSource {
   std::int64_t first_sequence(std::int64_t document) const;
   /// Throws ConfigError, naming place and value, for a token of an int64 file that does not fit into 32 bits.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
+  std::int64_t document_of(std::int64_t sequence) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
   /// Whether the index has a mode for each sequence, as Megatron-LM writes for multimodal datasets.
   bool has_modes() const { return modes_ != nullptr; }

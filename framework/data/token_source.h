@@ -20,6 +20,8 @@ class TokenSource {
   /// Tokens [offset, offset + out.size()) of a sequence. Throws ConfigError for an id that does not
   /// fit into 32 bits.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const = 0;
+  /// Number of the document that a sequence belongs to, from 0.
+  virtual std::int64_t document_of(std::int64_t sequence) const { return sequence; }
   /// "corpus.bin: document 3, token 17": where a token is, for messages.
   virtual std::string place(std::int64_t sequence, std::int64_t offset) const = 0;
 };

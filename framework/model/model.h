@@ -9,6 +9,7 @@
 #include "framework/nn/pass.h"
 #include "framework/options/registry.h"
 #include "framework/parallel/tensor_parallel.h"
+#include "framework/tensor/batch.h"
 
 namespace tessera {
 
@@ -47,18 +48,6 @@ struct ModelParts {
   Precision precision = {};
   TensorParallel tensor = {};
   ModelChunk chunk = {};
-};
-
-/// The tokens of one micro-batch, in memory of the caller that must stay unchanged until the backward pass is done.
-struct TokenBatch {
-  std::int64_t samples = 0, seq_length = 0;
-  std::span<const std::int32_t> tokens, labels, positions, document_start;  ///< [samples * seq_length]
-  std::span<const float> loss_mask;                                         ///< [samples * seq_length]
-  std::span<const std::int64_t> sample_ids;                                 ///< [samples]
-  /// Attention mask [samples, seq_length, seq_length]: not 0 where a token (row) sees another one. It replaces document
-  /// boundaries and causality. Empty: causal attention within documents, by document_start. Slow; for masks that cannot
-  /// be expressed otherwise.
-  std::span<const std::uint8_t> visible = {};
 };
 
 /// Settings of a forward pass.

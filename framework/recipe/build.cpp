@@ -1,8 +1,6 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
-#include <iostream>
-#include <mutex>
 #include <set>
 
 #include "framework/base/checked.h"
@@ -24,11 +22,6 @@ Blobs files_to_keep(const Recipe& recipe, const Tokenizer* tokenizer) {
   if (given && is_hugging_face_folder(*given)) files.merge(carried_files(*given));
   if (tokenizer) files.merge(tokenizer_blobs(*tokenizer));
   return files;
-}
-
-std::unique_ptr<Sampler> order_of(const Recipe& recipe, const Dataset* data, int replicas) {
-  if (!data) return nullptr;
-  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
 }
 
 /// The largest token id of the tokenizer must have a row.
@@ -113,56 +106,6 @@ std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokeni
 
 namespace {
 
-/// The first rank speaks for all: the others wait for the same files.
-TellLine tell_of(const ProcessGroups& processes) {
-  if (processes.world.rank() > 0) return {};
-  const auto lines = std::make_shared<std::mutex>();
-  return [lines](const std::string& line) {
-    const std::lock_guard lock(*lines);
-    std::cerr << "data: " << line << std::endl;
-  };
-}
-
-void must_train(const DataSplits& data) {
-  if (!data.train)
-    throw ConfigError(
-        "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
-        "is not 0");
-}
-
-/// What the run reads, in which order, and with that how long it is.
-void add_data(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
-  const auto replicas = parts.processes.data.size();
-  auto& iterations = parts.options.training_iters;
-  iterations = recipe.iterations(replicas);
-  const auto make = [&](std::int64_t steps, bool train, bool others) {
-    auto asked = data_parts(recipe, tokenizer, steps, replicas);
-    if (!train) asked.asked.train = 0;
-    if (!others) asked.asked.valid = asked.asked.test = 0;
-    asked.tell = tell_of(parts.processes);
-    return recipe.dataset.make(std::move(asked));
-  };
-  if (recipe.training.epochs) {  // how long the run is follows from the training split, and from that the others
-    auto train = make(1, true, false);
-    must_train(*train);
-    iterations = epoch_iterations(recipe, train->train->samples(), replicas);
-    parts.data = make(iterations, false, true);
-    parts.data->train = std::move(train->train);
-  } else {
-    parts.data = make(iterations, true, true);
-  }
-  must_train(*parts.data);
-  parts.train_order = order_of(recipe, parts.data->train.get(), replicas);
-  parts.valid_order = order_of(recipe, parts.data->valid.get(), replicas);
-  parts.test_order = order_of(recipe, parts.data->test.get(), replicas);
-  if (recipe.training.full_validation && parts.valid_order)
-    parts.valid_order = repeated(single_pass(*parts.data->valid), parts.data->valid->samples());
-  if (!recipe.training.epochs) return;
-  const auto step = recipe.batch_sizes(replicas).global;
-  parts.epoch_samples = parts.data->train->samples() / step * step;
-  if (recipe.sampler.type == "single") parts.train_order = repeated(std::move(parts.train_order), parts.epoch_samples);
-}
-
 const GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<GptOptions>(); }
 
 ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
@@ -242,22 +185,23 @@ ProcessGroups arrange(const Recipe& recipe, const World& world) {
     if (all[rank] != all[0])
       throw ConfigError(text("rank ", rank, " has read another recipe than rank 0; give all hosts the same files"));
   check_ranks(recipe, ranks);
-  MeshSizes sizes;
-  sizes.tensor = static_cast<int>(recipe.parallel.tensor_model_parallel_size);
-  sizes.pipeline = static_cast<int>(recipe.parallel.pipeline_model_parallel_size);
-  sizes.data = static_cast<int>(data_parallel_ranks(recipe.parallel, ranks));
-  sizes.pipeline_before_data = recipe.parallel.use_tp_pp_dp_mapping;
+  const auto mesh = mesh_of(recipe, ranks);
   const auto* gpt = gpt_options(recipe);
-  if (!gpt && sizes.tensor * sizes.pipeline > 1)
+  if (!gpt && mesh.sizes().tensor * mesh.sizes().pipeline > 1)
     throw ConfigError(text("parallel_config: model_type ", recipe.model.type,
                            " is not cut over processes; give tensor_model_parallel_size and "
                            "pipeline_model_parallel_size 1, which leaves data parallelism"));
-  return {world, Mesh(sizes), gpt ? gpt->groups() : 1};
+  return {world, mesh, gpt ? gpt->groups() : 1};
 }
 
-Parts build(const Recipe& recipe, const ProcessGroups& processes) {
+Parts build(const Recipe& recipe) {
+  check_ranks(recipe, 1);
+  return build(recipe, {}, open_data(recipe, 1));
+}
+
+Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data) {
   check_ranks(recipe, processes.world.size());
-  const auto tokenizer = recipe.tokenizer.make();
+  const auto* tokenizer = data.tokenizer.get();
   Parts parts;
   parts.processes = processes;
   parts.mappings = recipe.mappings;
@@ -275,15 +219,20 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes) {
   if (recipe.parallel.overlap_grad_reduce)
     parts.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
   parts.optimizer = recipe.optimizer.make();
-  add_model(recipe, tokenizer.get(), parts);
-  add_data(recipe, tokenizer.get(), parts);
+  add_model(recipe, tokenizer, parts);
+  parts.options.training_iters = data.iterations;
+  parts.data = std::move(data.splits);
+  parts.train_order = std::move(data.train_order);
+  parts.valid_order = std::move(data.valid_order);
+  parts.test_order = std::move(data.test_order);
+  parts.epoch_samples = data.epoch_samples;
   auto length = recipe.length(replicas);
   if (length.samples == 0)
     length.samples =
         checked_product({{"steps", parts.options.training_iters}, {"samples of a step", length.samples_per_step}});
   parts.schedule = build_schedule(recipe, length);
   parts.resolved_recipe = resolved_yaml(recipe);
-  parts.files = files_to_keep(recipe, tokenizer.get());
+  parts.files = files_to_keep(recipe, tokenizer);
   return parts;
 }
 

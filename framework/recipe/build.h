@@ -4,7 +4,7 @@
 
 #include "framework/checkpoint/megatron.h"
 #include "framework/comm/world.h"
-#include "framework/recipe/recipe.h"
+#include "framework/recipe/run_data.h"
 #include "framework/training/model_state.h"
 #include "framework/training/parts.h"
 
@@ -14,10 +14,11 @@ namespace tessera {
 /// processes does not fit the recipe, or processes have read different recipes.
 ProcessGroups arrange(const Recipe& recipe, const World& world);
 
-/// Make everything that training needs from a recipe that was read without mistakes: this process's part of it. Throws
-/// ConfigError for what only making can find: files that are missing or damaged, a vocabulary that is too small for the
-/// tokenizer.
-Parts build(const Recipe& recipe, const ProcessGroups& processes = {});
+/// Everything that training needs from a recipe that was read without mistakes: this rank's part of it, with the data
+/// that open_data gave. Throws ConfigError for what only constructing it can find.
+Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data);
+/// The same for a run of one process; opens the data.
+Parts build(const Recipe& recipe);
 
 /// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws
 /// ConfigError when the tokenizer has more tokens than that.

@@ -118,13 +118,8 @@ class Counter {
 double LayoutFigures::bubble() const { return simulate(PipelineSchedule::training(shape), costs).bubble(); }
 
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
-  const auto& o = recipe.parallel;
-  MeshSizes sizes;
-  sizes.tensor = static_cast<int>(o.tensor_model_parallel_size);
-  sizes.pipeline = static_cast<int>(o.pipeline_model_parallel_size);
-  sizes.data = static_cast<int>(data_parallel_ranks(o, world));
-  sizes.pipeline_before_data = o.use_tp_pp_dp_mapping;
-  LayoutFigures out{Mesh(sizes), recipe.layer_plan(), {}, recipe.pipeline_shape(sizes.data), {}};
+  const auto mesh = mesh_of(recipe, world);
+  LayoutFigures out{mesh, recipe.layer_plan(), {}, recipe.pipeline_shape(mesh.sizes().data), {}};
   for (int rank = 0; rank < world; ++rank) out.ranks.push_back({out.mesh.place_of(rank)});
   const auto tokenizer = recipe.tokenizer.make();
   const auto model = build_model(recipe, tokenizer.get());

@@ -5,6 +5,7 @@
 
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/base/memory_limit.h"
+#include "framework/data/batch_loader.h"
 #include "framework/data/gpt_index.h"
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/build.h"
@@ -83,11 +84,13 @@ double in_flight(const LayoutFigures& layout, std::int64_t stage) {
   return static_cast<double>(std::min(layout.shape.micro_batches, layout.shape.stages - stage));
 }
 
-/// Orders of samples, and the batch that is read.
-double data_bytes(const Recipe& recipe, const LayoutFigures& layout) {
+/// Orders of samples, the batch that a step uses and those that are read ahead.
+double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   constexpr double bytes_of_token = 20;  // token, label, position, document, weight
-  double sum =
-      bytes_of_token * static_cast<double>(recipe.batch.batch_size) * static_cast<double>(recipe.size.seq_length);
+  const auto batches = 1 + recipe.batch.num_workers * BatchLoader::batches_ahead_of_worker;
+  double sum = bytes_of_token * static_cast<double>(batches) * static_cast<double>(recipe.batch.batch_size) *
+               static_cast<double>(recipe.size.seq_length);
+  if (!needs_tokens(layout.plan, stage)) return sum;
   const bool indexed = recipe.dataset.type == "gpt" || recipe.dataset.type == "mock";
   if (!indexed || recipe.training.epochs) return sum;
   const auto ranks = layout.mesh.sizes().data;
@@ -137,7 +140,7 @@ std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigure
              RotaryEmbedding::bytes(gpt->rotary_dim(), gpt->max_position_embeddings.value_or(recipe.size.seq_length)) *
                  static_cast<std::int64_t>(layout.plan.stage(stage).size())});
     }
-    need.parts.push_back({"data", whole(data_bytes(recipe, layout))});
+    need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   }
   return all;
 }

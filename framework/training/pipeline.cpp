@@ -40,10 +40,6 @@ const PipelineSchedule& Pipeline::schedule(bool trains, std::int64_t micro_batch
   return schedules_.back().schedule;
 }
 
-TokenBatch Pipeline::view(const Batch& b) {
-  return {b.samples, b.seq_length, b.tokens, b.labels, b.positions, b.document_start, b.loss_mask, b.sample_ids};
-}
-
 Pipeline::Totals Pipeline::train(const Source& source, std::int64_t micro_batches, double scale, GradientSync& sync) {
   Totals totals;
   sync.start();
@@ -112,9 +108,7 @@ void Pipeline::expect(const Step& step, const PipelineAction& action) {
   auto& pass = flight(step, action.micro_batch, action.chunk);
   auto& memory = goes_forward ? pass.input_memory : pass.gradient_memory;
   if (!memory.empty()) return;  // it is on its way
-  TokenBatch extents;
-  extents.samples = parts_.batch.batch_size;
-  extents.seq_length = step.source.data.seq_length();
+  const TokenBatch extents{.samples = parts_.batch.batch_size, .seq_length = step.source.data.seq_length()};
   const auto boundary = parts_.chunks[static_cast<std::size_t>(action.chunk)]->boundary(extents);
   const auto bytes = static_cast<std::size_t>(boundary.shape.elements()) * size_of(boundary.type);
   memory = arena_.allocate(bytes);
@@ -131,6 +125,14 @@ Pipeline::Loaded& Pipeline::loaded(std::int64_t micro_batch) {
   return *found;
 }
 
+BatchLoader& Pipeline::loader(const Source& source) {
+  for (auto& one : loaders_)
+    if (&one.dataset() == &source.data && &one.order() == &source.order) return one;
+  const auto& data = parts_.processes.data;
+  const BatchShare share{parts_.batch.batch_size, data.rank(), data.size()};
+  return loaders_.emplace_back(source.data, source.order, share, parts_.batch.num_workers);
+}
+
 Pipeline::Loaded& Pipeline::load(const Step& step, std::int64_t micro_batch, Totals& totals) {
   for (auto& one : batches_)
     if (one.micro_batch == micro_batch) return one;
@@ -141,12 +143,9 @@ Pipeline::Loaded& Pipeline::load(const Step& step, std::int64_t micro_batch, Tot
     batches_.push_back({Batch(parts_.batch.batch_size, step.source.data.seq_length())});
     free = batches_.end() - 1;
   }
-  const Stopwatch waiting;
-  const auto& data = parts_.processes.data;
-  const auto& source = step.source;
-  read_batch(source.data, source.order, source.consumed + micro_batch * free->batch.samples * data.size(), data.rank(),
-             data.size(), free->batch);
-  totals.data_wait_seconds += waiting.seconds();
+  const auto per_micro_batch = free->batch.samples * parts_.processes.data.size();
+  totals.data_wait_seconds +=
+      loader(step.source).read(step.source.consumed + micro_batch * per_micro_batch, free->batch);
   free->micro_batch = micro_batch;
   free->uses = parts_.plan.chunks();
   return *free;
@@ -170,7 +169,7 @@ void Pipeline::forward(const Step& step, const PipelineAction& action, Totals& t
   const auto& model = *parts_.chunks[static_cast<std::size_t>(action.chunk)];
   auto& pass = flight(step, action.micro_batch, action.chunk);
   auto& source = load(step, action.micro_batch, totals);
-  const auto batch = view(source.batch);
+  const auto batch = source.batch.view();
   if (parts_.plan.before(here)) {
     wait(pass.arriving, totals);
     const auto boundary = model.boundary(batch);

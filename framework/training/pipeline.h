@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 
+#include "framework/data/batch_loader.h"
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/training/gradient_sync.h"
 #include "framework/training/parts.h"
@@ -17,7 +18,7 @@ class Pipeline {
   /// What the forward passes of a step gave. Losses are found where the last chunk is.
   struct Totals {
     LossSum loss;
-    double data_wait_seconds = 0;
+    double data_wait_seconds = 0;                ///< waiting for micro-batches that were not read yet
     double seconds = 0, stage_wait_seconds = 0;  ///< all of it; and of that, waiting for other stages
   };
   /// From where samples come.
@@ -38,8 +39,6 @@ class Pipeline {
                   const std::function<void(std::int64_t micro_batches)>& progress = {});
 
   const Arena& arena() const { return arena_; }
-  /// What the model sees of a batch.
-  static TokenBatch view(const Batch& batch);
 
  private:
   /// A micro batch while some chunk needs it.
@@ -69,6 +68,7 @@ class Pipeline {
   void release(Flight& flight);
   void let_go(Flight& flight, bool wait);
   static void wait(Transfer& transfer, Totals& totals);
+  BatchLoader& loader(const Source& source);
   Loaded& load(const Step& step, std::int64_t micro_batch, Totals& totals);
   Loaded& loaded(std::int64_t micro_batch);
   int tag(const PipelineAction& action, LayerPlan::Place receiver) const;
@@ -82,6 +82,7 @@ class Pipeline {
   std::int64_t stage_;
   Arena arena_;
   std::deque<Loaded> batches_;
+  std::deque<BatchLoader> loaders_;  ///< one for each source of samples; made at its first use
   std::deque<Flight> recording_, looking_;
   struct Known {
     bool trains;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "framework/data/batch.h"
-
 namespace tessera {
 namespace {
 
@@ -47,17 +45,7 @@ LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> toke
       fill_window(batch, rows, tokens, first, scored);
       scored = std::min(all, first + w.seq_length);
     }
-    const auto size = static_cast<std::size_t>(rows * w.seq_length);
-    const auto part = [size](const auto& whole) { return std::span(whole).first(size); };
-    const TokenBatch of{rows,
-                        w.seq_length,
-                        part(batch.tokens),
-                        part(batch.labels),
-                        part(batch.positions),
-                        part(batch.document_start),
-                        part(batch.loss_mask),
-                        std::span(batch.sample_ids).first(static_cast<std::size_t>(rows))};
-    const auto total = model.loss(tape, of, {}).total;
+    const auto total = model.loss(tape, batch.view(rows), {}).total;
     tape.clear();
     sum.sum += total.sum;
     sum.count += total.count;

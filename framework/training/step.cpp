@@ -159,7 +159,7 @@ std::string TrainingStep::not_finite_value(std::int64_t consumed) {
   for (std::int64_t i = 0; i < count && found.empty(); ++i) {
     read_batch(*parts_.data->train, *parts_.train_order, consumed + i * batch.samples, 0, 1, batch);
     const auto at = [&] {
-      const auto result = parts_.model().loss(tape, Pipeline::view(batch), mode);
+      const auto result = parts_.model().loss(tape, batch.view(), mode);
       return tessera::first_not_finite(threads_, result.token_loss.floats());
     }();
     tape.clear();

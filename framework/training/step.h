@@ -14,7 +14,7 @@ struct StepOutcome {
   double loss = 0;             ///< sum over the tokens of all micro batches by their number, as Megatron-LM reports it
   double grad_norm = 0;        ///< of all main gradients together, without the loss scale and before clipping
   double gradient_factor = 1;  ///< what is still to be multiplied with the main gradients: 1 / loss scale, 1 / tokens
-  double data_wait_seconds = 0;
+  double data_wait_seconds = 0;                      ///< of this process: waiting for micro-batches
   double stage_seconds = 0, stage_wait_seconds = 0;  ///< of all processes: micro batches; waiting for other stages
   bool finite() const;
 };

@@ -221,15 +221,16 @@ TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
 TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {
   write("flags.sh",
         "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 \\\n"
-        "  --max-position-embeddings 16 --micro-batch-size 1 --train-iters 2 --lr 1e-3 --mock-data --num-workers 2 \\\n"
+        "  --max-position-embeddings 16 --micro-batch-size 1 --train-iters 2 --lr 1e-3 --mock-data "
+        "--adlr-autoresume-interval 2 \\\n"
         "  --tokenizer-type NullTokenizer --vocab-size 63 --distributed-backend nccl\n");
   const auto brief = tessera({"check", "flags.sh"});
   EXPECT_TRUE(has(brief.err, "note: 2 flags are accepted for compatibility and have no effect; --verbose lists them\n"))
       << brief.err;
-  EXPECT_FALSE(has(brief.err, "--num-workers")) << brief.err;
-  EXPECT_TRUE(has(tessera({"check", "flags.sh", "--verbose"}).err, "--num-workers")) << brief.err;
-  EXPECT_FALSE(has(tessera({"convert", "flags.sh"}).err, "--num-workers"));
-  EXPECT_TRUE(has(tessera({"convert", "flags.sh", "--verbose"}).err, "--num-workers"));
+  EXPECT_FALSE(has(brief.err, "--adlr-autoresume-interval")) << brief.err;
+  EXPECT_TRUE(has(tessera({"check", "flags.sh", "--verbose"}).err, "--adlr-autoresume-interval")) << brief.err;
+  EXPECT_FALSE(has(tessera({"convert", "flags.sh"}).err, "--adlr-autoresume-interval"));
+  EXPECT_TRUE(has(tessera({"convert", "flags.sh", "--verbose"}).err, "--adlr-autoresume-interval"));
   const std::vector<std::string> words = {
       "check", "run.yaml", "--set", "model_config.fp8_margin=0", "--set", "parallel_config.context_parallel_size=1"};
   EXPECT_TRUE(

@@ -62,9 +62,9 @@ std::set<std::string> every_key() {
 
 TEST(Flags, TheirCommandLineBecomesOurRecipe) {
   Report report;
-  const auto recipe =
-      megatron().convert({"--optimizer", "adam", "--adam-beta2", "0.95", "--num-workers", "4", "--batch-size", "2"},
-                         all_facts({}), report);
+  const auto recipe = megatron().convert(
+      {"--optimizer", "adam", "--adam-beta2", "0.95", "--distributed-backend", "nccl", "--batch-size", "2"},
+      all_facts({}), report);
   EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type").scalar, "adamw");
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.betas")), "[0.9, 0.95]");
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.weight_decay")), "0.01");  // not given: their default

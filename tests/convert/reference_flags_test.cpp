@@ -253,7 +253,8 @@ TEST(FlagsPage, TellsOfARowWhetherItRuns) {
   EXPECT_EQ(fate("--tokenizer-type"), "runs");
   EXPECT_EQ(fate("--num-experts"), "planned");
   EXPECT_EQ(fate("--multi-latent-attention"), "planned");
-  EXPECT_EQ(fate("--num-workers"), "ignored");
+  EXPECT_EQ(fate("--num-workers"), "runs");
+  EXPECT_EQ(fate("--distributed-backend"), "ignored");
   EXPECT_EQ(fate("--warmup"), "refused");
 }
 

@@ -122,6 +122,40 @@ class LaunchTrain(Launching):
         self.assertEqual(told.count("but the run has 3"), 1, told)
         self.assert_nothing_left()
 
+    def files_of_numbers(self):
+        """data.bin and .idx: documents of ascending numbers, each ended by 63. Returns the words that train on them."""
+        rows = ('{"text": "%s"}\n' % " ".join(str((3 * document + token) % 63) for token in range(5 + document % 23)) for document in range(90))
+        self.write("numbers.jsonl", "".join(rows))
+        tokenizer = ("--tokenizer-type", "NullTokenizer", "--vocab-size", 63)
+        self.tessera("data", "preprocess", "--input", "numbers.jsonl", "--output-prefix", "data", "--append-eod", *tokenizer)
+        options = {"dataset_config.dataset_type": "gpt", "dataset_config.data_path": "data_text_document",
+                   "dataset_config.split": '"80,20,0"', "dataset_config.tokenizer_type": "NullTokenizer", "dataset_config.vocab_size": 63,
+                   "model_config.num_layers": 3}
+        return [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
+
+    def test_a_middle_stage_opens_data_only_if_it_needs_boundaries_of_documents(self):
+        data = self.files_of_numbers()
+        stages = ["--set", "parallel_config.pipeline_model_parallel_size=3", "--set", "dataset_config.micro_batch_num=2"]
+        passes = ["--set", "training_config.epochs=1", "--set", "training_config.training_iters=0", "--set", "dataset_config.batch_size=2"]
+        # The middle rank runs in a folder where data_path leads to no file.
+        self.write("elsewhere/tiny.yaml", (self.folder / "tiny.yaml").read_text())
+        self.script("apart.sh", 'if [ "$RANK" = 1 ]; then cd elsewhere; fi; exec "$@"\n')
+        for name, more in (("plain", []), ("passes", passes)):
+            self.tessera(*train(*data, *more, *stages[2:], output_dir=f"{name}_alone")[1:])
+            self.tsrun("--worker_num=3", "sh", "apart.sh", *train(*data, *more, *stages, output_dir=self.folder / f"{name}_cut"))
+            self.assert_same_losses(f"{name}_alone", f"{name}_cut")
+        boundaries = ["--set", "dataset_config.reset_attention_mask=true"]
+        told = self.tsrun("--worker_num=3", "sh", "apart.sh", *train(*data, *boundaries, *stages, output_dir=self.folder / "bounded"), code=2)
+        self.assertEqual(told.count("data_text_document.idx' cannot be read"), 1, told)
+
+    def test_data_that_are_missing_are_told_once_by_all_stages(self):
+        self.files_of_numbers()
+        words = ("--set", "parallel_config.pipeline_model_parallel_size=3", "--set", "model_config.num_layers=3",
+                 "--set", "dataset_config.dataset_type=gpt", "--set", "dataset_config.data_path=nothing")
+        told = self.tsrun("--worker_num=3", *train(*words), code=2)
+        self.assertEqual(told.count("cannot be read"), 1, told)
+        self.assert_nothing_left()
+
 
 class LaunchTrainHosts(launch_hosts_test.Hosts):
     def test_two_hosts_with_two_workers_give_the_losses_of_one_process(self):

@@ -156,8 +156,7 @@ Parts parts_of(const Value& tree) {
 
 TokenBatch first_step(const Parts& parts, Batch& batch) {
   read_batch(*parts.data->train, *parts.train_order, 0, 0, 1, batch);
-  return {batch.samples,   batch.seq_length,     batch.tokens,    batch.labels,
-          batch.positions, batch.document_start, batch.loss_mask, batch.sample_ids};
+  return batch.view();
 }
 
 /// "decoder.layers.2" -> "hidden.layer.2"; empty for a value that cases do not record.

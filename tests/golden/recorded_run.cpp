@@ -106,10 +106,6 @@ std::vector<double> as_doubles(const std::vector<T>& x) {
   return {x.begin(), x.end()};
 }
 
-TokenBatch view(const Batch& b) {
-  return {b.samples, b.seq_length, b.tokens, b.labels, b.positions, b.document_start, b.loss_mask, b.sample_ids};
-}
-
 /// Megatron-LM's outputs of attention and MLP lack the bias, which joins with the residual.
 void take_bias_away(const ModelState& state, const std::string& module, std::vector<double>& x) {
   const auto bias = module + (module.ends_with(".mlp") ? ".linear_fc2.bias" : ".linear_proj.bias");
@@ -130,7 +126,7 @@ Values activations(const Parts& parts, const ModelState& state, Tape& tape, cons
   };
   ForwardMode mode;
   mode.tap = &tap;
-  const auto logits = doubles_of(parts.model().logits(tape, view(batch), mode).value());
+  const auto logits = doubles_of(parts.model().logits(tape, batch.view(), mode).value());
   out["logits"] = sequence_first(logits, batch.samples, batch.seq_length);
   tape.clear();
   return out;
@@ -302,7 +298,7 @@ RecordedRun::FirstIteration RecordedRun::first_iteration() {
   for (const auto& batch : batches(made, from.consumed_samples, 0)) {
     if (i == 0) out.activations = activations(made, state, looking, batch);
     out.activations[text("per_token_loss.", i++)] =
-        doubles_of(made.model().loss(looking, view(batch), {}).token_loss.value());
+        doubles_of(made.model().loss(looking, batch.view(), {}).token_loss.value());
     looking.clear();
   }
   TrainingStep step(made, state, threads, from.seed);

@@ -57,7 +57,16 @@ struct Tokens {
     for (std::size_t i = 17; i < 24; ++i) starts[i] = 5;
     mask[3] = 0;
   }
-  TokenBatch batch() const { return {2, 12, tokens, labels, positions, starts, mask, ids}; }
+  TokenBatch batch() const {
+    return {.samples = 2,
+            .seq_length = 12,
+            .tokens = tokens,
+            .labels = labels,
+            .loss_mask = mask,
+            .positions = positions,
+            .document_start = starts,
+            .sample_ids = ids};
+  }
   /// `count` samples of `length` tokens from place `first` on, each one document.
   TokenBatch part(std::size_t first, std::int64_t count, std::int64_t length) {
     const auto n = static_cast<std::size_t>(count * length);
@@ -65,8 +74,14 @@ struct Tokens {
     zeros.assign(n, 0);
     for (std::size_t i = 0; i < n; ++i) places[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
     const auto of = [&](const auto& all) { return std::span(all).subspan(first, n); };
-    return {count,  length, of(tokens), of(labels),
-            places, zeros,  of(mask),   std::span(ids).subspan(first / 12, static_cast<std::size_t>(count))};
+    return {.samples = count,
+            .seq_length = length,
+            .tokens = of(tokens),
+            .labels = of(labels),
+            .loss_mask = of(mask),
+            .positions = places,
+            .document_start = zeros,
+            .sample_ids = std::span(ids).subspan(first / 12, static_cast<std::size_t>(count))};
   }
   std::vector<std::int32_t> tokens, labels, positions, starts;
   std::vector<float> mask;

@@ -307,6 +307,8 @@ const std::map<std::string, std::string> exempt = {
     {d + "mmap_bin_files", "the promise is that no token changes; tests/data holds it"},
     {d + "no_shared_storage", "one process waits for nobody; tests/data holds who waits for whom"},
     {d + "allow_ambiguous_pad_tokens", "needs a tokenizer whose pad token ends documents too; tests/data holds it"},
+    {d + "num_workers",
+     "the promise is that nothing changes; tests/data/batch_loader_test.cpp counts what is read ahead"},
     {d + "merge_file", "only used to turn text into ids; tests/data does"},
 };
 

@@ -41,7 +41,15 @@ class Family {
     for (std::size_t i = 0; i < places.size(); ++i)
       places[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(T));
     const std::vector<std::int64_t> samples = {0, 1};
-    const auto logits = trained_.model->logits(tape_, {2, T, tokens, tokens, places, starts, mask, samples, {}}, {});
+    const TokenBatch batch{.samples = 2,
+                           .seq_length = T,
+                           .tokens = tokens,
+                           .labels = tokens,
+                           .loss_mask = mask,
+                           .positions = places,
+                           .document_start = starts,
+                           .sample_ids = samples};
+    const auto logits = trained_.model->logits(tape_, batch, {});
     // Five times what float32 arithmetic costs Transformers itself: sums run in another order here.
     const auto tolerance = 5 * facts_["float32_deviation"].get<double>();
     double worst = 0;

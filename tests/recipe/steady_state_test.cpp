@@ -34,14 +34,15 @@ namespace {
 
 class SteadyState : public InOwnFolder {
  protected:
-  Parts parts(const std::string& model) {
+  Parts parts(const std::string& model, int workers = 2) {
     write("run.yaml",
           "training_config: {training_iters: 100, eval_interval: 10, eval_iters: 2}\n"
           "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 24, vocab_size: 64, " +
               model +
               "}\n"
               "optimizer_config: {learning_rate: 1e-3}\n"
-              "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
+              "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2, num_workers: " +
+              std::to_string(workers) + "}\n");
     return build(read_recipe("run.yaml", {}, Shelves{}));
   }
 
@@ -79,6 +80,24 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
   }
 }
 
+TEST_F(SteadyState, HoweverManyThreadsReadAhead) {
+  for (const int workers : {0, 1, 4}) {
+    auto all = parts("hidden_act: gelu", workers);
+    Threads threads(1);
+    ModelState state(all.model(), all.optimizer.get());
+    state.initialise(threads, 1);
+    TrainingStep work(all, state, threads, 1);
+    for (int i = 0; i < 3; ++i) one_step(work, i);
+    EXPECT_EQ(allocations_of([&] {
+                for (int i = 3; i < 20; ++i) one_step(work, i);
+                one_step(work, 2);  // and for a step that does not follow
+                for (int i = 3; i < 6; ++i) one_step(work, i);
+              }),
+              0)
+        << workers << " workers";
+  }
+}
+
 TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
   const auto all = parts("hidden_act: gelu");
   Threads threads(2);
@@ -90,13 +109,12 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
     batch.tokens[i] = batch.labels[i] = static_cast<std::int32_t>(i % 64);
   std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
   const auto pass = [&](Tape& tape, std::int64_t samples, std::int64_t length) {
-    const auto n = static_cast<std::size_t>(samples * length);
-    const auto first = [n](const auto& whole) { return std::span(whole).first(n); };
-    all.model().loss(
-        tape,
-        {samples, length, first(batch.tokens), first(batch.labels), first(batch.positions), first(batch.document_start),
-         first(batch.loss_mask), std::span(batch.sample_ids).first(static_cast<std::size_t>(samples))},
-        {});
+    auto part = batch.view(samples);  // the same elements as shorter samples
+    part.seq_length = length;
+    for (auto* ids : {&part.tokens, &part.labels, &part.positions, &part.document_start})
+      *ids = ids->first(static_cast<std::size_t>(samples * length));
+    part.loss_mask = part.loss_mask.first(static_cast<std::size_t>(samples * length));
+    all.model().loss(tape, part, {});
     tape.backward();
     tape.clear();
   };

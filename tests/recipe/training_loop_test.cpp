@@ -225,6 +225,46 @@ TEST_F(TrainingLoop, ABatchGrowsAndTheRunGoesOnInTheMiddle) {
   EXPECT_TRUE(weights("stopped") == weights("straight"));
 }
 
+TEST_F(TrainingLoop, ReadingAheadChangesNoBit) {
+  // Ramp-up, skipped steps, evaluations in between, another order in each epoch, and a resume in the middle.
+  const Lines recipe = {t + "training_iters=0",       d + "train_samples=140",
+                        d + "global_batch_size=8",    t + "eval_interval=4",
+                        t + "eval_iters=2",           t + "iterations_to_skip=[3, 4, 9]",
+                        d + "dataloader_type=cyclic", d + "rampup_batch_size=[2, 2, 18]"};
+  run("0", recipe + Lines{d + "num_workers=0"});
+  ASSERT_GT(metrics("0").size(), 10U);
+  for (const auto* workers : {"1", "2", "5"}) {
+    run(workers, recipe + Lines{text(d, "num_workers=", workers), t + "exit_interval=7"});
+    run(workers, recipe + Lines{text(d, "num_workers=", workers)});
+    EXPECT_TRUE(weights(workers) == weights("0")) << workers;
+    for (const auto* key : {"loss", "grad_norm", "consumed_samples"})
+      EXPECT_EQ(column(workers, key), column("0", key)) << workers << " workers, " << key;
+  }
+}
+
+TEST_F(TrainingLoop, AnErrorOfTheDataStopsTheStepThatReadsItWhoeverReads) {
+  IndexedDatasetBuilder data("damaged", TokenType::uint16);
+  for (std::int32_t i = 0; i < 60; ++i) {
+    data.add_sequence(std::vector<std::int32_t>(10, i == 30 ? 999 : i));
+    data.end_document();
+  }
+  data.finish();
+  std::set<std::string> stories;
+  for (const auto* workers : {"0", "3"}) {
+    const std::string folder = text("with_", workers);
+    const auto story = story_of([&] {
+      run(folder, {d + "data_path=damaged", d + "split=\"1,0,0\"", t + "training_iters=40", t + "eval_interval=0",
+                   text(d, "num_workers=", workers)});
+    });
+    testing::internal::GetCapturedStdout();
+    EXPECT_TRUE(says(story, "damaged.bin: document 30, token ") && says(story, "holds token 999")) << story;
+    ASSERT_TRUE(std::filesystem::exists(folder + "/metrics.jsonl")) << story;
+    EXPECT_GT(metrics(folder).size(), 2U);  // otherwise nothing was read ahead of the error
+    stories.insert(text(metrics(folder).size(), " steps, then: ", story));
+  }
+  EXPECT_EQ(stories.size(), 1U) << *stories.begin() << "\n" << *stories.rbegin();
+}
+
 TEST_F(TrainingLoop, PassesOverTheDataAreCounted) {
   const auto console =
       run("run", {t + "training_iters=0", t + "epochs=2", d + "global_batch_size=30", t + "log_style=core_ms",

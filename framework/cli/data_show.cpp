@@ -1,0 +1,263 @@
+#include "framework/cli/data_show.h"
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/checked.h"
+#include "framework/cli/data_commands.h"
+#include "framework/cli/recipe_arguments.h"
+#include "framework/options/limits.h"
+#include "framework/recipe/build.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// One sample and where it stands in the run.
+struct Shown {
+  std::int64_t number = 0;                 ///< in the run
+  std::int64_t index = 0;                  ///< in the dataset
+  std::optional<std::int64_t> step;        ///< from 1
+  std::int64_t micro_batch = 0, rank = 0;  ///< of the step, from 0; rank is the data-parallel one
+  Batch batch;
+  std::vector<TokenOrigin> origins;
+  std::optional<std::string> text;  ///< none without a tokenizer
+
+  /// Tokens without padding.
+  std::int64_t length() const {
+    return origins.empty() ? batch.seq_length : origins.back().first + origins.back().count;
+  }
+};
+
+class Show {
+ public:
+  Show(const Recipe& recipe, const DataShowRequest& request);
+  void print(std::ostream& out) const;
+
+ private:
+  void find_split();
+  StepSamples samples() const;
+  Shown read(std::int64_t number, std::int64_t consumed) const;
+
+  const Recipe& recipe_;
+  const DataShowRequest& request_;
+  Mesh mesh_;
+  std::int64_t replicas_;
+  RunData data_;
+  const Dataset* set_ = nullptr;
+  const Sampler* order_ = nullptr;
+};
+
+Show::Show(const Recipe& recipe, const DataShowRequest& request) : recipe_(recipe), request_(request) {
+  const auto& o = recipe.parallel;
+  const auto ranks = request.ranks > 0 ? request.ranks
+                                       : o.tensor_model_parallel_size * o.pipeline_model_parallel_size *
+                                             o.data_parallel_size.value_or(1);
+  check_ranks(recipe, ranks);
+  mesh_ = mesh_of(recipe, ranks);
+  replicas_ = mesh_.sizes().data;
+  if (request.rank && (*request.rank < 0 || *request.rank >= ranks))
+    throw ConfigError(text("--rank ", *request.rank, ": a run of ", ranks, " ranks has the ranks 0 to ", ranks - 1,
+                           "; give --ranks too if the run has more"));
+  data_ = open_data(recipe, replicas_);
+  find_split();
+}
+
+void Show::find_split() {
+  const auto& s = *data_.splits;
+  if (request_.split == "train") set_ = s.train.get(), order_ = data_.train_order.get();
+  if (request_.split == "valid") set_ = s.valid.get(), order_ = data_.valid_order.get();
+  if (request_.split == "test") set_ = s.test.get(), order_ = data_.test_order.get();
+  if (!set_)
+    throw ConfigError(text("--split ", request_.split,
+                           ": the run reads no such split; eval_interval and eval_iters must not be 0, and there must "
+                           "be data for it by its path or its weight in `split`"));
+}
+
+/// What to show.
+StepSamples Show::samples() const {
+  StepSamples out;
+  if (!request_.step) {
+    out.consumed = request_.from.value_or(0);
+    out.samples = -1;
+    return out;
+  }
+  if (request_.split == "train") return samples_of_step(recipe_, replicas_, data_.iterations, *request_.step);
+  const auto full = BatchPlan(recipe_.ramp, recipe_.batch_sizes(replicas_)).full();
+  out.consumed = checked_product({{"--step", *request_.step - 1}, {"samples of a step", full.samples}});
+  out.samples = full.samples;
+  out.micro_batches = full.micro_batches;
+  return out;
+}
+
+Shown Show::read(std::int64_t number, std::int64_t consumed) const {
+  const auto micro = recipe_.batch.batch_size;
+  Shown out{.number = number,
+            .index = order_->index(number),
+            .step = request_.step,
+            .micro_batch = (number - consumed) / (micro * replicas_),
+            .rank = number / micro % replicas_,
+            .batch = Batch(1, set_->seq_length()),
+            .origins = {},
+            .text = {}};
+  set_->read(out.index, out.batch.sample(0));
+  out.batch.sample_ids[0] = number;
+  out.origins = set_->origins(out.index);
+  if (data_.tokenizer)
+    out.text = data_.tokenizer->decode(std::span(out.batch.tokens).first(static_cast<std::size_t>(out.length())));
+  return out;
+}
+
+Json json_of(const Shown& shown, const std::string& split) {
+  Json json;
+  json["split"] = split;
+  json["sample"] = shown.number;
+  json["index"] = shown.index;
+  if (shown.step) {
+    json["step"] = *shown.step;
+    json["micro_batch"] = shown.micro_batch;
+  }
+  json["data_parallel_rank"] = shown.rank;
+  const auto& b = shown.batch;
+  json["tokens"] = b.tokens;
+  json["labels"] = b.labels;
+  json["loss_mask"] = b.loss_mask;
+  json["positions"] = b.positions;
+  json["document_start"] = b.document_start;
+  json["documents"] = Json::array();
+  for (const auto& origin : shown.origins)
+    json["documents"].push_back({{"first", origin.first},
+                                 {"count", origin.count},
+                                 {"document", origin.document},
+                                 {"sequence", origin.sequence},
+                                 {"offset", origin.offset},
+                                 {"place", origin.place}});
+  json["text"] = shown.text ? Json(*shown.text) : Json();
+  return json;
+}
+
+/// "0 x 5, 1 x 3": equal neighbours together.
+template <class T>
+std::string runs(const std::vector<T>& values) {
+  std::string all;
+  for (std::size_t i = 0; i < values.size();) {
+    std::size_t end = i;
+    while (end < values.size() && values[end] == values[i]) ++end;
+    all += text(i == 0 ? "" : ", ", values[i], " x ", end - i);
+    i = end;
+  }
+  return all;
+}
+
+/// "0-7, 0-3": ascending neighbours together.
+std::string ranges(const std::vector<std::int32_t>& values) {
+  std::string all;
+  for (std::size_t i = 0; i < values.size();) {
+    std::size_t end = i + 1;
+    while (end < values.size() && values[end] == values[end - 1] + 1) ++end;
+    all += i == 0 ? "" : ", ";
+    all += end - i == 1 ? text(values[i]) : text(values[i], "-", values[end - 1]);
+    i = end;
+  }
+  return all;
+}
+
+std::string in_quotes(const std::string& words) {
+  return Json(words).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Sixteen ids a line.
+void print_ids(std::ostream& out, const char* name, const std::vector<std::int32_t>& ids) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i % 16 == 0) out << (i == 0 ? name : "\n              ");
+    out << " " << ids[i];
+  }
+  out << "\n";
+}
+
+void print_sample(std::ostream& out, const Shown& shown, const std::string& split) {
+  out << split << " sample " << shown.number << ", index " << shown.index << " in the dataset";
+  if (shown.step) out << ", step " << *shown.step << ", micro-batch " << shown.micro_batch;
+  out << ", data-parallel rank " << shown.rank << "\n";
+  for (const auto& origin : shown.origins)
+    out << "  tokens " << origin.first << "-" << origin.first + origin.count - 1 << ": " << origin.place << "\n";
+  const auto& b = shown.batch;
+  print_ids(out, "  tokens      ", b.tokens);
+  print_ids(out, "  labels      ", b.labels);
+  out << "  loss mask    " << runs(b.loss_mask) << "\n"
+      << "  positions    " << ranges(b.positions) << "\n"
+      << "  attends from " << runs(b.document_start) << "\n";
+  if (shown.text) out << "  text         " << in_quotes(*shown.text) << "\n";
+}
+
+void Show::print(std::ostream& out) const {
+  const auto all = samples();
+  if (all.skipped) {
+    if (request_.json) return;
+    out << "step " << *request_.step << " is named by iterations_to_skip: its samples " << all.consumed << " to "
+        << all.consumed + all.samples - 1 << " are passed over\n";
+    return;
+  }
+  const auto micro = recipe_.batch.batch_size;
+  std::optional<std::int64_t> only;
+  if (request_.rank) only = mesh_.place_of(static_cast<int>(*request_.rank)).data;
+  auto left = request_.count.value_or(request_.step ? all.samples : 1);
+  for (auto number = all.consumed; left > 0 && (all.samples < 0 || number < all.consumed + all.samples); ++number) {
+    if (only && number / micro % replicas_ != *only) continue;
+    const auto shown = read(number, all.consumed);
+    if (request_.json)
+      out << json_of(shown, request_.split).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    else
+      print_sample(out, shown, request_.split);
+    --left;
+  }
+}
+
+}  // namespace
+
+void show_data(const Recipe& recipe, const DataShowRequest& request, std::ostream& out) {
+  Show(recipe, request).print(out);
+}
+
+void add_data_show(Command& data, CommandContext& context) {
+  struct Work {
+    RecipeArguments arguments;
+    DataShowRequest request;
+  };
+  auto work = std::make_shared<Work>();
+  auto& request = work->request;
+  auto* command = data.add_subcommand("show", "Print the samples that a step of a recipe reads");
+  command->add_option("RECIPE", work->arguments.file, "The recipe, a .yaml file, or another program's launch script")
+      ->required()
+      ->type_name("");
+  add_set_arguments(*command, work->arguments.sets);
+  add_verbose_argument(*command, work->arguments.verbose);
+  const auto number = [command](const char* name, std::optional<std::int64_t>& value, std::int64_t lowest,
+                                const char* help) {
+    return command
+        ->add_option(
+            name, [&value](const std::string& given) { value = std::stoll(given); }, help)
+        ->between(lowest, most_samples);
+  };
+  command->add_option("--split", request.split, "Split of the data: train, valid or test [train]")
+      ->one_of({"train", "valid", "test"});
+  const auto* from = number("--from", request.from, 0,
+                            "Number of the first sample, counted from 0 over the run and all its ranks [0]");
+  number("--step", request.step, 1,
+         "Show the samples of this training step, counted from 1 as in the log; of valid and test: of this step of "
+         "evaluation, counted over all evaluations")
+      ->excludes(from);
+  number("--count", request.count, 1, "Maximum number of samples; without it 1, or all of --step");
+  number("--rank", request.rank, 0, "Show only what this rank of the run reads");
+  command
+      ->add_option("--ranks", request.ranks,
+                   "Number of ranks of the run; without it as few as the recipe's parallel sizes allow")
+      ->positive();
+  command->add_flag("--json", request.json, "Print a JSON object for each sample, one a line");
+  command->callback(
+      [work, &context] { show_data(read_recipe(work->arguments, context, std::cerr), work->request, std::cout); });
+}
+
+}  // namespace tessera

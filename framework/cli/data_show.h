@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+
+#include "framework/recipe/recipe.h"
+
+namespace tessera {
+
+/// Which samples `tessera data show` prints.
+struct DataShowRequest {
+  std::string split = "train";            ///< train, valid or test
+  std::optional<std::int64_t> from = {};  ///< number in the run of the first sample, from 0
+  /// All samples of this step, from 1; of valid and test: of this step of evaluation.
+  std::optional<std::int64_t> step = {};
+  std::optional<std::int64_t> count = {};  ///< at most so many samples; none: all of the step, or one
+  std::optional<std::int64_t> rank = {};   ///< only samples that this rank of the run reads
+  std::int64_t ranks = 0;                  ///< ranks of the run; 0: as few as the recipe's parallel sizes allow
+  bool json = false;                       ///< one JSON object a line for each sample
+};
+
+/// Writes the samples to `out`, as the step of a run of this recipe reads them. Throws ConfigError for a step, rank or
+/// split that the run does not have, and what opening and reading the data throws.
+void show_data(const Recipe& recipe, const DataShowRequest& request, std::ostream& out);
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+#include "framework/data/batch_loader.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <utility>
+
+#include "framework/base/clock.h"
+
+namespace tessera {
+
+BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const BatchShare& share, std::int64_t workers)
+    : dataset_(dataset), order_(order), share_(share) {
+  must(share.rank >= 0 && share.rank < share.ranks && share.samples > 0, "a rank has a share of a micro-batch");
+  must(workers >= 0, "there are 0 or more workers");
+  const auto ahead = workers * batches_ahead_of_worker;
+  slots_.reserve(static_cast<std::size_t>(ahead));
+  for (std::int64_t i = 0; i < ahead; ++i) slots_.emplace_back(Batch(share.samples, dataset.seq_length()));
+  workers_.reserve(static_cast<std::size_t>(workers));
+  try {
+    for (std::int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::exception& error) {
+    finish();
+    throw ConfigError(text("dataset_config.num_workers is ", workers, ", but only ", workers_.size(),
+                           " threads could be started (", error.what(), "); give a smaller number"));
+  }
+}
+
+BatchLoader::~BatchLoader() { finish(); }
+
+void BatchLoader::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  freed_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+double BatchLoader::read(std::int64_t consumed, Batch& batch) {
+  if (batch.samples != share_.samples || batch.seq_length != dataset_.seq_length())
+    throw ShapeError(text("BatchLoader: the batch holds ", batch.samples, " samples of ", batch.seq_length,
+                          " tokens; it reads ", share_.samples, " of ", dataset_.seq_length()));
+  const Stopwatch waiting;
+  if (workers_.empty()) {
+    read_batch(dataset_, order_, consumed, share_.rank, share_.ranks, batch);
+    return waiting.seconds();
+  }
+  double waited = 0;
+  std::exception_ptr error;
+  {
+    std::unique_lock lock(mutex_);
+    if (!open_ || consumed != first_ + taken_ * share_.of_all_ranks()) restart(lock, consumed);
+    auto& next = slot(taken_);
+    filled_.wait(lock, [&] { return next.filled; });
+    next.filled = false;
+    error = std::exchange(next.error, nullptr);
+    if (!error) std::swap(next.batch, batch);
+    ++taken_;
+    waited = waiting.seconds();
+  }
+  freed_.notify_one();  // at most one worker waits for it: the one that has the turn
+  if (error) std::rethrow_exception(error);
+  return waited;
+}
+
+/// Forget what was read and continue behind `consumed`. Reads that are under way are waited for, because they write into
+/// the slots.
+void BatchLoader::restart(std::unique_lock<std::mutex>& lock, std::int64_t consumed) {
+  open_ = false;
+  filled_.wait(lock, [&] { return reading_ == 0; });
+  for (auto& one : slots_) {
+    one.filled = false;
+    one.error = nullptr;
+  }
+  first_ = consumed;
+  taken_ = claimed_ = 0;
+  open_ = true;
+  freed_.notify_one();
+}
+
+/// The next slot to fill, with the indices of its samples; null when there is nothing more to do.
+BatchLoader::Slot* BatchLoader::claim(std::int64_t& consumed) {
+  const std::lock_guard turn(turn_);
+  Slot* claimed = nullptr;
+  {
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [&] { return stop_ || (open_ && claimed_ - taken_ < static_cast<std::int64_t>(slots_.size())); });
+    if (stop_) return nullptr;
+    claimed = &slot(claimed_);
+    consumed = first_ + claimed_ * share_.of_all_ranks();
+    ++claimed_;
+    ++reading_;
+  }
+  try {
+    for (std::int64_t row = 0; row < share_.samples; ++row)
+      claimed->indices[static_cast<std::size_t>(row)] = order_.index(share_.number(consumed, row));
+  } catch (...) {
+    claimed->error = std::current_exception();
+  }
+  return claimed;
+}
+
+void BatchLoader::work() {
+  // Linux then does not let a woken reader preempt the thread that woke it, which computes; a reader has time, because it
+  // is ahead. If the system refuses, only that is lost.
+  const sched_param none{};
+  (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+  std::int64_t consumed = 0;
+  while (auto* claimed = claim(consumed)) {
+    try {
+      for (std::int64_t row = 0; row < share_.samples && !claimed->error; ++row) {
+        const auto at = static_cast<std::size_t>(row);
+        dataset_.read(claimed->indices[at], claimed->batch.sample(row));
+        claimed->batch.sample_ids[at] = share_.number(consumed, row);
+      }
+    } catch (...) {
+      claimed->error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    claimed->filled = true;
+    --reading_;
+    filled_.notify_one();
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,174 @@
+#include "framework/recipe/run_data.h"
+
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+
+#include "framework/comm/together.h"
+#include "framework/recipe/build.h"
+
+namespace tessera {
+namespace {
+
+/// The first rank speaks for all: the others wait for the same files.
+TellLine tell_of(const ProcessGroups& processes) {
+  if (processes.world.rank() > 0) return {};
+  const auto lines = std::make_shared<std::mutex>();
+  return [lines](const std::string& line) {
+    const std::lock_guard lock(*lines);
+    std::cerr << "data: " << line << std::endl;
+  };
+}
+
+void must_train(const DataSplits& data) {
+  if (!data.train)
+    throw ConfigError(
+        "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
+        "is not 0");
+}
+
+std::unique_ptr<Sampler> order_of(const Recipe& recipe, const Dataset* data, std::int64_t replicas) {
+  if (!data) return nullptr;
+  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
+}
+
+void count_epoch(const Recipe& recipe, std::int64_t replicas, RunData& data) {
+  const auto step = recipe.batch_sizes(replicas).global;
+  data.epoch_samples = data.splits->train->samples() / step * step;
+}
+
+/// What a stage without data has to know of it: one line that stages with data send.
+struct DataFacts {
+  std::array<std::int64_t, 3> samples = {-1, -1, -1};  ///< of train, valid and test; -1: there is no such split
+  bool one_document_each = true;
+
+  static DataFacts of(const DataSplits& splits) {
+    DataFacts facts;
+    const std::array all = {splits.train.get(), splits.valid.get(), splits.test.get()};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i]) continue;
+      facts.samples[i] = all[i]->samples();
+      facts.one_document_each = facts.one_document_each && all[i]->one_document_each();
+    }
+    return facts;
+  }
+  std::string line() const { return text(samples[0], " ", samples[1], " ", samples[2], " ", one_document_each); }
+  static DataFacts read(const std::string& line) {
+    DataFacts facts;
+    std::istringstream words(line);
+    words >> facts.samples[0] >> facts.samples[1] >> facts.samples[2] >> facts.one_document_each;
+    must(!words.fail(), "a stage with data sends its numbers of samples");
+    return facts;
+  }
+};
+
+/// In place of data, for a stage that needs none.
+RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFacts& facts) {
+  RunData data;
+  data.tokenizer = recipe.tokenizer.make();
+  data.iterations =
+      recipe.training.epochs ? epoch_iterations(recipe, facts.samples[0], replicas) : recipe.iterations(replicas);
+  data.splits = std::make_unique<DataSplits>();
+  const auto put = [&](std::size_t split, std::unique_ptr<Dataset>& set, std::unique_ptr<Sampler>& order) {
+    if (facts.samples[split] < 0) return;
+    set = std::make_unique<NoTokens>(facts.samples[split], recipe.size.seq_length);
+    order = std::make_unique<AnyOrder>();
+  };
+  put(0, data.splits->train, data.train_order);
+  put(1, data.splits->valid, data.valid_order);
+  put(2, data.splits->test, data.test_order);
+  if (recipe.training.epochs) count_epoch(recipe, replicas, data);
+  return data;
+}
+
+}  // namespace
+
+RunData open_data(const Recipe& recipe, std::int64_t replicas, const TellLine& tell) {
+  RunData data;
+  data.tokenizer = recipe.tokenizer.make();
+  const auto make = [&](std::int64_t steps, bool train, bool others) {
+    auto parts = data_parts(recipe, data.tokenizer.get(), steps, static_cast<int>(replicas));
+    if (!train) parts.asked.train = 0;
+    if (!others) parts.asked.valid = parts.asked.test = 0;
+    parts.tell = tell;
+    return recipe.dataset.make(std::move(parts));
+  };
+  data.iterations = recipe.iterations(replicas);
+  if (recipe.training.epochs) {  // the length of the run follows from the training split, and from that the other splits
+    auto train = make(1, true, false);
+    must_train(*train);
+    data.iterations = epoch_iterations(recipe, train->train->samples(), replicas);
+    data.splits = make(data.iterations, false, true);
+    data.splits->train = std::move(train->train);
+  } else {
+    data.splits = make(data.iterations, true, true);
+  }
+  must_train(*data.splits);
+  data.train_order = order_of(recipe, data.splits->train.get(), replicas);
+  data.valid_order = order_of(recipe, data.splits->valid.get(), replicas);
+  data.test_order = order_of(recipe, data.splits->test.get(), replicas);
+  if (recipe.training.full_validation && data.valid_order)
+    data.valid_order = repeated(single_pass(*data.splits->valid), data.splits->valid->samples());
+  if (!recipe.training.epochs) return data;
+  count_epoch(recipe, replicas, data);
+  if (recipe.sampler.type == "single") data.train_order = repeated(std::move(data.train_order), data.epoch_samples);
+  return data;
+}
+
+bool needs_tokens(const LayerPlan& plan, std::int64_t stage) {
+  const auto& chunks = plan.stage(stage);
+  return std::any_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) { return chunk.embedding || chunk.loss; });
+}
+
+RunData open_data(const Recipe& recipe, const ProcessGroups& processes) {
+  constexpr auto who = "opening the data";
+  const auto plan = recipe.layer_plan();
+  const auto replicas = processes.data.size();
+  const bool needed = needs_tokens(plan, processes.place.pipeline);
+  RunData data;
+  together(processes.world, who, [&] {
+    if (needed) data = open_data(recipe, replicas, tell_of(processes));
+  });
+  bool all_need = true;
+  for (std::int64_t stage = 0; stage < plan.stages(); ++stage) all_need = all_need && needs_tokens(plan, stage);
+  if (all_need) return data;
+  // The first stage has the embedding, so there is an answer.
+  const auto all = processes.pipeline.all_gather(needed ? DataFacts::of(*data.splits).line() : "", who);
+  const auto facts = DataFacts::read(all.front());
+  together(processes.world, who, [&] {
+    if (needed) return;
+    data = facts.one_document_each ? without_tokens(recipe, replicas, facts) : open_data(recipe, replicas, tell_of(processes));
+  });
+  return data;
+}
+
+Mesh mesh_of(const Recipe& recipe, std::int64_t ranks) {
+  const auto& o = recipe.parallel;
+  MeshSizes sizes;
+  sizes.tensor = static_cast<int>(o.tensor_model_parallel_size);
+  sizes.pipeline = static_cast<int>(o.pipeline_model_parallel_size);
+  sizes.data = static_cast<int>(data_parallel_ranks(o, ranks));
+  sizes.pipeline_before_data = o.use_tp_pp_dp_mapping;
+  return Mesh(sizes);
+}
+
+StepSamples samples_of_step(const Recipe& recipe, std::int64_t replicas, std::int64_t iterations, std::int64_t step) {
+  if (step < 1 || step > iterations)
+    throw ConfigError(text("step ", step, ": the run has the steps 1 to ", iterations));
+  const BatchPlan plan(recipe.ramp, recipe.batch_sizes(replicas));
+  StepSamples out;
+  if (plan.grows())
+    for (std::int64_t before = 1; before < step; ++before) out.consumed += plan.at(out.consumed).samples;
+  else
+    out.consumed = (step - 1) * plan.full().samples;
+  const auto size = plan.at(out.consumed);
+  out.samples = size.samples;
+  out.micro_batches = size.micro_batches;
+  const auto& skip = recipe.training.iterations_to_skip;  // counts iterations from 0
+  out.skipped = std::find(skip.begin(), skip.end(), step - 1) != skip.end();
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,236 @@
+#include "framework/data/batch_loader.h"
+
+#include <atomic>
+#include <chrono>
+#include <random>
+
+#include "framework/data/dataset.h"
+#include "framework/data/no_tokens.h"
+#include "tests/data/chosen.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t length = 5;
+
+/// Samples whose arrays all follow from their index. Counts reads; waits or throws on demand.
+class Counted final : public Dataset {
+ public:
+  explicit Counted(std::int64_t samples) : samples_(samples) {}
+  std::int64_t samples() const override { return samples_; }
+  std::int64_t seq_length() const override { return length; }
+  void read(std::int64_t index, const SampleView& out) const override {
+    if (slow) std::this_thread::sleep_for(std::chrono::microseconds(index * 7919 % 500));
+    if (index == broken) throw ConfigError(text("sample ", index, " is damaged"));
+    const auto first = static_cast<std::int32_t>(index * 100);
+    for (std::size_t i = 0; i < out.tokens.size(); ++i) {
+      const auto at = static_cast<std::int32_t>(i);
+      out.tokens[i] = first + at;
+      out.labels[i] = first + at + 1;
+      out.loss_mask[i] = (index + at) % 3 == 0 ? 0.0F : 1.0F;
+      out.positions[i] = at % 3;
+      out.document_start[i] = at / 3 * 3;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      ++reads_;
+    }
+    changed_.notify_all();
+  }
+
+  std::int64_t reads() const {
+    const std::lock_guard lock(mutex_);
+    return reads_;
+  }
+  /// Whether so many samples were read before 20 seconds are over.
+  bool wait_for(std::int64_t reads) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return reads_ >= reads; });
+  }
+
+  bool slow = false;
+  std::atomic<std::int64_t> broken = -1;
+
+ private:
+  std::int64_t samples_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable std::int64_t reads_ = 0;
+};
+
+std::unique_ptr<Sampler> order_of(const char* type, std::int64_t samples, const BatchShare& share) {
+  return chosen(samplers(), {{"dataloader_type", type}}, SamplerParts{samples, share.samples, share.ranks});
+}
+
+void expect_same(const Batch& a, const Batch& b, const std::string& where) {
+  EXPECT_EQ(a.tokens, b.tokens) << where;
+  EXPECT_EQ(a.labels, b.labels) << where;
+  EXPECT_EQ(a.loss_mask, b.loss_mask) << where;
+  EXPECT_EQ(a.positions, b.positions) << where;
+  EXPECT_EQ(a.document_start, b.document_start) << where;
+  EXPECT_EQ(a.sample_ids, b.sample_ids) << where;
+}
+
+TEST(BatchLoader, GivesWhatReadBatchGivesWhereverItIsAsked) {
+  const auto seed = std::random_device()();
+  std::mt19937 random(seed);
+  for (const auto* type : {"single", "cyclic"})
+    for (std::int64_t workers = 0; workers < 4; ++workers)
+      for (int rank = 0; rank < 3; ++rank) {
+        const BatchShare share{2, rank, 3};
+        Counted data(60000);
+        data.slow = workers == 3;
+        const auto order = order_of(type, 59, share), alone = order_of(type, 59, share);
+        BatchLoader loader(data, *order, share, workers);
+        Batch batch(share.samples, length), expected(share.samples, length);
+        std::int64_t consumed = 0;
+        for (int i = 0; i < 40; ++i) {
+          // Mostly the next one; sometimes a step is skipped, or a place is read again.
+          if (random() % 8 == 0) consumed = static_cast<std::int64_t>(random() % 9) * share.of_all_ranks();
+          if (std::string(type) == "single" && consumed + share.of_all_ranks() > 59) consumed = 0;
+          read_batch(data, *alone, consumed, rank, share.ranks, expected);
+          loader.read(consumed, batch);
+          expect_same(batch, expected,
+                      text(type, ", ", workers, " workers, rank ", rank, ", read ", i, ", seed ", seed));
+          consumed += share.of_all_ranks();
+        }
+      }
+}
+
+TEST(BatchLoader, ReadsAheadAsFarAsItsQueueGoesAndNoFarther) {
+  const BatchShare share{3, 0, 1};
+  for (const std::int64_t workers : {1, 2}) {
+    Counted data(1000);
+    const auto order = order_of("single", 1000, share);
+    BatchLoader loader(data, *order, share, workers);
+    EXPECT_EQ(data.reads(), 0) << "nothing is asked for yet";
+    Batch batch(share.samples, length);
+    const auto ahead = workers * BatchLoader::batches_ahead_of_worker;
+    for (std::int64_t taken = 1; taken <= 20; ++taken) {
+      loader.read((taken - 1) * share.samples, batch);
+      // While the step computes, all that fits is read: a step never waits for a source that is faster than it.
+      ASSERT_TRUE(data.wait_for((taken + ahead) * share.samples)) << workers << " workers, step " << taken;
+      ASSERT_EQ(data.reads(), (taken + ahead) * share.samples);
+    }
+  }
+}
+
+TEST(BatchLoader, WithoutWorkersReadsInTheCallAndNothingElse) {
+  const BatchShare share{3, 0, 1};
+  const Counted data(1000);
+  const auto order = order_of("single", 1000, share);
+  BatchLoader loader(data, *order, share, 0);
+  Batch batch(share.samples, length);
+  for (std::int64_t taken = 1; taken <= 5; ++taken) {
+    loader.read((taken - 1) * share.samples, batch);
+    EXPECT_EQ(data.reads(), taken * share.samples);
+  }
+}
+
+TEST(BatchLoader, ThrowsAnErrorAtTheBatchThatHasItAndNotBefore) {
+  const BatchShare share{2, 1, 2};
+  for (const std::int64_t workers : {0, 1, 3}) {
+    Counted data(1000);
+    data.broken = 15;  // of rank 1, in the micro-batch after 12 samples
+    const auto order = order_of("single", 1000, share);
+    BatchLoader loader(data, *order, share, workers);
+    Batch batch(share.samples, length);
+    for (std::int64_t consumed = 0; consumed < 12; consumed += 4) loader.read(consumed, batch);
+    const auto before = batch;
+    for (int again = 0; again < 2; ++again) expect_refused([&] { loader.read(12, batch); }, {"sample 15 is damaged"});
+    if (workers > 0) expect_same(batch, before, "the caller's batch when there is an error");
+    loader.read(16, batch);
+    EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{18, 19})) << workers;
+    data.broken = -1;
+    loader.read(12, batch);
+    EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{14, 15})) << workers;
+  }
+}
+
+TEST(BatchLoader, TellsTheEndOfTheDatasetWhenItIsReached) {
+  const BatchShare share{2, 0, 1};
+  for (const std::int64_t workers : {0, 2}) {
+    const Counted data(6);
+    const auto order = order_of("single", 6, share);
+    BatchLoader loader(data, *order, share, workers);
+    Batch batch(share.samples, length);
+    for (std::int64_t consumed = 0; consumed < 6; consumed += 2) loader.read(consumed, batch);
+    expect_refused([&] { loader.read(6, batch); }, {"sample 6 is wanted", "has 6", "cyclic"});
+  }
+}
+
+TEST(BatchLoader, TakesBatchesOfItsShapeOnly) {
+  const Counted data(100);
+  const auto order = order_of("single", 100, {2, 0, 1});
+  BatchLoader loader(data, *order, {2, 0, 1}, 1);
+  Batch fewer(1, length), longer(2, length + 1);
+  EXPECT_THROW(loader.read(0, fewer), ShapeError);
+  EXPECT_THROW(loader.read(0, longer), ShapeError);
+}
+
+TEST(BatchLoader, AsksASamplerInOrderThoughSeveralRead) {
+  class Ascending final : public Sampler {
+   public:
+    std::int64_t index(std::int64_t consumed) const override {
+      if (consumed % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));  // another could overtake
+      if (consumed < last_.exchange(consumed)) ++backwards;
+      return consumed;
+    }
+    mutable std::atomic<std::int64_t> last_ = 0, backwards = 0;
+  };
+  Counted data(100000);
+  data.slow = true;
+  const Ascending order;
+  BatchLoader loader(data, order, {2, 0, 1}, 4);
+  Batch batch(2, length);
+  for (std::int64_t consumed = 0; consumed < 200; consumed += 2) loader.read(consumed, batch);
+  EXPECT_EQ(order.backwards, 0);
+}
+
+TEST(NoTokens, IsOneDocumentOfNothing) {
+  const NoTokens none(7, 4);
+  EXPECT_EQ(none.samples(), 7);
+  EXPECT_TRUE(none.one_document_each());
+  Batch batch(2, 4);
+  for (auto* ids : {&batch.tokens, &batch.labels, &batch.positions, &batch.document_start}) ids->assign(8, 99);
+  batch.loss_mask.assign(8, 1);
+  read_batch(none, AnyOrder(), 1000000, 1, 2, batch);
+  EXPECT_EQ(batch.tokens, std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(batch.labels, std::vector<std::int32_t>(8, -1));
+  EXPECT_EQ(batch.loss_mask, std::vector<float>(8, 0));
+  EXPECT_EQ(batch.positions, (std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(batch.document_start, std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{1000002, 1000003}));
+}
+
+TEST(BatchView, SharesTheMemoryOfTheBatchByName) {
+  Batch batch(3, 2);
+  for (std::int64_t row = 0; row < 3; ++row) {
+    const auto one = batch.sample(row);
+    EXPECT_EQ(one.samples, 1);
+    one.tokens[1] = static_cast<std::int32_t>(10 + row);
+    one.labels[1] = static_cast<std::int32_t>(20 + row);
+    one.positions[1] = static_cast<std::int32_t>(30 + row);
+    one.document_start[1] = static_cast<std::int32_t>(40 + row);
+    one.loss_mask[1] = static_cast<float>(50 + row);
+    one.sample_ids[0] = 60 + row;
+  }
+  const auto two = batch.view(2);
+  EXPECT_EQ(two.samples, 2);
+  EXPECT_EQ(two.seq_length, 2);
+  EXPECT_EQ(Batch(batch).tokens, (std::vector<std::int32_t>{0, 10, 0, 11, 0, 12}));
+  EXPECT_EQ(two.tokens.size(), 4U);
+  EXPECT_EQ(two.tokens[3], 11);
+  EXPECT_EQ(two.labels[3], 21);
+  EXPECT_EQ(two.positions[3], 31);
+  EXPECT_EQ(two.document_start[3], 41);
+  EXPECT_EQ(two.loss_mask[3], 51);
+  EXPECT_EQ(two.sample_ids[1], 61);
+  EXPECT_TRUE(two.visible.empty());
+  EXPECT_EQ(batch.view().tokens.data(), batch.tokens.data());
+  EXPECT_THROW(batch.view(4), BugError);
+  EXPECT_THROW(batch.sample(3), BugError);
+}
+
+}  // namespace
+}  // namespace tessera
