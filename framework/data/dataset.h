@@ -9,6 +9,8 @@
 
 namespace tessera {
 
+class Tokenizer;
+
 /// Asks for all samples of one pass over a split, however many these are.
 inline constexpr std::int64_t one_epoch = -1;
 
@@ -27,9 +29,12 @@ SamplesAsked samples_asked(std::int64_t train_iters, std::int64_t samples_per_st
 struct DataParts {
   std::int64_t seq_length = 0;
   SamplesAsked asked;
-  std::int64_t seed = 1234;         ///< of document order and shuffling; in [0, 2^32)
-  std::int64_t vocab_size = 0;      ///< rows of the model's vocabulary: every token is below it
-  std::optional<std::int32_t> eod;  ///< of the tokenizer, if there is one
+  std::int64_t seed = 1234;                         ///< of document order and shuffling; in [0, 2^32)
+  std::int64_t vocab_size = 0;                      ///< rows of the model's vocabulary: every token is below it
+  std::optional<std::int32_t> eod;                  ///< of the tokenizer, if there is one
+  std::optional<std::int32_t> pad = {};             ///< of the tokenizer, if it has one
+  std::int64_t global_batch_size = 1;               ///< samples of a step
+  std::shared_ptr<const Tokenizer> tokenizer = {};  ///< for data that is text; null: there is none
 };
 
 /// `order` again and again, from its beginning after every `epoch` samples.

@@ -181,7 +181,6 @@ void describe_tokenizers(Schema<PlannedDataset>& s) {
   s.planned("tokenizer_sentencepiece_ignore_extra_whitespaces", true, "Blanks in a row are one.");
   s.planned("tokenizer_hf_no_use_fast", false, "The slow one of two programs.");
   s.planned("tokenizer_hf_no_include_special_tokens", false, "Texts get no tokens at their ends.");
-  s.planned("chat_template", Text{}, "How a talk becomes one text.");
   s.planned("null_tokenizer_eod_id", Number{}, "The end of a document among numbers.");
   s.planned("null_tokenizer_pad_id", std::int64_t{-1}, "What fills samples among numbers.");
   s.planned("vocab_extra_ids", std::int64_t{0}, "Tokens that the tokenizer gets besides.");
@@ -321,13 +320,11 @@ void describe(Schema<PlannedDataset>& s) {
   s.planned("mid_level_dataset_surplus", 0.005, "Spare samples of each part of a blend.");
   s.planned("allow_ambiguous_pad_tokens", false, "Tokens that fill samples may also be text.");
   s.planned("fim_data", false, "Samples whose middle is asked for last.");
-  s.planned("sft", false, "Samples are talks; only answers are learnt.");
   describe_tokenizers(s);
   s.planned("data_layout", std::string("BSH"), "Order of dims of activations; ours is our own.").also("SBH");
   s.planned("drop_remainder", true, "Drop samples at the end that do not fill a batch.");
   s.planned("pad_token_id", Number{}, "Token that fills short samples.").also(0);
   s.planned("eos_token_id", Number{}, "Token that ends a document, when no tokenizer says it.").also(0);
-  s.planned("is_instruction_dataset", false, "Samples are instructions and answers.");
   s.planned("is_pairwise_dataset", false, "Samples have an answer to take and one to leave.");
   s.planned("fix_sub_seq_length", std::int64_t{-1}, "reset_attention_mask: no token sees past so many others.");
   s.planned("extra_vocab_size", std::int64_t{0}, "Rows of the embedding besides the tokenizer's.");

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "framework/cli/command.h"
+
+namespace tessera {
+
+/// The subcommands of `tessera data`, each in the file of its name. They add themselves to `data`.
+void add_data_preprocess(Command& data, CommandContext& context);
+void add_data_inspect(Command& data, CommandContext& context);
+void add_data_merge(Command& data);
+void add_data_train_bpe(Command& data);
+void add_data_render_chat(Command& data);
+
+}  // namespace tessera
