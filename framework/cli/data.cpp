@@ -5,7 +5,8 @@
 namespace tessera {
 
 void add_data_commands(Command& app, CommandContext& context) {
-  auto* data = app.add_subcommand("data", "Text to tokens: preprocess, inspect, merge, show, to-jsonl, train-bpe");
+  auto* data = app.add_subcommand(
+      "data", "Text to tokens: preprocess, inspect, merge, show, to-jsonl, train-bpe, render-chat");
   data->require_subcommand();
   add_data_preprocess(*data, context);
   add_data_inspect(*data, context);
@@ -13,6 +14,7 @@ void add_data_commands(Command& app, CommandContext& context) {
   add_data_show(*data, context);
   add_data_to_jsonl(*data);
   add_data_train_bpe(*data);
+  add_data_render_chat(*data);
 }
 
 }  // namespace tessera

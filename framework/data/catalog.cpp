@@ -25,11 +25,15 @@ TokenizerRegistry tokenizers() {
 
 void register_gpt(DatasetRegistry&);
 void register_mock(DatasetRegistry&);
+void register_sft(DatasetRegistry&);
+void register_instruction(DatasetRegistry&);
 
 DatasetRegistry datasets() {
   DatasetRegistry shelf("dataset_type", "gpt", "Dataset type.");
   register_gpt(shelf);
   register_mock(shelf);
+  register_sft(shelf);
+  register_instruction(shelf);
   return shelf;
 }
 

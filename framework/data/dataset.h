@@ -33,7 +33,9 @@ struct DataParts {
   std::int64_t seed = 1234;              ///< of document order and shuffling; in [0, 2^32)
   std::int64_t vocab_size = 0;           ///< rows of the model's vocabulary: every token is below it
   std::optional<std::int32_t> eod;       ///< of the tokenizer, if there is one
-  const Tokenizer* tokenizer = nullptr;  ///< read while the dataset is made, not later; null: there is none
+  std::optional<std::int32_t> pad = {};  ///< of the tokenizer, if it has one
+  std::int64_t global_batch_size = 1;    ///< samples of a step
+  const Tokenizer* tokenizer = nullptr;  ///< must outlive data that is text (type sft); null: there is none
   bool may_write_caches = true;          ///< false: nothing is written, also no index of samples
   TellLine tell = {};                    ///< of long waiting and of caches that are not usable
 };

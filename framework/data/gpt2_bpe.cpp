@@ -30,7 +30,18 @@ constexpr const char* end_of_document = "<|endoftext|>";
 
 class Gpt2Encoder final : public Tokenizer::Encoder {
  public:
-  Gpt2Encoder(const BpeModel& model, const UnicodeClasses& classes) : model_(model), classes_(classes) {}
+  Gpt2Encoder(const BpeModel& model, const UnicodeClasses& classes, std::int32_t eod)
+      : model_(model), classes_(classes), eod_(eod) {}
+
+  void encode_rendered(std::string_view text, std::vector<std::int32_t>& ids) override {
+    const std::string_view token = end_of_document;
+    for (auto at = text.find(token); at != std::string_view::npos; at = text.find(token)) {
+      encode(text.substr(0, at), ids);
+      ids.push_back(eod_);
+      text.remove_prefix(at + token.size());
+    }
+    encode(text, ids);
+  }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
     auto used = ids.size();  // of ids, which is longer while this loop runs: growing it for each word is slow
@@ -83,6 +94,7 @@ class Gpt2Encoder final : public Tokenizer::Encoder {
 
   const BpeModel& model_;
   const UnicodeClasses& classes_;
+  std::int32_t eod_;
   BpeModel::Scratch scratch_;
   WordCache cache_;
   std::array<Piece, 32> pieces_;
@@ -99,9 +111,15 @@ class Gpt2Bpe final : public Tokenizer {
     eod_ = *eod;
   }
 
-  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Gpt2Encoder>(model_, classes_); }
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Gpt2Encoder>(model_, classes_, eod_); }
   std::int64_t vocab_size() const override { return model_.vocab_size(); }
   std::int32_t eod() const override { return eod_; }
+  std::vector<NamedToken> named_tokens() const override {
+    return {{"bos_token", end_of_document, eod_}, {"eos_token", end_of_document, eod_}};
+  }
+  std::optional<std::int32_t> token_id(std::string_view token) const override {
+    return token == end_of_document ? std::optional(eod_) : std::nullopt;
+  }
   Identity identity() const override { return {"_GPT2BPETokenizer", {options_.vocab_file, options_.merge_file}, {}}; }
   std::string piece(std::int32_t id) const override { return model_.bytes(id); }
   std::vector<SourceFile> files() const override {

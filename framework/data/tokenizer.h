@@ -25,6 +25,9 @@ class Tokenizer {
     virtual ~Encoder() = default;
     /// Append the ids of `text` (UTF-8) to `ids`. Throws ConfigError when the text has no ids.
     virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) = 0;
+    /// The same for a text that a chat template rendered: special tokens that stand in the text become their ids, and
+    /// none is added at its ends (Hugging Face: add_special_tokens=False). As is: encode().
+    virtual void encode_rendered(std::string_view text, std::vector<std::int32_t>& ids) { encode(text, ids); }
   };
   virtual std::unique_ptr<Encoder> encoder() const = 0;
 
@@ -39,6 +42,21 @@ class Tokenizer {
     std::optional<std::int32_t> pad, bos, eos, cls, sep, mask;
   };
   virtual SpecialIds special_ids() const { return {}; }
+
+  /// A special token under its name in Hugging Face's files: "eos_token", "</s>", 2.
+  struct NamedToken {
+    std::string name, text;
+    std::int32_t id = 0;
+  };
+  /// All that this tokenizer has of bos_token, eos_token, unk_token, pad_token, ...: what a chat template can read.
+  virtual std::vector<NamedToken> named_tokens() const { return {}; }
+  /// The id of the token that is exactly `token`; null: there is none.
+  virtual std::optional<std::int32_t> token_id(std::string_view token) const {
+    (void)token;
+    return std::nullopt;
+  }
+  /// The chat template that came with the tokenizer's files (tokenizer_config.json, chat_template.jinja); null: none.
+  virtual std::optional<std::string> chat_template() const { return std::nullopt; }
 
   /// Megatron-LM's `unique_identifiers`: part of the description from which the names of its index cache files follow
   /// (docs/data.md).

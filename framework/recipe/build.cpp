@@ -88,6 +88,8 @@ DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int6
   parts.seed = run.seed;
   parts.vocab_size = vocabulary(recipe, tokenizer);
   if (tokenizer) parts.eod = tokenizer->eod();
+  if (tokenizer) parts.pad = tokenizer->special_ids().pad;
+  parts.global_batch_size = recipe.batch_sizes(replicas).global;
   parts.tokenizer = tokenizer;
   return parts;
 }

@@ -46,9 +46,11 @@ void count(Model& model, Figures& out) {
 
 constexpr std::int64_t quickly_ordered = 2000000;  // entries of the orders of documents and samples
 
-/// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path.
+/// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
 std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
+  if (recipe.dataset.type == "sft") return {};
   const std::string suffix = "data_path";
+  const std::string stream = recipe.dataset.type == "instruction" ? "_packed_input_ids_document" : "";
   std::vector<Figures::DataFile> all;
   for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
     DataPath path;
@@ -57,7 +59,7 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
     for (const auto& part : path.parts) {
       double weight = 0;
       if (OptionType<double>::read(Value::of(part, {}), weight)) continue;
-      const IndexedDataset data(part);
+      const IndexedDataset data(part + stream);
       all.push_back({part, data.tokens(), data.documents()});
     }
   }

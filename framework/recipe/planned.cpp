@@ -292,13 +292,10 @@ void describe(Schema<PlannedDataset>& s) {
   s.planned("step_batch_size_schedule", Text{}, "Batch sizes and the steps from which they hold.");
   s.planned("phase_transition_iterations", Text{}, "Steps at which other data begins.");
   s.planned("fim_data", false, "Samples whose middle is asked for last.");
-  s.planned("sft", false, "Samples are talks; only answers are learnt.");
-  s.planned("chat_template", Text{}, "Chat template (Jinja) that renders a conversation to text.");
   s.planned("data_layout", std::string("BSH"), "Order of dims of activations; ours is our own.").also("SBH");
   s.planned("drop_remainder", true, "Drop samples at the end that do not fill a batch.");
   s.planned("pad_token_id", Number{}, "Token that fills short samples.").also(0);
   s.planned("eos_token_id", Number{}, "Token that ends a document, when no tokenizer says it.").also(0);
-  s.planned("is_instruction_dataset", false, "Samples are instructions and answers.");
   s.planned("is_pairwise_dataset", false, "Samples have an answer to take and one to leave.");
   s.planned("fix_sub_seq_length", std::int64_t{-1}, "reset_attention_mask: no token sees past so many others.");
   s.planned("fim_rate", 0.0, "Share of samples whose middle is asked for last.");

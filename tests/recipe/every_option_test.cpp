@@ -67,6 +67,13 @@ Lines operator+(Lines a, const Lines& b) {
   return a;
 }
 
+const Lines sft = bpe + Lines{d + "dataset_type=sft", d + "data_path=talks.jsonl", d + "split=\"80,10,10\"",
+                              d + "sft_tokenizer_prompt_format=default",
+                              d + "chat_template=\"{% for m in messages %}{{ m.content }}{% endfor %}\""};
+const Lines instruction =
+    null_tokenizer + Lines{d + "dataset_type=instruction", d + "data_path=data/i", d + "split=\"70,20,10\""};
+const Lines packed = instruction + Lines{d + "data_path=data/p", d + "reset_attention_mask=true"};
+
 const std::vector<Case> cases = {
     {t + "seed", "2", Seen::weights},
     {t + "training_iters", "4", Seen::metrics},
@@ -241,6 +248,15 @@ const std::vector<Case> cases = {
     {d + "tiktoken_special_tokens", "[<unk>, <s>]", Seen::outcome, tik},
     {d + "tokenizer_model", "large.model", Seen::weights, sentencepiece},
     {d + "vocab_extra_ids", "100", Seen::weights, sentencepiece},
+    {d + "chat_template", "\"{% for m in messages %}{{ m.content }}aa{% endfor %}\"", Seen::metrics, sft},
+    {d + "sft_tokenizer_prompt_format", "identity", Seen::outcome, sft},
+    {d + "sft_answers_only", "true", Seen::metrics, sft},
+    {d + "sft_lines_per_sample", "2", Seen::metrics, sft},
+    {d + "neat_pack", "true", Seen::metrics, packed},
+    {d + "padded_samples", "true", Seen::metrics, instruction + Lines{d + "no_shuffle=true"}},
+    {d + "no_shuffle", "true", Seen::metrics, instruction},
+    {d + "cut_max_seqlen", "true", Seen::metrics, instruction},
+    {d + "prompt_type", "glm4", Seen::outcome, instruction},
 };
 
 /// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other
@@ -335,6 +351,13 @@ class EveryOption : public InOwnFolder {
     const auto models = fs::path(TESTS_DATA) / "sentencepiece" / "models";
     fs::copy_file(models / "word.model", "small.model");
     fs::copy_file(models / "plain.model", "large.model");
+    std::string talks;
+    for (int i = 0; i < 20; ++i)
+      talks += R"({"messages": [{"role": "user", "content": ")" + std::string(1 + i % 4, 'a') +
+               R"("}, {"role": "assistant", "content": ")" + std::string(1 + i % 3, 'a') + "\"}]}\n";
+    write("talks.jsonl", talks);
+    plant_instructions("data/i", false);
+    plant_instructions("data/p", true);
     write("run.yaml",
           "training_config: {training_iters: 6, output_dir: run, log_interval: 1, eval_interval: 3, eval_iters: 1, "
           "num_threads: 1}\n"
@@ -358,6 +381,26 @@ class EveryOption : public InOwnFolder {
       data.end_document();
     }
     data.finish();
+  }
+
+  /// Ten samples of a prompt and an answer, of 6 to 15 tokens, or packed ones of eight tokens in two parts.
+  static void plant_instructions(const std::string& prefix, bool packed_ones) {
+    const auto name = [&](const char* field) { return prefix + "_packed_" + field + "_document"; };
+    IndexedDatasetBuilder ids(name("input_ids"), TokenType::int32), mask(name("attention_mask"), TokenType::int32),
+        labels(name("labels"), TokenType::int32);
+    for (std::int32_t i = 0; i < 10; ++i) {
+      std::vector<std::int32_t> sample, parts, answers;
+      for (std::int32_t k = 0; k < (packed_ones ? 8 : 6 + i); ++k) {
+        sample.push_back((7 * i + 3 * k) % 60);
+        parts.push_back(packed_ones && k > 2 ? 2 : 1);
+        answers.push_back(k < (packed_ones ? 2 : 5) ? -100 : sample.back());
+      }
+      ids.add_sequence(sample);
+      mask.add_sequence(parts);
+      labels.add_sequence(answers);
+      for (auto* one : {&ids, &mask, &labels}) one->end_document();
+    }
+    for (auto* one : {&ids, &mask, &labels}) one->finish();
   }
 
   std::string train_once(Lines sets) {

@@ -1,0 +1,84 @@
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/base/json.h"
+#include "framework/cli/data_commands.h"
+#include "framework/data/chat_template.h"
+#include "framework/data/text_file.h"
+
+namespace tessera {
+namespace {
+
+struct RenderChat {
+  std::string chat_template, input, messages_key = "messages";
+  std::vector<std::string> special_tokens;
+  bool add_generation_prompt = false, json = false, now = false, skip = false;
+
+  void run() const {
+    ChatTemplateInput given;
+    given.add_generation_prompt = add_generation_prompt;
+    if (now) given.now = std::time(nullptr);
+    for (const auto& word : special_tokens) {
+      const auto sign = word.find('=');
+      if (sign == std::string::npos || sign == 0)
+        throw ConfigError(text("--special-token ", word, ": write NAME=TEXT, for example eos_token=</s>"));
+      given.special_tokens.emplace_back(word.substr(0, sign), word.substr(sign + 1));
+    }
+    const ChatTemplate rendered(read_file(chat_template), chat_template);
+    const auto lines = read_file(input);
+    std::int64_t number = 0, skipped = 0;
+    for (std::size_t begin = 0; begin < lines.size();) {
+      const auto end = std::min(lines.find('\n', begin), lines.size());
+      const auto line = lines.substr(begin, end - begin);
+      begin = end + 1;
+      ++number;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      const auto object = parse_json<nlohmann::ordered_json>(line);
+      if (!object.is_object() || !object.contains(messages_key))
+        throw ConfigError(text(input, ":", number, ": expected a JSON object with the key \"", messages_key, "\""));
+      try {
+        const auto words = rendered.render(object.at(messages_key), given);
+        if (json) {
+          std::cout << nlohmann::json(words).dump() << "\n";
+        } else {
+          std::cout << words << "\n";
+        }
+      } catch (ConfigError& error) {
+        error.during(text("rendering ", input, ":", number));
+        if (!skip) throw;
+        std::cerr << error.what() << "\n";
+        ++skipped;
+        if (json) std::cout << "null\n";
+      }
+    }
+    if (skipped > 0) std::cerr << skipped << " conversations skipped\n";
+  }
+};
+
+}  // namespace
+
+void add_data_render_chat(Command& data) {
+  auto work = std::make_shared<RenderChat>();
+  auto* command = data.add_subcommand("render-chat", "Print the text that a chat template makes of each conversation");
+  command->add_option("--chat-template", work->chat_template, "File with the template (Jinja)")->required();
+  command->add_option("--input", work->input, "JSON lines with the conversations")->required();
+  command->add_option("--messages-key", work->messages_key, "Key of the list of messages in a line [messages]");
+  command->add_option("--special-token", work->special_tokens,
+                      "Tokens that the template sees, as NAME=TEXT: bos_token=<s>");
+  command->add_flag("--add-generation-prompt", work->add_generation_prompt,
+                    "Set add_generation_prompt: end with the beginning of an answer");
+  command->add_flag("--allow-date", work->now, "Let strftime_now give the current date (UTC); without it an error");
+  command
+      ->add_option(
+          "--on-error", [work](const std::string& word) { work->skip = word == "skip"; },
+          "What a conversation does that the template refuses: stop; skip, and go on with the next line (with --json "
+          "it "
+          "is null) [stop]")
+      ->one_of({"stop", "skip"});
+  command->add_flag("--json", work->json, "Print each text as a JSON string on one line");
+  command->callback([work] { work->run(); });
+}
+
+}  // namespace tessera

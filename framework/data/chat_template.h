@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+/// Bounds on one rendering. A template that exceeds one of them is a ConfigError.
+struct ChatTemplateLimits {
+  std::int64_t steps = 50'000'000;             ///< evaluated nodes
+  std::int64_t output_bytes = 256LL << 20U;    ///< length of the result and of any intermediate text
+  std::int64_t created_bytes = 4096LL << 20U;  ///< all intermediate texts and lists together
+  int depth = 100;                             ///< calls of macros within each other, and nested values
+};
+
+/// What a template sees besides the messages.
+struct ChatTemplateInput {
+  bool add_generation_prompt = false;
+  /// bos_token, eos_token, ...: only those that the tokenizer has.
+  std::vector<std::pair<std::string, std::string>> special_tokens;
+  /// Seconds since 1970, in UTC, that strftime_now formats; null: a template that calls strftime_now is an error.
+  std::optional<std::int64_t> now;
+};
+
+/// A chat template: the part of the Jinja language that published chat templates use, rendered to the same text as
+/// `apply_chat_template(tokenize=False)` of Hugging Face Transformers 5 (Jinja 3.1 with trim_blocks and lstrip_blocks).
+/// `tools` and `documents` are None. What is not implemented is a ConfigError that names it and its line; docs/data.md
+/// lists what is.
+///
+/// Const and safe to share between threads.
+class ChatTemplate {
+ public:
+  /// Parses `source` (UTF-8). `name` begins every message: the file of the template, or what else identifies it. Throws
+  /// ConfigError if the template has a syntax error or uses what is not implemented.
+  ChatTemplate(std::string_view source, std::string name, const ChatTemplateLimits& limits = {});
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  /// The text of a conversation: `messages` is an array of objects. As in Transformers, members of a message that are
+  /// null are left out, and `reasoning_content` is also available as `thinking`. Throws ConfigError if the template
+  /// refuses the conversation (raise_exception), fails, uses what is not implemented, or exceeds a limit.
+  std::string render(const nlohmann::ordered_json& messages, const ChatTemplateInput& input = {}) const;
+
+ private:
+  struct Parsed;
+  std::unique_ptr<const Parsed> parsed_;
+};
+
+}  // namespace tessera
