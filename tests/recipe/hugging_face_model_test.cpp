@@ -7,6 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/hugging_face_export.h"
 #include "framework/model/generate.h"
+#include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -138,12 +139,9 @@ TEST_F(TokenizerOfAModel, ComesBackFromTheFilesOfACheckpoint) {
     }
     return tokenizer_sets(blobs, "blobs");
   };
-  const auto make = [](const std::string& type, std::vector<std::string> sets) {
-    sets.insert(sets.begin(), "dataset_config.tokenizer_type=" + type);
-    sets.insert(sets.end(), {"dataset_config.mock_data=true", "model_config.num_layers=1"});
-    Value tree;
-    tree.kind = Value::Kind::group;
-    return imported_recipe(tree, sets, {}).tokenizer.make();
+  const auto make = [](const std::string& type, const std::vector<std::string>& sets) {
+    const auto& set = sets.at(0);
+    return chosen(tokenizers(), {{"tokenizer_type", type}, {"tokenizer_model", set.substr(set.find('=') + 1)}});
   };
   const auto model = fs::path(TESTS_DATA) / "sentencepiece" / "models" / "bpe.model";
   const auto llama = make("Llama2Tokenizer", {"dataset_config.tokenizer_model=" + model.string()});
