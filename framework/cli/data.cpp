@@ -5,8 +5,8 @@
 namespace tessera {
 
 void add_data_commands(Command& app, CommandContext& context) {
-  auto* data = app.add_subcommand(
-      "data", "Text to tokens: preprocess, inspect, merge, show, to-jsonl, train-bpe, render-chat");
+  auto* data =
+      app.add_subcommand("data", "Text to tokens: preprocess, inspect, merge, show, to-jsonl, train-bpe, render-chat");
   data->require_subcommand();
   add_data_preprocess(*data, context);
   add_data_inspect(*data, context);

@@ -96,7 +96,8 @@ RunData open_data(const Recipe& recipe, std::int64_t replicas, const TellLine& t
     return recipe.dataset.make(std::move(parts));
   };
   data.iterations = recipe.iterations(replicas);
-  if (recipe.training.epochs) {  // the length of the run follows from the training split, and from that the other splits
+  if (recipe.training
+          .epochs) {  // the length of the run follows from the training split, and from that the other splits
     auto train = make(1, true, false);
     must_train(*train);
     data.iterations = epoch_iterations(recipe, train->train->samples(), replicas);
@@ -139,7 +140,8 @@ RunData open_data(const Recipe& recipe, const ProcessGroups& processes) {
   const auto facts = DataFacts::read(all.front());
   together(processes.world, who, [&] {
     if (needed) return;
-    data = facts.one_document_each ? without_tokens(recipe, replicas, facts) : open_data(recipe, replicas, tell_of(processes));
+    data = facts.one_document_each ? without_tokens(recipe, replicas, facts)
+                                   : open_data(recipe, replicas, tell_of(processes));
   });
   return data;
 }

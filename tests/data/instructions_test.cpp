@@ -74,8 +74,13 @@ const Json& sft_cases() {
   return all;
 }
 
-std::shared_ptr<const Tokenizer> byte_tokenizer(const std::string& chat_template = sft_cases()["chat_template"]) {
-  return std::make_shared<ByteTokenizer>(sft_cases()["special_tokens"].get<std::vector<std::string>>(), chat_template);
+/// Lives until the tests end.
+const Tokenizer* byte_tokenizer(const std::string& chat_template = sft_cases()["chat_template"]) {
+  static std::map<std::string, std::unique_ptr<const Tokenizer>> made;
+  auto& one = made[chat_template];
+  if (!one)
+    one = std::make_unique<ByteTokenizer>(sft_cases()["special_tokens"].get<std::vector<std::string>>(), chat_template);
+  return one.get();
 }
 
 struct Sample {
