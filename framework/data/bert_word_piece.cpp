@@ -36,7 +36,7 @@ class BertEncoder final : public Tokenizer::Encoder {
     for_each_bert_word(text, lower_case_, [&](std::string_view word) {
       if (!WordCache::takes(word)) {
         encode_word(word, ids);
-      } else if (!cache_.find(word, ids)) {
+      } else if (!cache_.append(word, ids)) {
         const auto before = ids.size();
         encode_word(word, ids);
         cache_.remember(word, std::span(ids).subspan(before));

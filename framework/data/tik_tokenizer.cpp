@@ -115,7 +115,7 @@ class TikEncoder final : public Tokenizer::Encoder {
       at += word.size();
       if (!WordCache::takes(word)) {
         ranks_.encode(word, shift_, file_, ids);
-      } else if (!cache_.find(word, ids)) {
+      } else if (!cache_.append(word, ids)) {
         const auto before = ids.size();
         ranks_.encode(word, shift_, file_, ids);
         cache_.remember(word, std::span(ids).subspan(before));

@@ -26,6 +26,20 @@ std::span<const std::int32_t> WordCache::find(std::string_view word) const {
   return {slot.ids.data(), slot.count};
 }
 
+bool WordCache::append(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (!is_short(word.size())) {
+    const auto known = find(word);
+    ids.insert(ids.end(), known.begin(), known.end());
+    return !known.empty();
+  }
+  const auto key = key_of(word, word.size());
+  const auto used = ids.size();
+  ids.resize(used + short_ids);
+  const auto found = find_short(key, set_of(key), ids.data() + used);
+  ids.resize(used + found);
+  return found > 0;
+}
+
 void WordCache::remember(std::string_view word, std::span<const std::int32_t> ids) {
   if (word.empty() || ids.empty() || !takes(word)) return;
   if (is_short(word.size()) && ids.size() <= std::tuple_size_v<decltype(Short::ids)>) {

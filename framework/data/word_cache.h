@@ -41,6 +41,9 @@ class WordCache {
   std::size_t find_short(const Key& key, std::size_t prepared, std::int32_t* out) const;
   /// The ids of any other word that takes() allows; empty: not known. Valid until the next remember().
   std::span<const std::int32_t> find(std::string_view word) const;
+  /// Append the ids of any word that takes() allows to `ids`; false: not known. For callers that look up one word at a
+  /// time.
+  bool append(std::string_view word, std::vector<std::int32_t>& ids) const;
   /// Words of too many ids are not kept.
   void remember(std::string_view word, std::span<const std::int32_t> ids);
 

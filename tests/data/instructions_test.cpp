@@ -1,4 +1,5 @@
 // Instruction data against samples that Megatron-LM and MindSpeed-LLM made (tests/peers/record_instructions.py).
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 

@@ -106,7 +106,7 @@ class EngineEncoder final : public Tokenizer::Encoder {
   void encode_word(std::string_view word, std::vector<std::int32_t>& ids) {
     if (!WordCache::takes(word)) {
       engine_.model_->encode(word, ids);
-    } else if (!cache_.find(word, ids)) {
+    } else if (!cache_.append(word, ids)) {
       const auto before = ids.size();
       engine_.model_->encode(word, ids);
       cache_.remember(word, std::span(ids).subspan(before));
