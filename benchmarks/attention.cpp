@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-struct Shape {
+struct AttentionShape {
   std::int64_t B, T, S, H = 12, G = 12, D = 64;
 };
 
@@ -36,7 +36,7 @@ struct Work {
   std::vector<std::int32_t> first, last;
   std::vector<std::int64_t> ids;
 
-  explicit Work(const Shape& s) {
+  explicit Work(const AttentionShape& s) {
     const auto heads = s.H / s.G, group = (heads + 2) * s.D, row = s.G * group;
     e = {s.B, s.T, s.S, s.H, s.G, s.D, 1 / std::sqrt(static_cast<double>(s.D)), {}, {}, {}, {}};
     e.q = {row, 0, group, s.D};
@@ -65,7 +65,7 @@ struct Work {
   }
 };
 
-void measure(Threads& threads, const Shape& s, double peak) {
+void measure(Threads& threads, const AttentionShape& s, double peak) {
   Work work(s);
   const double seen = static_cast<double>(s.B * s.H) * static_cast<double>(s.T) * static_cast<double>(s.T + 1) / 2;
   const double forward = 4 * seen * static_cast<double>(s.D), backward = 2.5 * forward;
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   print_head("attention", threads.count());
   const double peak = measure_fma_gflops(threads), reads = measure_memory_gbytes(threads).read;
   std::printf("multiply-adds from registers %.1f GF/s\n", peak);
-  for (const auto& shape : {Shape{4, 64, 64}, Shape{4, 256, 256}, Shape{1, 1024, 1024}}) {
+  for (const auto& shape : {AttentionShape{4, 64, 64}, AttentionShape{4, 256, 256}, AttentionShape{1, 1024, 1024}}) {
     measure(threads, shape, peak);
   }
   for (const std::int64_t keys : {1024, 16384}) measure_decoding(threads, keys, reads);

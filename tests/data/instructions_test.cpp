@@ -91,7 +91,13 @@ struct Sample {
         positions(tokens),
         start(tokens),
         mask(tokens.size()) {
-    data.read(index, {tokens, labels, mask, positions, start});
+    data.read(index, {.samples = 1,
+                      .seq_length = data.seq_length(),
+                      .tokens = tokens,
+                      .labels = labels,
+                      .loss_mask = mask,
+                      .positions = positions,
+                      .document_start = start});
   }
   Ids tokens, labels, positions, start;
   std::vector<float> mask;
