@@ -1,6 +1,7 @@
 #include "framework/data/instruction_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -23,13 +24,14 @@ constexpr std::size_t most_reasons = 5, rows_of_batch = 1024, bytes_of_batch = s
 class Files {
  public:
   explicit Files(const std::string& prefix)
-      : ids_(name(prefix, "input_ids"), TokenType::int32),
-        mask_(name(prefix, "attention_mask"), TokenType::int32),
-        labels_(name(prefix, "labels"), TokenType::int32) {}
+      : prefix_(prefix),
+        ids_(name(prefix, keys[0]), TokenType::int32),
+        mask_(name(prefix, keys[1]), TokenType::int32),
+        labels_(name(prefix, keys[2]), TokenType::int32) {}
 
   static std::vector<std::filesystem::path> all(const std::string& prefix) {
     std::vector<std::filesystem::path> files;
-    for (const auto* key : {"input_ids", "attention_mask", "labels"})
+    for (const auto* key : keys)
       for (auto& file : IndexedDatasetBuilder::files(name(prefix, key))) files.push_back(std::move(file));
     return files;
   }
@@ -44,7 +46,7 @@ class Files {
   // All are complete before the first gets its name.
   void finish() {
     for (auto* one : {&ids_, &mask_, &labels_}) one->seal();
-    for (auto* one : {&ids_, &mask_, &labels_}) one->finish();
+    for (const auto* key : keys) IndexedDatasetBuilder::publish(name(prefix_, key));
   }
   std::int64_t samples() const { return ids_.sequences(); }
   std::int64_t tokens() const { return ids_.tokens(); }
@@ -53,6 +55,9 @@ class Files {
   static std::string name(const std::string& prefix, const char* key) {
     return text(prefix, "_packed_", key, "_document");
   }
+  static constexpr std::array<const char*, 3> keys = {"input_ids", "attention_mask", "labels"};
+
+  std::string prefix_;
   IndexedDatasetBuilder ids_, mask_, labels_;
 };
 

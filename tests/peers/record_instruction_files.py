@@ -154,7 +154,7 @@ def cases():
         "observation_tag": "tool", "function_tag": "function", "system_tag": "system"}})
     plain = ("default", "empty", "trl", "alpaca", "chatml", "qwen", "hunyuan", "llama2", "llama3", "mistral", "gemma", "cpm",
              "deepseek2", "deepseek3", "baichuan2", "chatglm2", "chatglm3", "glm4", "qwen3", "glm4_moe", "plm", "mixtral",
-             "deepseek2-lite", "minicpm3", "qwen_lf")
+             "deepseek2-lite", *OWN)
     for kind in plain:
         more = ["--append-eod"] if kind in ("qwen", "gemma") else []
         yield "alpaca.jsonl", [alpaca, kind, *more, "--map-keys", everything]
