@@ -81,6 +81,7 @@ InstructionTokens::InstructionTokens(const Tokenizer& tokenizer, const PromptTem
   const auto named = tokenizer.named_tokens();
   for (const auto& one : named) {
     if (one.name == "bos_token") bos = one.id;
+    if (one.name == "unk_token") unknown = one.id;
     if (one.name == "eos_token") eos_given = one.id;
     if (one.name == "pad_token") pad_given = one.id;
   }
@@ -115,6 +116,8 @@ void ConversationEncoder::append_slots(const PromptTemplate::Slots& slots, const
       case SlotKind::token:
         if (const auto id = tokenizer_.token_id(slot.text))
           ids.push_back(*id);
+        else if (tokens_.unknown)
+          ids.push_back(*tokens_.unknown);
         else
           throw ConfigError(text("prompt type ", options_.prompt_template.name, ": the tokenizer has no token '",
                                  slot.text, "'; choose another --prompt-type"));

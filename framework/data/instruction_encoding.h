@@ -21,7 +21,7 @@ struct InstructionEncoding {
 
 /// Ids of special tokens as MindSpeed-LLM's fix_model_tokenizer sets them for a template.
 struct InstructionTokens {
-  std::optional<std::int32_t> bos;
+  std::optional<std::int32_t> bos, unknown;
   std::int32_t eos = 0, pad = 0;
   /// Throws ConfigError if the tokenizer lacks a token of the template, which MindSpeed-LLM would add.
   InstructionTokens(const Tokenizer& tokenizer, const PromptTemplate& prompt_template);

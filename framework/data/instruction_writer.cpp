@@ -67,11 +67,16 @@ class Packer {
   Packer(const InstructionWriteRequest& request, const InstructionTokens& tokens)
       : length_(request.seq_length.value_or(0)), neat_(request.neat_pack), pad_(tokens.pad) {}
 
-  void add(const EncodedConversation& row) {
-    const auto count = std::min(row.input_ids.size(), static_cast<std::size_t>(length_ - 1));
+  // False if the row has not as many labels as tokens.
+  bool add(const EncodedConversation& row) {
+    const auto most = static_cast<std::size_t>(length_ - 1);
+    const auto count = std::min(row.input_ids.size(), most);
+    if (std::min(row.labels.size(), most) != count) return false;
     by_length_[static_cast<std::int64_t>(count)].push_back(ids_.size());
-    ids_.insert(ids_.end(), row.input_ids.begin(), row.input_ids.begin() + static_cast<std::ptrdiff_t>(count));
-    labels_.insert(labels_.end(), row.labels.begin(), row.labels.begin() + static_cast<std::ptrdiff_t>(count));
+    const auto end = static_cast<std::ptrdiff_t>(count);
+    ids_.insert(ids_.end(), row.input_ids.begin(), row.input_ids.begin() + end);
+    labels_.insert(labels_.end(), row.labels.begin(), row.labels.begin() + end);
+    return true;
   }
 
   // The longest row that still fits comes next; of equally long ones the last.
@@ -212,15 +217,18 @@ class Run {
     const auto& ids = out.encoded.input_ids;
     const auto& labels = out.encoded.labels;
     result_.total.tokens += static_cast<std::int64_t>(ids.size());
-    const bool is_long =
-        request_.seq_length && static_cast<std::int64_t>(std::max(ids.size(), labels.size())) >= *request_.seq_length;
+    const auto reaches = [&](std::size_t count) {
+      return request_.seq_length && static_cast<std::int64_t>(count) >= *request_.seq_length;
+    };
+    // Labels can be more where efficient_eos meets a prompt that is cut to nothing.
+    const bool is_long = reaches(ids.size()) || (!request_.pack && reaches(labels.size()));
     result_.too_long += is_long ? 1 : 0;
     if (request_.pack) {
-      if (ids.size() != labels.size())
-        throw ConfigError(text(rows_.place(row),
-                               ": a prompt is cut to nothing, so that labels and tokens differ in "
-                               "number; give a larger --seq-length, or remove the row"));
-      if (!is_long || request_.neat_pack) packer_.add(out.encoded);
+      if ((!is_long || request_.neat_pack) && !packer_.add(out.encoded))
+        throw ConfigError(
+            text(rows_.place(row),
+                 ": a prompt is cut to nothing, so that labels and tokens differ in number; give a larger "
+                 "--seq-length, or remove the row"));
       return;
     }
     // A row that is too long leaves an empty document, as there.
