@@ -2,7 +2,9 @@
 // says what comes before and behind a text: as in transformers 5, add_bos_token and add_eos_token have no effect beside it.
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <map>
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -26,23 +28,36 @@ void describe(Schema<HuggingFaceOptions>& s) {
            "Folder with tokenizer.json, and tokenizer_config.json if it has one, as Hugging Face models come.");
 }
 
+constexpr std::array<std::string_view, 7> special_names = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                           "pad_token", "cls_token", "mask_token"};
+
 // Special tokens that a class of transformers has where the files do not name them.
 struct ClassDefaults {
   std::string_view name, model_type;  // tokenizer_class without "Fast"; model_type in config.json
-  std::string_view bos, eos, pad;
+  std::array<std::string_view, special_names.size()> tokens;
 };
 constexpr ClassDefaults class_defaults[] = {
-    {"GPT2Tokenizer", "gpt2", "<|endoftext|>", "<|endoftext|>", ""},
-    {"GPTNeoXTokenizer", "gpt_neox", "<|endoftext|>", "<|endoftext|>", ""},
-    {"LlamaTokenizer", "llama", "<s>", "</s>", ""},
-    {"CodeLlamaTokenizer", "", "<s>", "</s>", ""},
-    {"Qwen2Tokenizer", "qwen2", "", "<|endoftext|>", "<|endoftext|>"},
-    {"GemmaTokenizer", "gemma", "<bos>", "<eos>", "<pad>"},
-    {"T5Tokenizer", "t5", "", "</s>", "<pad>"},
-    {"RobertaTokenizer", "roberta", "<s>", "</s>", "<pad>"},
-    {"XLMRobertaTokenizer", "xlm-roberta", "<s>", "</s>", "<pad>"},
-    {"BertTokenizer", "bert", "", "", "[PAD]"},
+    {"GPT2Tokenizer", "gpt2", {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}},
+    {"GPTNeoXTokenizer", "gpt_neox", {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>", "", "<|padding|>"}},
+    {"LlamaTokenizer", "llama", {"<s>", "</s>", "<unk>"}},
+    {"CodeLlamaTokenizer", "", {"<s>", "</s>", "<unk>"}},
+    {"Qwen2Tokenizer", "qwen2", {"", "<|endoftext|>", "<|endoftext|>", "", "<|endoftext|>"}},
+    {"GemmaTokenizer", "gemma", {"<bos>", "<eos>", "<unk>", "", "<pad>", "", "<mask>"}},
+    {"T5Tokenizer", "t5", {"", "</s>", "<unk>", "", "<pad>"}},
+    {"RobertaTokenizer", "roberta", {"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"}},
+    {"XLMRobertaTokenizer", "xlm-roberta", {"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"}},
+    {"BertTokenizer", "bert", {"", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
 };
+
+// The members of an object that are not null, in their order.
+std::vector<std::pair<std::string, JsonValue>> fields_of(const JsonValue& value) {
+  simdjson::dom::object object;
+  if (value.element().get(object) != simdjson::SUCCESS) value.refuse("expected an object");
+  std::vector<std::pair<std::string, JsonValue>> all;
+  for (const auto member : object)
+    if (!member.value.is_null()) all.emplace_back(member.key, value.at(member.key));
+  return all;
+}
 
 // A JSON file beside tokenizer.json that need not be there.
 class SideFile {
@@ -60,6 +75,14 @@ class SideFile {
   const std::string& name() const { return name_; }
   JsonValue root() const { return JsonValue(name_, element_); }
   std::optional<JsonValue> find(std::string_view field) const { return there_ ? root().find(field) : std::nullopt; }
+  /// Whether it has the field, be it null.
+  bool has(std::string_view field) const {
+    return there_ && root().element().at_key(field).error() == simdjson::SUCCESS;
+  }
+  /// Names and values that are not null, in the order of the file.
+  std::vector<std::pair<std::string, JsonValue>> fields() const {
+    return there_ ? fields_of(root()) : std::vector<std::pair<std::string, JsonValue>>();
+  }
 
  private:
   std::string name_;
@@ -102,9 +125,11 @@ class HuggingFaceTokenizer final : public Tokenizer {
     add_tokens(config, map);
     if (const auto value = config.find("clean_up_tokenization_spaces"))
       engine_->set_clean_up(value->boolean() && !engine_->is_bpe());
+    read_chat_template(config);
     sources_.push_back(file);
     for (const auto* one : {&config, &map, &model})
       if (one->is_there()) sources_.push_back(one->name());
+    if (std::filesystem::exists(folder_ / template_file)) sources_.push_back((folder_ / template_file).string());
   }
 
   std::unique_ptr<Encoder> encoder() const override { return engine_->encoder(); }
@@ -113,6 +138,12 @@ class HuggingFaceTokenizer final : public Tokenizer {
     if (eos_) return *eos_;
     throw ConfigError(
         text((folder_ / "tokenizer_config.json").string(), ": names no eos_token, which ends a document; add one"));
+  }
+  std::vector<NamedToken> named_tokens() const override { return named_; }
+  std::optional<std::int32_t> token_id(std::string_view token) const override { return engine_->find(token); }
+  std::optional<std::string> chat_template() const override {
+    if (!template_mistake_.empty()) throw ConfigError(template_mistake_);
+    return chat_template_;
   }
   Identity identity() const override { return {"_HuggingFaceTokenizer", {given_}, {}}; }
   std::string piece(std::int32_t id) const override { return engine_->piece(id); }
@@ -158,35 +189,82 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return "TokenizersBackend";
   }
 
-  // Tokens that the configuration names and tokenizer.json does not add.
+  // The special tokens that the configuration names, and all that is to be added to those of tokenizer.json.
+  // special_tokens_map.json is older: it counts only where tokenizer_config.json has no added_tokens_decoder.
   void add_tokens(const SideFile& config, const SideFile& map) {
     std::vector<AddedToken> tokens;
     if (const auto decoder = config.find("added_tokens_decoder")) tokens = configured(*decoder);
-    const auto named = [&](std::string_view content) {
-      const auto same = [&](const AddedToken& token) { return token.content == content; };
-      return std::any_of(tokens.begin(), tokens.end(), same) ||
-             std::any_of(engine_->added_tokens().begin(), engine_->added_tokens().end(), same);
-    };
-    const auto offer = [&](AddedToken token) {
-      if (!token.content.empty() && !named(token.content)) tokens.push_back(std::move(token));
-    };
-    const auto field = [&](std::string_view name) {
-      const bool given = config.is_there() && config.root().element().at_key(name).error() == simdjson::SUCCESS;
-      return given ? config.find(name) : map.find(name);
-    };
-    std::string eos;
-    for (const auto* name :
-         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-      const auto value = field(name);
-      auto token = value ? added_token(*value, true) : default_token(name);
-      if (std::string_view(name) == "eos_token") eos = token.content;
-      offer(std::move(token));
+    const bool uses_map = map.is_there() && !config.has("added_tokens_decoder");
+    std::vector<std::pair<std::string, AddedToken>> named;
+    for (std::size_t i = 0; i < special_names.size(); ++i) {
+      const auto name = special_names[i];
+      const auto* file = uses_map && map.has(name) ? &map : config.has(name) ? &config : nullptr;
+      auto token = file ? AddedToken() : default_token(i);  // null in the file: none
+      if (file)
+        if (const auto value = file->find(name)) token = added_token(*value, true);
+      if (!token.content.empty()) named.emplace_back(name, std::move(token));
     }
-    for (const auto* name : {"additional_special_tokens", "extra_special_tokens"})
-      if (const auto list = field(name); list && list->is_array())
-        for (const auto& one : list->items()) offer(added_token(one, true));
+    const auto extra = more_tokens(config, uses_map ? &map : nullptr, named);
+
+    const auto offer = [&](const AddedToken& token) {
+      const auto same = [&](const AddedToken& one) { return one.content == token.content; };
+      if (!token.content.empty() && std::none_of(tokens.begin(), tokens.end(), same) &&
+          std::none_of(engine_->added_tokens().begin(), engine_->added_tokens().end(), same))
+        tokens.push_back(token);
+    };
+    for (const auto& [name, token] : named) offer(token);
+    for (const auto& token : extra) offer(token);
     engine_->add_tokens(tokens);
-    if (!eos.empty()) eos_ = engine_->find(eos);
+    for (const auto& [name, token] : named)
+      if (const auto id = engine_->find(token.content)) {
+        named_.push_back({name, token.content, *id});
+        if (name == "eos_token") eos_ = *id;
+      }
+  }
+
+  // Tokens of a model's own: other fields that end in _token and an object extra_special_tokens go to `named`; the list
+  // of that name, or additional_special_tokens as it was called before, has no names and is returned.
+  static std::vector<AddedToken> more_tokens(const SideFile& config, const SideFile* map,
+                                             std::vector<std::pair<std::string, AddedToken>>& named) {
+    const auto name_token = [&](const std::string& name, AddedToken token) {
+      const auto known =
+          std::find_if(named.begin(), named.end(), [&name = name](const auto& one) { return one.first == name; });
+      if (known != named.end())
+        known->second = std::move(token);
+      else
+        named.emplace_back(name, std::move(token));
+    };
+    const auto own_tokens = [&](const SideFile& file, bool texts, bool objects) {
+      for (const auto& [name, value] : file.fields())
+        if (name.size() >= 6 && name.substr(name.size() - 6) == "_token" &&
+            std::find(special_names.begin(), special_names.end(), name) == special_names.end() &&
+            ((texts && value.is_string()) || (objects && value.is_object())))
+          name_token(name, added_token(value, true));
+    };
+    own_tokens(config, false, true);
+    if (map) own_tokens(*map, true, true);
+    own_tokens(config, true, false);
+
+    std::vector<AddedToken> all;
+    const auto take = [&](const std::optional<JsonValue>& value) {
+      if (!value) return;
+      if (value->is_object()) {
+        for (const auto& [name, token] : fields_of(*value)) name_token(name, added_token(token, true));
+        return;
+      }
+      for (const auto& one : value->items()) all.push_back(added_token(one, true));
+    };
+    const auto extra = config.find("extra_special_tokens"), additional = config.find("additional_special_tokens");
+    take(extra);
+    const bool has_extra = extra && (extra->is_object() ? !fields_of(*extra).empty() : !extra->items().empty());
+    if (!has_extra) take(additional);
+    if (map) {
+      take(map->find("extra_special_tokens"));
+      if (!config.has("extra_special_tokens") && !config.has("additional_special_tokens") &&
+          !map->has("extra_special_tokens"))
+        take(map->find("additional_special_tokens"));
+    }
+    return all;
   }
 
   // added_tokens_decoder, in the order of the ids: those that differ from what is there.
@@ -216,25 +294,77 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return tokens;
   }
 
-  AddedToken default_token(std::string_view name) const {
+  AddedToken default_token(std::size_t which) const {
     AddedToken token;
     token.special = true;
     token.normalized = false;
-    for (const auto& one : class_defaults) {
-      if (one.name != tokenizer_class_) continue;
-      token.content = name == "bos_token"   ? one.bos
-                      : name == "eos_token" ? one.eos
-                      : name == "pad_token" ? one.pad
-                                            : "";
-    }
+    for (const auto& one : class_defaults)
+      if (one.name == tokenizer_class_) token.content = one.tokens[which];
+    // GPT2Tokenizer says that it has none
+    if (special_names[which] == "pad_token" && token.content.empty() && tokenizer_class_ != "GPT2Tokenizer")
+      token.content = engine_->padding_token();
     return token;
   }
 
+  // Files count before the field of tokenizer_config.json. What is wrong matters only to those who use the template.
+  void read_chat_template(const SideFile& config) {
+    try {
+      std::map<std::string, std::string> files;
+      if (std::filesystem::exists(folder_ / template_file)) files["default"] = template_text(folder_ / template_file);
+      const auto more = folder_ / "additional_chat_templates";
+      if (std::filesystem::is_directory(more))
+        for (const auto& entry : std::filesystem::directory_iterator(more))
+          if (entry.path().extension() == ".jinja") files[entry.path().stem().string()] = template_text(entry.path());
+      if (!files.empty()) {
+        chat_template_ = default_of(files, folder_.string());
+        return;
+      }
+      const auto field = config.find("chat_template");
+      if (!field) return;
+      if (field->is_string()) {
+        chat_template_ = std::string(field->text());
+        return;
+      }
+      std::map<std::string, std::string> named;
+      if (field->is_object())
+        for (const auto& [name, value] : fields_of(*field)) named[name] = value.text();
+      else if (field->is_array())
+        for (const auto& one : field->items()) named[std::string(one.at("name").text())] = one.at("template").text();
+      else
+        field->refuse("expected the text of a template, or a list of {\"name\": \"default\", \"template\": \"...\"}");
+      chat_template_ = default_of(named, config.name());
+    } catch (const ConfigError& error) {
+      template_mistake_ = text(error.what(), "; repair it, or give the option chat_template");
+    }
+  }
+
+  static std::string default_of(const std::map<std::string, std::string>& named, const std::string& file) {
+    if (const auto found = named.find("default"); found != named.end()) return found->second;
+    std::string names;
+    for (const auto& [name, words] : named) names += text(names.empty() ? "" : ", ", "'", name, "'");
+    throw ConfigError(text(file, ": no chat template is named default", names.empty() ? "" : "; there are " + names));
+  }
+
+  // With line ends as Python's text files have them.
+  static std::string template_text(const std::filesystem::path& path) {
+    const auto words = read_input(path.string(), "chat template");
+    std::string all;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i] == '\r' && i + 1 < words.size() && words[i + 1] == '\n') continue;
+      all += words[i] == '\r' ? '\n' : words[i];
+    }
+    return all;
+  }
+
+  static constexpr const char* template_file = "chat_template.jinja";
   std::string given_;
   std::filesystem::path folder_;
   std::string tokenizer_class_;
   std::unique_ptr<Engine> engine_;
   std::optional<std::int32_t> eos_;
+  std::vector<NamedToken> named_;
+  std::optional<std::string> chat_template_;
+  std::string template_mistake_;  // why there is no template, when there should be one
   std::vector<std::string> sources_;
 };
 

@@ -58,6 +58,9 @@ class Base : public Tokenizer {
     return id < 0 || id >= model_.pieces() ? std::string(replacement_character) : model_.bytes(id);
   }
   std::unique_ptr<Decoder> decoder() const override { return model_.decoder(); }
+  std::optional<std::int32_t> token_id(std::string_view token) const override {
+    return model_.find(std::string(token));
+  }
 
  protected:
   Identity identity_of(const char* class_name, std::int64_t extra_ids) const {
@@ -123,6 +126,10 @@ class SpecialTokens {
   /// Number of tokens that are no pieces of the model.
   std::int32_t added() const { return added_; }
 
+  std::optional<std::int32_t> id_of(const std::string& token) const {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
   const std::string* find(std::int32_t id) const {
     const auto found = by_id_.find(id);
     return found == by_id_.end() ? nullptr : &found->second;
@@ -212,6 +219,10 @@ class SentencePiece final : public Base {
   std::int64_t vocab_size() const override { return std::int64_t{model().pieces()} + special_.added(); }
   std::int32_t eod() const override { return eod_; }
   SpecialIds special_ids() const override { return ids_; }
+  std::optional<std::int32_t> token_id(std::string_view token) const override {
+    const auto special = special_.id_of(std::string(token));
+    return special ? special : Base::token_id(token);
+  }
   Identity identity() const override { return identity_of("_SentencePieceTokenizer", extra_ids_); }
   std::string piece(std::int32_t id) const override {
     const auto* token = special_.find(id);

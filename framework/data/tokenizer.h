@@ -56,6 +56,7 @@ class Tokenizer {
     return std::nullopt;
   }
   /// The chat template that came with the tokenizer's files (tokenizer_config.json, chat_template.jinja); null: none.
+  /// Throws ConfigError, naming the file, if they have one that is damaged, or several and none named default.
   virtual std::optional<std::string> chat_template() const { return std::nullopt; }
 
   /// Megatron-LM's `unique_identifiers`: part of the description from which the names of its index cache files follow

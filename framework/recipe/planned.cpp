@@ -231,7 +231,10 @@ void describe(Schema<PlannedTraining>& s) {
   s.planned("compile_cache_path", Text{}, "Where compiled graphs are kept.");
   describe_profile(s);
 
-  s.planned("stage", Text{}, "Another way to train: sft, dpo, ray_ppo, ...");
+  s.planned("stage", Text{},
+            "Way to train in MindSpeed-LLM: sft is what dataset_type: instruction does anyway and needs that; dpo, "
+            "ray_ppo and others train differently.")
+      .also("sft");
   s.planned("qad_enable", false, "Learn from a teacher of full precision.");
   s.planned("load_checkpoint_loosely", false, "Pass over weights that the checkpoint lacks.");
   s.planned("calculate_per_sample_loss", false, "Every sample of a step has the same weight.");

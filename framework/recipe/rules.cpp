@@ -119,6 +119,16 @@ const std::vector<Rule>& rules() {
              "vocab_size is missing, and with tokenizer_type none nothing says how many tokens there are");
        },
        "give model_config.vocab_size, or choose a tokenizer"},
+      // MindSpeed-LLM's SFTTrainer: the loss of the same labels, averaged over those of a micro-batch that count.
+      {"stage",
+       "supervised fine-tuning takes its labels from instruction data",
+       {"training_config.stage", "dataset_config.dataset_type"},
+       [](const Recipe& r) {
+         const auto* stage = r.resolved.at("training_config.stage");
+         return stage == nullptr || text(*stage) != "sft" || r.dataset.type == "instruction";
+       },
+       [](const Recipe& r) { return text("stage is sft, but dataset_type is ", r.dataset.type); },
+       "give dataset_type: instruction, or leave stage out; dataset_type: sft, Megatron-LM's, needs no stage"},
   };
   return all;
 }

@@ -199,6 +199,7 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
     return word_of(table.convert(flags_of(words), facts(), report).fates.at(0).fate);
   };
   EXPECT_EQ(fate({"--stage", "dpo"}), "planned");
+  EXPECT_EQ(fate({"--stage", "sft"}), "mapped");
   EXPECT_EQ(fate({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");
   EXPECT_EQ(fate({"--embedding-multiplier-scale", "1.0"}), "mapped");
   EXPECT_EQ(fate({"--embedding-multiplier-scale", "12"}), "planned");

@@ -149,6 +149,7 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"width of attention", {m + "num_attention_heads=128", m + "kv_channels=65536"}},
       {"rotary_base", {m + "position_embedding_type=rope", m + "rotary_base=0.5"}},
       {"vocabulary", {"-model_config.vocab_size"}},
+      {"stage", {t + "stage=sft"}},
       {"one cut", {p + "num_layer_list=[[8]]", p + "decoder_first_pipeline_num_layers=2"}},
       {"layout", {p + "pipeline_model_parallel_layout=Et*3L"}},
       {"num_layer_list", {p + "num_layer_list=[[7]]"}},
@@ -168,6 +169,12 @@ TEST(Rules, OfARecipeAreBrokenEachByARecipe) {
     EXPECT_TRUE(broken.count(rule)) << rule << " holds with " << settings[0]
                                     << "; broken: " << (broken.empty() ? "none" : *broken.begin());
   }
+}
+
+TEST(Rules, StageSftBelongsToInstructionData) {
+  EXPECT_EQ(broken_by({t + "stage=sft", d + "dataset_type=instruction", d + "data_path=x"}), std::set<std::string>{});
+  EXPECT_EQ(broken_by({t + "stage=sft", d + "dataset_type=sft"}).count("stage"), 1U);
+  EXPECT_FALSE(broken_by({t + "stage=dpo", d + "dataset_type=instruction", d + "data_path=x"}).empty());
 }
 
 TEST(Rules, OfARecipeOnThePageAreThoseThatCanBeBroken) {

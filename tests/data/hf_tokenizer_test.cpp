@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/data/chat_template.h"
 #include "framework/data/hugging_face/regex.h"
+#include "framework/data/sft_dataset.h"
 #include "framework/data/tokenizer.h"
 #include "framework/data/utf8.h"
 #include "tests/data/chosen.h"
@@ -123,6 +126,128 @@ TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
   EXPECT_EQ(tokenizer->identity().paths.at(0), "folder");
   EXPECT_FALSE(tokenizer->special_ids().pad);
   EXPECT_EQ(tokenizer->files().size(), 2U);
+}
+
+/// A folder of tests/data/hf_folders.json, without what an earlier one left there.
+std::unique_ptr<Tokenizer> folder_of(const Json& one) {
+  const std::filesystem::path folder("folder");
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder / "additional_chat_templates");
+  for (const auto& [name, content] : one["files"].items())
+    std::ofstream(folder / name, std::ios::binary)
+        << (content.is_string() ? content.get<std::string>() : content.dump());
+  std::ofstream(folder / "tokenizer.json") << recorded(one["shape"])["tokenizer"];
+  return chosen_folder();
+}
+
+Json folders() { return Json::parse(read_file(std::filesystem::path(TESTS_DATA) / "hf_folders.json")); }
+
+// Recorded with Transformers by tests/peers/record_hf_folders.py.
+TEST_F(HuggingFace, FoldersHaveTheSpecialTokensAndTheChatTemplateOfTheOriginal) {
+  std::size_t mistakes = 0, conversations = 0;
+  for (const auto& one : folders()) {
+    SCOPED_TRACE(one["shape"].get<std::string>() + " " + one["files"].dump());
+    const auto tokenizer = folder_of(one);
+    if (one.contains("special_tokens")) {
+      auto named = Json::array();
+      for (const auto& token : tokenizer->named_tokens()) named.push_back({token.name, token.text, token.id});
+      EXPECT_EQ(named, one["special_tokens"]);
+      EXPECT_EQ(tokenizer->vocab_size(), one["size"].get<std::int64_t>());
+    }
+    const auto encoder = tokenizer->encoder();
+    for (const auto& text : one.value("texts", Json::array())) {
+      Ids ids;
+      encoder->encode_rendered(text["text"].get<std::string>(), ids);
+      EXPECT_EQ(ids, text["ids"].get<Ids>()) << text["text"];
+    }
+    if (one.value("mistake", false)) {
+      expect_refused([&] { (void)tokenizer->chat_template(); }, {"folder", "give the option chat_template"});
+      ++mistakes;
+      continue;
+    }
+    const auto words = tokenizer->chat_template();
+    ASSERT_EQ(words.has_value(), one.contains("chat_template"));
+    if (!words) continue;
+    EXPECT_EQ(*words, one["chat_template"].get<std::string>());
+    const ChatTemplate chat_template(*words, "recorded");
+    for (const auto& conversation : one["conversations"]) {
+      ChatTemplateInput input;
+      input.add_generation_prompt = conversation["add_generation_prompt"];
+      for (const auto& token : tokenizer->named_tokens()) input.special_tokens.emplace_back(token.name, token.text);
+      Ids ids;
+      encoder->encode_rendered(chat_template.render(conversation["messages"], input), ids);
+      EXPECT_EQ(ids, conversation["ids"].get<Ids>()) << conversation["messages"];
+      ++conversations;
+    }
+  }
+  EXPECT_GE(mistakes, 10U);
+  EXPECT_GE(conversations, 60U);
+}
+
+TEST_F(HuggingFace, ADamagedChatTemplateIsOneErrorAndOnlyWhereItIsUsed) {
+  const auto content = recorded("gpt2")["tokenizer"];
+  const auto refused = [&](const Json& field, const std::string& message) {
+    const auto tokenizer = tokenizer_of(content, {{"chat_template", field}, {"eos_token", "A"}});
+    EXPECT_EQ(tokenizer->encode("A"), Ids{32});
+    const auto path = "folder/tokenizer_config.json: ";
+    SftFormat format;
+    format.prompt_format = "default";
+    try {
+      const SftTokenizer conversations(tokenizer.get(), format);
+      ADD_FAILURE() << field << " was taken";
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.what(), path + message + "; repair it, or give the option chat_template");
+    }
+    format.chat_template = "{{ messages }}";
+    EXPECT_NO_THROW(SftTokenizer(tokenizer.get(), format));
+  };
+  refused(
+      5, "chat_template: expected the text of a template, or a list of {\"name\": \"default\", \"template\": \"...\"}");
+  refused({{{"name", "default"}}}, "chat_template[0]: the field 'template' is missing");
+  refused({{{"name", "default"}, {"template", 3}}}, "chat_template[0].template: expected a text");
+  refused({{"rag", "x"}, {"tool_use", "y"}}, "no chat template is named default; there are 'rag', 'tool_use'");
+}
+
+// A `sft` dataset over a folder, without any option of the template: every token is the one that Transformers gives.
+TEST_F(HuggingFace, ConversationsBecomeSamplesWithTheTemplateOfTheFolder) {
+  const auto all = folders();
+  const auto one = std::find_if(all.begin(), all.end(), [](const Json& folder) {
+    return folder["shape"] == "llama3" && folder["files"]["tokenizer_config.json"]["chat_template"].is_array();
+  });
+  ASSERT_NE(one, all.end());
+  const auto tokenizer = folder_of(*one);
+  std::ofstream lines("talks.jsonl");
+  std::vector<Ids> wanted;
+  for (const auto& conversation : (*one)["conversations"])
+    if (!conversation["add_generation_prompt"].get<bool>()) {
+      lines << Json{{"messages", conversation["messages"]}} << "\n";
+      wanted.push_back(conversation["ids"].get<Ids>());
+    }
+  lines.close();
+  SftFormat format;
+  format.prompt_format = "default";
+  SftDataset::Request request;
+  request.samples = static_cast<std::int64_t>(wanted.size());
+  request.lines = {0, request.samples};
+  request.seq_length = 200;
+  const SftDataset data(std::make_shared<ConversationFile>("talks.jsonl"),
+                        std::make_shared<SftTokenizer>(tokenizer.get(), format), request);
+  ASSERT_EQ(wanted.size(), 2U);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    Ids tokens(200), labels(200), positions(200), starts(200);
+    std::vector<float> mask(200);
+    data.read(static_cast<std::int64_t>(i), {.samples = 1,
+                                             .seq_length = 200,
+                                             .tokens = tokens,
+                                             .labels = labels,
+                                             .loss_mask = mask,
+                                             .positions = positions,
+                                             .document_start = starts});
+    ASSERT_LT(wanted[i].size(), 200U);
+    wanted[i].resize(200, tokenizer->eod());
+    EXPECT_EQ(tokens, wanted[i]);
+    EXPECT_EQ(tokens[0], *tokenizer->token_id("<s>"));
+  }
 }
 
 TEST_F(HuggingFace, AFolderWithoutTokenizerJsonSaysWhatIsThere) {

@@ -31,9 +31,7 @@ class EngineEncoder final : public Tokenizer::Encoder {
   explicit EngineEncoder(const Engine& engine) : engine_(engine), spelt_(engine.pre_tokenizers_.steps.size()) {}
 
   void encode(std::string_view words, std::vector<std::int32_t>& ids) override {
-    if (const auto bad = first_not_utf8(words); bad != std::string_view::npos)
-      throw ConfigError(text("a text of ", words.size(), " bytes is not UTF-8 at byte ", bad,
-                             "; HuggingFaceTokenizer takes UTF-8 only"));
+    check(words);
     if (engine_.templates_.empty()) {
       encode_text(words, ids);
       return;
@@ -51,7 +49,19 @@ class EngineEncoder final : public Tokenizer::Encoder {
     ids.insert(ids.end(), own_.begin(), own_.end());
   }
 
+  // The template has written what comes before and behind a text.
+  void encode_rendered(std::string_view words, std::vector<std::int32_t>& ids) override {
+    check(words);
+    encode_text(words, ids);
+  }
+
  private:
+  static void check(std::string_view words) {
+    if (const auto bad = first_not_utf8(words); bad != std::string_view::npos)
+      throw ConfigError(text("a text of ", words.size(), " bytes is not UTF-8 at byte ", bad,
+                             "; HuggingFaceTokenizer takes UTF-8 only"));
+  }
+
   // Tokens that are not normalized are found in the text as it is, the others in what is between after normalization.
   void encode_text(std::string_view words, std::vector<std::int32_t>& ids) {
     engine_.plain_finder_->find(words, [&](AddedTokenFinder::Part part) {
@@ -159,6 +169,7 @@ Engine::Engine(const std::string& file, std::string_view content, std::optional<
   decoders_ = make_decoders(root.find("decoder"));
   if (const auto entry = root.find("post_processor")) read_post_processor(*entry);
   read_added_tokens(root);
+  if (const auto padding = root.find("padding")) padding_token_ = padding->text_of("pad_token", "[PAD]");
 }
 
 void Engine::read_added_tokens(const JsonValue& root) {

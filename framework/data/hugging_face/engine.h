@@ -32,6 +32,8 @@ class Engine {
   /// Number of tokens, added ones included.
   std::int64_t size() const;
   bool is_bpe() const { return is_bpe_; }
+  /// The token that the file's padding section names; empty: it has none.
+  const std::string& padding_token() const { return padding_token_; }
 
   std::unique_ptr<Tokenizer::Encoder> encoder() const;
   std::unique_ptr<Tokenizer::Decoder> decoder() const;
@@ -56,6 +58,7 @@ class Engine {
   PreTokenizers pre_tokenizers_;
   std::unique_ptr<Model> model_;
   bool is_bpe_ = false, clean_up_ = false, keeps_ascii_ = true, splits_at_metaspace_ = false;
+  std::string padding_token_;
   std::vector<AddedToken> added_;
   std::unordered_map<std::string, std::int32_t> by_content_;  // of the added tokens
   std::unordered_map<std::int32_t, std::string> spelt_;       // id -> how an added token stands in a normalized text
