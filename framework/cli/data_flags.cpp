@@ -26,7 +26,7 @@ void TokenizerFlags::add_to(Command& command) {
         name, [this, option](const std::string& value) { given[option] = value; }, help);
   };
   flag("--tokenizer-type", "tokenizer_type", "Tokenizer type [GPT2BPETokenizer]; docs/data.md lists them");
-  flag("--tokenizer-model", "tokenizer_model",
+  flag("--tokenizer-model,--tokenizer-name-or-path", "tokenizer_model",
        "Path of a SentencePiece model, of a Hugging Face tokenizer's folder, or of TikTokenizer's vocabulary");
   flag("--vocab-file", "vocab_file", "Path of vocab.json (GPT2BPETokenizer) or vocab.txt (BertWordPiece*)");
   flag("--merge-file", "merge_file", "Path of merges.txt (GPT2BPETokenizer)");

@@ -5,6 +5,7 @@
 
 #include "framework/cli/data_commands.h"
 #include "framework/cli/data_flags.h"
+#include "framework/cli/instruction_flags.h"
 #include "framework/cli/preprocess_meter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/data/indexed_dataset.h"
@@ -14,6 +15,7 @@ namespace {
 
 struct Preprocess {
   PreprocessRequest request;
+  InstructionFlags instructions;
   TokenizerFlags tokenizer;
   std::string recipe, language = "english";
   bool keep_newlines = false;
@@ -35,8 +37,10 @@ struct Preprocess {
   }
 
   void run(const CommandContext& context) const {
+    if (!instructions.used()) instructions.check_unused();
     const auto made_of = chosen(context);
     PreprocessMeter meter({log_interval, ::isatty(STDERR_FILENO) == 1});
+    if (instructions.used()) return write(*made_of, meter);
     const auto result = preprocess(*made_of, request, [&](const PreprocessProgress& now) { meter(now); });
     for (const auto& note : result.notes) std::cout << "note: " << note << "\n";
     const auto skipped = result.total.skipped;
@@ -51,6 +55,18 @@ struct Preprocess {
               << " MB of input in " << meter.seconds() << " s: " << meter.rates(result.total, result.resumed_documents)
               << "\n";
   }
+
+  void write(const Tokenizer& made_of, PreprocessMeter& meter) const {
+    const auto result =
+        write_instructions(made_of, instructions.with(request), [&](const PreprocessProgress& now) { meter(now); });
+    for (const auto& one : result.reasons) std::cout << "left out: " << one << "\n";
+    std::cout << request.output_prefix << "_packed_{input_ids,attention_mask,labels}_document: " << result.samples
+              << " samples, " << result.tokens << " tokens of int32 from " << result.rows
+              << " rows; left out: " << result.left_out << " without an answer or with wrong roles, "
+              << result.total.skipped << " with errors; " << result.too_long << " reach --seq-length\n"
+              << std::fixed << std::setprecision(1) << static_cast<double>(result.total.bytes) * 1e-6
+              << " MB of input in " << meter.seconds() << " s: " << meter.rates(result.total, 0) << "\n";
+  }
 };
 
 }  // namespace
@@ -59,7 +75,7 @@ void add_data_preprocess(Command& data, CommandContext& context) {
   auto work = std::make_shared<Preprocess>();
   auto* command = data.add_subcommand("preprocess",
                                       "Turn text into token files: PREFIX_KEY_document.bin and .idx from JSON lines, "
-                                      "PREFIX.bin and .idx from plain text");
+                                      "PREFIX.bin and .idx from plain text; with --handler-name instructions");
   auto& request = work->request;
   command
       ->add_option("--input", request.inputs,
@@ -103,6 +119,7 @@ void add_data_preprocess(Command& data, CommandContext& context) {
                     "Continue an interrupted run of the same command; the files become the same");
   command->add_option("--recipe", work->recipe, "Recipe whose dataset_config names the tokenizer");
   work->tokenizer.add_to(*command);
+  work->instructions.add_to(*command);
   command->callback([work, &context] { work->run(context); });
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "framework/cli/command.h"
+#include "framework/data/instruction_writer.h"
+
+namespace tessera {
+
+/// The flags of `tessera data preprocess` that are for instructions only, under MindSpeed-LLM's names.
+class InstructionFlags {
+ public:
+  void add_to(Command& command);
+  /// Whether --handler-name is given.
+  bool used() const { return !request_.handler_name.empty(); }
+  /// Throws ConfigError if a flag is given without --handler-name.
+  void check_unused() const;
+  /// The whole request: `texts` has the flags that texts and instructions share. Throws ConfigError if it asks for what
+  /// instructions do not have.
+  InstructionWriteRequest with(const PreprocessRequest& texts) const;
+
+ private:
+  InstructionWriteRequest request_;
+  std::int64_t seq_length_ = 0;  // 0: not given
+  bool overwrite_cache_ = false;
+  std::string cache_dir_;
+  int subsets_ = 1;
+};
+
+}  // namespace tessera
