@@ -235,6 +235,7 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data) 
   parts.schedule = build_schedule(recipe, length);
   parts.resolved_recipe = resolved_yaml(recipe);
   parts.files = files_to_keep(recipe, tokenizer);
+  parts.tokenizer = std::move(data.tokenizer);
   return parts;
 }
 
