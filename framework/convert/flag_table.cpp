@@ -109,7 +109,7 @@ void leave_out_unchosen(Value& recipe, const Facts& facts, Report& report) {
       settings.push_back(field.value);
       for (const auto& setting : settings)
         if (!bar.empty() && setting.origin.layer >= given)
-          report.note(setting.origin, text("without effect with ", bar));
+          report.note(setting.origin, text(field.name, " has no effect with ", bar));
       return !bar.empty();
     });
   }

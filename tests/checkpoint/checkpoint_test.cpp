@@ -336,7 +336,7 @@ TEST_F(CheckpointTest, RangesThatLeaveAHoleOrOverlapAreNeverCommitted) {
 }
 
 TEST_F(CheckpointTest, ANameThatLeavesTheFolderIsNoBlob) {
-  for (const char* name : {"../x", "a/b", "", ".hidden"})
+  for (const char* name : {"../x", "a/../b", "a/b/c", "/x", "a/", "a/.hidden", "", ".hidden"})
     EXPECT_THROW(save_checkpoint("run", "", 1, model.ranges(), {{name, "x"}}), BugError) << name;
 }
 

@@ -77,7 +77,7 @@ TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
   const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, all_facts({}), report);
   EXPECT_EQ(recipe.at("optimizer_config.betas"), nullptr);
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.sgd_momentum")), "0.9");
-  EXPECT_EQ(report.notes(), Lines{"--adam-beta2: without effect with optimizer_type sgd"});
+  EXPECT_EQ(report.notes(), Lines{"--adam-beta2: betas has no effect with optimizer_type sgd"});
 }
 
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {

@@ -112,7 +112,6 @@ TEST(FlagsOfMegatron, AWordIsOneOfTheirsAndOneWithoutCounterpartIsKnown) {
       {"--ckpt-format", {"zarr", "torch_dcp", "fsdp_dtensor"}},
       {"--dataloader-type", {"external"}},
       {"--optimizer", {"muon", "dist_muon", "soap", "adaptive_muon"}},
-      {"--tokenizer-type", {"NullTokenizer"}},
       {"--transformer-impl", {"inference_optimized"}}};
   for (const auto& release : releases) {
     const auto table = table_of(release);
@@ -124,6 +123,7 @@ TEST(FlagsOfMegatron, AWordIsOneOfTheirsAndOneWithoutCounterpartIsKnown) {
         EXPECT_EQ(rest.count(word), 1u) << row.flag << " never has '" << word << "'";
         rest.erase(word);
       }
+      for (const auto& [word, why] : row.refused_words) rest.erase(word);
       for (const auto& word : rest)
         EXPECT_TRUE(left_out.count(row.flag) && left_out.at(row.flag).count(word))
             << release << " " << row.flag << " has no word for '" << word << "'";
@@ -147,7 +147,7 @@ TEST(FlagsOfMegatron, MostTrainingFlagsRunOrMayBeDropped) {
     const auto all =
         counts[RowFate::runs] + counts[RowFate::ignored] + counts[RowFate::planned] + counts[RowFate::refused];
     EXPECT_GT(10 * (counts[RowFate::runs] + counts[RowFate::ignored]), 7 * all);
-    EXPECT_LT(counts[RowFate::refused], 50);
+    EXPECT_LT(100 * counts[RowFate::refused], 6 * all);
   }
 }
 

@@ -233,6 +233,7 @@ class FakeHead(Strangers):
         self.wait_until(folder.exists, "the folder")
         end.close()
         self.assertEqual(mpirun.wait(timeout=20), -signal.SIGKILL)
+        self.wait_until(lambda: not folder.exists(), "the worker, which outlives mpirun, to delete the folder")
         self.assert_nothing_left()
 
     def test_a_follower_ends_with_a_reason(self):

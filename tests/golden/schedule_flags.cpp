@@ -19,18 +19,21 @@ std::vector<std::string> words_of(const std::string& flags) {
 }
 
 Recipe recipe_of(const std::string& flags) {
-  const auto argv = words_of(flags);
+  auto argv = words_of(flags);
   const auto map = FlagTable::from("megatron.yaml", Mappings());
   must_know(argv, map);
   if (std::find(argv.begin(), argv.end(), "--lr") == argv.end())
     throw ConfigError("--lr is missing; Megatron-LM has no default for it");
+  argv.emplace_back("--mock-data");
   const Shelves shelves;
   Report report;
   auto tree = map.convert(argv, all_facts(shelves), report);
   const Origin origin{"the recorded runs", 0, "", 1};
-  const std::pair<const char*, const char*> model[] = {
-      {"model_config.num_layers", "2"},  {"model_config.hidden_size", "64"}, {"model_config.num_attention_heads", "4"},
-      {"model_config.seq_length", "32"}, {"model_config.vocab_size", "128"}, {"dataset_config.dataset_type", "mock"}};
+  const std::pair<const char*, const char*> model[] = {{"model_config.num_layers", "2"},
+                                                       {"model_config.hidden_size", "64"},
+                                                       {"model_config.num_attention_heads", "4"},
+                                                       {"model_config.seq_length", "32"},
+                                                       {"model_config.vocab_size", "128"}};
   for (const auto& [path, value] : model) tree.set(path, Value::of(value, origin));
   auto recipe = read_recipe(tree, shelves, report);
   report.must_be_good();
