@@ -70,6 +70,14 @@ void Show::find_split() {
   if (request_.split == "train") set_ = s.train.get(), order_ = data_.train_order.get();
   if (request_.split == "valid") set_ = s.valid.get(), order_ = data_.valid_order.get();
   if (request_.split == "test") set_ = s.test.get(), order_ = data_.test_order.get();
+  for (std::size_t i = 0; i < s.valid_sets.size(); ++i)
+    if (request_.split == "valid-" + s.valid_sets[i].name)
+      set_ = s.valid_sets[i].data.get(), order_ = data_.valid_set_orders[i].get();
+  if (!set_ && request_.split.rfind("valid", 0) == 0 && !s.valid_sets.empty()) {
+    std::string names;
+    for (const auto& set : s.valid_sets) names += (names.empty() ? "valid-" : ", valid-") + set.name;
+    throw ConfigError(text("--split ", request_.split, ": the run has several validation sets; give one of ", names));
+  }
   if (!set_)
     throw ConfigError(text("--split ", request_.split,
                            ": the run reads no such split; eval_interval and eval_iters must not be 0, and there must "
@@ -241,8 +249,8 @@ void add_data_show(Command& data, CommandContext& context) {
             name, [&value](const std::string& given) { value = std::stoll(given); }, help)
         ->between(lowest, most_samples);
   };
-  command->add_option("--split", request.split, "Split of the data: train, valid or test [train]")
-      ->one_of({"train", "valid", "test"});
+  command->add_option("--split", request.split,
+                      "Split of the data: train, valid, test, or valid-NAME of one of several validation sets [train]");
   const auto* from = number("--from", request.from, 0,
                             "Number of the first sample, counted from 0 over the run and all its ranks [0]");
   number("--step", request.step, 1,

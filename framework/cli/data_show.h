@@ -11,7 +11,7 @@ namespace tessera {
 
 /// Which samples `tessera data show` prints.
 struct DataShowRequest {
-  std::string split = "train";            ///< train, valid or test
+  std::string split = "train";            ///< train, valid, test, or valid-NAME of one of several validation sets
   std::optional<std::int64_t> from = {};  ///< number in the run of the first sample, from 0
   /// All samples of this step, from 1; of valid and test: of this step of evaluation.
   std::optional<std::int64_t> step = {};

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "framework/data/batch.h"
 #include "framework/data/index_cache.h"
@@ -46,9 +48,16 @@ std::unique_ptr<Sampler> repeated(std::unique_ptr<Sampler> order, std::int64_t e
 /// `order` from its beginning when `start` samples are consumed.
 std::unique_ptr<Sampler> starting_at(std::unique_ptr<Sampler> order, std::int64_t start);
 
+/// One of several validation sets, which are evaluated separately.
+struct ValidationSet {
+  std::string name;  ///< unique, not empty: "0", "1", ... or as the user names it
+  std::unique_ptr<Dataset> data;
+};
+
 /// What a run reads. A split that is not asked for, or of which there is no data by its path or weight, is null.
 struct DataSplits {
   std::unique_ptr<Dataset> train, valid, test;
+  std::vector<ValidationSet> valid_sets = {};  ///< with multiple_validation_sets, and then `valid` is null
 };
 
 /// Key `dataset_type` of dataset_config. Makers throw ConfigError for files that are missing or damaged.

@@ -15,6 +15,8 @@ std::unique_ptr<DataSplits> make(const GptDataOptions& o, DataParts parts) {
   options.mmap_bin_files = o.mmap_bin_files;
   options.no_shared_storage = o.no_shared_storage;
   options.surplus = o.mid_level_dataset_surplus;
+  options.multiple_validation_sets = o.multiple_validation_sets;
+  options.validation_set_names = o.validation_set_names;
   const GptSplits splits(GptSplits::with(std::move(options), parts));
   return std::make_unique<DataSplits>(splits.of_run(sources.blend, sources.split, sources.per_split, parts.asked));
 }

@@ -1,6 +1,10 @@
 #include "framework/data/gpt_data_options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "framework/data/gpt_dataset.h"
 #include "framework/options/limits.h"
@@ -62,21 +66,57 @@ void describe(Schema<GptDataOptions>& s) {
            "Fraction by which more samples are prepared of each part of a blend than its weight asks for.")
       .at_least(0)
       .at_most(1000);
+  s.option("multiple_validation_sets", &O::multiple_validation_sets,
+           "Each prefix of `valid_data_path` is a validation set that is evaluated and logged separately; weights are "
+           "refused.");
+  s.option("validation_set_names", &O::validation_set_names,
+           "Names of the sets of `multiple_validation_sets` in logs and metrics, in order; empty: 0, 1, ...");
   describe_documents(s);
 }
 
 namespace {
 
 constexpr const char* usual_split = "969, 30, 1";
+constexpr std::size_t longest_set_name = 64;  // bytes
 
 std::optional<Blend> blend_of(const std::optional<std::string>& file, const DataPath& path, const char* file_option,
                               const char* path_option) {
   return file ? read_blend(words_of_file(*file, file_option), file_option) : read_blend(path.parts, path_option);
 }
 
+/// A name becomes part of a JSON key, of a TensorBoard tag and of a line.
+void check_validation_sets(const GptDataOptions& o) {
+  const auto& names = o.validation_set_names;
+  if (!names.empty() && !o.multiple_validation_sets)
+    throw ConfigError("validation_set_names needs multiple_validation_sets: true; set it or leave the names out");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto& name = names[i];
+    const auto fits = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+             std::string_view("._-+/:=").find(c) != std::string_view::npos;
+    };
+    if (name.empty() || name.size() > longest_set_name || !std::all_of(name.begin(), name.end(), fits))
+      throw ConfigError(text("validation_set_names: \"", name, "\" is not 1 to ", longest_set_name,
+                             " ASCII letters, digits and . _ - + / : =; give another name"));
+    if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), name) !=
+        names.begin() + static_cast<std::ptrdiff_t>(i))
+      throw ConfigError(text("validation_set_names: ", name, " is given twice; give each set a name of its own"));
+  }
+}
+
+/// The blend of the validation sets; weights mean nothing there.
+std::optional<Blend> without_weights(const GptDataOptions& o, std::optional<Blend> blend, const char* option) {
+  if (o.multiple_validation_sets && blend && blend->weights)
+    throw ConfigError(text(option,
+                           ": the validation data has weights, but multiple_validation_sets evaluates each prefix "
+                           "separately; leave the weights out"));
+  return blend;
+}
+
 }  // namespace
 
 void check_gpt_sources(const GptDataOptions& o) {
+  check_validation_sets(o);
   const bool own_paths = !o.train_data_path.empty() || !o.valid_data_path.empty() || !o.test_data_path.empty();
   const bool apart = own_paths || o.per_split_data_args_path;
   const bool joined = !o.data_path.empty() || o.data_args_path;
@@ -93,7 +133,7 @@ void check_gpt_sources(const GptDataOptions& o) {
     throw ConfigError("split divides data_path; with train_data_path, valid_data_path or test_data_path leave it out");
   (void)read_blend(o.data_path.parts, "data_path");
   (void)read_blend(o.train_data_path.parts, "train_data_path");
-  (void)read_blend(o.valid_data_path.parts, "valid_data_path");
+  (void)without_weights(o, read_blend(o.valid_data_path.parts, "valid_data_path"), "valid_data_path");
   (void)read_blend(o.test_data_path.parts, "test_data_path");
 }
 
@@ -112,6 +152,7 @@ GptSources gpt_sources(const GptDataOptions& o) {
     const auto words = words_of_splits(*o.per_split_data_args_path, "per_split_data_args_path");
     for (std::size_t k = 0; k < words.size(); ++k)
       sources.per_split[k] = read_blend(words[k], "per_split_data_args_path");
+    sources.per_split[1] = without_weights(o, std::move(sources.per_split[1]), "per_split_data_args_path");
   } else {
     sources.per_split = {read_blend(o.train_data_path.parts, "train_data_path"),
                          read_blend(o.valid_data_path.parts, "valid_data_path"),

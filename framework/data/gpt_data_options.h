@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/data/blend.h"
 #include "framework/data/data_path.h"
@@ -22,6 +23,8 @@ struct GptDataOptions {
   bool mmap_bin_files = true;
   bool no_shared_storage = false;
   double mid_level_dataset_surplus = 0.005;
+  bool multiple_validation_sets = false;
+  std::vector<std::string> validation_set_names;
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
   bool add_extra_token_to_sequence = true, drop_last_partial_validation_sequence = true;
   bool create_attention_mask_in_dataloader = true, dataloader_inter_document_masking = false;

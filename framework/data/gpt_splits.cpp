@@ -311,17 +311,36 @@ GptSplits::Splits GptSplits::of_mock(const std::shared_ptr<const TokenSource>& s
   return out;
 }
 
+std::vector<ValidationSet> GptSplits::named(std::vector<std::unique_ptr<Dataset>> sets) const {
+  const auto& names = options_.validation_set_names;
+  if (!names.empty() && names.size() != sets.size())
+    throw ConfigError(text("dataset_config.validation_set_names: ", names.size(), " names for ", sets.size(),
+                           " validation sets; give one name for each prefix of valid_data_path"));
+  std::vector<ValidationSet> out;
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    out.push_back({names.empty() ? std::to_string(i) : names[i], std::move(sets[i])});
+  return out;
+}
+
 DataSplits GptSplits::of_run(const std::optional<Blend>& blend, const std::string& split,
                              const std::array<std::optional<Blend>, 3>& per_split, const SamplesAsked& asked) const {
   const auto needed = wanted(asked);
   Splits all;
+  std::vector<std::unique_ptr<Dataset>> sets;  // of validation
   if (blend) {
     all = of_blend(*blend, split, needed);
   } else {
-    for (std::size_t k = 0; k < all.size(); ++k)
-      if (per_split[k] && needed[k]) all[k] = of_split(*per_split[k], k, *needed[k]);
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      if (!per_split[k] || !needed[k]) continue;
+      if (k == 1 && options_.multiple_validation_sets)
+        for (const auto& prefix : per_split[k]->prefixes) sets.push_back(of_split({{prefix}, {}}, k, *needed[k]));
+      else
+        all[k] = of_split(*per_split[k], k, *needed[k]);
+    }
   }
-  return {std::move(all[0]), std::move(all[1]), std::move(all[2])};
+  if (options_.multiple_validation_sets && all[1]) sets.push_back(std::move(all[1]));
+  return {std::move(all[0]), std::move(all[1]), std::move(all[2]),
+          sets.empty() ? std::vector<ValidationSet>() : named(std::move(sets))};
 }
 
 }  // namespace tessera

@@ -34,6 +34,8 @@ class GptSplits {
     bool mmap_bin_files = true;
     bool no_shared_storage = false;
     double surplus = 0.005;
+    bool multiple_validation_sets = false;
+    std::vector<std::string> validation_set_names;  ///< empty: their numbers from 0
     bool may_write_caches = true;
     TellLine tell = {};
 
@@ -60,11 +62,14 @@ class GptSplits {
   /// Mock data, each split a third.
   Splits of_mock(const std::shared_ptr<const TokenSource>& source, const SplitsWanted& wanted) const;
 
-  /// All that a run wants, from what its recipe names.
+  /// All that a run wants, from what its recipe names. With `multiple_validation_sets` each prefix of `per_split[1]` is a
+  /// validation set with the number of samples that is asked for, else there is one set. Throws ConfigError if the number
+  /// of names differs from that of the sets, and as of_blend.
   DataSplits of_run(const std::optional<Blend>& blend, const std::string& split,
                     const std::array<std::optional<Blend>, 3>& per_split, const SamplesAsked& asked) const;
 
  private:
+  std::vector<ValidationSet> named(std::vector<std::unique_ptr<Dataset>> sets) const;
   struct Part;
   struct Cut;
   using Parts = std::vector<std::array<std::optional<Part>, 3>>;

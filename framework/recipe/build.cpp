@@ -227,6 +227,7 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data) 
   parts.train_order = std::move(data.train_order);
   parts.valid_order = std::move(data.valid_order);
   parts.test_order = std::move(data.test_order);
+  parts.valid_set_orders = std::move(data.valid_set_orders);
   parts.epoch_samples = data.epoch_samples;
   auto length = recipe.length(replicas);
   if (length.samples == 0)
@@ -235,6 +236,7 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data) 
   parts.schedule = build_schedule(recipe, length);
   parts.resolved_recipe = resolved_yaml(recipe);
   parts.files = files_to_keep(recipe, tokenizer);
+  parts.tokenizer = std::move(data.tokenizer);
   return parts;
 }
 

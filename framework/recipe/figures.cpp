@@ -112,6 +112,7 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   out.train_samples = samples(data->train);
   if (recipe.training.epochs) set_length(recipe, epoch_iterations(recipe, out.train_samples, ranks), out);
   out.valid_samples = samples(data->valid);
+  for (const auto& set : data->valid_sets) out.valid_samples += samples(set.data);
   out.test_samples = samples(data->test);
   return out;
 }

@@ -291,7 +291,6 @@ void describe(Schema<PlannedOptimizer>& s) {
 void describe(Schema<PlannedDataset>& s) {
   s.planned("dataset_dir", Text{}, "Folder of data that is not given by a path.").also("./dataset");
   s.planned("shuffle", false, "Shuffle samples; the order of dataset_type gpt is always shuffled.");
-  s.planned("multiple_validation_sets", false, "Evaluate on each part of the validation data by itself.");
   s.planned("step_batch_size_schedule", Text{}, "Batch sizes and the steps from which they hold.");
   s.planned("phase_transition_iterations", Text{}, "Steps at which other data begins.");
   s.planned("fim_data", false, "Samples whose middle is asked for last.");

@@ -1,6 +1,7 @@
 #include "framework/recipe/recipe.h"
 
 #include "framework/base/checked.h"
+#include "framework/data/external_sampler.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/hugging_face_model.h"
@@ -68,7 +69,10 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
   read("dataset_config", [&](Group& group) {
     recipe.dataset = shelves.datasets.read(group);
     recipe.tokenizer = shelves.tokenizers.read(group);
-    recipe.sampler = shelves.samplers.read(group);
+    recipe.sampler = with_external(shelves.samplers).read(group);
+    if (external_is_missing(recipe.sampler))
+      group.problem(group.resolved().at("dataloader_type")->origin, "dataloader_type",
+                    "dataloader_type external: no sampler is registered under this name", how_to_register_external);
     recipe.batch = read_own<BatchOptions>(group);
     recipe.ramp = read_own<BatchRampOptions>(group);
     read_own<PlannedDataset>(group);

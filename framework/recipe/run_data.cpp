@@ -5,6 +5,7 @@
 #include <iostream>
 #include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "framework/comm/together.h"
 #include "framework/recipe/build.h"
@@ -34,6 +35,11 @@ std::unique_ptr<Sampler> order_of(const Recipe& recipe, const Dataset* data, std
   return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
 }
 
+std::unique_ptr<Sampler> validation_order(const Recipe& recipe, const Dataset* data, std::int64_t replicas) {
+  if (data && recipe.training.full_validation) return repeated(single_pass(*data), data->samples());
+  return order_of(recipe, data, replicas);
+}
+
 void count_epoch(const Recipe& recipe, std::int64_t replicas, RunData& data) {
   const auto step = recipe.batch_sizes(replicas).global;
   data.epoch_samples = data.splits->train->samples() / step * step;
@@ -42,6 +48,7 @@ void count_epoch(const Recipe& recipe, std::int64_t replicas, RunData& data) {
 /// What a stage without data has to know of it: one line that stages with data send.
 struct DataFacts {
   std::array<std::int64_t, 3> samples = {-1, -1, -1};  ///< of train, valid and test; -1: there is no such split
+  std::vector<std::pair<std::string, std::int64_t>> valid_sets;  ///< names and samples
   bool one_document_each = true;
 
   static DataFacts of(const DataSplits& splits) {
@@ -52,14 +59,24 @@ struct DataFacts {
       facts.samples[i] = all[i]->samples();
       facts.one_document_each = facts.one_document_each && all[i]->one_document_each();
     }
+    for (const auto& set : splits.valid_sets) {
+      facts.valid_sets.emplace_back(set.name, set.data->samples());
+      facts.one_document_each = facts.one_document_each && set.data->one_document_each();
+    }
     return facts;
   }
-  std::string line() const { return text(samples[0], " ", samples[1], " ", samples[2], " ", one_document_each); }
+  std::string line() const {
+    auto words = text(samples[0], " ", samples[1], " ", samples[2], " ", one_document_each);
+    for (const auto& [name, count] : valid_sets) words += text(" ", name, " ", count);
+    return words;
+  }
   static DataFacts read(const std::string& line) {
     DataFacts facts;
     std::istringstream words(line);
     words >> facts.samples[0] >> facts.samples[1] >> facts.samples[2] >> facts.one_document_each;
     must(!words.fail(), "a stage with data sends its numbers of samples");
+    std::string name;
+    for (std::int64_t count = 0; words >> name >> count;) facts.valid_sets.emplace_back(name, count);
     return facts;
   }
 };
@@ -79,6 +96,10 @@ RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFa
   put(0, data.splits->train, data.train_order);
   put(1, data.splits->valid, data.valid_order);
   put(2, data.splits->test, data.test_order);
+  for (const auto& [name, count] : facts.valid_sets) {
+    data.splits->valid_sets.push_back({name, std::make_unique<NoTokens>(count, recipe.size.seq_length)});
+    data.valid_set_orders.push_back(std::make_unique<AnyOrder>());
+  }
   if (recipe.training.epochs) count_epoch(recipe, replicas, data);
   return data;
 }
@@ -108,10 +129,10 @@ RunData open_data(const Recipe& recipe, std::int64_t replicas, const TellLine& t
   }
   must_train(*data.splits);
   data.train_order = order_of(recipe, data.splits->train.get(), replicas);
-  data.valid_order = order_of(recipe, data.splits->valid.get(), replicas);
+  data.valid_order = validation_order(recipe, data.splits->valid.get(), replicas);
   data.test_order = order_of(recipe, data.splits->test.get(), replicas);
-  if (recipe.training.full_validation && data.valid_order)
-    data.valid_order = repeated(single_pass(*data.splits->valid), data.splits->valid->samples());
+  for (const auto& set : data.splits->valid_sets)
+    data.valid_set_orders.push_back(validation_order(recipe, set.data.get(), replicas));
   if (!recipe.training.epochs) return data;
   count_epoch(recipe, replicas, data);
   if (recipe.sampler.type == "single") data.train_order = repeated(std::move(data.train_order), data.epoch_samples);

@@ -11,6 +11,7 @@ struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;                           ///< null: the run has none
   std::unique_ptr<DataSplits> splits;                             ///< `train` is never null
   std::unique_ptr<Sampler> train_order, valid_order, test_order;  ///< null where there is no such split
+  std::vector<std::unique_ptr<Sampler>> valid_set_orders;         ///< of `splits->valid_sets`
   std::int64_t iterations = 0;                                    ///< steps of the run
   std::int64_t epoch_samples = 0;  ///< of one pass over the training split; 0: passes are not counted
 };

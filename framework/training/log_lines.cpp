@@ -99,9 +99,10 @@ void add_validation_lines(Line& out, const EvaluationRecord& evaluation) {
   const char* where = evaluation.set == EvaluationRecord::Set::final_validation ? " on validation set"
                       : evaluation.set == EvaluationRecord::Set::test           ? " on test set"
                                                                                 : "";
-  char words[256];
+  char words[512];
   const int length = std::snprintf(
-      words, sizeof words, " validation loss at iteration %lld%s | lm loss value: %.6E | lm loss PPL: %.6E | ",
+      words, sizeof words, " validation%.*s loss at iteration %lld%s | lm loss value: %.6E | lm loss PPL: %.6E | ",
+      static_cast<int>(evaluation.suffix.size()), evaluation.suffix.data(),
       static_cast<long long>(evaluation.iteration), where, evaluation.loss, perplexity(evaluation.loss));
   const auto dashes = static_cast<std::size_t>(length) + 1;
   out.repeat('-', dashes);

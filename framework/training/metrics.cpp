@@ -26,8 +26,9 @@ class Object {
     name(key);
     used_ = std::to_chars(bytes_ + used_, bytes_ + sizeof bytes_, value).ptr - bytes_;
   }
-  void number(std::string_view key, double value) {
-    name(key);
+  void number(std::string_view key, double value) { number(key, "", value); }
+  void number(std::string_view key, std::string_view suffix, double value) {
+    name(key, suffix);
     if (!std::isfinite(value)) return add("null");
     const auto begin = used_;
     used_ = std::to_chars(bytes_ + used_, bytes_ + sizeof bytes_, value).ptr - bytes_;
@@ -48,11 +49,12 @@ class Object {
   }
 
  private:
-  void name(std::string_view key) {
+  void name(std::string_view key, std::string_view suffix = {}) {
     if (!first_) add(", ");
     first_ = false;
     add("\"");
     add(key);
+    add(suffix);
     add("\": ");
   }
   void add(std::string_view words) {
@@ -84,20 +86,21 @@ const char* key_of(EvaluationRecord::Set set) {
   return "";
 }
 
-unsigned bit_of(EvaluationRecord::Set set) { return 1U << static_cast<unsigned>(set); }
-
 /// The lines a run goes on from, and what the last of them tells.
 struct Kept {
   std::string lines;
   std::int64_t last_iteration = -1;
-  unsigned evaluated = 0;
+  std::array<std::int64_t, 3> evaluated = {};  ///< of each Set
 };
 
-unsigned evaluations_in(std::string_view line) {
+std::array<std::int64_t, 3> evaluations_in(std::string_view line) {
   using Set = EvaluationRecord::Set;
-  unsigned found = 0;
-  for (const auto set : {Set::validation, Set::final_validation, Set::test})
-    if (line.find(text('"', key_of(set), '"')) != std::string_view::npos) found |= bit_of(set);
+  std::array<std::int64_t, 3> found = {};
+  for (const auto set : {Set::validation, Set::final_validation, Set::test}) {
+    const auto key = text('"', key_of(set));  // a suffix may follow
+    for (auto at = line.find(key); at != std::string_view::npos; at = line.find(key, at + key.size()))
+      ++found[static_cast<std::size_t>(set)];
+  }
   return found;
 }
 
@@ -163,11 +166,12 @@ void MetricsFile::step(const StepRecord& r) {
   if (r.params_norm) line.number("params_norm", *r.params_norm);
   if (!write(line.close(), end_)) return;
   last_iteration_ = r.iteration;
-  evaluated_ = 0;
+  evaluated_ = {};
 }
 
 void MetricsFile::evaluation(const EvaluationRecord& r) {
-  const bool joins = r.iteration == last_iteration_ && (evaluated_ & bit_of(r.set)) == 0;
+  auto& of_set = evaluated_[static_cast<std::size_t>(r.set)];
+  const bool joins = r.iteration == last_iteration_ && r.number >= of_set;
   Object line;
   if (joins) {
     line.go_on();
@@ -176,9 +180,10 @@ void MetricsFile::evaluation(const EvaluationRecord& r) {
     line.number("iteration", r.iteration);
     line.number("consumed_samples", r.consumed_samples);
   }
-  line.number(key_of(r.set), r.loss);
+  line.number(key_of(r.set), r.suffix, r.loss);
   if (!write(line.close(), joins ? end_ - static_cast<std::int64_t>(last_bytes.size()) : end_)) return;
-  evaluated_ = joins ? evaluated_ | bit_of(r.set) : bit_of(r.set);
+  if (!joins) evaluated_ = {};
+  of_set = r.number + 1;
   last_iteration_ = r.iteration;
 }
 

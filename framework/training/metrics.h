@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +42,9 @@ struct EvaluationRecord {
   std::int64_t consumed_samples = 0;
   double loss = 0;  ///< mean over all tokens evaluated
   Set set = Set::validation;
+  /// With several validation sets: "-" and the name of this one, part of the log line, of the key and of the tags.
+  std::string_view suffix = {};
+  std::int64_t number = 0;  ///< of this one among the validation sets, evaluated in order from 0
 };
 
 /// `metrics.jsonl`: one JSON object per logged step, numbers in full precision (the shortest text that
@@ -59,7 +63,7 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
 
   void step(const StepRecord& record);
-  /// Adds `validation_loss` (`test_loss` for the test set) to the object of the same step when that is the last
+  /// Adds `validation_loss` with the suffix (`test_loss` for the test set) to the object of the same step when that is the last
   /// line, else writes an object of its own with iteration, consumed_samples and that.
   void evaluation(const EvaluationRecord& record);
 
@@ -71,9 +75,9 @@ class MetricsFile {
   bool write(std::string_view bytes, std::int64_t at);
 
   int file_ = -1;
-  std::int64_t end_ = 0;              // bytes that are good
-  std::int64_t last_iteration_ = -1;  // of the last line
-  unsigned evaluated_ = 0;            // evaluations that the last line holds already
+  std::int64_t end_ = 0;                        // bytes that are good
+  std::int64_t last_iteration_ = -1;            // of the last line
+  std::array<std::int64_t, 3> evaluated_ = {};  // how many evaluations of each Set the last line holds already
   char complaint_[256] = "";
 };
 

@@ -5,6 +5,7 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/data/dataset.h"
 #include "framework/data/dataset_options.h"
+#include "framework/data/tokenizer.h"
 #include "framework/model/model.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/optimizer.h"
@@ -42,8 +43,11 @@ struct Parts {
   std::unique_ptr<OptimizerSchedule> schedule;
   ScheduleResumeOptions schedule_resume;
   LossScaler loss_scaler;
+  std::unique_ptr<Tokenizer>
+      tokenizer;  ///< null: the run has none. Before `data`, which may encode text while it is read
   std::unique_ptr<DataSplits> data;
   std::unique_ptr<Sampler> train_order, valid_order, test_order;  ///< null where there is no such split
+  std::vector<std::unique_ptr<Sampler>> valid_set_orders;         ///< of `data->valid_sets`
   std::int64_t epoch_samples = 0;  ///< of one pass over the training split; 0: passes are not counted
   std::string resolved_recipe;     ///< written into the run folder as resolved.yaml; repeats the run
   /// On the recipe; kept in resolved.yaml, so that the next start does not repeat them.

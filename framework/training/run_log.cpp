@@ -22,6 +22,23 @@ class Points {
   std::size_t count_ = 0;
 };
 
+/// Megatron-LM's name of a curve of evaluations. Allocates nothing.
+class ValidationTag {
+ public:
+  ValidationTag(std::string_view suffix, std::string_view end) {
+    for (const auto words : {std::string_view("lm loss validation"), suffix, end}) add(words);
+    over_steps_ = used_;
+    add(vs_samples);
+  }
+  std::string_view over_steps() const { return {bytes_, over_steps_}; }
+  std::string_view over_samples() const { return {bytes_, used_}; }
+
+ private:
+  void add(std::string_view words) { used_ += words.copy(bytes_ + used_, sizeof bytes_ - used_); }
+  char bytes_[160];
+  std::size_t used_ = 0, over_steps_ = 0;
+};
+
 }  // namespace
 
 struct RunLog::Parts {
@@ -126,9 +143,9 @@ void RunLog::evaluation(const EvaluationRecord& evaluation) {
   p.metrics.evaluation(evaluation);
   if (p.events) {
     const double ppl = perplexity(evaluation.loss);
-    const Scalar over_steps[] = {{"lm loss validation", evaluation.loss}, {"lm loss validation ppl", ppl}};
-    const Scalar over_samples[] = {{"lm loss validation vs samples", evaluation.loss},
-                                   {"lm loss validation ppl vs samples", ppl}};
+    const ValidationTag tag(evaluation.suffix, ""), ppl_tag(evaluation.suffix, " ppl");
+    const Scalar over_steps[] = {{tag.over_steps(), evaluation.loss}, {ppl_tag.over_steps(), ppl}};
+    const Scalar over_samples[] = {{tag.over_samples(), evaluation.loss}, {ppl_tag.over_samples(), ppl}};
     p.events->add(evaluation.iteration, over_steps);
     p.events->add(evaluation.consumed_samples, over_samples);
   }

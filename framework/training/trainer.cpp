@@ -37,8 +37,9 @@ class Trainer {
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   void tell_bubble();
   void step();
-  void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed);
+  void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord record, std::int64_t consumed);
   std::int64_t evaluation_steps(const Dataset* data, EvaluationRecord::Set set) const;
+  void evaluate_validation(EvaluationRecord::Set set);
   void evaluate_if_due();
   void evaluate_at_end();
   bool save_now();
@@ -248,14 +249,13 @@ std::int64_t Trainer::evaluation_steps(const Dataset* data, EvaluationRecord::Se
   return (data->samples() + samples_per_step() - 1) / samples_per_step();
 }
 
-void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationRecord::Set set, std::int64_t consumed) {
+void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationRecord record, std::int64_t consumed) {
+  const auto set = record.set;
   const auto steps = evaluation_steps(data, set);
   if (!data || !order || steps < 1) return;
   if (o_.full_validation && set != EvaluationRecord::Set::test) consumed = 0;
-  EvaluationRecord record;
   record.iteration = progress_.iteration;
   record.consumed_samples = progress_.consumed_samples;
-  record.set = set;
   if (log_) log_->evaluation_begins(set, steps, static_cast<double>(steps) * evaluated_step_seconds_);
   const Stopwatch watch;
   record.loss = work_.evaluate(*data, *order, consumed, steps, [&](std::int64_t done) {
@@ -266,19 +266,34 @@ void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationReco
   if (log_) log_->evaluation(record);
 }
 
+/// On the validation split or on each validation set.
+void Trainer::evaluate_validation(EvaluationRecord::Set set) {
+  const auto consumed = progress_.consumed_valid_samples;
+  EvaluationRecord record;
+  record.set = set;
+  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), record, consumed);
+  for (std::size_t i = 0; i < parts_.data->valid_sets.size(); ++i) {
+    const auto& one = parts_.data->valid_sets[i];
+    const auto suffix = "-" + one.name;
+    record.suffix = suffix;
+    record.number = static_cast<std::int64_t>(i);
+    evaluate(one.data.get(), parts_.valid_set_orders[i].get(), record, consumed);
+  }
+}
+
 void Trainer::evaluate_if_due() {
   if (o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
   // Megatron-LM goes on through the validation samples from one evaluation to the next.
-  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::validation,
-           progress_.consumed_valid_samples);
+  evaluate_validation(EvaluationRecord::Set::validation);
   if (!o_.full_validation) progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
 }
 
 void Trainer::evaluate_at_end() {
   if (o_.eval_interval < 1) return;
-  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), EvaluationRecord::Set::final_validation,
-           progress_.consumed_valid_samples);
-  evaluate(parts_.data->test.get(), parts_.test_order.get(), EvaluationRecord::Set::test, 0);
+  evaluate_validation(EvaluationRecord::Set::final_validation);
+  EvaluationRecord test;
+  test.set = EvaluationRecord::Set::test;
+  evaluate(parts_.data->test.get(), parts_.test_order.get(), test, 0);
 }
 
 bool Trainer::save_now() {

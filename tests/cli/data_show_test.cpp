@@ -8,16 +8,15 @@
 
 #include "framework/cli/run.h"
 #include "framework/data/indexed_dataset.h"
-#include "framework/nn/key_value_cache.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
+#include "tests/cli/recorder.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
 namespace tessera {
 namespace {
 
-using Json = nlohmann::json;
 using Lines = std::vector<std::string>;
 const std::string t = "training_config.", m = "model_config.", d = "dataset_config.", p = "parallel_config.";
 
@@ -26,58 +25,10 @@ Lines operator+(Lines a, const Lines& b) {
   return a;
 }
 
-/// What show prints of a sample and the model sees of it too.
-Json sample_json(const TokenBatch& batch) {
-  const auto list = [](auto span) { return Json(std::vector(span.begin(), span.end())); };
-  return {{"sample", batch.sample_ids[0]},      {"tokens", list(batch.tokens)},
-          {"labels", list(batch.labels)},       {"loss_mask", list(batch.loss_mask)},
-          {"positions", list(batch.positions)}, {"document_start", list(batch.document_start)}};
-}
-
-/// A model that writes down every batch of training and evaluation before it is used.
-class Recorder final : public Model {
- public:
-  Recorder(std::unique_ptr<Model> model, std::vector<Json>& trained, std::vector<Json>& evaluated)
-      : Model(""), model_(std::move(model)), trained_(trained), evaluated_(evaluated) {
-    contains(*model_);
-  }
-  ChunkResult forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const override {
-    for (std::int64_t row = 0; row < batch.samples; ++row)
-      (mode.training ? trained_ : evaluated_).push_back(sample_json(samples_of<TokenBatch>(batch, row, 1)));
-    return model_->forward(tape, x, batch, mode);
-  }
-  Boundary boundary(const TokenBatch& batch) const override { return model_->boundary(batch); }
-  Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override {
-    return model_->logits(tape, batch, mode);
-  }
-  KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override {
-    return model_->make_cache(samples, capacity);
-  }
-  Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                  KeyValueCache& cache) const override {
-    return model_->next_logits(tape, tokens, count, cache);
-  }
-  std::int64_t vocabulary() const override { return model_->vocabulary(); }
-  std::int64_t most_positions() const override { return model_->most_positions(); }
-  double flops(std::int64_t samples, std::int64_t length) const override { return model_->flops(samples, length); }
-
- private:
-  std::unique_ptr<Model> model_;
-  std::vector<Json>&trained_, &evaluated_;
-};
-
 class DataShow : public InOwnFolder {
  protected:
   DataShow() {
-    IndexedDatasetBuilder data("data", TokenType::uint16);
-    for (std::int32_t i = 0; i < 60; ++i) {
-      std::vector<std::int32_t> document;
-      for (std::int32_t k = 0; k < 3 + i % 17; ++k) document.push_back((k * k + i) % 63);
-      document.push_back(63);
-      data.add_sequence(document);
-      data.end_document();
-    }
-    data.finish();
+    plant_short_documents("data");
     write("run.yaml",
           "training_config: {training_iters: 12, log_interval: 1, eval_interval: 5, eval_iters: 2, num_threads: 1}\n"
           "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8}\n"
@@ -97,22 +48,7 @@ class DataShow : public InOwnFolder {
   }
 
   static std::vector<Json> shown(const Lines& sets, const DataShowRequest& request) {
-    auto json = request;
-    json.json = true;
-    std::ostringstream out;
-    show_data(recipe(sets), json, out);
-    std::istringstream lines(out.str());
-    std::vector<Json> all;
-    for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
-    return all;
-  }
-
-  /// Only what sample_json has.
-  static Json seen_by_model(const Json& shown) {
-    Json out;
-    for (const auto* key : {"sample", "tokens", "labels", "loss_mask", "positions", "document_start"})
-      out[key] = shown.at(key);
-    return out;
+    return shown_samples(recipe(sets), request);
   }
 
   static void expect_steps(const Lines& sets, const std::string& split, std::int64_t steps,

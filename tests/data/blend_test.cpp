@@ -5,6 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/data/blended_dataset.h"
+#include "framework/data/gpt_data_options.h"
 #include "framework/data/gpt_splits.h"
 #include "framework/data/indexed_dataset.h"
 #include "framework/data/md5.h"
@@ -135,6 +136,59 @@ TEST_F(Corpora, AreBlendedFromFilesOfWordsToo) {
   std::int64_t of_first = 0;
   for (std::int64_t i = 0; i < 40; ++i) of_first += blend.part_of(i) == 0 ? 1 : 0;
   EXPECT_EQ(of_first, 12);
+}
+
+TEST_F(Corpora, OfValidationAreSetsOfTheirOwn) {
+  const std::map<std::string, std::string> usual = {{"train_data_path", "x"}, {"valid_data_path", "y z"}};
+  const auto with = [&](std::map<std::string, std::string> more, SamplesAsked asked = {4, 3, 0}) {
+    more.insert(usual.begin(), usual.end());
+    return make(more, asked);
+  };
+  EXPECT_TRUE(with({})->valid_sets.empty());
+  for (const auto asked : {std::int64_t{3}, one_epoch}) {
+    const auto sets = with({{"multiple_validation_sets", "true"}}, {4, asked, 0});
+    EXPECT_EQ(sets->valid, nullptr);
+    ASSERT_EQ(sets->valid_sets.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto alone = make({{"train_data_path", "x"}, {"valid_data_path", i == 0 ? "y" : "z"}}, {4, asked, 0});
+      EXPECT_EQ(sets->valid_sets[i].name, std::to_string(i));
+      EXPECT_EQ(read(*sets->valid_sets[i].data), read(*alone->valid));
+    }
+  }
+  // One blend that `split` divides has one set.
+  EXPECT_EQ(make({{"data_path", "x y"}, {"split", "8,2,0"}, {"multiple_validation_sets", "true"}})->valid_sets.size(),
+            1U);
+  expect_refused(
+      [&] {
+        make({{"train_data_path", "x"}, {"valid_data_path", "1 y 1 z"}, {"multiple_validation_sets", "true"}});
+      },
+      {"valid_data_path", "has weights"});
+}
+
+TEST_F(Corpora, OfValidationHaveTheNamesThatTheUserGives) {
+  const auto named = [](Words names) {
+    GptSplits::Options options;
+    options.multiple_validation_sets = true;
+    options.validation_set_names = std::move(names);
+    const SamplesAsked asked{0, 3, 0};
+    const GptSplits splits(GptSplits::with(std::move(options), DataParts{4, asked, 1, 100, {}}));
+    return splits.of_run({}, "", {std::nullopt, read_blend({"y", "z"}, "valid_data_path"), std::nullopt}, asked);
+  };
+  EXPECT_EQ(named({"code", "prose"}).valid_sets[1].name, "prose");
+  expect_refused([&] { named({"code"}); }, {"validation_set_names", "1 names for 2 validation sets"});
+  GptDataOptions options;
+  options.multiple_validation_sets = true;
+  for (const auto& [name, said] : std::map<std::string, std::string>{{"code", "twice"},
+                                                                     {"a \"b\"", "is not 1 to 64"},
+                                                                     {"", "is not 1 to 64"},
+                                                                     {std::string(65, 'x'), "is not"}}) {
+    options.validation_set_names = {"code", name};
+    expect_refused([&] { check_gpt_sources(options); }, {"validation_set_names", said});
+  }
+  options.validation_set_names = {"code", "prose"};
+  check_gpt_sources(options);
+  options.multiple_validation_sets = false;
+  expect_refused([&] { check_gpt_sources(options); }, {"needs multiple_validation_sets"});
 }
 
 TEST_F(Corpora, DoNotDependOnThreadsNorOnHowTheyAreRead) {

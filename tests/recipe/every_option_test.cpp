@@ -51,6 +51,7 @@ const Lines other_rate = {t + "exit_interval=3", o + "learning_rate=5e-4"};
 const Lines decay_grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0",
                            o + "end_weight_decay=0.5"};
 const Lines own_splits = {d + "train_data_path=data/a", d + "valid_data_path=data/a", d + "test_data_path=data/a"};
+const Lines two_sets = {d + "train_data_path=data/a", d + "valid_data_path=[data/a, data/b]"};
 const Lines bpe = {d + "tokenizer_type=GPT2BPETokenizer", d + "vocab_file=small.json", d + "merge_file=merges.txt",
                    m + "vocab_size="};
 const Lines bert = {d + "tokenizer_type=BertWordPieceCase", d + "vocab_file=bert.txt", m + "vocab_size="};
@@ -232,6 +233,9 @@ const std::vector<Case> cases = {
      null_tokenizer + Lines{d + "reset_attention_mask=true"}},
     {d + "dataloader_inter_document_masking", "true", Seen::metrics},
     {t + "full_validation", "true", Seen::metrics},
+    {d + "multiple_validation_sets", "true", Seen::metrics, two_sets},
+    {d + "validation_set_names", "[code, prose]", Seen::metrics,
+     two_sets + Lines{d + "multiple_validation_sets=true", t + "full_validation=true"}},
     {t + "new_dataset", "true", Seen::metrics, {}, first_half},
     {d + "dataloader_type", "cyclic", Seen::metrics},
     {d + "reset_position_ids", "true", Seen::metrics, null_tokenizer},

@@ -163,6 +163,16 @@ TEST(ValidationLines, AreThoseThatMegatronPrints) {
       "----------------------------------------------------------------------------------------------------------\n");
 }
 
+TEST(ValidationLines, NameTheValidationSet) {
+  EXPECT_EQ(validation({10, 80, 6.003185272216797, EvaluationRecord::Set::final_validation, "-0"}),
+            "----------------------------------------------------------------------------------------------------------"
+            "--------\n"
+            " validation-0 loss at iteration 10 on validation set | lm loss value: 6.003185E+00 | lm loss PPL: "
+            "4.047159E+02 | \n"
+            "----------------------------------------------------------------------------------------------------------"
+            "--------\n");
+}
+
 TEST(ValidationLines, PerplexityIsBounded) {
   EXPECT_DOUBLE_EQ(perplexity(1000), std::exp(20.0));
   EXPECT_DOUBLE_EQ(perplexity(2), std::exp(2.0));

@@ -81,6 +81,31 @@ TEST_F(MetricsFileTest, AnEvaluationJoinsTheObjectOfItsStep) {
   EXPECT_FALSE(all[1].contains("validation_loss"));
 }
 
+TEST_F(MetricsFileTest, ValidationSetsHaveKeysOfTheirOwn) {
+  using Set = EvaluationRecord::Set;
+  {
+    MetricsFile file("metrics.jsonl", 0);
+    file.step(record(5));
+    file.evaluation({5, 40, 2.5, Set::validation, "-0", 0});
+    file.evaluation({5, 40, 2.75, Set::validation, "-1", 1});
+    file.evaluation({5, 40, 2.25, Set::final_validation, "-0", 0});
+  }
+  MetricsFile file("metrics.jsonl", 5);
+  file.evaluation({5, 40, 2.375, Set::final_validation, "-1", 1});
+  ASSERT_EQ(lines().size(), 1U);
+  EXPECT_EQ(lines()[0]["validation_loss-0"], 2.5);
+  EXPECT_EQ(lines()[0]["validation_loss-1"], 2.75);
+  EXPECT_EQ(lines()[0]["final_validation_loss-0"], 2.25);
+  EXPECT_EQ(lines()[0]["final_validation_loss-1"], 2.375);
+  EXPECT_FALSE(lines()[0].contains("validation_loss"));
+  file.evaluation({5, 40, 3.0, Set::validation, "-0", 0});  // again: no key twice in one object
+  file.evaluation({5, 40, 3.5, Set::validation, "-1", 1});
+  ASSERT_EQ(lines().size(), 2U);
+  EXPECT_EQ(lines()[1],
+            (nlohmann::json{
+                {"iteration", 5}, {"consumed_samples", 40}, {"validation_loss-0", 3.0}, {"validation_loss-1", 3.5}}));
+}
+
 TEST_F(MetricsFileTest, AnEvaluationOfAStepThatWasNotLoggedStandsAlone) {
   MetricsFile file("metrics.jsonl", 0);
   file.step(record(1));

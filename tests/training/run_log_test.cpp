@@ -104,6 +104,17 @@ TEST_F(RunLogTest, EvaluationsGoEverywhere) {
   EXPECT_NE(events().find("lm loss validation ppl vs samples"), std::string::npos);
 }
 
+TEST_F(RunLogTest, ValidationSetsHaveTheirNamesEverywhere) {
+  RunLog log(options());
+  log.step(step(1));
+  log.evaluation({1, 8, 4.5, EvaluationRecord::Set::validation, "-prose", 1});
+  EXPECT_NE(console().find(" validation-prose loss at iteration 1 | lm loss value: 4.500000E+00 |"), std::string::npos);
+  EXPECT_NE(read_file("metrics.jsonl").find("\"validation_loss-prose\": 4.5}"), std::string::npos);
+  for (const char* tag : {"lm loss validation-prose", "lm loss validation-prose vs samples",
+                          "lm loss validation-prose ppl", "lm loss validation-prose ppl vs samples"})
+    EXPECT_NE(events().find(tag), std::string::npos) << tag;
+}
+
 TEST_F(RunLogTest, AnEvaluationIsAnnouncedWhenItTakesLong) {
   using Set = EvaluationRecord::Set;
   RunLog log(options());
