@@ -158,7 +158,8 @@ nlohmann::json PreprocessPlan::identity(const Tokenizer& tokenizer) const {
   for (const auto& file : tokenizer.files()) model.push_back({file.option, checksum_of(file.path)});
   const auto own = tokenizer.identity();
   return {{"--input", files},
-          {"tokenizer", {own.class_name, own.options, model, tokenizer.vocab_size(), tokenizer.eod()}},
+          {"tokenizer",
+           {own.class_name, own.options, model, tokenizer.vocab_size(), request.append_eod ? tokenizer.eod() : -1}},
           {"--json-keys", encoding.keys},
           {"--append-eod", encoding.append_eod},
           {"--split-sentences", encoding.lists_only},

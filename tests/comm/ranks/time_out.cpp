@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 class TimeOut : public testing::Test {
  protected:
   TimeOut() {
+    MPI_Comm_split(MPI_COMM_WORLD, last() ? 1 : 0, world().rank(), &alike_);
     std::vector<int> ranks(static_cast<std::size_t>(world().size()));
     for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r] = static_cast<int>(r);
     group = world().group(testing::UnitTest::GetInstance()->current_test_info()->name(), ranks);
@@ -27,18 +28,20 @@ class TimeOut : public testing::Test {
   ~TimeOut() override {
     world().set_time_out(30s);
     world().all().barrier("end of the test");
+    MPI_Comm_free(&alike_);
   }
-  /// Returns when every rank has called it. Beside the communicators under test: whoever waits here is in no operation of
-  /// theirs, however long the others take.
-  static void meet() {
+  /// Returns when every rank of `who` has called it. Beside the communicators under test: whoever waits here is in no
+  /// operation of theirs, however long the others take.
+  static void meet(MPI_Comm who = MPI_COMM_WORLD) {
     MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    MPI_Ibarrier(who, &request);
     for (int done = 0; done == 0; ::usleep(1000)) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
   }
   bool last() const { return world().rank() == world().size() - 1; }
   std::string name_of_last() const { return "rank " + std::to_string(world().size() - 1); }
 
   Communicator group;
+  MPI_Comm alike_ = MPI_COMM_NULL;  ///< all ranks but the last; the last alone
 };
 
 TEST_F(TimeOut, NamesWhoHasNotComeAndTheOperationInWhichItIsInstead) {
@@ -59,8 +62,7 @@ TEST_F(TimeOut, NamesWhoHasNotComeAndTheOperationInWhichItIsInstead) {
       << story;
   for (int r = 0; r < world().size() - 1; ++r)
     EXPECT_FALSE(says(story, text("\n  rank ", r, " "))) << "rank " << r << " has come\n" << story;
-  // Let the others find the same before the one goes on.
-  ::usleep(300000);
+  meet(alike_);  // the others find the same before the one goes on
   batch = 1;
   if (world().rank() == 0)
     world().all().send(std::as_bytes(std::span(&batch, 1)), world().size() - 1, 5, "a late batch").wait();

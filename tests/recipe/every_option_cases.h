@@ -1,0 +1,325 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+// The cases of every_option_test.cpp: for each option a change that must be seen, or why there is none.
+namespace tessera::every_option {
+
+using Lines = std::vector<std::string>;
+
+/// What can be seen of a run.
+enum class Seen { metrics, weights, files, console, outcome };
+
+struct Case {
+  std::string key, value;
+  Seen differs;
+  Lines with = {};       ///< laid over the usual recipe with and without the change
+  Lines earlier = {};    ///< when given: a run with these goes before both
+  bool damaged = false;  ///< its checkpoint is damaged before the next
+};
+
+inline const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.",
+                         p = "parallel_config.";
+inline const Lines null_tokenizer = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63"};
+inline const Lines rope = {m + "position_embedding_type=rope"};
+inline const Lines llama3 = {m + "position_embedding_type=rope", m + "rotary_base=10",
+                             m + "rope_scaling_original_max_position_embeddings=12"};
+inline const Lines llama3_chosen = {llama3[0], llama3[1], llama3[2], m + "rope_scaling_type=llama3"};
+inline const Lines yarn = {llama3[0], llama3[1], m + "kv_channels=16", m + "rope_scaling_type=yarn",
+                           m + "rope_scaling_original_max_position_embeddings=100"};
+inline const Lines sandwich = {m + "normalization=RMSNorm", m + "use_sandwich_norm=true"};
+inline const Lines wsd = {o + "lr_decay_style=WSD", o + "lr_wsd_decay_iters=4"};
+inline const Lines first_half = {t + "exit_interval=3"};
+inline const Lines in_samples = {t + "training_iters=0", d + "train_samples=12"};
+inline const Lines fp16 = {t + "fp16=true"},
+                   overflowing = {t + "fp16=true", t + "hysteresis=1", t + "loss_scale_value=1e9"};
+inline const Lines muon = {o + "optimizer_type=muon"};
+inline const Lines other_rate = {t + "exit_interval=3", o + "learning_rate=5e-4"};
+inline const Lines decay_grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0",
+                                  o + "end_weight_decay=0.5"};
+inline const Lines own_splits = {d + "train_data_path=data/a", d + "valid_data_path=data/a",
+                                 d + "test_data_path=data/a"};
+inline const Lines two_sets = {d + "train_data_path=data/a", d + "valid_data_path=[data/a, data/b]"};
+inline const Lines bpe = {d + "tokenizer_type=GPT2BPETokenizer", d + "vocab_file=small.json",
+                          d + "merge_file=merges.txt", m + "vocab_size="};
+inline const Lines bert = {d + "tokenizer_type=BertWordPieceCase", d + "vocab_file=bert.txt", m + "vocab_size="};
+inline const Lines no_pattern = {d + "tokenizer_type=TikTokenizer", d + "tokenizer_model=tik.json",
+                                 d + "vocab_size=759", d + "tiktoken_num_special_tokens=3", m + "vocab_size="};
+inline const Lines tik = {no_pattern[0], no_pattern[1], no_pattern[2],
+                          no_pattern[3], no_pattern[4], d + "tiktoken_pattern=v1"};
+
+inline const Lines sentencepiece = {d + "tokenizer_type=SentencePieceTokenizer", d + "tokenizer_model=small.model",
+                                    m + "vocab_size="};
+
+inline Lines operator+(Lines a, const Lines& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline const Lines sft = bpe + Lines{d + "dataset_type=sft", d + "data_path=talks.jsonl", d + "split=\"80,10,10\"",
+                                     d + "sft_tokenizer_prompt_format=default",
+                                     d + "chat_template=\"{% for m in messages %}{{ m.content }}{% endfor %}\""};
+inline const Lines instruction =
+    null_tokenizer + Lines{d + "dataset_type=instruction", d + "data_path=data/i", d + "split=\"70,20,10\""};
+inline const Lines packed = instruction + Lines{d + "data_path=data/p", d + "reset_attention_mask=true"};
+
+inline const std::vector<Case> cases = {
+    {t + "seed", "2", Seen::weights},
+    {t + "training_iters", "4", Seen::metrics},
+    {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
+    {t + "calculate_per_token_loss", "true", Seen::metrics,
+     null_tokenizer + Lines{d + "eod_mask_loss=true", d + "micro_batch_num=2"}},
+    {t + "check_for_nan_in_grad", "false", Seen::outcome, {o + "learning_rate=1e38"}},
+    {t + "iterations_to_skip", "[2]", Seen::metrics},
+    {t + "log_num_zeros_in_grad", "true", Seen::metrics},
+    {t + "log_params_norm", "true", Seen::metrics},
+    {t + "loss_scale", "1024", Seen::metrics},
+    {t + "loss_scale_value", "1024", Seen::metrics, fp16},
+    {t + "min_loss_scale", "1e8", Seen::metrics, overflowing},
+    {t + "loss_scale_window", "2", Seen::metrics, fp16 + Lines{t + "loss_scale_value=1024"}},
+    {t + "loss_scale_factor", "16", Seen::metrics, overflowing},
+    {t + "hysteresis", "4", Seen::metrics, overflowing},
+    {t + "bf16", "true", Seen::metrics},
+    {t + "fp16", "true", Seen::metrics},
+    {t + "accumulate_allreduce_grads_in_fp32", "false", Seen::metrics, {t + "bf16=true"}},
+    {t + "output_dir", "elsewhere", Seen::files},
+    {t + "log_interval", "3", Seen::console},
+    {t + "log_style", "core_ms", Seen::console},
+    {t + "tensorboard", "false", Seen::files},
+    {t + "eval_interval", "2", Seen::metrics},
+    {t + "eval_iters", "2", Seen::metrics},
+    {t + "save_interval", "2", Seen::files},
+    {t + "exit_interval", "4", Seen::metrics},
+    {t + "resume_training", "false", Seen::console, {}, first_half},
+    {t + "load_checkpoint", "first/checkpoints", Seen::metrics, {}, {t + "output_dir=first"}},
+    {t + "exit_on_missing_checkpoint", "true", Seen::outcome, {t + "output_dir=run", t + "load_checkpoint=run"}},
+    {t + "ckpt_format", "torch", Seen::files},
+    {t + "prefix", "mine", Seen::files},
+    {t + "crc_check", "false", Seen::console, {}, first_half, true},
+    {t + "keep_checkpoint_max", "2", Seen::files, {t + "save_interval=1"}},
+    {t + "no_load_optim", "true", Seen::weights, {}, first_half},
+    {t + "no_load_rng", "true", Seen::metrics, {t + "seed=5"}, first_half},
+
+    {m + "num_layers", "3", Seen::weights},
+    {m + "hidden_size", "32", Seen::weights},
+    {m + "num_attention_heads", "2", Seen::metrics},
+    {m + "ffn_hidden_size", "16", Seen::weights},
+    {m + "kv_channels", "8", Seen::weights},
+    {m + "group_query_attention", "true", Seen::weights},
+    {m + "num_query_groups", "2", Seen::weights, {m + "group_query_attention=true"}},
+    {m + "position_embedding_type", "rope", Seen::weights},
+    {m + "max_position_embeddings", "12", Seen::weights},
+    {m + "rotary_base", "10", Seen::metrics, rope},
+    {m + "rotary_percent", "0.5", Seen::metrics, rope},
+    {m + "rotary_interleaved", "true", Seen::metrics, rope},
+    {m + "params_dtype", "bfloat16", Seen::metrics},
+    {m + "compute_dtype", "bfloat16", Seen::metrics},
+    {m + "embedding_init_dtype", "bfloat16", Seen::metrics},
+    {m + "residual_connection_dtype", "bfloat16", Seen::metrics},
+    {m + "fp32_residual_connection", "true", Seen::metrics, {t + "bf16=true"}},
+    {m + "fp16_lm_cross_entropy", "true", Seen::metrics, {t + "bf16=true"}},
+    {m + "rotary_seq_len_interpolation_factor", "2", Seen::metrics, rope},
+    {m + "rope_scaling_type", "llama3", Seen::metrics, llama3},
+    {m + "rope_scaling_factor", "2", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_low_freq_factor", "0.5", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_high_freq_factor", "9", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_original_max_position_embeddings", "4", Seen::metrics, llama3_chosen},
+    {m + "rope_scaling_beta_fast", "2", Seen::metrics, yarn},
+    {m + "rope_scaling_beta_slow", "0.01", Seen::metrics, yarn},
+    {m + "rope_scaling_attention_factor", "2", Seen::metrics, yarn},
+    {m + "window_size", "[2, 0]", Seen::metrics},
+    {m + "sliding_window", "3", Seen::metrics},
+    {m + "layer_types", "[full_attention]", Seen::metrics, {m + "sliding_window=3"}},
+    {m + "qk_layernorm", "true", Seen::weights},
+    {m + "query_pre_attn_scalar", "9", Seen::metrics},
+    {m + "attention_logit_softcap", "0.1", Seen::metrics, {m + "init_method_std=0.5"}},
+    {m + "output_logit_softcap", "0.5", Seen::metrics},
+    {m + "normalization", "RMSNorm", Seen::weights},
+    {m + "norm_epsilon", "0.1", Seen::metrics},
+    {m + "apply_layernorm_1p", "true", Seen::weights},
+    {m + "use_sandwich_norm", "true", Seen::weights},
+    {m + "attn_post_norm_scale", "0.0447", Seen::weights, sandwich},
+    {m + "ffn_post_norm_scale", "0.0825", Seen::weights, sandwich},
+    {m + "use_final_norm", "false", Seen::weights},
+    {m + "apply_residual_connection_post_norm", "true", Seen::metrics},
+    {m + "use_parallel_residual", "true", Seen::metrics},
+    {m + "shared_parallel_norm", "true", Seen::weights, {m + "use_parallel_residual=true"}},
+    {m + "hidden_act", "swiglu", Seen::weights, {m + "ffn_hidden_size=16"}},
+    {m + "swiglu", "true", Seen::weights, {m + "ffn_hidden_size=16"}},
+    {m + "gated_linear_unit", "true", Seen::weights, {m + "ffn_hidden_size=16"}},
+    {m + "add_bias_linear", "false", Seen::weights},
+    {m + "qkv_has_bias", "false", Seen::weights},
+    {m + "out_proj_has_bias", "false", Seen::weights},
+    {m + "mlp_has_bias", "false", Seen::weights},
+    {m + "untie_embeddings_and_output_weights", "true", Seen::weights},
+    {m + "scale_embeddings", "true", Seen::metrics, rope},
+    {m + "hidden_dropout_rate", "0.5", Seen::metrics},
+    {m + "attention_dropout_rate", "0.5", Seen::metrics},
+    {m + "init_method_std", "0.1", Seen::metrics},
+    {m + "embedding_init_method_std", "0.1", Seen::metrics},
+    {m + "init_method", "xavier_uniform", Seen::weights},
+    {m + "seq_length", "4", Seen::metrics},
+    {m + "vocab_size", "96", Seen::weights},
+    {m + "make_vocab_size_divisible_by", "8", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
+
+    {o + "optimizer_type", "sgd", Seen::weights},
+    {o + "betas", "[0.5, 0.9]", Seen::weights},
+    {o + "eps", "1e-2", Seen::weights},
+    {o + "sgd_momentum", "0.1", Seen::weights, {o + "optimizer_type=sgd"}},
+    {o + "sgd_nesterov", "true", Seen::weights, {o + "optimizer_type=sgd"}},
+    {o + "lion_betas", "[0.5, 0.5]", Seen::weights, {o + "optimizer_type=lion"}},
+    {o + "muon_momentum", "0.5", Seen::weights, muon},
+    {o + "muon_nesterov", "false", Seen::weights, muon},
+    {o + "muon_num_ns_steps", "2", Seen::weights, muon},
+    {o + "muon_scale", "spectral", Seen::weights, muon},
+    {o + "learning_rate", "1e-2", Seen::metrics},
+    {o + "min_lr", "5e-4", Seen::metrics},
+    {o + "lr_warmup_init", "5e-4", Seen::metrics, {o + "lr_warmup_iters=3"}},
+    {o + "lr_warmup_iters", "3", Seen::metrics},
+    {o + "lr_warmup_samples", "4", Seen::metrics, in_samples},
+    {o + "lr_warmup_fraction", "0.5", Seen::metrics},
+    {o + "lr_decay_iters", "4", Seen::metrics},
+    {o + "lr_decay_samples", "9", Seen::metrics, in_samples},
+    {o + "lr_decay_style", "cosine", Seen::metrics},
+    {o + "lr_wsd_decay_style", "linear", Seen::metrics, wsd},
+    {o + "lr_wsd_decay_iters", "2", Seen::metrics, wsd},
+    {o + "lr_wsd_decay_samples", "9", Seen::metrics, {o + "lr_decay_style=WSD", o + "lr_wsd_decay_samples=6"}},
+    {o + "weight_decay", "0.5", Seen::weights},
+    {o + "weight_decay_incr_style", "cosine", Seen::metrics, decay_grows},
+    {o + "start_weight_decay", "0.3", Seen::metrics, decay_grows},
+    {o + "end_weight_decay", "0.9", Seen::metrics, decay_grows},
+    {o + "clip_grad", "0.01", Seen::weights},
+    {o + "no_weight_decay_params", "[word_embeddings.weight]", Seen::weights},
+    {o + "param_rules", "[{params: \"*.mlp.*\", lr_mult: 0.5}]", Seen::weights},
+    {o + "decoupled_lr", "5e-3", Seen::weights},
+    {o + "decoupled_min_lr", "1e-3", Seen::weights, {o + "decoupled_lr=5e-3"}},
+    {o + "override_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
+    {o + "use_checkpoint_opt_param_scheduler", "true", Seen::outcome, {}, other_rate},
+
+    {p + "noop_layers", "[0]", Seen::weights, {m + "num_layers=2"}},
+
+    {d + "batch_size", "4", Seen::metrics},
+    {d + "micro_batch_num", "2", Seen::metrics},
+    {d + "global_batch_size", "4", Seen::metrics},
+    {d + "train_samples", "8", Seen::metrics, in_samples},
+    {d + "rampup_batch_size", "[2, 2, 6]", Seen::metrics, in_samples + Lines{d + "global_batch_size=6"}},
+    {d + "decrease_batch_size_if_needed", "true", Seen::outcome, {d + "global_batch_size=3"}},
+    {d + "dataset_type", "mock", Seen::metrics},
+    {d + "data_path", "data/b", Seen::metrics},
+    {d + "split", "\"50,25,25\"", Seen::metrics},
+    {d + "train_data_path", "data/b", Seen::metrics, own_splits},
+    {d + "valid_data_path", "data/b", Seen::metrics, own_splits},
+    {d + "test_data_path", "data/b", Seen::console, own_splits},
+    {d + "data_args_path", "other.txt", Seen::metrics, {d + "data_path=", d + "data_args_path=blend.txt"}},
+    {d + "per_split_data_args_path",
+     "other.json",
+     Seen::metrics,
+     {d + "data_path=", d + "split=", d + "per_split_data_args_path=blend.json"}},
+    {d + "data_cache_path", "cache", Seen::files},
+    {d + "mid_level_dataset_surplus", "3", Seen::metrics, {d + "data_path=[1, data/a, 1, data/b]"}},
+    {d + "create_attention_mask_in_dataloader", "false", Seen::metrics,
+     null_tokenizer + Lines{d + "reset_attention_mask=true"}},
+    {d + "dataloader_inter_document_masking", "true", Seen::metrics},
+    {t + "full_validation", "true", Seen::metrics},
+    {d + "multiple_validation_sets", "true", Seen::metrics, two_sets},
+    {d + "validation_set_names", "[code, prose]", Seen::metrics,
+     two_sets + Lines{d + "multiple_validation_sets=true", t + "full_validation=true"}},
+    {t + "new_dataset", "true", Seen::metrics, {}, first_half},
+    {d + "dataloader_type", "cyclic", Seen::metrics},
+    {d + "reset_position_ids", "true", Seen::metrics, null_tokenizer},
+    {d + "reset_attention_mask", "true", Seen::metrics, null_tokenizer},
+    {d + "eod_mask_loss", "true", Seen::metrics, null_tokenizer},
+    {d + "add_extra_token_to_sequence", "false", Seen::metrics},
+    {d + "tokenizer_type", "NullTokenizer", Seen::outcome, {m + "vocab_size="}},
+    {d + "vocab_size", "130", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
+    {d + "vocab_file", "large.json", Seen::weights, bpe},
+    {d + "vocab_extra_ids", "100", Seen::weights, bert},
+    {d + "tokenizer_model", "absent.json", Seen::outcome, tik},
+    {d + "tiktoken_pattern", "v2", Seen::outcome, no_pattern},
+    {d + "tiktoken_num_special_tokens", "2", Seen::outcome, tik},
+    {d + "tiktoken_special_tokens", "[<unk>, <s>]", Seen::outcome, tik},
+    {d + "tokenizer_model", "large.model", Seen::weights, sentencepiece},
+    {d + "vocab_extra_ids", "100", Seen::weights, sentencepiece},
+    {d + "chat_template", "\"{% for m in messages %}{{ m.content }}aa{% endfor %}\"", Seen::metrics, sft},
+    {d + "sft_tokenizer_prompt_format", "identity", Seen::outcome, sft},
+    {d + "sft_answers_only", "true", Seen::metrics, sft},
+    {d + "sft_lines_per_sample", "2", Seen::metrics, sft},
+    {d + "neat_pack", "true", Seen::metrics, packed},
+    {d + "padded_samples", "true", Seen::metrics, instruction + Lines{d + "no_shuffle=true"}},
+    {d + "no_shuffle", "true", Seen::metrics, instruction},
+    {d + "cut_max_seqlen", "true", Seen::metrics, instruction},
+    {d + "prompt_type", "glm4", Seen::outcome, instruction},
+};
+
+/// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other
+/// parts of the model or have another schedule.
+struct LayoutCase {
+  std::string key, value;
+  std::int64_t ranks;
+  Lines with = {};  ///< laid over the usual recipe, with four layers, with and without the change
+};
+
+inline const Lines two_stages = {p + "pipeline_model_parallel_size=2"};
+inline const Lines three_stages = {p + "pipeline_model_parallel_size=3", m + "num_layers=6"};
+inline const Lines two_chunks = {two_stages[0], p + "virtual_pipeline_model_parallel_size=2", d + "micro_batch_num=8"};
+
+inline const std::vector<LayoutCase> layout_cases = {
+    {p + "tensor_model_parallel_size", "2", 2},
+    {p + "pipeline_model_parallel_size", "2", 2},
+    {p + "use_tp_pp_dp_mapping", "true", 4, two_stages},
+    {p + "virtual_pipeline_model_parallel_size", "2", 2, two_stages + Lines{d + "micro_batch_num=2"}},
+    {p + "num_virtual_stages_per_pipeline_rank", "2", 2, two_stages + Lines{d + "micro_batch_num=2"}},
+    {p + "num_layers_per_virtual_pipeline_stage", "1", 2, two_stages + Lines{d + "micro_batch_num=2"}},
+    {p + "microbatch_group_size_per_vp_stage", "4", 2, two_chunks},
+    {p + "num_layer_list", "[3, 1]", 2, two_stages},
+    {p + "decoder_first_pipeline_num_layers", "3", 2, two_stages},
+    {p + "decoder_last_pipeline_num_layers", "3", 2, two_stages},
+    {p + "pipeline_model_parallel_layout", "Ettt|tL", 2, two_stages},
+    {p + "standalone_embedding_stage", "true", 3, three_stages},
+};
+
+/// Options that only refuse: nothing else is promised of them.
+inline const std::map<std::string, std::string> refusing = {
+    {p + "data_parallel_size", "it follows from the number of ranks; another number is refused"},
+    {p + "select_comm_recompute", "not built; any number of layers is refused"},
+};
+
+inline const std::map<std::string, std::string> exempt = {
+    {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
+    {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
+    {m + "model_type", "there is one type so far"},
+    {m + "recompute_granularity", "the promise is that no bit changes; tests/model holds it"},
+    {m + "recompute_method", "as recompute_granularity"},
+    {m + "recompute_num_layers", "as recompute_granularity"},
+    {m + "recompute_modules", "as recompute_granularity"},
+    {p + "recompute", "as recompute_granularity; tests/end_to_end/parity_test.py holds it over stages"},
+    {p + "select_recompute", "as recompute"},
+    {t + "distributed_timeout_minutes", "one process waits for nobody; tests/comm holds time-outs"},
+    {t + "bucket_size", "one process sums nothing; tests/parallel reads it"},
+    {t + "overlap_grad_reduce", "as bucket_size"},
+    {t + "delay_grad_reduce", "as bucket_size"},
+    {t + "use_distributed_optimizer", "as bucket_size"},
+    {o + "overlap_param_gather",
+     "the promise is that no loss changes; tests/end_to_end/parity_test.py compares such runs with one process"},
+    {p + "zero_level", "as bucket_size"},
+    {p + "overlap_grad_reduce", "as bucket_size"},
+    {p + "sequence_parallel", "means nothing on one process"},
+    {p + "recompute", "as model_config.recompute_granularity"},
+    {p + "select_recompute", "as model_config.recompute_granularity"},
+    {p + "account_for_embedding_in_pipeline_split", "one stage has all layers; tests/parallel shares them out"},
+    {p + "account_for_loss_in_pipeline_split", "as account_for_embedding_in_pipeline_split"},
+    {d + "data_sharding", "on one rank both orders are the same; tests/data compares them on several"},
+    {d + "drop_last_partial_validation_sequence",
+     "a run repeats its data rather than meet its end; tests/data reads a single pass"},
+    {d + "num_dataset_builder_threads", "the promise is that no order changes; tests/data holds it"},
+    {d + "mmap_bin_files", "the promise is that no token changes; tests/data holds it"},
+    {d + "no_shared_storage", "one process waits for nobody; tests/data holds who waits for whom"},
+    {d + "allow_ambiguous_pad_tokens", "needs a tokenizer whose pad token ends documents too; tests/data holds it"},
+    {d + "num_workers",
+     "the promise is that nothing changes; tests/data/batch_loader_test.cpp counts what is read ahead"},
+    {d + "merge_file", "only used to turn text into ids; tests/data does"},
+};
+
+}  // namespace tessera::every_option
