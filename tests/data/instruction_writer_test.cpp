@@ -183,7 +183,26 @@ TEST_F(InstructionWriter, WritesWhatDatasetTypeInstructionReads) {
   reading.eod = tokenizer().token_id("<|im_end|>");
   reading.rules.neat_pack = reading.rules.reset_attention_mask = true;
   const InstructionDataset data(files, reading);
-  EXPECT_EQ(data.samples(), result.samples);
+  std::vector<std::int32_t> tokens(150), labels(150), positions(150), start(150), all(150);
+  std::vector<float> mask(150);
+  std::size_t conversations = 0;
+  for (std::int64_t i = 0; i < data.samples(); ++i) {
+    data.read(i, {.samples = 1,
+                  .seq_length = 150,
+                  .tokens = tokens,
+                  .labels = labels,
+                  .loss_mask = mask,
+                  .positions = positions,
+                  .document_start = start});
+    files->input_ids.read(i, 0, all);
+    EXPECT_EQ(tokens, all);
+    for (std::size_t t = 0; t < 149; ++t) EXPECT_TRUE(mask[t] == 0.0F || labels[t] == all[t + 1]) << i << " " << t;
+    EXPECT_GT(std::count(mask.begin(), mask.end(), 1.0F), 0);
+    files->attention_mask.read(i, 0, all);
+    conversations += static_cast<std::size_t>(*std::max_element(all.begin(), all.end()));
+  }
+  EXPECT_EQ(conversations, static_cast<std::size_t>(result.rows - result.left_out));
+  EXPECT_GT(conversations, static_cast<std::size_t>(result.samples));
 }
 
 }  // namespace
