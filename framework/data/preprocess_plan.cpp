@@ -159,7 +159,7 @@ nlohmann::json PreprocessPlan::identity(const Tokenizer& tokenizer) const {
   const auto own = tokenizer.identity();
   return {{"--input", files},
           {"tokenizer",
-           {own.class_name, own.options, model, tokenizer.vocab_size(), request.append_eod ? tokenizer.eod() : -1}},
+           {own.class_name, own.options, model, tokenizer.vocab_size(), encoding.append_eod ? tokenizer.eod() : -1}},
           {"--json-keys", encoding.keys},
           {"--append-eod", encoding.append_eod},
           {"--split-sentences", encoding.lists_only},
