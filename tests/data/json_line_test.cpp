@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/data/utf8.h"
 
 namespace tessera {
 namespace {
@@ -91,6 +96,43 @@ TEST(JsonLine, RefusesWhatPythonRefusesAndSaysWhere) {
   EXPECT_NE(refusal_of("{\"n\": " + std::string(4301, '9') + ", \"text\": \"a\"}"), "");
   EXPECT_NE(refusal_of("{\"n\": " + std::string(100000, '[')), "");
   EXPECT_EQ(refusal_of("{\"text\": \"a\" 1}"), "is not JSON: column 14: expected ',' or '}'");
+}
+
+// The inputs of tests/fuzz/json_line_fuzz.cpp: of each line, whether json.loads of Python 3.11 reads it and "text" and "t"
+// are strings, or lists of them, that UTF-8 can hold.
+TEST(JsonLine, VerdictsOfTheFuzzersInputsAreThoseOfPython) {
+  const std::map<std::string, std::string> verdicts = {{"bad_utf8", "n"},        {"broken", "nnnnnnnnnnn"},
+                                                       {"byte_order_mark", "n"}, {"deep", "y"},
+                                                       {"empty", "n"},           {"escapes", "y"},
+                                                       {"line_ends", "ynnny"},   {"lists", "y"},
+                                                       {"long_float", "y"},      {"long_number", "n"},
+                                                       {"nested", "nnn"},        {"nul", "n"},
+                                                       {"numbers", "y"},         {"plain", "yn"},
+                                                       {"repeated_keys", "y"},   {"surrogates", "n"},
+                                                       {"too_deep", "n"},        {"utf8", "y"}};
+  std::size_t inputs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(TESTS_DATA) / "fuzz/json_line")) {
+    const auto name = entry.path().filename().string();
+    ASSERT_TRUE(verdicts.count(name)) << name << " has no recorded verdict";
+    const auto all = read_file(entry.path());
+    JsonLine parser({"text", "t"});
+    std::string found;
+    for (std::size_t begin = 0; begin <= all.size();) {
+      const auto end = std::min(all.find('\n', begin), all.size());
+      const auto line = std::string_view(all).substr(begin, end - begin);
+      bool taken = first_not_utf8(line) == std::string_view::npos;  // as ChunkEncoder asks before
+      try {
+        parser.parse(line);
+      } catch (const ConfigError&) {
+        taken = false;
+      }
+      found += taken ? 'y' : 'n';
+      begin = end + 1;
+    }
+    EXPECT_EQ(found, verdicts.at(name)) << name;
+    ++inputs;
+  }
+  EXPECT_EQ(inputs, verdicts.size());
 }
 
 // Random texts written by another library, plainly and as escapes, come back.

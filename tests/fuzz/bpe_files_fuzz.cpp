@@ -1,10 +1,13 @@
 // A vocab.json and a merges.txt, one behind the other with a NUL between: refused with a ConfigError, or texts become ids
-// of the vocabulary, and those that have a token for every byte become the same bytes again.
+// of the vocabulary, and those that have a token for every byte become the same bytes again
+// if no two tokens share an id.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "framework/base/error.h"
@@ -27,6 +30,19 @@ class MemoryFile {
   std::string name_;
 };
 
+// Whether each token is named once and has an id of its own: only then ids have one meaning.
+bool is_one_to_one(std::string_view vocabulary) {
+  std::size_t keys = 0;
+  const auto count = [&](int, nlohmann::json::parse_event_t event, nlohmann::json&) {
+    keys += event == nlohmann::json::parse_event_t::key ? 1 : 0;
+    return true;
+  };
+  const auto all = nlohmann::json::parse(vocabulary, count, false);
+  std::set<std::uint64_t> ids;
+  for (const auto& id : all) ids.insert(id.get<std::uint64_t>());
+  return ids.size() == keys;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -36,6 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto cut = std::min(all.find('\0'), all.size());
   try {
     const BpeModel model(vocabulary.write(all.substr(0, cut)), merges.write(all.substr(std::min(cut + 1, size))));
+    const bool one_to_one = is_one_to_one(all.substr(0, cut));
     BpeModel::Scratch scratch;
     const std::string longer(300, 'l');
     for (const std::string_view piece : {std::string_view("Hello"), std::string_view(" wor\xC3\xA9ld\n\t"),
@@ -50,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         bytes += model.bytes(id);
       }
       if (!piece.empty() && ids.empty()) std::abort();
-      if (known && bytes != piece) std::abort();
+      if (known && one_to_one && bytes != piece) std::abort();
     }
   } catch (const ConfigError&) {
   }
