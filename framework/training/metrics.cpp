@@ -58,6 +58,7 @@ class Object {
     add("\": ");
   }
   void add(std::string_view words) {
+    if (words.empty()) return;  // an empty view may have no address, which memcpy must not get
     std::memcpy(bytes_ + used_, words.data(), words.size());
     used_ += static_cast<std::ptrdiff_t>(words.size());
   }
