@@ -14,6 +14,8 @@
 #include <set>
 #include <utility>
 
+#include "framework/base/system_call.h"
+
 namespace tessera {
 namespace {
 
@@ -21,14 +23,6 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& path, const char* attempt, int reason = errno) {
   throw IoError(text(path.string(), ": ", attempt, ": ", std::strerror(reason)));
-}
-
-/// Repeats a system call that a signal interrupted.
-template <class Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
 }
 
 int open_or_refuse(const fs::path& path, int flags, const char* attempt) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "framework/base/files.h"
+#include "framework/base/system_call.h"
 
 namespace tessera {
 namespace {
@@ -17,13 +18,6 @@ constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const char* attempt, int reason = errno) {
   throw IoError(text(path.string(), ": ", attempt, ": ", std::strerror(reason)));
-}
-
-template <class Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // Instructions and answers as token files: MindSpeed-LLM's --is-instruction-dataset.
 
 #include <algorithm>
-#include <array>
 
 #include "framework/data/data_path.h"
 #include "framework/data/dataset.h"
 #include "framework/data/instruction_dataset.h"
+#include "framework/data/instruction_templates.h"
 #include "framework/data/tokenizer.h"
 
 namespace tessera {
@@ -43,28 +43,14 @@ void describe(Schema<InstructionOptions>& s) {
       "others with `efficient_eos` are refused without `cut_max_seqlen`.");
 }
 
-// Names of MindSpeed-LLM's configs/finetune/templates.json, and those with `efficient_eos`.
-constexpr std::array<std::string_view, 34> prompt_types = {
-    "chatglm2",     "chatglm3",  "chatglm3_system", "glm4",     "glm4_moe",  "chatml",    "chatml_de",
-    "cpm",          "default",   "empty",           "trl",      "qwen_lf",   "qwen",      "qwen_r1",
-    "qwen_math_r1", "llama3",    "mistral",         "mixtral",  "magistral", "gemma",     "llama2",
-    "alpaca",       "deepseek2", "deepseek2-lite",  "minicpm3", "baichuan2", "deepseek3", "intern2",
-    "hunyuan",      "qwen3",     "bailing_mini",    "plm",      "gpt_oss",   "deepseek4"};
-constexpr std::array<std::string_view, 9> with_efficient_eos = {
-    "chatglm2", "chatglm3", "chatglm3_system", "glm4", "glm4_moe", "gemma", "baichuan2", "bailing_mini", "gpt_oss"};
-
-template <class Names>
-bool has(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 std::unique_ptr<DataSplits> make(const InstructionOptions& o, DataParts parts) {
   if (o.data_path.empty())
     throw ConfigError("dataset_type instruction needs data_path: the prefix of PREFIX_packed_input_ids_document.bin");
   if (o.data_path.parts.size() > 1)
     throw ConfigError(text("dataset_config.data_path has ", o.data_path.parts.size(),
                            " words; dataset_type instruction reads one prefix, as MindSpeed-LLM does"));
-  if (o.prompt_type && !has(prompt_types, *o.prompt_type))
+  const auto efficient_eos = o.prompt_type ? efficient_eos_of(*o.prompt_type) : false;
+  if (!efficient_eos)
     throw ConfigError(text("dataset_config.prompt_type '", *o.prompt_type,
                            "' is not known; give a name of MindSpeed-LLM's configs/finetune/templates.json"));
   const auto& prefix = o.data_path.parts[0];
@@ -75,8 +61,7 @@ std::unique_ptr<DataSplits> make(const InstructionOptions& o, DataParts parts) {
   request.vocab_size = parts.vocab_size;
   request.eod = parts.eod;
   request.pad = std::max(parts.pad.value_or(-1) >= 0 ? *parts.pad : parts.eod.value_or(0), 0);
-  request.rules = {o.reset_attention_mask, o.reset_position_ids, o.neat_pack, o.cut_max_seqlen,
-                   o.prompt_type && has(with_efficient_eos, *o.prompt_type)};
+  request.rules = {o.reset_attention_mask, o.reset_position_ids, o.neat_pack, o.cut_max_seqlen, *efficient_eos};
   const auto of = [&](const SequenceRange& range, std::int64_t asked) -> std::unique_ptr<Dataset> {
     if (asked == 0 || range.size() <= 0) return nullptr;
     auto one = request;

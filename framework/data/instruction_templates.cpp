@@ -1,6 +1,8 @@
 #include "framework/data/instruction_templates.h"
 
 #include <regex>
+#include <string_view>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
@@ -65,6 +67,12 @@ constexpr const char* built_in = R"json([
  "prefix": ["[gMASK]<sop>"], "stop_words": ["<|user|>", "<|observation|>"], "efficient_eos": true},
 {"name": "glm4_moe", "like": "glm4", "template_class": "ReasoningTemplate"}
 ])json";
+
+// Its other prompt types, whose templates are too long to be built in, and their `efficient_eos`.
+constexpr std::pair<std::string_view, bool> not_built_in[] = {
+    {"chatglm3_system", true}, {"chatml_de", false}, {"qwen_lf", false}, {"qwen_r1", false},
+    {"qwen_math_r1", false},   {"magistral", false}, {"intern2", false}, {"bailing_mini", true},
+    {"gpt_oss", true},         {"deepseek4", false}};
 
 class Reader {
  public:
@@ -224,6 +232,13 @@ PromptTemplate prompt_template(const std::string& name, const std::string& file)
   if (entry == nullptr)
     throw ConfigError(text(file, ": has no prompt template '", name, "', only ", joined_names(all)));
   return Reader(*entry, text(file, ": prompt type ", name))(name);
+}
+
+std::optional<bool> efficient_eos_of(const std::string& name) {
+  if (named(built_in_templates(), name) != nullptr) return prompt_template(name).efficient_eos;
+  for (const auto& [other, efficient_eos] : not_built_in)
+    if (other == name) return efficient_eos;
+  return std::nullopt;
 }
 
 std::vector<std::string> prompt_template_names() {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct PromptTemplate {
 /// The template `name` of `file`, a list as MindSpeed-LLM's configs/finetune/templates.json, or with an empty `file` a
 /// built-in one. Throws ConfigError if there is no such template, or it has something that is not supported.
 PromptTemplate prompt_template(const std::string& name, const std::string& file = "");
+
+/// `efficient_eos` of a prompt type of MindSpeed-LLM's templates.json, whether its template is built in or not. Null:
+/// that file has no such name.
+std::optional<bool> efficient_eos_of(const std::string& name);
 
 /// Names of the built-in templates.
 std::vector<std::string> prompt_template_names();

@@ -19,6 +19,11 @@ struct Factor {
   const std::byte* element(std::int64_t i, std::int64_t k) const {
     return elements.at + (i * across + k * along) * static_cast<std::int64_t>(size_of(elements.type));
   }
+  /// The part of the operand from element (i, k) on.
+  Factor from(std::int64_t i, std::int64_t k) const {
+    const auto skipped = static_cast<std::size_t>(i * across + k * along);
+    return {elements.part(skipped, elements.size() - skipped), across, along};
+  }
 };
 
 /// c = a b^T + bias, or c += a b^T when `add`; if `act` is not none, also y = act(a b^T + bias).

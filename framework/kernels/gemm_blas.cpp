@@ -45,14 +45,13 @@ void block_of_floats(const Factor& a, const Factor& b, std::int64_t rows, std::i
 /// the factor if it is float, else a copy in `memory`.
 Factor as_floats(const Factor& factor, std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t steps,
                  float* memory) {
-  const auto skipped = static_cast<std::size_t>(first * factor.across + k * factor.along);
-  if (factor.type() == DType::float32)
-    return {factor.elements.part(skipped, factor.elements.size() - skipped), factor.across, factor.along};
+  const auto part = factor.from(first, k);
+  if (factor.type() == DType::float32) return part;
   const bool inner = factor.along == 1;
   const auto lines = inner ? count : steps, width = inner ? steps : count;
   for (std::int64_t line = 0; line < lines; ++line)
-    widen_range(factor.elements.part(skipped + static_cast<std::size_t>(line * (inner ? factor.across : factor.along)),
-                                     static_cast<std::size_t>(width)),
+    widen_range(part.elements.part(static_cast<std::size_t>(line * (inner ? factor.across : factor.along)),
+                                   static_cast<std::size_t>(width)),
                 {memory + line * width, static_cast<std::size_t>(width)});
   const Elements copy(reinterpret_cast<const std::byte*>(memory), static_cast<std::size_t>(lines * width),
                       DType::float32);

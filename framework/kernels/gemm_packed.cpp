@@ -85,12 +85,6 @@ void pack_panels(const TileKernels& t, const Product& p, std::int64_t first, std
                                            last - first, apart, to);
 }
 
-/// The part of an operand `rows` rows, or k indices, further on.
-Factor moved(const Factor& factor, std::int64_t rows, std::int64_t k) {
-  const auto skipped = static_cast<std::size_t>(rows * factor.across + k * factor.along);
-  return {factor.elements.part(skipped, factor.elements.size() - skipped), factor.across, factor.along};
-}
-
 /// Operands that the tasks of one product share. What is null, each task packs for itself, one block of k at a time.
 struct Shared {
   const Strips* strips = nullptr;
@@ -245,8 +239,8 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
     const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, 1);
     Product part = p;
     part.K = some * t.elements;
-    part.a = moved(p.a, 0, first * t.elements);
-    part.b = moved(p.b, 0, first * t.elements);
+    part.a = p.a.from(0, first * t.elements);
+    part.b = p.b.from(0, first * t.elements);
     part.add = p.add || first > 0;
     threads.parallel_for(static_cast<std::size_t>(some), static_cast<std::size_t>(depth),
                          [&](std::size_t k, std::size_t end) {
@@ -270,7 +264,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, 
   for (std::int64_t first = 0; first < p.M; first += rows) {
     Product part = p;
     part.M = std::min(rows, p.M - first);
-    part.a = moved(p.a, first, 0);
+    part.a = p.a.from(first, 0);
     part.c = p.c.part(static_cast<std::size_t>(first * p.N), static_cast<std::size_t>(part.M * p.N));
     const std::int64_t groups = ceil_div(part.M, group), blocks = ceil_div(words, steps);
     threads.parallel_for(static_cast<std::size_t>(groups * blocks), 1, [&](std::size_t task, std::size_t) {
@@ -318,9 +312,21 @@ void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
 
 }  // namespace
 
+bool has_few_rows(const Product& p) {
+  constexpr std::int64_t few = 32;
+  return p.M <= few && p.a.along == 1 && p.b.along == 1;
+}
+
+bool multiplies_pairs(const Product& p) {
+  // Pairs along k must be words in memory, and whole: rows of an even number of elements, and no last one alone.
+  const auto in_pairs = [](const Factor& factor) {
+    return factor.type() == DType::bfloat16 && (factor.along != 1 || factor.across % 2 == 0);
+  };
+  return p.K % 2 == 0 && in_pairs(p.a) && in_pairs(p.b) && !has_few_rows(p);
+}
+
 void multiply_packed(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
-  constexpr std::int64_t few_rows = 32;
-  if (p.M <= few_rows && p.a.along == 1 && p.b.along == 1 && t.elements == 1) return multiply_few(threads, t, p);
+  if (has_few_rows(p) && t.elements == 1) return multiply_few(threads, t, p);
   if (p.a.along == 1) return run_tasks(threads, t, p, cut_for_tiles(t, p), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");

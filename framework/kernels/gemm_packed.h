@@ -17,8 +17,10 @@ namespace tessera {
 void multiply_packed(Threads& threads, const TileKernels& kernels, const Product& product,
                      std::int64_t packed_floats = std::int64_t{4} << 20);
 
-/// Whether both factors are bfloat16, laid out so that tiles of pairs can read them, and the product has more rows than
-/// decoding has.
+/// Whether the product has few rows, as in decoding: then reading b bounds it, and b is not packed.
+bool has_few_rows(const Product& product);
+
+/// Whether both factors are bfloat16, laid out so that tiles of pairs can read them, and the product has not few rows.
 bool multiplies_pairs(const Product& product);
 
 }  // namespace tessera

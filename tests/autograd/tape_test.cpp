@@ -281,6 +281,46 @@ TEST_F(Ops, In16BitsEveryOperationAgreesWithFp32ButForRounding) {
   EXPECT_EQ(arena.in_use(), 0u);
 }
 
+/// How many of the values are no bfloat16 numbers.
+std::ptrdiff_t not_bfloat16(std::span<const float> values) {
+  return std::count_if(values.begin(), values.end(), [](float v) { return static_cast<float>(bfloat16(v)) != v; });
+}
+
+/// With one token whose hidden state is all ones, a row of the weight gradient is the slope of that row: a factor of two
+/// products, which in 16 bits is rounded as docs/numerics.md says.
+TEST_F(Ops, In16BitsSlopesThatAreFactorsOfProductsAreRounded) {
+  Weight w({50, 2}, 1);
+  const std::vector<std::int32_t> labels = {7};
+  const std::vector<float> mask = {1}, cotangent = normal(50, 2);
+  std::vector<float> ones(2, 1.0F);
+  const auto gradient_of = [&](DType type, const std::function<void(const Var&)>& use) {
+    std::fill(w.grad.begin(), w.grad.end(), 0.0F);
+    {
+      tape.computes_in(type);
+      auto h = tape.make(type, {1, 1, 2}, true);
+      narrow(threads, ones, h.value());
+      use(tape.input(h.value(), true));
+    }
+    tape.clear();
+    return w.grad;
+  };
+  const auto by_loss = [&](const Var& h) {
+    vocabulary_loss(h, w.leaf, {labels, mask, 1});
+    tape.backward();
+  };
+  const auto by_activation = [&](const Var& h) {
+    const auto y = linear_activation(h, w.leaf, nullptr, Activation::gelu_tanh);
+    auto seed = tape.make(y.value().dtype(), y.shape(), false);
+    narrow(threads, cotangent, seed.value());
+    tape.seed(y, seed.value());
+    tape.backward();
+  };
+  for (const auto& use : {std::function<void(const Var&)>(by_loss), std::function<void(const Var&)>(by_activation)}) {
+    EXPECT_GT(not_bfloat16(gradient_of(DType::float32, use)), 50);
+    EXPECT_EQ(not_bfloat16(gradient_of(DType::bfloat16, use)), 0);
+  }
+}
+
 TEST_F(Ops, EmbeddingAddsTokenAndPositionGradientsToTheirRows) {
   Weight words({4, 3}, 1), places({2, 3}, 2);
   const std::vector<std::int32_t> tokens = {1, 3, 1, 1}, positions = {0, 1, 0, 1};

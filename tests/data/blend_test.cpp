@@ -138,6 +138,34 @@ TEST_F(Corpora, AreBlendedFromFilesOfWordsToo) {
   EXPECT_EQ(of_first, 12);
 }
 
+TEST_F(Corpora, InABlendTellWhereTokensComeFrom) {
+  const auto made = make({{"data_path", "0.3 x 0.7 y"}});
+  const auto& blend = dynamic_cast<const BlendedDataset&>(*made->train);
+  Batch batch(1, 4);
+  for (std::int64_t i = 0; i < blend.samples(); ++i) {
+    blend.read(i, batch.sample(0));
+    const auto origins = blend.origins(i);
+    ASSERT_FALSE(origins.empty());
+    const std::string file = blend.part_of(i) == 0 ? "x" : "y";
+    std::int64_t tokens = 0;
+    for (const auto& origin : origins) {
+      EXPECT_EQ(origin.place.rfind(file + ".bin", 0), 0U) << origin.place;
+      EXPECT_EQ(batch.tokens[static_cast<std::size_t>(origin.first)], 20 * (file[0] - 'x') + origin.document % 20);
+      tokens += origin.count;
+    }
+    EXPECT_EQ(tokens, 4);
+  }
+}
+
+// A pipeline stage without embedding and loss opens no data if this holds.
+TEST_F(Corpora, AreOneDocumentInEachSampleUnlessAnOptionKeepsDocumentsApart) {
+  for (const auto* path : {"x", "0.3 x 0.7 y"}) {
+    EXPECT_TRUE(make({{"data_path", path}})->train->one_document_each());
+    EXPECT_FALSE(
+        make({{"data_path", path}, {"dataloader_inter_document_masking", "true"}})->train->one_document_each());
+  }
+}
+
 TEST_F(Corpora, OfValidationAreSetsOfTheirOwn) {
   const std::map<std::string, std::string> usual = {{"train_data_path", "x"}, {"valid_data_path", "y z"}};
   const auto with = [&](std::map<std::string, std::string> more, SamplesAsked asked = {4, 3, 0}) {

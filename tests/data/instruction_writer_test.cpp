@@ -205,5 +205,14 @@ TEST_F(InstructionWriter, WritesWhatDatasetTypeInstructionReads) {
   EXPECT_GT(conversations, static_cast<std::size_t>(result.samples));
 }
 
+TEST(PromptTypes, OfMindSpeedLlmAreKnownAlsoIfTheirTemplatesAreNotBuiltIn) {
+  EXPECT_EQ(efficient_eos_of("gemma"), true);
+  EXPECT_EQ(efficient_eos_of("llama3"), false);
+  EXPECT_EQ(efficient_eos_of("gpt_oss"), true);
+  EXPECT_EQ(efficient_eos_of("qwen_lf"), false);
+  EXPECT_EQ(efficient_eos_of("nobody"), std::nullopt);
+  EXPECT_THROW(prompt_template("gpt_oss"), ConfigError);
+}
+
 }  // namespace
 }  // namespace tessera

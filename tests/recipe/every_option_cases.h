@@ -306,8 +306,6 @@ inline const std::map<std::string, std::string> exempt = {
     {p + "zero_level", "as bucket_size"},
     {p + "overlap_grad_reduce", "as bucket_size"},
     {p + "sequence_parallel", "means nothing on one process"},
-    {p + "recompute", "as model_config.recompute_granularity"},
-    {p + "select_recompute", "as model_config.recompute_granularity"},
     {p + "account_for_embedding_in_pipeline_split", "one stage has all layers; tests/parallel shares them out"},
     {p + "account_for_loss_in_pipeline_split", "as account_for_embedding_in_pipeline_split"},
     {d + "data_sharding", "on one rank both orders are the same; tests/data compares them on several"},
