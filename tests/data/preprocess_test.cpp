@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "framework/base/files.h"
 #include "framework/data/indexed_dataset.h"
 #include "framework/data/unicode_classes.h"
 #include "tests/data/chosen.h"
@@ -45,6 +46,20 @@ class Preprocess : public InOwnFolder {
     return all;
   }
 };
+
+TEST_F(Preprocess, ATokenizerWithoutAnEndOfDocumentIsRefusedOnlyIfOneIsToBeAppended) {
+  make_folder("tokenizer");
+  write("tokenizer/tokenizer.json", R"({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+      "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2}, "unk_token": "?"}})");
+  const auto tokenizer =
+      chosen(tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "tokenizer"}});
+  write("in.jsonl", "{\"text\": \"b a c\"}\n");
+  auto request = of("in.jsonl");
+  EXPECT_THROW(preprocess(*tokenizer, request), ConfigError);
+  request.append_eod = false;
+  preprocess(*tokenizer, request);
+  EXPECT_EQ(documents("out_text_document"), (std::vector<Ids>{{1, 0, 2}}));
+}
 
 TEST_F(Preprocess, ThreadsChangeNoByte) {
   std::string lines;
