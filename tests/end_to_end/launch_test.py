@@ -265,7 +265,8 @@ class LaunchEnds(Launching):
 
     def test_mpirun_dies_with_tsrun_when_nobody_else_can_end_it(self):
         job = self.start_job("--tail_worker_log=9")
-        self.process_of(self.WORKERS - 1)
+        for rank in range(self.WORKERS):  # before its program starts, a watcher's child is a tsrun too
+            self.process_of(rank)
         watchers = [p for p, v in self.processes("tsrun").items() if "OMPI_COMM_WORLD_RANK" in v]
         self.assertEqual(len(watchers), self.WORKERS)
         for pid in watchers:
