@@ -309,10 +309,11 @@ void check_attention(const O& o, Found& found) {
   wrong(found, "M4", !o.kv_channels && o.hidden_size % o.num_attention_heads != 0, "num_attention_heads",
         text("num_attention_heads is ", o.num_attention_heads, ", which does not divide hidden_size ", o.hidden_size,
              "; change one, or give kv_channels"));
-  wrong(found, "width of attention", o.num_attention_heads * o.channels() > 4 * most_width, "kv_channels",
-        text("kv_channels is ", o.channels(), " and num_attention_heads ", o.num_attention_heads, ", which makes ",
-             o.num_attention_heads * o.channels(), " channels of all heads; at most ", 4 * most_width,
-             " are allowed; make one of them smaller"));
+  // __int128: an option outside its own limits has its own error, and the product of two such values must not overflow here.
+  const auto width = static_cast<__int128>(o.num_attention_heads) * o.channels();
+  wrong(found, "width of attention", width > 4 * most_width, "kv_channels",
+        text("kv_channels is ", o.channels(), " and num_attention_heads ", o.num_attention_heads,
+             ", which makes more than ", 4 * most_width, " channels of all heads; make one of them smaller"));
   wrong(found, "M8", o.num_attention_heads % o.groups() != 0, "num_query_groups",
         text("num_query_groups is ", o.num_query_groups, ", which does not divide num_attention_heads ",
              o.num_attention_heads));
