@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "framework/data/gpt_index.h"
-#include "framework/data/md5.h"
+#include "framework/data/gpt/gpt_index.h"
+#include "framework/data/gpt/md5.h"
 
 namespace tessera {
 namespace {

@@ -136,7 +136,7 @@ std::string gpt2_recipe() {
 }
 
 void one(const std::string& file, const std::vector<std::string>& sets, const Flags& flags) {
-  const auto recipe = read_recipe(file, sets, Shelves{});
+  const auto recipe = read_recipe(file, sets, Registries{});
   print(recipe, flags, measure(recipe, flags));
   std::fflush(stdout);
 }

@@ -121,7 +121,7 @@ void report_stops(const RecipeArguments& arguments, const CommandContext& contex
   const auto mappings = context.mappings();
   if (!is_foreign(arguments.file, mappings)) return;
   Report heard;  // all else is reported already
-  const auto facts = all_facts(context.shelves);
+  const auto facts = all_facts(context.registries);
   for (const auto& stop : read_source(arguments.file, source_options(arguments.foreign), facts, mappings, heard).stops)
     report.problem(stop.at, stop.key, stop.message, stop.suggestion, stop.rule);
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "framework/options/mappings.h"
-#include "framework/recipe/shelves.h"
+#include "framework/recipe/registries.h"
 
 namespace CLI {
 class App;
@@ -116,10 +116,10 @@ class Command {
 /// ConfigError ends the program with exit code 2, anything else with 1, each with its story on stderr.
 /// Results go to stdout. A callback that ends well but not with 0 sets `exit_code`.
 struct CommandContext {
-  Shelves shelves;
+  Registries registries;
   int exit_code = 0;
 
-  const Mappings& mappings() const { return shelves.mappings; }
+  const Mappings& mappings() const { return registries.mappings; }
 };
 
 }  // namespace tessera

@@ -204,7 +204,7 @@ void print_fish(const ShellWords& words) {
 }
 
 ShellWords all_words(const Command& app, const CommandContext& context) {
-  ShellWords words{app.tree(), key_words(all_facts(context.shelves)), ""};
+  ShellWords words{app.tree(), key_words(all_facts(context.registries)), ""};
   const auto mappings = context.mappings();
   for (const auto& file : mappings.names()) {
     if (file.rfind("flags/", 0) != 0) continue;

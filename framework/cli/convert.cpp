@@ -99,9 +99,9 @@ void shut(const Source& source, const Value& shown, RecipeText& around) {
 }
 
 /// Their defaults that change nothing in this run need not be said: of the loss scale without fp16, say.
-void drop_idle_defaults(Value& tree, const Shelves& shelves) {
+void drop_idle_defaults(Value& tree, const Registries& registries) {
   Report unheard;
-  const auto idle = without_effect(read_recipe(tree, shelves, unheard));
+  const auto idle = without_effect(read_recipe(tree, registries, unheard));
   for (auto& [name, group] : tree.fields)
     std::erase_if(group.fields, [&idle, group_name = name](const auto& field) {
       return field.value.origin.source.find(" not given") != std::string::npos &&
@@ -111,9 +111,9 @@ void drop_idle_defaults(Value& tree, const Shelves& shelves) {
 }
 
 std::string recipe_text(const Source& source, const std::string& name, const std::string& recipe, const Facts& facts,
-                        const Shelves& shelves) {
+                        const Registries& registries) {
   auto tree = source.tree;
-  drop_idle_defaults(tree, shelves);
+  drop_idle_defaults(tree, registries);
   const auto model = known_model(tree, facts);
   answer_base(tree, model.tree, facts);
   auto shown = what_differs(tree, model.tree, facts);
@@ -218,7 +218,7 @@ void check_outputs(const Arguments& arguments, const Source& source) {
 }
 
 void convert(const Arguments& arguments, CommandContext& context) {
-  const auto facts = all_facts(context.shelves);
+  const auto facts = all_facts(context.registries);
   const auto mappings = context.mappings();
   const bool flags = arguments.input.front().rfind("-", 0) == 0;
   if (!flags && arguments.input.size() > 1)
@@ -233,7 +233,7 @@ void convert(const Arguments& arguments, CommandContext& context) {
   if (!arguments.to.empty()) {
     auto tree = source.tree;
     expand_unknowns(tree, report);
-    const auto recipe = read_recipe(tree, context.shelves, report);
+    const auto recipe = read_recipe(tree, context.registries, report);
     report.must_be_good();
     if (arguments.to == flat_form || arguments.to == nested_form)
       return write_as_core_ms(arguments, recipe, facts, context);
@@ -253,7 +253,7 @@ void convert(const Arguments& arguments, CommandContext& context) {
     std::cerr << "no recipe is written; with --allow-refused one is, with what is not taken over as comments\n";
     return;
   }
-  write(arguments.out, recipe_text(source, name, recipe, facts, context.shelves));
+  write(arguments.out, recipe_text(source, name, recipe, facts, context.registries));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ void import_hugging_face(const Flags& flags, const CommandContext& context) {
   const fs::path in = flags.in;
   const HuggingFaceModel source(in, context.mappings());
   auto blobs = carried_files(in);
-  const auto [recipe, tokenizer, no_tokenizer] = recipe_of_folder(source, in, flags.sets, context.shelves);
+  const auto [recipe, tokenizer, no_tokenizer] = recipe_of_folder(source, in, flags.sets, context.registries);
   if (tokenizer) blobs.merge(tokenizer_blobs(*tokenizer));
   const auto model = build_model(recipe, nullptr);
   const auto weights = room_for(*model, source, wanted_type(flags));
@@ -153,7 +153,7 @@ std::string family_of(const std::string& config) {
 void export_hugging_face(const Flags& flags, const CommandContext& context) {
   check_output(flags);
   const auto mappings = context.mappings();
-  const auto saved = open_saved(flags.in, context.shelves);
+  const auto saved = open_saved(flags.in, context.registries);
   const CheckpointWeights weights(saved.checkpoint);
   auto files = files_beside(saved);
   const auto rows = vocabulary(saved.recipe, saved.tokenizer.get());
@@ -166,7 +166,7 @@ void export_hugging_face(const Flags& flags, const CommandContext& context) {
     candidates = {flags.family};
   else if (const auto own = family_of(files["config.json"]); !own.empty())
     candidates.insert(candidates.begin(), own);
-  how.family = family_that_fits(saved.recipe, how.vocabulary, candidates, context.shelves, mappings);
+  how.family = family_that_fits(saved.recipe, how.vocabulary, candidates, context.registries, mappings);
   const auto config = whole_model_config(saved.recipe, how.vocabulary);
   const auto type = how.dtype.value_or(weights.dtype("embedding.word_embeddings.weight"));
   const auto carried = files["config.json"].empty() ? special_tokens(saved) : files["config.json"];
@@ -182,7 +182,7 @@ void import_megatron(const Flags& flags, const CommandContext& context) {
   check_output(flags);
   const auto mappings = context.mappings();
   const MegatronCheckpoint source(flags.in, mappings);
-  const auto saved = saved_recipe(source, context.shelves, flags.sets);
+  const auto saved = saved_recipe(source, context.registries, flags.sets);
   const auto model = build_model(saved.recipe, saved.tokenizer.get());
   auto all = room_for(*model, source, wanted_type(flags).value_or(DType::float32));
   tell(load_all(source, all.ranges));
@@ -196,7 +196,7 @@ void import_megatron(const Flags& flags, const CommandContext& context) {
   const auto iteration = nlohmann::json::parse(progress)["iteration"].get<std::int64_t>();
   auto blobs = source.blobs();
   blobs[recipe_blob] =
-      blobs.empty() ? resolved_yaml(saved.recipe) : saved_recipe_text(source.folder(), context.shelves, flags.sets);
+      blobs.empty() ? resolved_yaml(saved.recipe) : saved_recipe_text(source.folder(), context.registries, flags.sets);
   blobs["progress.json"] = progress;
   save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
   std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": iteration " << iteration << ", "
@@ -205,7 +205,7 @@ void import_megatron(const Flags& flags, const CommandContext& context) {
 
 void export_megatron(const Flags& flags, const CommandContext& context) {
   check_output(flags);
-  const auto saved = open_saved(flags.in, context.shelves, flags.sets);
+  const auto saved = open_saved(flags.in, context.registries, flags.sets);
   if (!saved.recipe.parallel.noop_layers.ids.empty())
     throw ConfigError("parallel_config.noop_layers: Megatron-LM has no layers that do nothing; give it as null");
   const auto& checkpoint = saved.checkpoint;
@@ -221,7 +221,7 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
   const auto progress = blobs.find("progress.json");
   auto beside = checkpoint.blobs();
   beside.erase("progress.json");  // the ranks' files have it
-  beside[recipe_blob] = saved_recipe_text(checkpoint.folder(), context.shelves, flags.sets);
+  beside[recipe_blob] = saved_recipe_text(checkpoint.folder(), context.registries, flags.sets);
   write_blobs_beside(fs::path(flags.out) / checkpoint_name("", checkpoint.iteration()), checkpoint.iteration(), beside);
   const auto folder =
       save_megatron(flags.out, checkpoint.iteration(), all.ranges, progress == blobs.end() ? "" : progress->second,

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "framework/cli/command.h"
-#include "framework/data/preprocess.h"
-#include "framework/data/tokenizer.h"
+#include "framework/data/preprocessing/preprocess.h"
+#include "framework/data/tokenizers/tokenizer.h"
 
 namespace tessera {
 

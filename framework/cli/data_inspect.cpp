@@ -8,7 +8,7 @@
 #include "framework/cli/data_commands.h"
 #include "framework/cli/data_flags.h"
 #include "framework/cli/meter.h"
-#include "framework/data/dataset_summary.h"
+#include "framework/data/indexed/dataset_summary.h"
 
 namespace tessera {
 namespace {
@@ -33,7 +33,7 @@ struct Inspect {
 
   void run(const CommandContext& context) const {
     const IndexedDataset data(prefix, !verify);  // mapped pages of all tokens would count as memory
-    const auto words = tokenizer.empty() ? nullptr : tokenizer.make(context.shelves.tokenizers);
+    const auto words = tokenizer.empty() ? nullptr : tokenizer.make(context.registries.tokenizers);
     const auto summary = summarize(data);
     std::vector<Shown> shown;
     for (const auto document : asked_documents(data)) shown.push_back(show(data, document, words.get()));

@@ -2,8 +2,8 @@
 
 #include "framework/cli/data_commands.h"
 #include "framework/cli/meter.h"
-#include "framework/data/merge.h"
-#include "framework/data/prefixes.h"
+#include "framework/data/gpt/prefixes.h"
+#include "framework/data/preprocessing/merge.h"
 
 namespace tessera {
 namespace {

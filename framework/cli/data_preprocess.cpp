@@ -8,7 +8,7 @@
 #include "framework/cli/instruction_flags.h"
 #include "framework/cli/preprocess_meter.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/indexed/indexed_dataset.h"
 
 namespace tessera {
 namespace {
@@ -22,7 +22,7 @@ struct Preprocess {
   std::int64_t log_interval = 0;
 
   std::unique_ptr<Tokenizer> chosen(const CommandContext& context) const {
-    if (recipe.empty()) return tokenizer.make(context.shelves.tokenizers);
+    if (recipe.empty()) return tokenizer.make(context.registries.tokenizers);
     if (!tokenizer.empty())
       throw ConfigError(
           "--recipe names the tokenizer, so the tokenizer flags may not be given too; remove one of them");

@@ -5,8 +5,8 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/cli/data_commands.h"
-#include "framework/data/chat_template.h"
-#include "framework/data/text_file.h"
+#include "framework/data/chat_template/chat_template.h"
+#include "framework/data/preprocessing/text_file.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "framework/cli/data_commands.h"
 #include "framework/cli/meter.h"
-#include "framework/data/to_jsonl.h"
+#include "framework/data/preprocessing/to_jsonl.h"
 
 namespace tessera {
 

@@ -5,8 +5,8 @@
 #include "framework/cli/data_commands.h"
 #include "framework/cli/data_flags.h"
 #include "framework/cli/meter.h"
-#include "framework/data/bpe_trainer.h"
-#include "framework/data/parquet.h"
+#include "framework/data/parquet/parquet.h"
+#include "framework/data/tokenizers/bpe_trainer.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "framework/base/files.h"
 #include "framework/cli/meter.h"
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/build.h"
 #include "framework/training/score.h"
@@ -93,7 +93,7 @@ void print(const Flags& flags, const TrainedModel& trained, const LossSum& sum, 
 
 void evaluate(const Flags& flags, const CommandContext& context) {
   if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
-  const auto trained = load_trained(flags.folder, context.shelves);
+  const auto trained = load_trained(flags.folder, context.registries);
   const auto length = trained.recipe.size.seq_length;
   const auto stride = flags.stride > 0 ? flags.stride : std::max<std::int64_t>(1, length / 2);
   if (stride > length)

@@ -180,7 +180,7 @@ struct Arguments {
 };
 
 void explain(const Arguments& arguments, const CommandContext& context) {
-  const auto facts = all_facts(context.shelves);
+  const auto facts = all_facts(context.registries);
   const auto found = option_named(arguments.key, facts);
   print_facts(found);
   print_flags(found.key(), context.mappings());

@@ -74,7 +74,7 @@ void generate_tokens(const Flags& flags, const TrainedModel& trained, Tape& tape
 }
 
 void generate(const Flags& flags, const CommandContext& context) {
-  const auto trained = load_trained(folder_of(flags), context.shelves);
+  const auto trained = load_trained(folder_of(flags), context.registries);
   Threads threads(
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;

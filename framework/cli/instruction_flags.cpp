@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/data/instruction_templates.h"
+#include "framework/data/instructions/instruction_templates.h"
 
 namespace tessera {
 namespace {

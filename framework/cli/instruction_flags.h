@@ -4,7 +4,7 @@
 #include <string>
 
 #include "framework/cli/command.h"
-#include "framework/data/instruction_writer.h"
+#include "framework/data/instructions/instruction_writer.h"
 
 namespace tessera {
 

@@ -89,7 +89,7 @@ void print_manual(const Command& app, const CommandContext& context) {
   for (const auto& option : commands[0].options) print_option(option);
   std::cout << ".SH COMMANDS\n";
   for (std::size_t i = 1; i < commands.size(); ++i) print_command(commands[i]);
-  print_keys(all_facts(context.shelves));
+  print_keys(all_facts(context.registries));
   std::cout << ".SH EXIT STATUS\n"
                ".TP\n.B 0\nDone; of\n.BR \"tessera diff\" :\nnothing differs.\n"
                ".TP\n.B 1\nSomething failed; of\n.BR \"tessera diff\" :\nsomething differs.\n"

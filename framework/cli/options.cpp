@@ -76,7 +76,7 @@ int print_options(const Facts& facts, const FlagTable& flags, const Arguments& a
 }
 
 void options(const Arguments& arguments, const CommandContext& context) {
-  const auto facts = all_facts(context.shelves);
+  const auto facts = all_facts(context.registries);
   const auto flags = FlagTable::from("megatron.yaml", context.mappings());
   if (arguments.markdown) {
     std::cout << options_page(facts, flags);

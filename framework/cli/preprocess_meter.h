@@ -5,7 +5,7 @@
 #include <iosfwd>
 #include <string>
 
-#include "framework/data/preprocess.h"
+#include "framework/data/preprocessing/preprocess.h"
 
 namespace tessera {
 

@@ -95,13 +95,13 @@ Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& conte
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
                    std::vector<FlagFate>& fates) {
   if (!is_foreign(arguments.file, context.mappings()))
-    return read_recipe(arguments.file, arguments.sets, context.shelves, report);
-  auto source = read_source(arguments.file, source_options(arguments.foreign), all_facts(context.shelves),
+    return read_recipe(arguments.file, arguments.sets, context.registries, report);
+  auto source = read_source(arguments.file, source_options(arguments.foreign), all_facts(context.registries),
                             context.mappings(), report);
   lay_sets(source.tree, arguments.sets, report);
   expand_unknowns(source.tree, report);
   fates = std::move(source.fates);
-  return read_recipe(source.tree, context.shelves, report);
+  return read_recipe(source.tree, context.registries, report);
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, std::ostream& notes) {

@@ -24,14 +24,14 @@ void reshard_by(const Flags& flags, const CommandContext& context) {
   refuse_overwriting({&in, 1}, {&out, 1});
   if (fs::exists(flags.out) && (!fs::is_directory(flags.out) || !fs::is_empty(flags.out)))
     throw ConfigError(text(flags.out, ": is there already; give a new or an empty folder"));
-  const auto saved = open_saved(flags.in, context.shelves, flags.sets);
+  const auto saved = open_saved(flags.in, context.registries, flags.sets);
   const auto& recipe = saved.recipe;
   Resharding how;
   how.layout = saved_layout(recipe);
   how.gated = is_gated(recipe);
   how.vocabulary = vocabulary(recipe, saved.tokenizer.get());
   how.true_vocabulary = saved.tokenizer ? saved.tokenizer->vocab_size() : 0;
-  how.blobs[recipe_blob] = saved_recipe_text(saved.checkpoint.folder(), context.shelves, flags.sets);
+  how.blobs[recipe_blob] = saved_recipe_text(saved.checkpoint.folder(), context.registries, flags.sets);
   const auto name = saved.checkpoint.folder().filename().string();
   const auto at = name.rfind("iter_");
   const auto prefix = at == std::string::npos ? std::string() : name.substr(0, at);

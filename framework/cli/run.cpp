@@ -41,12 +41,12 @@ void add_commands(Command& app, CommandContext& context) {
 
 }  // namespace
 
-int run(int argc, char** argv, Shelves shelves) {
+int run(int argc, char** argv, Registries registries) {
   try {
-    CommandContext context{std::move(shelves), 0};
+    CommandContext context{std::move(registries), 0};
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(
-           "--mappings", [&context](const std::string& folder) { context.shelves.mappings = Mappings(folder); },
+           "--mappings", [&context](const std::string& folder) { context.registries.mappings = Mappings(folder); },
            "Folder with tables of names, instead of those compiled in")
         ->type_name("DIR");
     app.require_subcommand();

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "framework/recipe/shelves.h"
+#include "framework/recipe/registries.h"
 
 namespace tessera {
 
 /// The whole program: read `argv`, do what it says, return the exit code (0 done; 2 what was given is wrong and nothing
-/// was started; 1 a failed operation or a bug). Never throws. A program of a user's own puts its things on `shelves`
+/// was started; 1 a failed operation or a bug). Never throws. A program of a user's own puts its things on `registries`
 /// and calls this from its `main`.
-int run(int argc, char** argv, Shelves shelves = {});
+int run(int argc, char** argv, Registries registries = {});
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 #include "framework/data/dataset.h"
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizers/tokenizer.h"
 
 namespace tessera {
 
@@ -12,15 +12,15 @@ void register_hugging_face(TokenizerRegistry&);
 void register_sentencepiece(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
-  TokenizerRegistry shelf("tokenizer_type", "none", "Tokenizer type.");
-  register_no_tokenizer(shelf);
-  register_gpt2_bpe(shelf);
-  register_null_tokenizer(shelf);
-  register_bert_word_piece(shelf);
-  register_tik_tokenizer(shelf);
-  register_hugging_face(shelf);
-  register_sentencepiece(shelf);
-  return shelf;
+  TokenizerRegistry registry("tokenizer_type", "none", "Tokenizer type.");
+  register_no_tokenizer(registry);
+  register_gpt2_bpe(registry);
+  register_null_tokenizer(registry);
+  register_bert_word_piece(registry);
+  register_tik_tokenizer(registry);
+  register_hugging_face(registry);
+  register_sentencepiece(registry);
+  return registry;
 }
 
 void register_gpt(DatasetRegistry&);
@@ -29,22 +29,22 @@ void register_sft(DatasetRegistry&);
 void register_instruction(DatasetRegistry&);
 
 DatasetRegistry datasets() {
-  DatasetRegistry shelf("dataset_type", "gpt", "Dataset type.");
-  register_gpt(shelf);
-  register_mock(shelf);
-  register_sft(shelf);
-  register_instruction(shelf);
-  return shelf;
+  DatasetRegistry registry("dataset_type", "gpt", "Dataset type.");
+  register_gpt(registry);
+  register_mock(registry);
+  register_sft(registry);
+  register_instruction(registry);
+  return registry;
 }
 
 void register_single(SamplerRegistry&);
 void register_cyclic(SamplerRegistry&);
 
 SamplerRegistry samplers() {
-  SamplerRegistry shelf("dataloader_type", "single", "Order of the training samples.");
-  register_single(shelf);
-  register_cyclic(shelf);
-  return shelf;
+  SamplerRegistry registry("dataloader_type", "single", "Order of the training samples.");
+  register_single(registry);
+  register_cyclic(registry);
+  return registry;
 }
 
 }  // namespace tessera

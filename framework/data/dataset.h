@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/data/batch.h"
-#include "framework/data/index_cache.h"
+#include "framework/data/gpt/index_cache.h"
 #include "framework/options/registry.h"
 
 namespace tessera {
@@ -63,7 +63,7 @@ struct DataSplits {
 /// Key `dataset_type` of dataset_config. Makers throw ConfigError for files that are missing or damaged.
 using DatasetRegistry = Registry<DataSplits, DataParts>;
 
-/// The shelf with every built-in dataset.
+/// The registry with every built-in dataset.
 DatasetRegistry datasets();
 
 /// What a sampler needs to know of the run.
@@ -76,7 +76,7 @@ struct SamplerParts {
 /// Key `dataloader_type` of dataset_config.
 using SamplerRegistry = Registry<Sampler, SamplerParts>;
 
-/// The shelf with every built-in order of feeding.
+/// The registry with every built-in order of feeding.
 SamplerRegistry samplers();
 
 /// All samples of a dataset once, in their order: the type `single`.

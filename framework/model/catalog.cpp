@@ -5,9 +5,9 @@ namespace tessera {
 void register_gpt(ModelRegistry&);
 
 ModelRegistry models() {
-  ModelRegistry shelf("model_type", "gpt", "Model architecture.");
-  register_gpt(shelf);
-  return shelf;
+  ModelRegistry registry("model_type", "gpt", "Model architecture.");
+  register_gpt(registry);
+  return registry;
 }
 
 }  // namespace tessera

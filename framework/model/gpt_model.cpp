@@ -355,9 +355,9 @@ std::unique_ptr<Model> make(const GptOptions& options, ModelParts parts) {
 
 }  // namespace
 
-void register_gpt(ModelRegistry& shelf) {
-  shelf.add("gpt", make, "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, Phi-3, Gemma.",
-            {"encoder_or_decoder"});
+void register_gpt(ModelRegistry& registry) {
+  registry.add("gpt", make, "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, Phi-3, Gemma.",
+               {"encoder_or_decoder"});
 }
 
 }  // namespace tessera

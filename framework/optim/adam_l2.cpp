@@ -49,8 +49,8 @@ std::unique_ptr<Optimizer> make(const AdamL2Options& o) { return std::make_uniqu
 
 }  // namespace
 
-void register_adam_l2(OptimizerRegistry& shelf) {
-  shelf.add("adam_l2", make, "Adam with L2 regularization: weight decay is added to the gradient.", {"AdamL2"});
+void register_adam_l2(OptimizerRegistry& registry) {
+  registry.add("adam_l2", make, "Adam with L2 regularization: weight decay is added to the gradient.", {"AdamL2"});
 }
 
 }  // namespace tessera

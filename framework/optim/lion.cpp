@@ -51,8 +51,8 @@ std::unique_ptr<Optimizer> make(const LionOptions& o) { return std::make_unique<
 
 }  // namespace
 
-void register_lion(OptimizerRegistry& shelf) {
-  shelf.add("lion", make, "Lion: updates are the sign of the momentum.", {"Lion"});
+void register_lion(OptimizerRegistry& registry) {
+  registry.add("lion", make, "Lion: updates are the sign of the momentum.", {"Lion"});
 }
 
 }  // namespace tessera

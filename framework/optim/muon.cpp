@@ -148,9 +148,10 @@ std::unique_ptr<Optimizer> make(const MuonOptions& o) { return std::make_unique<
 
 }  // namespace
 
-void register_muon(OptimizerRegistry& shelf) {
-  shelf.add("muon", make,
-            "Muon: orthogonalized momentum for the matrices of the layers, AdamW for all other parameters.", {"Muon"});
+void register_muon(OptimizerRegistry& registry) {
+  registry.add("muon", make,
+               "Muon: orthogonalized momentum for the matrices of the layers, AdamW for all other parameters.",
+               {"Muon"});
 }
 
 }  // namespace tessera

@@ -257,13 +257,13 @@ Checkpoint open_newest(const std::vector<SavedPlace>& places) {
 }
 
 /// By the blobs of a checkpoint, which lie in <folder>/blobs.
-SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, const Shelves& shelves,
+SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, const Registries& registries,
                       const std::vector<std::string>& given_sets) {
   const auto files = folder / "blobs";
   auto sets = tokenizer_sets(blobs, files);
   sets.insert(sets.end(), given_sets.begin(), given_sets.end());
   SavedRecipe out;
-  out.recipe = read_recipe((files / recipe_blob).string(), sets, shelves);
+  out.recipe = read_recipe((files / recipe_blob).string(), sets, registries);
   out.tokenizer = out.recipe.tokenizer.make();
   return out;
 }
@@ -280,9 +280,9 @@ TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::u
   return out;
 }
 
-TrainedModel load_megatron(const std::filesystem::path& folder, const Shelves& shelves) {
-  const MegatronCheckpoint checkpoint(folder, shelves.mappings);
-  auto saved = saved_recipe(checkpoint, shelves);
+TrainedModel load_megatron(const std::filesystem::path& folder, const Registries& registries) {
+  const MegatronCheckpoint checkpoint(folder, registries.mappings);
+  auto saved = saved_recipe(checkpoint, registries);
   auto out = unfilled(folder, std::move(saved.recipe), std::move(saved.tokenizer));
   load_all(checkpoint, out.weights->weight_ranges());
   out.weights->weights_changed();
@@ -291,18 +291,19 @@ TrainedModel load_megatron(const std::filesystem::path& folder, const Shelves& s
 
 }  // namespace
 
-SavedRecipe saved_recipe(const MegatronCheckpoint& checkpoint, const Shelves& shelves,
+SavedRecipe saved_recipe(const MegatronCheckpoint& checkpoint, const Registries& registries,
                          const std::vector<std::string>& sets) {
-  if (checkpoint.blobs().count(recipe_blob)) return recipe_in(checkpoint.folder(), checkpoint.blobs(), shelves, sets);
-  return {imported_recipe(checkpoint.recipe(), sets, shelves), nullptr};
+  if (checkpoint.blobs().count(recipe_blob))
+    return recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, sets);
+  return {imported_recipe(checkpoint.recipe(), sets, registries), nullptr};
 }
 
-std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Shelves& shelves,
+std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
                               const std::vector<std::string>& sets) {
-  return resolved_yaml(read_recipe((checkpoint / "blobs" / recipe_blob).string(), sets, shelves));
+  return resolved_yaml(read_recipe((checkpoint / "blobs" / recipe_blob).string(), sets, registries));
 }
 
-SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves,
+SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,
                       const std::vector<std::string>& given_sets) {
   const auto places = saved_places(folder);
   if (places.front().megatron)
@@ -314,14 +315,15 @@ SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelve
   if (!checkpoint.blobs().count(recipe_blob))
     throw ConfigError(text(checkpoint.folder().string(), ": holds no ", recipe_blob,
                            ", so its model is not known; was it saved by another program?"));
-  auto saved = recipe_in(checkpoint.folder(), checkpoint.blobs(), shelves, given_sets);
+  auto saved = recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, given_sets);
   return {std::move(checkpoint), std::move(saved.recipe), std::move(saved.tokenizer)};
 }
 
-TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves) {
-  if (is_hugging_face_folder(folder)) return load_hugging_face(folder, shelves, shelves.mappings);
-  if (const auto newest = saved_places(folder).front(); newest.megatron) return load_megatron(newest.folder, shelves);
-  auto saved = open_saved(folder, shelves);
+TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries) {
+  if (is_hugging_face_folder(folder)) return load_hugging_face(folder, registries, registries.mappings);
+  if (const auto newest = saved_places(folder).front(); newest.megatron)
+    return load_megatron(newest.folder, registries);
+  auto saved = open_saved(folder, registries);
   auto out = unfilled(saved.checkpoint.folder(), std::move(saved.recipe), std::move(saved.tokenizer));
   load_weights(saved.checkpoint, *out.weights, true);
   return out;

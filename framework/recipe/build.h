@@ -52,10 +52,10 @@ struct SavedRecipe {
 };
 /// Of a checkpoint in Megatron-LM's format: the recipe and tokenizer that this program saved beside it, else the recipe
 /// that its arguments describe, without a tokenizer. `sets` ("group.key=value") are laid over it. Throws ConfigError.
-SavedRecipe saved_recipe(const MegatronCheckpoint& checkpoint, const Shelves& shelves,
+SavedRecipe saved_recipe(const MegatronCheckpoint& checkpoint, const Registries& registries,
                          const std::vector<std::string>& sets = {});
 /// resolved.yaml of a checkpoint folder with `sets` laid over it, without the places of files inside that folder.
-std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Shelves& shelves,
+std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
                               const std::vector<std::string>& sets);
 
 /// A checkpoint with the recipe and the tokenizer saved inside, its weights still on the disk.
@@ -66,12 +66,12 @@ struct SavedModel {
 };
 /// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside).
 /// `sets` ("group.key=value") are laid over its recipe. Throws ConfigError, for Megatron-LM's format too; DamageError.
-SavedModel open_saved(const std::filesystem::path& folder, const Shelves& shelves,
+SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,
                       const std::vector<std::string>& sets = {});
 
 /// The same with the weights in memory; also of Megatron-LM's format, and of a folder of Hugging Face Transformers
 /// (recipe/hugging_face_model.h).
-TrainedModel load_trained(const std::filesystem::path& folder, const Shelves& shelves);
+TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries);
 
 /// The files of a tokenizer as blobs of a checkpoint, named after the option that they stand under:
 /// "tokenizer.vocab_file.json", or for an option that names a folder "tokenizer.tokenizer_model/tokenizer.json".

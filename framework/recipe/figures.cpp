@@ -4,8 +4,8 @@
 #include <cctype>
 
 #include "framework/base/checked.h"
-#include "framework/data/data_path.h"
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/gpt/data_path.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/model_state.h"
 

@@ -37,13 +37,13 @@ Value group(std::vector<Value::Field> fields) {
 
 const Origin conversion{"conversion", 0, "", 1};
 
-Recipe read_imported(const Value& model_config, const std::vector<std::string>& sets, const Shelves& shelves) {
+Recipe read_imported(const Value& model_config, const std::vector<std::string>& sets, const Registries& registries) {
   constexpr std::int64_t longest = 2048;
   auto model = model_config;
   const auto* positions = model.find("max_position_embeddings");
   const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
   model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), conversion));
-  return imported_recipe(group({{"model_config", std::move(model)}}), sets, shelves);
+  return imported_recipe(group({{"model_config", std::move(model)}}), sets, registries);
 }
 
 /// Change the layer of every value below.
@@ -97,7 +97,7 @@ struct Misfit {
     return std::pair(no_words, stories.size()) < std::pair(other.no_words, other.stories.size());
   }
 };
-Misfit misfits(const Value& whole, const std::string& family, std::int64_t vocabulary, const Shelves& shelves,
+Misfit misfits(const Value& whole, const std::string& family, std::int64_t vocabulary, const Registries& registries,
                const Mappings& mappings) {
   const auto common = mappings.table("models/common.yaml");
   const auto* not_compared = common.find("not_compared");
@@ -105,7 +105,7 @@ Misfit misfits(const Value& whole, const std::string& family, std::int64_t vocab
   try {
     const auto words = write_hugging_face_config(whole, family, DType::float32, "", mappings);
     const auto back = parse_hugging_face_config(words, text("config.json of a ", family), mappings);
-    const auto recipe = read_imported(back.model_config, {}, shelves);
+    const auto recipe = read_imported(back.model_config, {}, registries);
     return {differences(options_of(whole, *not_compared),
                         options_of(whole_model_config(recipe, vocabulary), *not_compared))};
   } catch (const ConfigError& error) {
@@ -115,7 +115,7 @@ Misfit misfits(const Value& whole, const std::string& family, std::int64_t vocab
 
 }  // namespace
 
-Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const Shelves& shelves) {
+Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const Registries& registries) {
   if (tree.at("training_config.training_iters") == nullptr)
     tree.set("training_config.training_iters", Value::of("1", conversion));
   Report report;
@@ -126,7 +126,7 @@ Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const S
     value.origin = {"--set " + set.substr(0, equals), 0, "", 2};
     tree.set(set.substr(0, equals), std::move(value));
   }
-  auto recipe = read_recipe(tree, shelves, report);
+  auto recipe = read_recipe(tree, registries, report);
   report.must_be_good();
   return recipe;
 }
@@ -170,31 +170,31 @@ std::vector<std::string> folder_tokenizer_sets(const fs::path& folder) {
 }
 
 FolderRecipe recipe_of_folder(const HuggingFaceModel& model, const fs::path& folder,
-                              const std::vector<std::string>& sets, const Shelves& shelves) {
+                              const std::vector<std::string>& sets, const Registries& registries) {
   auto all = folder_tokenizer_sets(folder);
   FolderRecipe out;
   if (all.empty()) out.no_tokenizer = "it has neither tokenizer.json nor GPT-2's vocab.json and merges.txt";
   all.insert(all.end(), sets.begin(), sets.end());
   try {
-    out.recipe = recipe_of(model, all, shelves);
+    out.recipe = recipe_of(model, all, registries);
     out.tokenizer = out.recipe.tokenizer.make();
   } catch (const ConfigError& error) {
     out.no_tokenizer = error.what();
-    out.recipe = recipe_of(model, sets, shelves);  // a mistake that is not the tokenizer's is thrown here
+    out.recipe = recipe_of(model, sets, registries);  // a mistake that is not the tokenizer's is thrown here
     out.tokenizer = out.recipe.tokenizer.make();
   }
   return out;
 }
 
-Recipe recipe_of(const HuggingFaceModel& model, const std::vector<std::string>& sets, const Shelves& shelves) {
-  return read_imported(model.model_config(), sets, shelves);
+Recipe recipe_of(const HuggingFaceModel& model, const std::vector<std::string>& sets, const Registries& registries) {
+  return read_imported(model.model_config(), sets, registries);
 }
 
-TrainedModel load_hugging_face(const fs::path& folder, const Shelves& shelves, const Mappings& mappings) {
+TrainedModel load_hugging_face(const fs::path& folder, const Registries& registries, const Mappings& mappings) {
   const HuggingFaceModel model(folder, mappings);
   TrainedModel out;
   out.folder = folder;
-  auto read = recipe_of_folder(model, folder, {}, shelves);
+  auto read = recipe_of_folder(model, folder, {}, registries);
   out.recipe = std::move(read.recipe);
   out.tokenizer = std::move(read.tokenizer);
   out.model = build_model(out.recipe, out.tokenizer.get());
@@ -240,12 +240,12 @@ Value whole_model_config(const Recipe& recipe, std::int64_t vocabulary) {
 }
 
 std::string family_that_fits(const Recipe& recipe, std::int64_t vocabulary, const std::vector<std::string>& candidates,
-                             const Shelves& shelves, const Mappings& mappings) {
+                             const Registries& registries, const Mappings& mappings) {
   const auto whole = whole_model_config(recipe, vocabulary);
   std::string nearest;
   Misfit least;
   for (const auto& family : candidates) {
-    auto found = misfits(whole, family, vocabulary, shelves, mappings);
+    auto found = misfits(whole, family, vocabulary, registries, mappings);
     if (found.stories.empty()) return family;
     if (nearest.empty() || found < least) {
       nearest = family;

@@ -6,7 +6,7 @@
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/base/memory_limit.h"
 #include "framework/data/batch_loader.h"
-#include "framework/data/gpt_index.h"
+#include "framework/data/gpt/gpt_index.h"
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/build.h"
 

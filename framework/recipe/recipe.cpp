@@ -1,7 +1,7 @@
 #include "framework/recipe/recipe.h"
 
 #include "framework/base/checked.h"
-#include "framework/data/external_sampler.h"
+#include "framework/data/samplers/external_sampler.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/hugging_face_model.h"
@@ -29,9 +29,9 @@ void report_unknown_groups(const Value& tree, const Facts& facts, Report& report
 
 }  // namespace
 
-Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
+Recipe read_recipe(const Value& tree, const Registries& registries, Report& report) {
   Recipe recipe;
-  recipe.mappings = shelves.mappings;
+  recipe.mappings = registries.mappings;
   const auto read = [&](const std::string& name, const auto& schemas) {
     Group group(tree, name, report);
     schemas(group);
@@ -47,7 +47,7 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
     read_own<PlannedTraining>(group);
   });
   read("model_config", [&](Group& group) {
-    recipe.model = shelves.models.read(group);
+    recipe.model = registries.models.read(group);
     recipe.size = read_own<ModelSizeOptions>(group);
     recipe.precision = read_own<PrecisionOptions>(group);
     read_own<PlannedModel>(group);
@@ -56,9 +56,9 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
   auto& overlap = recipe.data_parallel.overlap_grad_reduce;
   overlap = recipe.parallel.overlap_grad_reduce.value_or(overlap);
   read("optimizer_config", [&](Group& group) {
-    recipe.optimizer = shelves.optimizers.read(group);
+    recipe.optimizer = registries.optimizers.read(group);
     recipe.learning_rate = read_own<LearningRateOptions>(group);
-    recipe.decay = shelves.decays.read(group);
+    recipe.decay = registries.decays.read(group);
     recipe.weight_decay = read_own<WeightDecayOptions>(group);
     recipe.schedule_resume = read_own<ScheduleResumeOptions>(group);
     recipe.groups = read_own<ParameterGroupOptions>(group);
@@ -67,9 +67,9 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
     read_own<PlannedOptimizer>(group);
   });
   read("dataset_config", [&](Group& group) {
-    recipe.dataset = shelves.datasets.read(group);
-    recipe.tokenizer = shelves.tokenizers.read(group);
-    recipe.sampler = with_external(shelves.samplers).read(group);
+    recipe.dataset = registries.datasets.read(group);
+    recipe.tokenizer = registries.tokenizers.read(group);
+    recipe.sampler = with_external(registries.samplers).read(group);
     if (external_is_missing(recipe.sampler))
       group.problem(group.resolved().at("dataloader_type")->origin, "dataloader_type",
                     "dataloader_type external: no sampler is registered under this name", how_to_register_external);
@@ -84,16 +84,16 @@ Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report) {
   return recipe;
 }
 
-Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves,
+Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries,
                    Report& report) {
   auto tree = read_yaml(file, sets, report);
-  lay_on_given_model(tree, shelves.mappings, report);
-  return read_recipe(tree, shelves, report);
+  lay_on_given_model(tree, registries.mappings, report);
+  return read_recipe(tree, registries, report);
 }
 
-Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves) {
+Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries) {
   Report report;
-  auto recipe = read_recipe(file, sets, shelves, report);
+  auto recipe = read_recipe(file, sets, registries, report);
   report.must_be_good();
   return recipe;
 }
@@ -132,9 +132,9 @@ std::string resolved_yaml(const Recipe& recipe) {
          write_yaml(recipe.resolved);
 }
 
-Facts all_facts(const Shelves& shelves) {
+Facts all_facts(const Registries& registries) {
   Report ignored;
-  return read_recipe(Value{}, shelves, ignored).facts;
+  return read_recipe(Value{}, registries, ignored).facts;
 }
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include "framework/parallel/data_parallel_options.h"
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/pipeline_schedule.h"
-#include "framework/recipe/shelves.h"
+#include "framework/recipe/registries.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
 #include "framework/training/loss_scale.h"
@@ -47,7 +47,7 @@ struct Recipe {
 
   Value resolved;     ///< every option, its final value and its origin; reads back to this same recipe
   Facts facts;        ///< every option there is, also of what was not chosen: for docs and flag tables
-  Mappings mappings;  ///< of the shelves that it was read with
+  Mappings mappings;  ///< of the registries that it was read with
 
   /// Which stage holds which layers. Throws ConfigError when parallel_config does not fit the model.
   LayerPlan layer_plan() const;
@@ -67,13 +67,13 @@ struct Recipe {
 
 /// Read each group of `tree` by the union of its schemas, then ask the rules between options. Use the result
 /// only when `report` is good.
-Recipe read_recipe(const Value& tree, const Shelves& shelves, Report& report);
+Recipe read_recipe(const Value& tree, const Registries& registries, Report& report);
 
 /// The recipe in a file with `sets` ("group.key=value") laid over it. What is wrong or to be noted goes to `report`.
-Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves,
+Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries,
                    Report& report);
 /// The same; throws ConfigError with all mistakes, a line each.
-Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Shelves& shelves);
+Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries);
 
 /// The rules that no option alone can break; recipe/rules.cpp. A rule that looks at an option which `report` already
 /// complains of is not asked.
@@ -88,7 +88,7 @@ void check_ranks(const Recipe& recipe, std::int64_t world);
 /// the run.
 std::string resolved_yaml(const Recipe& recipe);
 
-/// Every option there is with these shelves.
-Facts all_facts(const Shelves& shelves);
+/// Every option there is with these registries.
+Facts all_facts(const Registries& registries);
 
 }  // namespace tessera

@@ -4,7 +4,7 @@
 
 #include "framework/base/checked.h"
 #include "framework/data/dataset.h"
-#include "framework/data/gpt_data_options.h"
+#include "framework/data/gpt/gpt_data_options.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 

@@ -15,6 +15,6 @@ std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_uniq
 
 }  // namespace
 
-void register_constant(DecayRegistry& shelf) { shelf.add("constant", make, "Constant learning rate."); }
+void register_constant(DecayRegistry& registry) { registry.add("constant", make, "Constant learning rate."); }
 
 }  // namespace tessera

@@ -23,9 +23,9 @@ std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_uniq
 
 }  // namespace
 
-void register_inverse_square_root(DecayRegistry& shelf) {
-  shelf.add("inverse-square-root", make, "Decay with the inverse square root of the consumed samples.",
-            {"inverse_square_root"});
+void register_inverse_square_root(DecayRegistry& registry) {
+  registry.add("inverse-square-root", make, "Decay with the inverse square root of the consumed samples.",
+               {"inverse_square_root"});
 }
 
 }  // namespace tessera

@@ -143,15 +143,15 @@ void OptimizerSchedule::restore(const ScheduleState& saved, const ScheduleResume
   decay_ = WeightDecay({chosen.start_wd, chosen.end_wd, chosen.wd_incr_steps, style_of(chosen.wd_incr_style)});
 }
 
-OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& shelf, const RunLength& run) {
-  return [shelf, run](const std::string& style) {
+OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& registry, const RunLength& run) {
+  return [registry, run](const std::string& style) {
     // The style goes through the registry like an option of a recipe, so that its aliases work and an unknown name gets
     // the same error.
     Value recipe;
     recipe.set("optimizer_config.lr_decay_style", Value::of(style, {"checkpoint", 0, "", 1}));
     Report report;
     Group group(recipe, "optimizer_config", report);
-    const auto choice = shelf.read(group);
+    const auto choice = registry.read(group);
     report.must_be_good();
     return choice.make(run);
   };

@@ -82,6 +82,6 @@ class OptimizerSchedule {
 };
 
 /// Creates decays by name from a registry.
-OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& shelf, const RunLength& run);
+OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& registry, const RunLength& run);
 
 }  // namespace tessera

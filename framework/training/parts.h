@@ -5,7 +5,7 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/data/dataset.h"
 #include "framework/data/dataset_options.h"
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizers/tokenizer.h"
 #include "framework/model/model.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/optimizer.h"

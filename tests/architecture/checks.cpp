@@ -146,7 +146,7 @@ std::vector<std::string> unregistered_sources(const fs::path& framework) {
   for (const auto& path : files_below(framework)) {
     if (path.extension() != ".cpp") continue;
     const auto source = read(path);
-    const auto catalog = path.parent_path() / "catalog.cpp";
+    const auto catalog = framework / *fs::relative(path, framework).begin() / "catalog.cpp";
     for (std::sregex_iterator match(source.begin(), source.end(), defined), end; match != end; ++match)
       if (read(catalog).find("  " + (*match)[1].str() + "(") == std::string::npos)
         found.push_back(fs::relative(path, framework).generic_string() +

@@ -19,7 +19,7 @@ Components read_components(const std::filesystem::path& file);
 /// BLAS, MPI, ...) is checked too.
 std::vector<std::string> forbidden_includes(const Components& components, const std::filesystem::path& framework);
 
-/// Each source that defines `register_x(...& registry)` that the catalog.cpp beside it does not call.
+/// Each source that defines `register_x(...& registry)` which its component's catalog.cpp does not call.
 std::vector<std::string> unregistered_sources(const std::filesystem::path& framework);
 
 /// Lines that must not be in the tree: marks of unfinished work, absolute paths of one machine, tabs, trailing blanks, a

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "framework/cli/run.h"
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/cli/recorder.h"
@@ -37,7 +37,7 @@ class DataShow : public InOwnFolder {
           "vocab_size: 63, reset_position_ids: true, reset_attention_mask: true, eod_mask_loss: true}\n");
   }
 
-  static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, Shelves{}); }
+  static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, Registries{}); }
 
   void train_recorded(const Lines& sets) {
     auto parts = build(recipe(sets + Lines{t + "output_dir=run"}));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/cli/data_show.h"
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "framework/model/model.h"
 #include "framework/nn/key_value_cache.h"
 

@@ -49,10 +49,10 @@ Lines run(const Lines& more) {
 }
 
 Json arguments_of(const Lines& more, std::int64_t world = 4) {
-  static const Shelves shelves;
-  static const Facts facts = all_facts(shelves);
+  static const Registries registries;
+  static const Facts facts = all_facts(registries);
   Report report;
-  const auto recipe = read_recipe(megatron().convert(run(more), facts, report), shelves, report);
+  const auto recipe = read_recipe(megatron().convert(run(more), facts, report), registries, report);
   if (report.good()) check_ranks(recipe, world, report);
   report.must_be_good();
   auto all = megatron_arguments(recipe, world, megatron(), report);

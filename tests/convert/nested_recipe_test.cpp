@@ -15,7 +15,7 @@ using Lines = std::vector<std::string>;
 const std::string pangu = TESTS_DATA "/recipes/pangu_38b_nested.yaml";
 
 Recipe read_file(const std::string& file, const Lines& sets, Report& report) {
-  const Shelves all;
+  const Registries all;
   const Mappings mappings;
   const auto tree = read_yaml(file, sets, report);
   return read_recipe(read_any(tree, mappings, all_facts(all), report).recipe, all, report);

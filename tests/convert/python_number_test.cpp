@@ -115,8 +115,8 @@ TEST(PythonNumber, FollowsTheGrammarOfFloatWhateverTheWord) {
 }
 
 TEST(PythonNumber, IsWhatEveryNumericFlagTakes) {
-  const Shelves shelves;
-  const auto facts = all_facts(shelves);
+  const Registries registries;
+  const auto facts = all_facts(registries);
   const auto table = FlagTable::named(FlagTable::usual, Mappings());
   const auto converted = [&](const std::vector<std::string>& argv, const std::string& option) {
     Report report;

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "framework/data/dataset.h"
-#include "framework/data/no_tokens.h"
+#include "framework/data/indexed/no_tokens.h"
 #include "tests/data/chosen.h"
 
 namespace tessera {

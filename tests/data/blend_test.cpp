@@ -1,15 +1,15 @@
-#include "framework/data/blend.h"
+#include "framework/data/gpt/blend.h"
 
 #include <fstream>
 #include <random>
 
 #include "framework/base/files.h"
-#include "framework/data/blended_dataset.h"
-#include "framework/data/gpt_data_options.h"
-#include "framework/data/gpt_splits.h"
-#include "framework/data/indexed_dataset.h"
-#include "framework/data/md5.h"
-#include "framework/data/python_json.h"
+#include "framework/data/gpt/blended_dataset.h"
+#include "framework/data/gpt/gpt_data_options.h"
+#include "framework/data/gpt/gpt_splits.h"
+#include "framework/data/gpt/md5.h"
+#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/data/preprocessing/python_json.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

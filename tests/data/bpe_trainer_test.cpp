@@ -1,10 +1,10 @@
-#include "framework/data/bpe_trainer.h"
+#include "framework/data/tokenizers/bpe_trainer.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizers/tokenizer.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizers/tokenizer.h"
 
 namespace tessera {
 

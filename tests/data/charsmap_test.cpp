@@ -1,4 +1,4 @@
-#include "framework/data/charsmap.h"
+#include "framework/data/tokenizers/charsmap.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
-#include "framework/data/base64.h"
-#include "framework/data/unicode_code_points.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenizers/base64.h"
+#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/data/unicode/utf8.h"
 
 namespace tessera {
 namespace {

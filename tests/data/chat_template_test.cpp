@@ -1,4 +1,4 @@
-#include "framework/data/chat_template.h"
+#include "framework/data/chat_template/chat_template.h"
 
 #include <gtest/gtest.h>
 

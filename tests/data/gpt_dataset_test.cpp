@@ -1,12 +1,12 @@
-#include "framework/data/gpt_dataset.h"
+#include "framework/data/gpt/gpt_dataset.h"
 
 #include <fstream>
 #include <numeric>
 
 #include "framework/data/dataset_options.h"
-#include "framework/data/indexed_dataset.h"
-#include "framework/data/legacy_random.h"
-#include "framework/data/mock_source.h"
+#include "framework/data/gpt/legacy_random.h"
+#include "framework/data/gpt/mock_source.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/data/chat_template.h"
-#include "framework/data/hugging_face/regex.h"
-#include "framework/data/sft_dataset.h"
-#include "framework/data/tokenizer.h"
-#include "framework/data/utf8.h"
+#include "framework/data/chat_template/chat_template.h"
+#include "framework/data/instructions/sft_dataset.h"
+#include "framework/data/tokenizers/hugging_face/regex.h"
+#include "framework/data/tokenizers/tokenizer.h"
+#include "framework/data/unicode/utf8.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

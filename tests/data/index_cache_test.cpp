@@ -1,4 +1,4 @@
-#include "framework/data/index_cache.h"
+#include "framework/data/gpt/index_cache.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "framework/base/files.h"
-#include "framework/data/build_lock.h"
-#include "framework/data/md5.h"
+#include "framework/data/gpt/build_lock.h"
+#include "framework/data/gpt/md5.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

@@ -1,4 +1,4 @@
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/indexed/indexed_dataset.h"
 
 #include <cstring>
 #include <fstream>

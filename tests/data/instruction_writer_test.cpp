@@ -1,14 +1,14 @@
 // Files of instructions against those that MindSpeed-LLM's preprocess_data.py wrote from the same corpora
 // (tests/peers/record_instruction_files.py).
-#include "framework/data/instruction_writer.h"
+#include "framework/data/instructions/instruction_writer.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/data/instruction_dataset.h"
-#include "framework/data/instruction_templates.h"
-#include "framework/data/md5.h"
+#include "framework/data/gpt/md5.h"
+#include "framework/data/instructions/instruction_dataset.h"
+#include "framework/data/instructions/instruction_templates.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/own_folder.h"
 

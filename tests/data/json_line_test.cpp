@@ -1,4 +1,4 @@
-#include "framework/data/json_line.h"
+#include "framework/data/preprocessing/json_line.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/data/utf8.h"
+#include "framework/data/unicode/utf8.h"
 
 namespace tessera {
 namespace {

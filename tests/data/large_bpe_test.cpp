@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "framework/data/bpe.h"
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizers/bpe.h"
+#include "framework/data/tokenizers/tokenizer.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

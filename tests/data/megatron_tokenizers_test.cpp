@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "framework/data/ranked_bytes.h"
-#include "framework/data/tiktoken_words.h"
-#include "framework/data/tokenizer.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenizers/ranked_bytes.h"
+#include "framework/data/tokenizers/tiktoken_words.h"
+#include "framework/data/tokenizers/tokenizer.h"
+#include "framework/data/unicode/utf8.h"
 #include "framework/options/choose.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"

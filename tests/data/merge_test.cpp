@@ -1,12 +1,12 @@
-#include "framework/data/merge.h"
+#include "framework/data/preprocessing/merge.h"
 
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
 
-#include "framework/data/dataset_summary.h"
-#include "framework/data/prefixes.h"
+#include "framework/data/gpt/prefixes.h"
+#include "framework/data/indexed/dataset_summary.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

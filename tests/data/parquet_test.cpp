@@ -1,14 +1,14 @@
-#include "framework/data/parquet.h"
+#include "framework/data/parquet/parquet.h"
 
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
 
-#include "framework/data/parquet_codec.h"
-#include "framework/data/parquet_json.h"
-#include "framework/data/parquet_thrift.h"
-#include "framework/data/to_jsonl.h"
+#include "framework/data/parquet/parquet_codec.h"
+#include "framework/data/parquet/parquet_json.h"
+#include "framework/data/parquet/parquet_thrift.h"
+#include "framework/data/preprocessing/to_jsonl.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

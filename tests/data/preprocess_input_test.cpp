@@ -10,9 +10,9 @@
 #include <iterator>
 #include <random>
 
-#include "framework/data/indexed_dataset.h"
-#include "framework/data/input_stream.h"
-#include "framework/data/preprocess.h"
+#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/data/preprocessing/input_stream.h"
+#include "framework/data/preprocessing/preprocess.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

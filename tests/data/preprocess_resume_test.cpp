@@ -9,8 +9,8 @@
 #include <iterator>
 #include <random>
 
-#include "framework/data/indexed_dataset.h"
-#include "framework/data/preprocess.h"
+#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/data/preprocessing/preprocess.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

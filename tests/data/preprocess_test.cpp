@@ -1,11 +1,11 @@
-#include "framework/data/preprocess.h"
+#include "framework/data/preprocessing/preprocess.h"
 
 #include <fstream>
 #include <iterator>
 
 #include "framework/base/files.h"
-#include "framework/data/indexed_dataset.h"
-#include "framework/data/unicode_classes.h"
+#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/data/unicode/unicode_classes.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

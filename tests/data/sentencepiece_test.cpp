@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "framework/data/sentencepiece_model.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenizers/sentencepiece_model.h"
+#include "framework/data/unicode/utf8.h"
 #include "tests/data/chosen.h"
 #include "tests/golden/data.h"
 #include "tests/own_folder.h"

@@ -1,11 +1,11 @@
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizers/tokenizer.h"
 
 #include <fstream>
 #include <random>
 
-#include "framework/data/bpe.h"
-#include "framework/data/unicode_classes.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenizers/bpe.h"
+#include "framework/data/unicode/unicode_classes.h"
+#include "framework/data/unicode/utf8.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 

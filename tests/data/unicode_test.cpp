@@ -4,9 +4,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "framework/data/unicode_code_points.h"
-#include "framework/data/unicode_normal.h"
-#include "framework/data/utf8.h"
+#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/data/unicode/unicode_normal.h"
+#include "framework/data/unicode/utf8.h"
 
 namespace tessera::unicode {
 namespace {

@@ -6,10 +6,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "framework/data/bert_words.h"
-#include "framework/data/ranked_bytes.h"
-#include "framework/data/tiktoken_words.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenizers/bert_words.h"
+#include "framework/data/tokenizers/ranked_bytes.h"
+#include "framework/data/tokenizers/tiktoken_words.h"
+#include "framework/data/unicode/utf8.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "framework/base/error.h"
-#include "framework/data/bpe.h"
+#include "framework/data/tokenizers/bpe.h"
 
 namespace {
 

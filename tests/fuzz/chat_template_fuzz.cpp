@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
-#include "framework/data/chat_template.h"
-#include "framework/data/utf8.h"
+#include "framework/data/chat_template/chat_template.h"
+#include "framework/data/unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "framework/data/dataset_summary.h"
+#include "framework/data/indexed/dataset_summary.h"
 
 namespace {
 

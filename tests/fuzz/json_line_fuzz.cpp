@@ -10,9 +10,9 @@
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
-#include "framework/data/json_line.h"
-#include "framework/data/text_chunks.h"
-#include "framework/data/utf8.h"
+#include "framework/data/preprocessing/json_line.h"
+#include "framework/data/tokenizers/text_chunks.h"
+#include "framework/data/unicode/utf8.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "framework/data/parquet_json.h"
+#include "framework/data/parquet/parquet_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

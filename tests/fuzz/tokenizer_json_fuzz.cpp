@@ -2,8 +2,8 @@
 #include <cstdlib>
 
 #include "framework/base/error.h"
-#include "framework/data/hugging_face/engine.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenizers/hugging_face/engine.h"
+#include "framework/data/unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

@@ -27,8 +27,8 @@ constexpr const char* refused_alike = "refused as there: ";
 /// What there is to judge with.
 struct Court {
   FlagTable table = FlagTable::named(FlagTable::usual, Mappings());
-  Shelves shelves = {};
-  Facts facts = all_facts(shelves);
+  Registries registries = {};
+  Facts facts = all_facts(registries);
   Json defaults = {};
 };
 
@@ -87,12 +87,12 @@ OurRun judged(const std::vector<GivenFlag>& flags, std::int64_t world, const Cou
     if (row && fate.fate == FlagFate::Fate::mapped && !fate.to.empty() && !kept) run.without_effect.insert(row->dest);
   }
   auto tree = conversion.recipe;
-  auto recipe = read_recipe(tree, court.shelves, run.report);
+  auto recipe = read_recipe(tree, court.registries, run.report);
   if (is_endless(run.report)) {
     run.report = {};
     run.endless = true;
     tree.set("training_config.training_iters", Value::of("1", {"a stand-in", 0, "", 9}));
-    recipe = read_recipe(tree, court.shelves, run.report);
+    recipe = read_recipe(tree, court.registries, run.report);
   }
   if (run.report.good()) check_ranks(recipe, world, run.report);
   if (run.report.good()) run.arguments = megatron_arguments(recipe, world, court.table, run.report);

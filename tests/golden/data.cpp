@@ -7,9 +7,9 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/data/bpe.h"
-#include "framework/data/unicode_classes.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenizers/bpe.h"
+#include "framework/data/unicode/unicode_classes.h"
+#include "framework/data/unicode/utf8.h"
 #include "tests/golden/data_cases.h"
 
 namespace tessera {

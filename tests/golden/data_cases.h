@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizers/tokenizer.h"
 #include "tests/golden/case.h"
 
 namespace tessera::golden {

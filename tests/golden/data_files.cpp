@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "framework/base/files.h"
-#include "framework/data/preprocess.h"
+#include "framework/data/preprocessing/preprocess.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/sha256.h"
 

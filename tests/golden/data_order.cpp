@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
-#include "framework/data/blended_dataset.h"
-#include "framework/data/gpt_splits.h"
-#include "framework/data/indexed_dataset.h"
-#include "framework/data/legacy_random.h"
-#include "framework/data/md5.h"
-#include "framework/data/mock_source.h"
+#include "framework/data/gpt/blended_dataset.h"
+#include "framework/data/gpt/gpt_splits.h"
+#include "framework/data/gpt/legacy_random.h"
+#include "framework/data/gpt/md5.h"
+#include "framework/data/gpt/mock_source.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/sha256.h"
 

@@ -146,10 +146,10 @@ Value recipe_of(const fs::path& folder, const Value& model_config, const Json& c
 }
 
 Parts parts_of(const Value& tree) {
-  Shelves shelves;
-  shelves.datasets.add("golden", make, "The batches of a golden case.");
+  Registries registries;
+  registries.datasets.add("golden", make, "The batches of a golden case.");
   Report report;
-  const auto recipe = read_recipe(tree, shelves, report);
+  const auto recipe = read_recipe(tree, registries, report);
   report.must_be_good();
   return build(recipe);
 }

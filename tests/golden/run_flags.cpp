@@ -4,7 +4,7 @@
 
 #include "framework/base/files.h"
 #include "framework/convert/flag_table.h"
-#include "framework/data/bpe.h"
+#include "framework/data/tokenizers/bpe.h"
 #include "framework/options/mappings.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/schedule_flags.h"
@@ -172,14 +172,14 @@ Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
   const auto argv = flags.without(elsewhere);
   const auto map = FlagTable::from("megatron.yaml", Mappings());
   must_know(argv, map);
-  Shelves shelves;
+  Registries registries;
   Report report;
-  Tree tree(map.convert(argv, all_facts(shelves), report));
+  Tree tree(map.convert(argv, all_facts(registries), report));
   must_be_built(report);
   set_data(flags, places.data, tree);
   set_tokenizer(flags, places, tree);
   set_places(places, tree);
-  auto recipe = read_recipe(tree.tree(), shelves, report);
+  auto recipe = read_recipe(tree.tree(), registries, report);
   must_be_built(report);
   return recipe;
 }

@@ -25,9 +25,9 @@ Recipe recipe_of(const std::string& flags) {
   if (std::find(argv.begin(), argv.end(), "--lr") == argv.end())
     throw ConfigError("--lr is missing; Megatron-LM has no default for it");
   argv.emplace_back("--mock-data");
-  const Shelves shelves;
+  const Registries registries;
   Report report;
-  auto tree = map.convert(argv, all_facts(shelves), report);
+  auto tree = map.convert(argv, all_facts(registries), report);
   const Origin origin{"the recorded runs", 0, "", 1};
   const std::pair<const char*, const char*> model[] = {{"model_config.num_layers", "2"},
                                                        {"model_config.hidden_size", "64"},
@@ -35,7 +35,7 @@ Recipe recipe_of(const std::string& flags) {
                                                        {"model_config.seq_length", "32"},
                                                        {"model_config.vocab_size", "128"}};
   for (const auto& [path, value] : model) tree.set(path, Value::of(value, origin));
-  auto recipe = read_recipe(tree, shelves, report);
+  auto recipe = read_recipe(tree, registries, report);
   report.must_be_good();
   return recipe;
 }

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
@@ -107,7 +107,7 @@ class EveryOption : public InOwnFolder {
     const StopSignal stop;
     testing::internal::CaptureStdout();
     try {
-      const auto end = train(build(read_recipe("run.yaml", sets, shelves_)), stop);
+      const auto end = train(build(read_recipe("run.yaml", sets, registries_)), stop);
       return testing::internal::GetCapturedStdout() + end.last_line;
     } catch (const Error& error) {
       return testing::internal::GetCapturedStdout() + "refused";
@@ -161,7 +161,7 @@ class EveryOption : public InOwnFolder {
   std::map<std::string, Sight> usual_;  ///< by name_of
 
  private:
-  Shelves shelves_;
+  Registries registries_;
 };
 
 TEST_F(EveryOption, ChangesSomethingOtherThanItsEcho) {

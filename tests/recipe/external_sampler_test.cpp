@@ -71,7 +71,7 @@ class ExternalSampler : public InOwnFolder {
     return losses(folder);
   }
 
-  Shelves own_;
+  Registries own_;
 };
 
 TEST_F(ExternalSampler, IsTheRegisteredOneWithItsOptions) {
@@ -93,9 +93,9 @@ TEST_F(ExternalSampler, GivesTheSameRunWhoeverReadsAndWhereverItResumes) {
 }
 
 TEST_F(ExternalSampler, IsRefusedWhenNoneIsRegistered) {
-  const auto story = story_of([] { read_recipe("run.yaml", {}, Shelves{}); });
+  const auto story = story_of([] { read_recipe("run.yaml", {}, Registries{}); });
   for (const auto* part : {"run.yaml:4", "dataloader_type external: no sampler is registered under this name",
-                           "shelves.samplers.add(\"external\", ...)", "docs/extending.md"})
+                           "registries.samplers.add(\"external\", ...)", "docs/extending.md"})
     EXPECT_TRUE(says(story, part)) << part << "\n" << story;
   EXPECT_FALSE(says(story, "no dataloader_type")) << story;
 }

@@ -33,7 +33,7 @@ struct Number {
 
 std::vector<Number> numbers() {
   std::vector<Number> all;
-  for (const auto& [group, schemas] : all_facts(Shelves{}))
+  for (const auto& [group, schemas] : all_facts(Registries{}))
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         const bool number =
@@ -99,7 +99,7 @@ class ExtremeSizes : public testing::Test {
   /// Throws ConfigError when the recipe is refused.
   static void judge(const std::string& yaml) {
     Report report;
-    const auto recipe = read_recipe(parse_yaml(yaml, "run.yaml"), Shelves{}, report);
+    const auto recipe = read_recipe(parse_yaml(yaml, "run.yaml"), Registries{}, report);
     for (const auto& problem : report.problems()) EXPECT_EQ(problem.rfind("run.yaml:", 0), 0U) << problem;
     report.must_be_good();
     const auto& o = recipe.parallel;

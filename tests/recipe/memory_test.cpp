@@ -20,7 +20,7 @@ class Memory : public InOwnFolder {
               "}\n"
               "optimizer_config: {learning_rate: 1e-3}\n"
               "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
-    return read_recipe("run.yaml", sets, Shelves{});
+    return read_recipe("run.yaml", sets, Registries{});
   }
   static std::int64_t part(const MemoryNeed& need, const std::string& name) {
     for (const auto& one : need.parts)

@@ -20,7 +20,7 @@ class ParallelRules : public InOwnFolder {
   Recipe read(const Lines& sets, const std::string& more = "") {
     write("run.yaml", least + more);
     report = {};
-    return read_recipe("run.yaml", sets, shelves, report);
+    return read_recipe("run.yaml", sets, registries, report);
   }
   /// Lines of run.yaml's fourth line on, and `sets`.
   Lines problems(const std::string& more, const Lines& sets = {}) {
@@ -33,7 +33,7 @@ class ParallelRules : public InOwnFolder {
     check_ranks(recipe, world, report);
     return report.problems();
   }
-  Shelves shelves;
+  Registries registries;
   Report report;
 };
 
@@ -187,7 +187,7 @@ TEST_F(ParallelRules, OptionsOfTheCutReadBackToThemselves) {
   EXPECT_EQ(report.problems(), Lines{});
   write("again.yaml", resolved_yaml(once));
   report = {};
-  const auto again = read_recipe("again.yaml", {}, shelves, report);
+  const auto again = read_recipe("again.yaml", {}, registries, report);
   EXPECT_EQ(report.problems(), Lines{});
   EXPECT_EQ(text(once.resolved), text(again.resolved));
   EXPECT_EQ(again.layer_plan().at(0, 0).layers, 3);

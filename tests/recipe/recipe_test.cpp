@@ -27,13 +27,13 @@ class RecipeFile : public InOwnFolder {
   Recipe read(const std::string& yaml, const Lines& sets = {}) {
     write("run.yaml", yaml);
     report = {};
-    return read_recipe("run.yaml", sets, shelves, report);
+    return read_recipe("run.yaml", sets, registries, report);
   }
   Lines problems(const std::string& yaml, const Lines& sets = {}) {
     read(yaml, sets);
     return report.problems();
   }
-  Shelves shelves;
+  Registries registries;
   Report report;
 };
 
@@ -262,7 +262,7 @@ TEST_F(RecipeFile, ARuleIsSilentAboutAnOptionThatIsWrongAnyway) {
 
 TEST_F(RecipeFile, ResolvedOptionsReadBackToThemselves) {
   const auto once = read_recipe(CONFIGS_DIR "/tiny.yaml",
-                                {"optimizer_config.eps=1e-6", "training_config.prefix=a${X:-b}"}, shelves, report);
+                                {"optimizer_config.eps=1e-6", "training_config.prefix=a${X:-b}"}, registries, report);
   EXPECT_EQ(report.problems(), Lines{});
   const auto dump = resolved_yaml(once);
   EXPECT_NE(dump.find("  eps: 1e-06  # --set optimizer_config.eps\n"), std::string::npos) << dump;
@@ -279,7 +279,7 @@ TEST_F(RecipeFile, EveryRecipeOfConfigsIsRead) {
     const auto tree = read_yaml(entry.path().string());
     if (!tree.find("model_config") || !tree.find("training_config")) continue;  // a base
     report = {};
-    read_recipe(entry.path().string(), {}, shelves, report);
+    read_recipe(entry.path().string(), {}, registries, report);
     EXPECT_EQ(report.problems(), Lines{});
   }
 }

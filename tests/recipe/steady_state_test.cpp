@@ -43,7 +43,7 @@ class SteadyState : public InOwnFolder {
               "optimizer_config: {learning_rate: 1e-3}\n"
               "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2, num_workers: " +
               std::to_string(workers) + "}\n");
-    return build(read_recipe("run.yaml", {}, Shelves{}));
+    return build(read_recipe("run.yaml", {}, Registries{}));
   }
 
   static std::int64_t allocations_of(const std::function<void()>& work) {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/data/indexed_dataset.h"
+#include "framework/data/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
@@ -43,7 +43,7 @@ class TrainingLoop : public InOwnFolder {
 
   /// Train into `folder` and return what the console showed.
   static std::string run(const std::string& folder, const Lines& sets, const LossScaler* scaler = nullptr) {
-    auto parts = build(read_recipe("run.yaml", sets + Lines{t + "output_dir=" + folder}, Shelves{}));
+    auto parts = build(read_recipe("run.yaml", sets + Lines{t + "output_dir=" + folder}, Registries{}));
     if (scaler) parts.loss_scaler = *scaler;
     testing::internal::CaptureStdout();
     train(std::move(parts), StopSignal{});
@@ -112,7 +112,7 @@ TEST_F(TrainingLoop, AnOverflowSkipsTheStepAndTheScheduleWaits) {
   const auto rows = metrics("run");
   ASSERT_EQ(rows.size(), 10U);
   std::int64_t updates = 0;
-  auto plain = build(read_recipe("run.yaml", {o + "lr_warmup_iters=2"}, Shelves{}));
+  auto plain = build(read_recipe("run.yaml", {o + "lr_warmup_iters=2"}, Registries{}));
   for (const auto& row : rows) {
     EXPECT_EQ(row.at("learning_rate").get<double>(), plain.schedule->learning_rate()) << row.dump();
     if (row.at("skipped")) continue;

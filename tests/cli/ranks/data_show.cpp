@@ -42,7 +42,7 @@ class DataShowOfRanks : public testing::Test {
   void expect_same(const std::string& run, const Lines& given) {
     auto sets = given;
     sets.push_back("training_config.output_dir=" + (folder_ / run).string());
-    const auto recipe = read_recipe((folder_ / "run.yaml").string(), sets, Shelves{});
+    const auto recipe = read_recipe((folder_ / "run.yaml").string(), sets, Registries{});
     const auto processes = arrange(recipe, world());
     auto parts = build(recipe, processes, open_data(recipe, processes));
     std::vector<Json> trained, evaluated;

@@ -1,0 +1,78 @@
+#include "framework/data/chat_template/chat_template.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "framework/data/chat_template/chat_template_render.h"
+#include "framework/data/unicode/utf8.h"
+
+namespace tessera {
+
+struct ChatTemplate::Parsed {
+  std::unique_ptr<const chat::Node> root;
+  std::string name;
+  ChatTemplateLimits limits;
+
+  // "line 3: what" becomes "name:3: what".
+  [[noreturn]] void fail(const std::string& what) const {
+    throw ConfigError(what.rfind("line ", 0) == 0 ? text(name, ":", what.substr(5)) : text(name, ": ", what));
+  }
+};
+
+ChatTemplate::ChatTemplate(std::string_view source, std::string name, const ChatTemplateLimits& limits) {
+  auto parsed = std::make_unique<Parsed>();
+  parsed->name = std::move(name);
+  parsed->limits = limits;
+  if (const auto at = first_not_utf8(source); at != std::string_view::npos)
+    parsed->fail(text("line ", 1 + std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+                      ": the chat template is not UTF-8"));
+  try {
+    parsed->root = chat::parse_template(source);
+  } catch (const ConfigError& error) {
+    parsed->fail(error.what());
+  }
+  parsed_ = std::move(parsed);
+}
+
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+namespace {
+
+// Transformers leaves out members that are null, and gives reasoning under the names of all templates.
+chat::TemplateValue message_of(const nlohmann::ordered_json& json) {
+  if (!json.is_object()) throw ConfigError("a message of the conversation is not an object");
+  const nlohmann::ordered_json* reasoning = nullptr;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto found = json.find(name);
+    if (!reasoning && found != json.end() && !found->is_null()) reasoning = &*found;
+  }
+  std::vector<std::pair<chat::TemplateValue, chat::TemplateValue>> items;
+  if (reasoning) items.emplace_back(chat::TemplateValue::of("thinking"), chat::from_json(*reasoning));
+  for (const auto& [key, value] : json.items())
+    if (!value.is_null()) items.emplace_back(chat::TemplateValue::of(key), chat::from_json(value));
+  if (reasoning) items.emplace_back(chat::TemplateValue::of("reasoning_content"), chat::from_json(*reasoning));
+  return chat::make_dict(std::move(items));
+}
+
+}  // namespace
+
+std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const ChatTemplateInput& input) const {
+  try {
+    if (!messages.is_array() || messages.empty()) throw ConfigError("a conversation is a list of at least one message");
+    std::map<std::string, chat::TemplateValue, std::less<>> variables;
+    for (const auto& [name, token] : input.special_tokens) variables[name] = chat::TemplateValue::of(token);
+    chat::Values list;
+    for (const auto& message : messages) list.push_back(message_of(message));
+    variables["messages"] = chat::make_list(std::move(list));
+    variables["tools"] = chat::TemplateValue::none();
+    variables["documents"] = chat::TemplateValue::none();
+    variables["add_generation_prompt"] = chat::TemplateValue(input.add_generation_prompt);
+    return chat::Renderer(parsed_->limits, input).run(*parsed_->root, std::move(variables));
+  } catch (const ConfigError& error) {
+    parsed_->fail(error.what());
+  }
+}
+
+}  // namespace tessera

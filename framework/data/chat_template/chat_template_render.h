@@ -1,0 +1,90 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "framework/data/chat_template/chat_template.h"
+#include "framework/data/chat_template/chat_template_parser.h"
+
+namespace tessera::chat {
+
+/// Arguments of a call, filter or test, evaluated; the input of a filter or test is not among them.
+struct Arguments {
+  Values positional;
+  std::vector<std::pair<std::string, TemplateValue>> named;
+};
+
+/// One rendering of a parsed template. Used once.
+class Renderer {
+ public:
+  Renderer(const ChatTemplateLimits& limits, const ChatTemplateInput& input) : limits_(limits), input_(input) {}
+  Renderer(const Renderer&) = delete;
+  ~Renderer();
+
+  /// The text of a template whose root is `root`. Throws ConfigError, beginning with "line N: ".
+  std::string run(const Node& root, std::map<std::string, TemplateValue, std::less<>> variables);
+
+  // For functions, filters and tests.
+
+  /// Counts memory that an intermediate value takes; throws ConfigError beyond a limit.
+  void created(std::size_t bytes);
+  TemplateValue make_text(std::string made);
+  TemplateValue make_list(Values items, List::Type type = List::Type::list);
+  TemplateValue make_dict(std::vector<std::pair<TemplateValue, TemplateValue>> items);
+  TemplateValue make_namespace();
+  /// What a for loop over `value` sees. A generator is empty afterwards. Throws ConfigError if it cannot be iterated.
+  Values iterate(const TemplateValue& value);
+  TemplateValue attribute(const TemplateValue& object, const std::string& name);
+  TemplateValue item(const TemplateValue& object, const TemplateValue& index);
+  TemplateValue filter(const std::string& name, const TemplateValue& value, const Arguments& arguments);
+  bool test(const std::string& name, const TemplateValue& value, const Values& arguments);
+  /// A method of a value: "strip" of a string.
+  TemplateValue method(const TemplateValue& self, const std::string& name, const Arguments& arguments);
+  TemplateValue global(const std::string& name, const Arguments& arguments);
+  bool contains(const TemplateValue& container, const TemplateValue& value);
+  /// -1, 0, 1; throws ConfigError if Python has no order for the two.
+  int order(const TemplateValue& one, const TemplateValue& other);
+
+ private:
+  enum class Flow { next, break_loop, continue_loop };
+  struct Frame {
+    std::map<std::string, TemplateValue, std::less<>> values;
+    Frame* parent = nullptr;
+  };
+  struct Deeper;
+
+  void print(std::string_view words);
+  Flow execute(const Node& node);
+  Flow execute_loop(const Node& node);
+  std::string captured(const Node& block);
+  void assign(const Node& target, const TemplateValue& value);
+  const TemplateValue* find(std::string_view name) const;
+  TemplateValue evaluate(const Node& node);
+  TemplateValue evaluate_one(const Node& node);
+  TemplateValue compute(const std::string& sign, const TemplateValue& left, const TemplateValue& right);
+  TemplateValue compare(const Node& node);
+  TemplateValue slice(const Node& node);
+  TemplateValue call(const Node& node);
+  TemplateValue call_macro(const Node& macro, const Arguments& arguments);
+  Arguments arguments(const Node& node);
+
+  const ChatTemplateLimits& limits_;
+  const ChatTemplateInput& input_;
+  Frame root_;
+  Frame* frame_ = &root_;
+  std::string* out_ = nullptr;
+  std::vector<std::shared_ptr<Namespace>> namespaces_;  // cleared at the end, so that none keeps itself alive
+  std::int64_t steps_ = 0, created_ = 0;
+  int depth_ = 0, macros_ = 0;
+};
+
+/// Whether a value of this type has a method `name` that is implemented. Throws ConfigError for a method that Python's
+/// type has and this program has not.
+bool has_method(const TemplateValue& value, const std::string& name);
+bool is_global(std::string_view name);
+
+/// Throws ConfigError about an undefined value.
+[[noreturn]] void fail_undefined(const TemplateValue& value);
+
+}  // namespace tessera::chat

@@ -1,0 +1,381 @@
+#include "framework/data/chat_template/chat_template_value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "framework/data/unicode/utf8.h"
+
+namespace tessera::chat {
+
+const TemplateValue* Dict::find(const TemplateValue& key) const {
+  for (const auto& [name, value] : items)
+    if (equal(name, key)) return &value;
+  return nullptr;
+}
+
+void Dict::set(const TemplateValue& key, TemplateValue value) {
+  depth = std::max(depth, 1 + depth_of(value));
+  for (auto& [name, old] : items)
+    if (equal(name, key)) {
+      old = std::move(value);
+      return;
+    }
+  items.emplace_back(key, std::move(value));
+}
+
+const TemplateValue* Namespace::find(std::string_view name) const {
+  for (const auto& [key, value] : items)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+void Namespace::set(std::string_view name, TemplateValue value) {
+  for (auto& [key, old] : items)
+    if (key == name) {
+      old = std::move(value);
+      return;
+    }
+  items.emplace_back(std::string(name), std::move(value));
+}
+
+std::string type_name(const TemplateValue& value) {
+  static const char* const names[] = {"Undefined", "NoneType", "bool",      "int",      "float",      "str",
+                                      "list",      "dict",     "Namespace", "function", "LoopContext"};
+  if (const auto* list = value.list()) {
+    static const char* const types[] = {"list", "tuple", "range", "dictionary view", "generator"};
+    return types[static_cast<int>(list->type)];
+  }
+  return names[value.data.index()];
+}
+
+bool truth(const TemplateValue& value) {
+  if (value.is_undefined() || value.is_none()) return false;
+  if (const auto* b = value.get<bool>()) return *b;
+  if (const auto* i = value.get<std::int64_t>()) return *i != 0;
+  if (const auto* d = value.get<double>()) return *d != 0;
+  if (const auto* s = value.text()) return !s->empty();
+  if (const auto* list = value.list()) return list->type == List::Type::generator || !list->items.empty();
+  if (const auto* dict = value.dict()) return !dict->items.empty();
+  return true;
+}
+
+namespace {
+
+/// Python's comparison of an int and a float is exact.
+bool same_number(std::int64_t whole, double real) {
+  return real >= -0x1p63 && real < 0x1p63 && std::trunc(real) == real && static_cast<std::int64_t>(real) == whole;
+}
+
+/// A bool is an int.
+const std::int64_t* as_integer(const TemplateValue& value, std::int64_t& held) {
+  if (const auto* b = value.get<bool>()) return held = *b ? 1 : 0, &held;
+  return value.get<std::int64_t>();
+}
+
+}  // namespace
+
+bool equal(const TemplateValue& one, const TemplateValue& other) {
+  std::int64_t held_a = 0, held_b = 0;
+  const auto* a = as_integer(one, held_a);
+  const auto* b = as_integer(other, held_b);
+  if (a && b) return *a == *b;
+  if (a && other.get<double>()) return same_number(*a, *other.get<double>());
+  if (b && one.get<double>()) return same_number(*b, *one.get<double>());
+  if (one.data.index() != other.data.index()) return false;
+  if (one.is_undefined() || one.is_none()) return true;
+  if (const auto* d = one.get<double>()) return *d == *other.get<double>();
+  if (const auto* s = one.text()) return *s == *other.text();
+  if (const auto* list = one.list()) {
+    const auto* same = other.list();
+    if (list == same) return true;
+    if (list->type != same->type || list->type == List::Type::generator || list->type == List::Type::view) return false;
+    return std::equal(list->items.begin(), list->items.end(), same->items.begin(), same->items.end(), equal);
+  }
+  if (const auto* dict = one.dict()) {
+    const auto* same = other.dict();
+    return dict->items.size() == same->items.size() &&
+           std::all_of(dict->items.begin(), dict->items.end(), [&](const auto& item) {
+             const auto* found = same->find(item.first);
+             return found && equal(item.second, *found);
+           });
+  }
+  if (const auto* n = one.get<std::shared_ptr<Namespace>>()) return *n == *other.get<std::shared_ptr<Namespace>>();
+  throw ConfigError(text("comparing values of type ", type_name(one), " is not supported"));
+}
+
+std::string float_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char digits[64];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific).ptr;
+  std::string scientific(digits, end);
+  const auto e = scientific.find('e');
+  const int exponent = std::stoi(scientific.substr(e + 1));
+  if (exponent < -4 || exponent >= 16) return scientific;  // both write at least two digits of the exponent
+  const auto stop = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed).ptr;
+  std::string fixed(digits, stop);
+  return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
+}
+
+namespace {
+
+std::string quoted(const std::string& s) {
+  const char quote = s.find('\'') != std::string::npos && s.find('"') == std::string::npos ? '"' : '\'';
+  std::string out(1, quote);
+  for (const char c : s) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80)  // which characters are printable depends on Python's version of Unicode
+      throw ConfigError("printing a list or dictionary that holds text beyond ASCII is not supported; use tojson");
+    static const char* const hex = "0123456789abcdef";
+    if (c == quote || c == '\\') {
+      out += {'\\', c};
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\r') {
+      out += "\\r";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += {'\\', 'x', hex[byte >> 4U], hex[byte & 15U]};
+    } else {
+      out += c;
+    }
+  }
+  return out + quote;
+}
+
+}  // namespace
+
+std::string repr(const TemplateValue& value) {
+  if (value.is_undefined()) return "Undefined";
+  if (value.is_none()) return "None";
+  if (const auto* b = value.get<bool>()) return *b ? "True" : "False";
+  if (const auto* i = value.get<std::int64_t>()) return std::to_string(*i);
+  if (const auto* d = value.get<double>()) return float_text(*d);
+  if (const auto* s = value.text()) return quoted(*s);
+  std::string out;
+  if (const auto* list = value.list(); list && (list->type == List::Type::list || list->type == List::Type::tuple)) {
+    const bool tuple = list->type == List::Type::tuple;
+    out = tuple ? "(" : "[";
+    for (const auto& item : list->items) {
+      if (out.size() > 1) out += ", ";
+      out += repr(item);
+    }
+    if (tuple && list->items.size() == 1) out += ',';
+    out += tuple ? ')' : ']';
+    return out;
+  }
+  if (const auto* dict = value.dict()) {
+    out = "{";
+    for (const auto& [key, item] : dict->items) {
+      if (out.size() > 1) out += ", ";
+      out += repr(key);
+      out += ": ";
+      out += repr(item);
+    }
+    out += '}';
+    return out;
+  }
+  throw ConfigError(text("printing a value of type ", type_name(value), " is not supported"));
+}
+
+std::string str(const TemplateValue& value) {
+  if (value.is_undefined()) return "";
+  if (const auto* s = value.text()) return *s;
+  return repr(value);
+}
+
+namespace {
+
+void json_string(const std::string& s, std::string& out) {
+  out += '"';
+  for (const char c : s) {
+    static const std::string_view special = "\"\\\n\r\t\f\b", letters = "\"\\nrtfb";
+    const auto at = special.find(c);
+    if (at != std::string_view::npos) {
+      out += {'\\', letters[at]};
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      static const char* const hex = "0123456789abcdef";
+      out += "\\u00";
+      out += {hex[static_cast<unsigned char>(c) >> 4U], hex[static_cast<unsigned char>(c) & 15U]};
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+void json_into(const TemplateValue& value, int indent, int level, std::string& out) {
+  const auto line = [&](int at) {
+    if (indent >= 0) out += '\n';
+    if (indent > 0) out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(at), ' ');
+  };
+  const auto separate = [&](bool first) {
+    if (!first) out += indent >= 0 ? "," : ", ";
+    line(level + 1);
+  };
+  if (value.is_none()) {
+    out += "null";
+  } else if (const auto* b = value.get<bool>()) {
+    out += *b ? "true" : "false";
+  } else if (const auto* i = value.get<std::int64_t>()) {
+    out += std::to_string(*i);
+  } else if (const auto* d = value.get<double>()) {
+    out += std::isnan(*d) ? "NaN" : std::isinf(*d) ? (*d < 0 ? "-Infinity" : "Infinity") : float_text(*d);
+  } else if (const auto* s = value.text()) {
+    json_string(*s, out);
+  } else if (const auto* list = value.list(); list && list->type <= List::Type::tuple) {
+    if (list->items.empty()) {
+      out += "[]";
+      return;
+    }
+    out += '[';
+    for (std::size_t n = 0; n < list->items.size(); ++n) {
+      separate(n == 0);
+      json_into(list->items[n], indent, level + 1, out);
+    }
+    line(level);
+    out += ']';
+  } else if (const auto* dict = value.dict()) {
+    if (dict->items.empty()) {
+      out += "{}";
+      return;
+    }
+    out += '{';
+    bool first = true;
+    for (const auto& [key, item] : dict->items) {
+      separate(first);
+      first = false;
+      if (!key.text()) throw ConfigError("tojson of a dictionary with keys that are not strings is not supported");
+      json_string(*key.text(), out);
+      out += ": ";
+      json_into(item, indent, level + 1, out);
+    }
+    line(level);
+    out += '}';
+  } else {
+    throw ConfigError(text("Object of type ", type_name(value), " is not JSON serializable"));
+  }
+}
+
+}  // namespace
+
+std::string to_json(const TemplateValue& value, int indent) {
+  std::string out;
+  json_into(value, indent, 0, out);
+  return out;
+}
+
+int depth_of(const TemplateValue& value) {
+  if (const auto* list = value.list()) return list->depth;
+  if (const auto* dict = value.dict()) return dict->depth;
+  if (const auto* function = value.get<std::shared_ptr<const Function>>(); function && (*function)->self)
+    return 1 + depth_of(*(*function)->self);
+  if (value.get<std::shared_ptr<const Loop>>()) throw ConfigError("keeping loop in a list is not supported");
+  return 0;
+}
+
+TemplateValue make_list(Values items, List::Type type) {
+  auto list = std::make_shared<List>();
+  list->type = type;
+  for (const auto& item : items) list->depth = std::max(list->depth, 1 + depth_of(item));
+  list->items = std::move(items);
+  return TemplateValue(std::move(list));
+}
+
+TemplateValue make_dict(std::vector<std::pair<TemplateValue, TemplateValue>> items) {
+  auto dict = std::make_shared<Dict>();
+  for (auto& [key, value] : items) dict->set(key, std::move(value));
+  return TemplateValue(std::move(dict));
+}
+
+TemplateValue from_json(const nlohmann::ordered_json& json) {
+  switch (json.type()) {
+    case nlohmann::ordered_json::value_t::boolean:
+      return TemplateValue(json.get<bool>());
+    case nlohmann::ordered_json::value_t::number_integer:
+      return TemplateValue(json.get<std::int64_t>());
+    case nlohmann::ordered_json::value_t::number_unsigned:
+      if (json.get<std::uint64_t>() > INT64_MAX)
+        throw ConfigError(text("the integer ", json.dump(), " in a message has more than 64 bits"));
+      return TemplateValue(json.get<std::int64_t>());
+    case nlohmann::ordered_json::value_t::number_float:
+      return TemplateValue(json.get<double>());
+    case nlohmann::ordered_json::value_t::string:
+      return TemplateValue::of(json.get<std::string>());
+    case nlohmann::ordered_json::value_t::array: {
+      Values items;
+      for (const auto& item : json) items.push_back(from_json(item));
+      return make_list(std::move(items));
+    }
+    case nlohmann::ordered_json::value_t::object: {
+      std::vector<std::pair<TemplateValue, TemplateValue>> items;
+      for (const auto& [key, item] : json.items()) items.emplace_back(TemplateValue::of(key), from_json(item));
+      return make_dict(std::move(items));
+    }
+    default:
+      return TemplateValue::none();
+  }
+}
+
+std::vector<std::size_t> code_point_starts(std::string_view text) {
+  std::vector<std::size_t> starts;
+  for (std::size_t at = 0; at < text.size(); at += utf8_step(text, at).length) starts.push_back(at);
+  starts.push_back(text.size());
+  return starts;
+}
+
+bool is_python_space(char32_t code) {
+  return (code >= 9 && code <= 13) || (code >= 0x1C && code <= 0x20) || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F ||
+         code == 0x205F || code == 0x3000;
+}
+
+std::string strip(std::string_view text, bool left, bool right, const std::string* characters) {
+  std::vector<char32_t> set;
+  if (characters)
+    for (std::size_t at = 0; at < characters->size();) {
+      const auto step = utf8_step(*characters, at);
+      set.push_back(step.code);
+      at += step.length;
+    }
+  const auto goes = [&](char32_t code) {
+    return characters ? std::find(set.begin(), set.end(), code) != set.end() : is_python_space(code);
+  };
+  std::size_t begin = 0, end = text.size();
+  while (left && begin < end) {
+    const auto step = utf8_step(text, begin);
+    if (!goes(step.code)) break;
+    begin += step.length;
+  }
+  while (right && end > begin) {
+    auto last = end - 1;
+    while (last > begin && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80U) --last;
+    if (!goes(utf8_step(text, last).code)) break;
+    end = last;
+  }
+  return std::string(text.substr(begin, end - begin));
+}
+
+std::vector<std::string> split_lines(std::string_view text) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto step = utf8_step(text, at);
+    const auto c = step.code;
+    const bool ends = (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    auto next = at + step.length;
+    if (ends) {
+      lines.emplace_back(text.substr(begin, at - begin));
+      if (c == '\r' && next < text.size() && text[next] == '\n') ++next;
+      begin = next;
+    }
+    at = next;
+  }
+  if (begin < text.size()) lines.emplace_back(text.substr(begin));
+  return lines;
+}
+
+}  // namespace tessera::chat

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/data/batch.h"
+#include "framework/data/gpt/blend.h"
+#include "framework/data/gpt/gpt_dataset.h"
+
+namespace tessera {
+
+/// Megatron-LM's BlendedDataset: samples of several datasets in the order of a BlendIndex.
+class BlendedDataset final : public Dataset {
+ public:
+  /// `description`: Megatron-LM's unique_description; may be empty.
+  BlendedDataset(std::vector<std::unique_ptr<GptDataset>> parts, BlendIndex index, std::string description);
+
+  std::int64_t samples() const override { return index_.part.size(); }
+  std::int64_t seq_length() const override { return parts_.front()->seq_length(); }
+  /// Throws ConfigError also for an index that does not fit the parts: a damaged cache, or a part with too few samples.
+  void read(std::int64_t index, const SampleView& out) const override;
+  std::vector<TokenOrigin> origins(std::int64_t index) const override;
+  bool one_document_each() const override;
+
+  /// Number of the part that a sample comes from.
+  std::int64_t part_of(std::int64_t index) const { return index_.part[index]; }
+  const std::vector<std::unique_ptr<GptDataset>>& parts() const { return parts_; }
+  const BlendIndex& index() const { return index_; }
+  const std::string& description() const { return description_; }
+
+ private:
+  /// The sample of a part that sample `index` is. Throws ConfigError if that is not there.
+  struct Sample {
+    const GptDataset& part;
+    std::int64_t index;
+  };
+  Sample sample_of(std::int64_t index) const;
+
+  std::vector<std::unique_ptr<GptDataset>> parts_;
+  BlendIndex index_;
+  std::string description_;
+};
+
+}  // namespace tessera

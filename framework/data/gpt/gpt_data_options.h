@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/data/gpt/blend.h"
+#include "framework/data/gpt/data_path.h"
+#include "framework/options/schema.h"
+
+namespace tessera {
+
+/// dataset_config of dataset_type gpt.
+struct GptDataOptions {
+  DataPath data_path;
+  std::optional<std::string> split;
+  DataPath train_data_path, valid_data_path, test_data_path;
+  std::optional<std::string> data_args_path, per_split_data_args_path;
+  std::optional<std::string> data_cache_path;
+  std::int64_t num_dataset_builder_threads = 1;
+  bool mmap_bin_files = true;
+  bool no_shared_storage = false;
+  double mid_level_dataset_surplus = 0.005;
+  bool multiple_validation_sets = false;
+  std::vector<std::string> validation_set_names;
+  bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
+  bool add_extra_token_to_sequence = true, drop_last_partial_validation_sequence = true;
+  bool create_attention_mask_in_dataloader = true, dataloader_inter_document_masking = false;
+  bool allow_ambiguous_pad_tokens = false;
+};
+void describe(Schema<GptDataOptions>& s);
+
+/// What a run reads: one blend that `split` divides, or a blend for each split.
+struct GptSources {
+  std::optional<Blend> blend;
+  std::string split;                              ///< of `blend`: as given, else "969, 30, 1"
+  std::array<std::optional<Blend>, 3> per_split;  ///< without `blend`: train, valid, test
+};
+
+/// Without opening a file. Throws ConfigError, beginning with the option, if options exclude each other or a blend is wrong
+/// (see read_blend).
+void check_gpt_sources(const GptDataOptions& options);
+/// Reads the files that the options name. Throws ConfigError, beginning with the option, if there is no data, and as
+/// check_gpt_sources.
+GptSources gpt_sources(const GptDataOptions& options);
+
+}  // namespace tessera

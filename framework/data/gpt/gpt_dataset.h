@@ -1,0 +1,107 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "framework/data/dataset.h"
+#include "framework/data/gpt/gpt_index.h"
+#include "framework/data/indexed/token_source.h"
+
+namespace tessera {
+
+/// How samples are cut and how the end of a document shows in them. Options structs have these members among theirs.
+struct DocumentOptions {
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
+  bool add_extra_token_to_sequence = true;
+  bool drop_last_partial_validation_sequence = true;
+  bool create_attention_mask_in_dataloader = true;
+  bool dataloader_inter_document_masking = false;
+  bool allow_ambiguous_pad_tokens = false;
+
+  /// From an options struct with members of these names.
+  template <class Options>
+  static DocumentOptions of(const Options& o) {
+    return {o.reset_position_ids,
+            o.reset_attention_mask,
+            o.eod_mask_loss,
+            o.add_extra_token_to_sequence,
+            o.drop_last_partial_validation_sequence,
+            o.create_attention_mask_in_dataloader,
+            o.dataloader_inter_document_masking,
+            o.allow_ambiguous_pad_tokens};
+  }
+};
+
+/// Describe the members of DocumentOptions in the schema of a struct that has them.
+template <class Options>
+void describe_documents(Schema<Options>& s) {
+  s.option("reset_position_ids", &Options::reset_position_ids, "Reset position ids after each end-of-document token.");
+  s.option("reset_attention_mask", &Options::reset_attention_mask,
+           "Reset the attention mask after each end-of-document token: no attention across documents.");
+  s.option("eod_mask_loss", &Options::eod_mask_loss,
+           "Mask the loss at positions whose input is the end-of-document token.");
+  s.option("add_extra_token_to_sequence", &Options::add_extra_token_to_sequence,
+           "Read one more token per sample, so that the last position has a label.");
+  s.option("drop_last_partial_validation_sequence", &Options::drop_last_partial_validation_sequence,
+           "Drop the last validation sample if it is incomplete; false: pad it.");
+  s.option(
+      "create_attention_mask_in_dataloader", &Options::create_attention_mask_in_dataloader,
+      "The dataset makes the attention mask; false: plain causal attention, `reset_attention_mask` has no effect.");
+  s.option("dataloader_inter_document_masking", &Options::dataloader_inter_document_masking,
+           "No attention across documents of a sample, and position ids from 0 in each, by the documents of the token "
+           "files instead of end-of-document tokens.");
+  s.option("allow_ambiguous_pad_tokens", &Options::allow_ambiguous_pad_tokens,
+           "Treat tokens of the text as padding if the tokenizer's pad token is also its end-of-document or "
+           "end-of-sequence token; false: such a pad token is not used.");
+}
+
+/// Megatron-LM's GPTDataset: sample i is seq_length tokens of the joined documents, labels are the tokens that follow.
+///
+/// A sample that is not full is padded. Where the label is the pad token, labels are -1 and the loss mask is 0; where the
+/// input is, tokens are 0: as Megatron-LM does it, also for pad tokens of the text. After an end of document at p (p
+/// itself still belongs to its document): with reset_position_ids positions begin again at p + 1; with
+/// reset_attention_mask no token after p sees p or what is before; with eod_mask_loss the mask at p is 0.
+class GptDataset final : public Dataset {
+ public:
+  struct Request {
+    GptIndexRequest index;
+    std::int64_t vocab_size = 0;      ///< reading a token that is not below it is a ConfigError; 0: not checked
+    std::optional<std::int32_t> eod;  ///< wanted by the three options
+    std::int32_t pad = -1;            ///< token that fills samples; -1: one that no text has
+    DocumentOptions options;
+    std::string description;  ///< Megatron-LM's unique_description; may be empty
+  };
+  /// Builds the index in memory. Throws ConfigError when the range is too small (see plan_gpt_index), or an option needs
+  /// an eod and there is none.
+  GptDataset(std::shared_ptr<const TokenSource> source, const Request& request);
+  /// With an index of this request.
+  GptDataset(std::shared_ptr<const TokenSource> source, Request request, GptIndex index);
+
+  std::int64_t samples() const override { return index_.samples(); }
+  std::int64_t seq_length() const override { return request_.index.seq_length; }
+  /// Throws ConfigError also for an index that does not fit the tokens: a damaged cache.
+  void read(std::int64_t index, const SampleView& out) const override;
+  std::vector<TokenOrigin> origins(std::int64_t index) const override;
+  bool one_document_each() const override {
+    const auto& o = request_.options;
+    return !o.reset_position_ids && !o.reset_attention_mask && !o.dataloader_inter_document_masking;
+  }
+
+  const GptIndex& index() const { return index_; }
+  const std::string& description() const { return request_.description; }
+
+ private:
+  struct Gathered;
+  Gathered gather(const SampleStart& from, const SampleStart& to, const SampleView& out) const;
+  void check(std::span<const std::int32_t> tokens, std::int64_t sequence, std::int64_t offset) const;
+  void mark_documents(const SampleView& out) const;
+  void replace_padding(const SampleView& out) const;
+
+  std::shared_ptr<const TokenSource> source_;
+  Request request_;
+  GptIndex index_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+// Instructions and answers as token files: MindSpeed-LLM's --is-instruction-dataset.
+
+#include <algorithm>
+
+#include "framework/data/dataset.h"
+#include "framework/data/gpt/data_path.h"
+#include "framework/data/instructions/instruction_dataset.h"
+#include "framework/data/instructions/instruction_templates.h"
+#include "framework/data/tokenizers/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+struct InstructionOptions {
+  DataPath data_path;
+  std::optional<std::string> split;
+  bool reset_position_ids = false, reset_attention_mask = false;
+  bool neat_pack = false, padded_samples = false, no_shuffle = false, cut_max_seqlen = false;
+  std::optional<std::string> prompt_type;
+};
+
+void describe(Schema<InstructionOptions>& s) {
+  using O = InstructionOptions;
+  s.option("data_path", &O::data_path,
+           "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.");
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.");
+  s.option("reset_position_ids", &O::reset_position_ids,
+           "Reset position ids after each end-of-document token; needs `reset_attention_mask`.");
+  s.option("reset_attention_mask", &O::reset_attention_mask,
+           "Reset the attention mask after each end-of-document token: no attention across documents.");
+  s.option("neat_pack", &O::neat_pack,
+           "Take the boundaries of packed samples from the attention mask, as data preprocessed with --neat-pack has "
+           "them, instead of from end-of-document tokens.");
+  s.option("padded_samples", &O::padded_samples,
+           "Fill each pass over the data up to whole global batches with samples from the beginning of the file.");
+  s.option("no_shuffle", &O::no_shuffle, "Read samples in the order of the file.");
+  s.option(
+      "cut_max_seqlen", &O::cut_max_seqlen,
+      "Cut a sample that is longer than `seq_length` at its end; false: cut its prompts and answers in proportion.");
+  s.option(
+      "prompt_type", &O::prompt_type,
+      "Prompt type that the data was preprocessed with. Samples longer than `seq_length` of chatglm2, glm4, gemma and "
+      "others with `efficient_eos` are refused without `cut_max_seqlen`.");
+}
+
+std::unique_ptr<DataSplits> make(const InstructionOptions& o, DataParts parts) {
+  if (o.data_path.empty())
+    throw ConfigError("dataset_type instruction needs data_path: the prefix of PREFIX_packed_input_ids_document.bin");
+  if (o.data_path.parts.size() > 1)
+    throw ConfigError(text("dataset_config.data_path has ", o.data_path.parts.size(),
+                           " words; dataset_type instruction reads one prefix, as MindSpeed-LLM does"));
+  const auto efficient_eos = o.prompt_type ? efficient_eos_of(*o.prompt_type) : false;
+  if (!efficient_eos)
+    throw ConfigError(text("dataset_config.prompt_type '", *o.prompt_type,
+                           "' is not known; give a name of MindSpeed-LLM's configs/finetune/templates.json"));
+  const auto& prefix = o.data_path.parts[0];
+  const auto files = std::make_shared<InstructionFiles>(prefix);
+  const auto ranges = instruction_split(o.split.value_or("969, 30, 1"), files->samples());
+  InstructionDataset::Request request;
+  request.seq_length = parts.seq_length;
+  request.vocab_size = parts.vocab_size;
+  request.eod = parts.eod;
+  request.pad = std::max(parts.pad.value_or(-1) >= 0 ? *parts.pad : parts.eod.value_or(0), 0);
+  request.rules = {o.reset_attention_mask, o.reset_position_ids, o.neat_pack, o.cut_max_seqlen, *efficient_eos};
+  const auto of = [&](const SequenceRange& range, std::int64_t asked) -> std::unique_ptr<Dataset> {
+    if (asked == 0 || range.size() <= 0) return nullptr;
+    auto one = request;
+    const auto pad_to = o.padded_samples ? parts.global_batch_size : 0;
+    one.order = instruction_order(range, asked == one_epoch ? 1 : asked, static_cast<std::uint32_t>(parts.seed),
+                                  !o.no_shuffle, pad_to);
+    return std::make_unique<InstructionDataset>(files, std::move(one));
+  };
+  auto splits = std::make_unique<DataSplits>();
+  splits->train = of(ranges[0], parts.asked.train);
+  splits->valid = of(ranges[1], parts.asked.valid);
+  splits->test = of(ranges[2], parts.asked.test);
+  return splits;
+}
+
+}  // namespace
+
+void register_instruction(DatasetRegistry& registry) {
+  registry.add("instruction", make,
+               "MindSpeed-LLM's instruction data: input ids, attention masks and labels as token files.",
+               {"DecoderPackedMTFDataset"});
+}
+
+}  // namespace tessera

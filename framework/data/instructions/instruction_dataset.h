@@ -1,0 +1,75 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/data/batch.h"
+#include "framework/data/gpt/split.h"
+#include "framework/data/indexed/indexed_dataset.h"
+
+namespace tessera {
+
+/// The three pairs of files that MindSpeed-LLM's preprocess_data.py writes for instructions:
+/// PREFIX_packed_input_ids_document, PREFIX_packed_attention_mask_document and PREFIX_packed_labels_document (.bin and
+/// .idx each). A sequence of each is one sample; labels are the ids themselves, -100 where nothing is learnt.
+struct InstructionFiles {
+  IndexedDataset input_ids, attention_mask, labels;
+
+  /// Throws ConfigError if one of the files is missing or damaged, or if they differ in numbers or lengths of sequences.
+  explicit InstructionFiles(const std::string& prefix);
+  std::int64_t samples() const { return input_ids.sequences(); }
+};
+
+/// What MindSpeed-LLM's flags of the same names say.
+struct InstructionRules {
+  bool reset_attention_mask = false;  ///< no token attends beyond the end-of-document token before it
+  bool reset_position_ids = false;    ///< positions restart there; only with reset_attention_mask
+  bool neat_pack = false;  ///< the attention mask numbers the parts of a sample, 0 for padding; instead of that token
+  bool cut_max_seqlen = false;  ///< cut a long sample at its end, not its prompts and answers in proportion
+  bool efficient_eos = false;   ///< of the prompt type: a sample that is longer than seq_length cannot be cut in parts
+};
+
+/// The order in which samples of `range` are read: all of them again and again until there are `asked`, each pass
+/// shuffled by NumPy's RandomState(seed) unless `shuffle` is false. With `pad_to` above 0 a pass is filled up to a
+/// multiple of it with samples 0, 1, ... of the file.
+std::vector<std::int64_t> instruction_order(const SequenceRange& range, std::int64_t asked, std::uint32_t seed,
+                                            bool shuffle, std::int64_t pad_to);
+
+/// The ranges of train, valid and test as Megatron-LM's older get_train_valid_test_split_ cuts them. Throws ConfigError
+/// for text that is no list of weights.
+std::array<SequenceRange, 3> instruction_split(const std::string& weights, std::int64_t samples);
+
+/// MindSpeed-LLM's DecoderPackedMTFDataset and its collator, padded on the right to seq_length. Labels are those of the
+/// next token, as its model shifts them.
+class InstructionDataset final : public Dataset {
+ public:
+  struct Request {
+    std::vector<std::int64_t> order;  ///< sample of the files for each index
+    std::int64_t seq_length = 0;
+    std::int64_t vocab_size = 0;  ///< reading a token that is not below it is a ConfigError; 0: not checked
+    std::int32_t pad = 0;
+    std::optional<std::int32_t> eod;
+    InstructionRules rules;
+  };
+  /// Throws ConfigError if the rules need an end-of-document token and there is none, or exclude each other.
+  InstructionDataset(std::shared_ptr<const InstructionFiles> files, Request request);
+
+  std::int64_t samples() const override { return static_cast<std::int64_t>(request_.order.size()); }
+  std::int64_t seq_length() const override { return request_.seq_length; }
+  /// Uses the heap only for a sample that is cut.
+  void read(std::int64_t index, const SampleView& out) const override;
+
+ private:
+  std::int64_t read_whole(std::int64_t sample, std::int64_t length, const SampleView& out) const;
+  std::int64_t read_cut(std::int64_t sample, const SampleView& out) const;
+  void number_parts(std::int64_t sample, const SampleView& out) const;
+  void mark_documents(std::int64_t count, const SampleView& out) const;
+  void check_mask(std::int64_t sample, std::int64_t count, const SampleView& out) const;
+
+  std::shared_ptr<const InstructionFiles> files_;
+  Request request_;
+};
+
+}  // namespace tessera

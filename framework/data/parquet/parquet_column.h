@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/data/parquet/parquet_encoding.h"
+#include "framework/data/parquet/parquet_schema.h"
+
+namespace tessera {
+
+/// What a reader refuses as too large to be true or to be held in memory.
+struct ParquetLimits {
+  std::int64_t page_values = std::int64_t{1} << 30;  ///< in one page
+  std::int64_t page_bytes = std::int64_t{1} << 30;   ///< of one page, decompressed
+  std::int64_t row_bytes = std::int64_t{1} << 30;    ///< of one row's values
+};
+
+/// The values of one leaf, one after the other, page by page: memory holds one page and the dictionary of its row
+/// group. Every member throws ConfigError, naming file, row group and column, if a page is damaged or not supported.
+class ParquetColumn {
+ public:
+  /// `file` must outlive the object.
+  ParquetColumn(const File& file, const ParquetNode& leaf, const ParquetLimits& limits);
+
+  /// Begins row group `number`, whose part of this column is `chunk`.
+  void begin(const ParquetChunk& chunk, std::int64_t number);
+
+  /// Whether all values of the row group are taken. Then the levels are 0.
+  bool ended() const { return ended_; }
+  /// Repetition and definition level of the present entry.
+  int repetition() const { return repetition_; }
+  int definition() const { return definition_; }
+  /// The present value; its definition level must be the highest. Valid until `advance`.
+  const ParquetValue& value() const { return value_; }
+  /// Goes to the next entry.
+  void advance();
+
+  /// Throws ConfigError with file, row group and column before `story`.
+  [[noreturn]] void refuse(const std::string& story) const;
+
+ private:
+  struct Header;
+
+  void take();
+  void next_page();
+  Header read_header();
+  void read_dictionary(const Header& header);
+  void read_page(const Header& header);
+  std::span<const std::byte> body(const Header& header, std::size_t plain, std::vector<std::byte>& out);
+  static void cut_levels(std::span<const std::byte>& bytes, int highest, ParquetRuns& levels);
+
+  const File& file_;
+  const ParquetNode& leaf_;
+  ParquetLimits limits_;
+  ParquetChunk chunk_;
+  std::int64_t group_ = 0;
+
+  std::uint64_t at_ = 0, end_ = 0;            // bytes of the file
+  std::int64_t left_ = 0, left_in_page_ = 0;  // entries, the present one not counted
+  std::vector<std::byte> stored_, page_, dictionary_page_, head_;
+  std::vector<ParquetValue> dictionary_;
+  bool has_dictionary_ = false;
+  ParquetRuns repetitions_, definitions_;
+  std::unique_ptr<ParquetValues> values_;
+
+  bool ended_ = true;
+  int repetition_ = 0, definition_ = 0;
+  ParquetValue value_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "framework/data/tokenizers/chunk_encoder.h"
+
+namespace tessera {
+
+/// Reads, encodes and hands out chunks in their order: one thread reads, `workers` threads encode, the caller writes.
+/// A bounded number of chunks, and of bytes, is under way. Not for use by several threads.
+class EncodingPipeline {
+ public:
+  EncodingPipeline(ChunkReader& reader, const Tokenizer& tokenizer, const EncodingOptions& options, int workers);
+  EncodingPipeline(const EncodingPipeline&) = delete;
+  EncodingPipeline& operator=(const EncodingPipeline&) = delete;
+  /// Stops the threads, also when chunks are left.
+  ~EncodingPipeline();
+
+  struct Item {
+    TextChunk chunk;
+    EncodedChunk encoded;
+  };
+  /// The next chunk; nullptr at the end. Valid until the next call. Rethrows what the reader threw, behind the chunks
+  /// before it.
+  const Item* next();
+
+ private:
+  enum class Stage { free, read, encoding, encoded };
+  struct Slot {
+    Stage stage = Stage::free;
+    Item item;
+    std::exception_ptr failed;
+  };
+  Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }
+  void read_all(ChunkReader& reader);
+  void encode_all(ChunkEncoder& encoder);
+
+  std::mutex mutex_;
+  std::condition_variable can_read_, can_encode_, can_write_;
+  std::vector<Slot> slots_;                          // chunk number n is in slot n % size
+  std::int64_t read_ = 0, taken_ = 0, written_ = 0;  // numbers of the next chunks
+  std::size_t bytes_under_way_ = 0;
+  bool handed_out_ = false;  // the chunk `written_`, which the caller has
+  bool ended_ = false, stopped_ = false;
+  std::exception_ptr read_failed_;
+  std::vector<std::unique_ptr<ChunkEncoder>> encoders_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tessera

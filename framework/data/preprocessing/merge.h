@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/data/indexed/indexed_dataset.h"
+
+namespace tessera {
+
+struct MergeRequest {
+  std::vector<std::string> prefixes;  ///< of the datasets, in this order
+  std::string output_prefix;
+  bool multimodal = false;  ///< each dataset must have sequence modes
+};
+
+struct MergeResult {
+  std::int64_t documents = 0, sequences = 0, tokens = 0;
+  TokenType type = TokenType::uint16;
+  bool modes = false;
+};
+
+/// One dataset of all documents of several, the bytes that Megatron-LM's tools/merge_datasets.py writes; its pointers
+/// and document bounds are computed anew. Any type of token is copied as it is. Sequence modes are kept if all datasets
+/// have them. Nothing of the size of a dataset is held in memory. Both files are written as *.unfinished and renamed at
+/// the end; after an error nothing is left. Throws ConfigError if a dataset is missing or damaged, if types differ, if
+/// only some datasets have modes, or if an output would overwrite an input. `progress` is told bytes copied and all.
+MergeResult merge_datasets(const MergeRequest& request,
+                           const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/data/tokenizers/hugging_face/json_value.h"
+
+namespace tessera::hugging_face {
+
+/// One step from tokens to text, with the state of one text. A step before it may have joined all tokens to one: then
+/// that one comes in chunks.
+class DecodeStep {
+ public:
+  virtual ~DecodeStep() = default;
+  virtual void token(std::string words) = 0;
+  /// As is: collects the chunks and gives them to token() at the end.
+  virtual void chunk(std::string_view words) { collected_ += words; }
+  virtual void finish() { next_->finish(); }
+  /// Whether this step puts out one token in chunks.
+  virtual bool joins() const { return false; }
+  /// What this step makes of the bytes of a token, seen alone.
+  virtual std::string piece(std::string token) const { return token; }
+
+  void link(DecodeStep& next) {
+    next_ = &next;
+    next.takes_chunks_ = joins();
+  }
+
+ protected:
+  DecodeStep& next() { return *next_; }
+  bool takes_chunks() const { return takes_chunks_; }
+  void flush_chunks() {
+    if (takes_chunks_) token(std::exchange(collected_, {}));
+  }
+
+ private:
+  DecodeStep* next_ = nullptr;
+  bool takes_chunks_ = false;
+  std::string collected_;
+};
+
+/// Makes the steps of the entry `decoder` for each text anew.
+using DecodeSteps = std::vector<std::function<std::unique_ptr<DecodeStep>()>>;
+
+/// `entry` null: tokens are joined by blanks. Throws ConfigError, naming the entry, when a type is not supported.
+DecodeSteps make_decoders(const std::optional<JsonValue>& entry);
+
+/// The steps in a row for one text.
+class DecodeChain {
+ public:
+  /// With `clean_up` the blanks before punctuation and English contractions are taken out of the text in the end, as
+  /// transformers' clean_up_tokenization does.
+  DecodeChain(const DecodeSteps& steps, bool clean_up);
+  ~DecodeChain();
+  void token(std::string words);
+  /// The text that has become certain since the last call.
+  std::string take();
+  void finish();
+  std::string piece(std::string token) const;
+
+ private:
+  class Output;
+  std::vector<std::unique_ptr<DecodeStep>> steps_;
+  std::unique_ptr<Output> output_;
+};
+
+}  // namespace tessera::hugging_face

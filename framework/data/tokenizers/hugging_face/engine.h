@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "framework/data/tokenizers/hugging_face/added_tokens.h"
+#include "framework/data/tokenizers/hugging_face/decoder.h"
+#include "framework/data/tokenizers/hugging_face/model.h"
+#include "framework/data/tokenizers/hugging_face/normalizer.h"
+#include "framework/data/tokenizers/hugging_face/pre_tokenizer.h"
+#include "framework/data/tokenizers/tokenizer.h"
+
+namespace tessera::hugging_face {
+
+/// One tokenizer.json at work: what the class Tokenizer of the library `tokenizers` does.
+class Engine {
+ public:
+  /// `content` of the file `file`. Throws ConfigError, naming file and entry, when it is no tokenizer.json, or when a
+  /// part of it is not supported. `add_prefix_space`: replaces that field of a pre_tokenizer ByteLevel.
+  Engine(const std::string& file, std::string_view content, std::optional<bool> add_prefix_space = {});
+
+  /// As Tokenizer.add_tokens: a token that the model or an added token has already keeps its id, others get the next.
+  void add_tokens(const std::vector<AddedToken>& tokens);
+  const std::vector<AddedToken>& added_tokens() const { return added_; }
+  void set_clean_up(bool clean_up) { clean_up_ = clean_up; }
+
+  std::optional<std::int32_t> find(std::string_view token) const;
+  /// Number of tokens, added ones included.
+  std::int64_t size() const;
+  bool is_bpe() const { return is_bpe_; }
+  /// The token that the file's padding section names; empty: it has none.
+  const std::string& padding_token() const { return padding_token_; }
+
+  std::unique_ptr<Tokenizer::Encoder> encoder() const;
+  std::unique_ptr<Tokenizer::Decoder> decoder() const;
+  std::string piece(std::int32_t id) const;
+
+ private:
+  friend class EngineEncoder;
+  friend class EngineDecoder;
+  // Of a post-processor: ids, or the ids of the text.
+  struct TemplatePart {
+    bool is_text;
+    std::vector<std::int32_t> ids;
+  };
+
+  void read_added_tokens(const JsonValue& root);
+  void read_post_processor(const JsonValue& entry);
+  void refresh_finders();
+  std::string normalized(std::string_view content) const;
+  std::optional<std::string> token(std::int32_t id) const;
+
+  Normalizers normalizers_;
+  PreTokenizers pre_tokenizers_;
+  std::unique_ptr<Model> model_;
+  bool is_bpe_ = false, clean_up_ = false, keeps_ascii_ = true, splits_at_metaspace_ = false;
+  std::string padding_token_;
+  std::vector<AddedToken> added_;
+  std::unordered_map<std::string, std::int32_t> by_content_;  // of the added tokens
+  std::unordered_map<std::int32_t, std::string> spelt_;       // id -> how an added token stands in a normalized text
+  std::unique_ptr<AddedTokenFinder> plain_finder_, normalized_finder_;
+  std::vector<std::vector<TemplatePart>> templates_;
+  DecodeSteps decoders_;
+};
+
+}  // namespace tessera::hugging_face

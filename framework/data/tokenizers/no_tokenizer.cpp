@@ -1,0 +1,14 @@
+// For runs on token ids alone: mock data, or files whose tokenizer is not at hand.
+
+#include "framework/data/tokenizers/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+std::unique_ptr<Tokenizer> make(const NoOptions&) { return nullptr; }
+
+}  // namespace
+
+void register_no_tokenizer(TokenizerRegistry& registry) { registry.add("none", make, "No tokenizer: token ids only."); }
+
+}  // namespace tessera
