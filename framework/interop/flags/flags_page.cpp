@@ -1,6 +1,7 @@
 #include "framework/interop/flags/flags_page.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "framework/base/error.h"
 
@@ -96,6 +97,20 @@ std::string counts_row(const FlagTable& table, const Facts& facts) {
   return line + " |\n";
 }
 
+/// Of a cell: "docs/rules.md#rec7" as a link from the page in docs/.
+std::string with_links(std::string cell) {
+  const std::string page = "docs/rules.md#";
+  for (auto at = cell.find(page); at != std::string::npos; at = cell.find(page, at + 1)) {
+    auto end = at + page.size();
+    while (end < cell.size() && (std::isalnum(static_cast<unsigned char>(cell[end])) != 0 || cell[end] == '-')) ++end;
+    auto rule = cell.substr(at + page.size(), end - at - page.size());
+    const auto link = text("](rules.md#", rule, ")");
+    for (auto& letter : rule) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+    cell.replace(at, end - at, "[" + rule + link);
+  }
+  return cell;
+}
+
 std::string section(const std::string& file, const Facts& facts, const Mappings& mappings) {
   const auto tree = mappings.table(file);
   const auto own = FlagTable::from(tree);
@@ -104,8 +119,8 @@ std::string section(const std::string& file, const Facts& facts, const Mappings&
   if (base) page += text("; what is not here is as in `", base->scalar, "`");
   page += ".\n\n| flag | fate | becomes, or why it is dropped or refused | not given |\n|---|---|---|---|\n";
   for (const auto& row : own.rows())
-    page += text("| `", row.flag, "` | ", word_of(fate_of(row, facts)), " | ", cell(meaning_of(row, facts)), " | ",
-                 row.absent.empty() ? "" : code(row.absent), " |\n");
+    page += text("| `", row.flag, "` | ", word_of(fate_of(row, facts)), " | ", with_links(cell(meaning_of(row, facts))),
+                 " | ", row.absent.empty() ? "" : code(row.absent), " |\n");
   return page;
 }
 
@@ -166,8 +181,9 @@ std::string flags_page(const Facts& facts, const Mappings& mappings) {
       "# Flags of other programs\n\nMade by `tessera options --flags-markdown` from the tables in `mappings/flags/`; a "
       "test fails when this page is stale.\n\nA flag *runs* when it sets options that are built, or that change "
       "nothing "
-      "whatever they are. It is *ignored* when dropping it changes no result; what shows that stands in parentheses: a "
-      "rule of Megatron-LM's argument validation, or the one program that reads it. It is *planned* when its option is "
+      "whatever they are. It is *ignored* when dropping it changes no result; the reason is in parentheses: a "
+      "[rule](rules.md) of Megatron-LM's argument validation, or the one program that reads it. It is *planned* when "
+      "its option is "
       "not built yet: the value that changes nothing is taken, any other refused by name. At a *refused* flag the "
       "converter stops and says what to do. `tessera options --flag --adam-beta2` prints one flag.\n\n"
       "| table | flags | run | ignored | planned | refused |\n|---|---|---|---|---|---|\n";

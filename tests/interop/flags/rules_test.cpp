@@ -1,13 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 
 #include "framework/interop/flags/flag_table.h"
 #include "framework/interop/flags/megatron_arguments.h"
 #include "framework/interop/flags/megatron_rules.h"
+#include "framework/options/mappings.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 
@@ -15,6 +19,12 @@ namespace tessera {
 namespace {
 
 using Lines = std::vector<std::string>;
+
+/// The anchor that a row of docs/rules.md begins with; empty where it has none.
+std::string anchor_of(const std::string& cell) {
+  const std::string begin = " <a id=\"";
+  return cell.rfind(begin, 0) == 0 ? cell.substr(begin.size(), cell.find('"', begin.size()) - begin.size()) : "";
+}
 
 /// docs/rules.md: rule -> where it is asked.
 std::map<std::string, std::string> page(Lines* twice = nullptr) {
@@ -26,6 +36,7 @@ std::map<std::string, std::string> page(Lines* twice = nullptr) {
     if (line.rfind("| ", 0) != 0 || !std::getline(cells, none, '|') || !std::getline(cells, rule, '|') ||
         !std::getline(cells, where, '|'))
       continue;
+    if (const auto end = rule.find("</a>"); end != std::string::npos) rule = " " + rule.substr(end + 4);
     const auto bare = [](const std::string& cell) { return cell.substr(1, cell.size() - 2); };
     if (!rows.emplace(bare(rule), bare(where)).second && twice && bare(rule) != "rule") twice->push_back(bare(rule));
   }
@@ -48,6 +59,55 @@ TEST(Rules, EveryRuleOfMegatronIsOnThePageOnce) {
   EXPECT_EQ(twice, Lines{});
   for (const auto& [section, count] : sections)
     for (int i = 1; i <= count; ++i) EXPECT_TRUE(rows.count(section + std::to_string(i))) << section << i;
+}
+
+std::set<std::string> anchors() {
+  std::ifstream file(DOCS_DIR "/rules.md");
+  std::set<std::string> all;
+  for (std::string line; std::getline(file, line);)
+    if (line.size() > 1 && line.front() == '|' && !anchor_of(line.substr(1)).empty())
+      all.insert(anchor_of(line.substr(1)));
+  return all;
+}
+
+void take_texts(const Value& value, std::vector<std::string>& texts) {
+  texts.push_back(value.scalar);
+  for (const auto& item : value.items) take_texts(item, texts);
+  for (const auto& field : value.fields) take_texts(field.value, texts);
+}
+
+TEST(Rules, EveryRuleHasAnAnchor) {
+  std::set<std::string> expected;
+  for (const auto& row : page()) {
+    auto anchor = row.first;
+    for (auto& letter : anchor) letter = letter == ' ' ? '-' : static_cast<char>(std::tolower(letter));
+    if (row.second.front() != '-' && row.first != "rule" && row.second != "meaning") expected.insert(anchor);
+  }
+  for (const auto* heading : {"recipe", "command-line", "arguments", "flags", "built-in", "none", "where"})
+    expected.erase(heading);  // the table that says what the second column means
+  EXPECT_EQ(anchors(), expected);
+}
+
+TEST(Rules, WhatATableOfMappingsCitesIsInThisRepository) {
+  static const std::regex cited(R"([\w./-]+\.md(#[\w-]+)?|mapping\.json)");
+  const auto known = anchors();
+  const Mappings mappings(MAPPINGS_DIR);
+  std::size_t citations = 0;
+  for (const auto& name : mappings.names()) {
+    std::vector<std::string> texts;
+    take_texts(mappings.table(name), texts);
+    for (const auto& words : texts)
+      for (std::sregex_iterator at(words.begin(), words.end(), cited), end; at != end; ++at, ++citations) {
+        const auto hash = at->str().find('#');
+        const auto file = at->str().substr(0, hash);
+        const auto of_docs = file.rfind("docs/", 0) == 0 ? DOCS_DIR + file.substr(4) : "";
+        EXPECT_TRUE(std::filesystem::exists(of_docs)) << name << " cites " << at->str() << ": " << words;
+        if (file == "docs/rules.md" && hash != std::string::npos) {
+          EXPECT_TRUE(known.count(at->str().substr(hash + 1))) << name << " cites " << at->str() << ": " << words;
+        }
+      }
+  }
+  EXPECT_GT(citations, 100U);
 }
 
 TEST(Rules, ThatACommandLineOrArgumentsAreHeldToAreThoseOfThePage) {
