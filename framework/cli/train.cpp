@@ -6,12 +6,12 @@
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/training/run_notes.h"
 #include "framework/training/trainer.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {

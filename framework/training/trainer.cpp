@@ -7,13 +7,13 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
-#include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_log.h"
 #include "framework/training/run_notes.h"
 #include "framework/training/step.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {
