@@ -30,7 +30,9 @@ struct MuonOptions {
 void describe(Schema<MuonOptions>& s) {
   using O = MuonOptions;
   s.option("muon_momentum", &O::muon_momentum, "Momentum coefficient.").at_least(0).below(1);
-  s.option("muon_nesterov", &O::muon_nesterov, "Use Nesterov momentum.").alias("muon_use_nesterov");
+  s.option("muon_nesterov", &O::muon_nesterov, "Use Nesterov momentum.")
+      .alias("muon_use_nesterov")
+      .matters_when([](const O& o) { return o.muon_momentum != 0; }, "`muon_momentum` is 0");
   s.option("muon_num_ns_steps", &O::muon_num_ns_steps,
            "Number of Newton-Schulz iterations that orthogonalize the update.")
       .above(0)

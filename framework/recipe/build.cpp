@@ -218,8 +218,6 @@ Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data) 
   parts.data_parallel = recipe.data_parallel;
   parts.parameter_gather = recipe.parameter_gather;
   parts.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
-  if (recipe.parallel.overlap_grad_reduce)
-    parts.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
   parts.optimizer = recipe.optimizer.make();
   add_model(recipe, tokenizer, parts);
   parts.options.training_iters = data.iterations;

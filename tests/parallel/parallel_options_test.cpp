@@ -86,7 +86,7 @@ TEST(ParallelOptions, AWorldThatDoesNotFitIsRefusedWithItsNumbers) {
   o.data_parallel_size = 3;
   EXPECT_TRUE(mistakes_of_ranks(o, 18).empty());
   ASSERT_EQ(mistakes_of_ranks(o, 12).size(), 1u);
-  EXPECT_EQ(mistakes_of_ranks(o, 12)[0].suggestion, "start 18 processes, or leave data_parallel_size out");
+  EXPECT_EQ(mistakes_of_ranks(o, 12)[0].advice, "start 18 processes, or leave data_parallel_size out");
 }
 
 TEST(ParallelOptions, WhatTensorRanksCutMustDivide) {

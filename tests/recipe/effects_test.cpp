@@ -1,6 +1,4 @@
 // What a rule says has no effect has none: a small model trains to the same numbers whatever the option says.
-#include "framework/recipe/effects.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,7 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
-#include "framework/recipe/derived.h"
+#include "framework/recipe/describe.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
 
@@ -110,8 +108,8 @@ class Effects : public InOwnFolder {
   }
   static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, {}); }
   static bool idle(const Lines& sets, const std::string& key) {
-    for (const auto& one : without_effect(recipe(sets)))
-      if (one.key == key) return true;
+    for (const auto& one : recipe(sets).without_effect())
+      if (one.option == key) return true;
     return false;
   }
   /// The loss and the gradient of every step.
@@ -145,11 +143,13 @@ TEST_F(Effects, WhatHasNoneChangesNothing) {
   }
 }
 
-TEST(EffectRules, EachOptionOfEachHasACase) {
-  std::set<std::string> known;
+TEST(EffectRules, EachOptionWithAConditionHasACase) {
+  std::set<std::string> known, all;
   for (const auto& c : cases) known.insert(c.key);
-  std::set<std::string> all;
-  for (const auto& rule : effect_rules()) all.insert(rule.options.begin(), rule.options.end());
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options)
+        if (!option.no_effect_if.empty()) all.insert(group + "." + option.name);
   EXPECT_EQ(known, all);
 }
 
@@ -160,39 +160,52 @@ TEST_F(Effects, AnOptionThatMattersIsNotListed) {
   EXPECT_TRUE(idle({t + "fp16=true", t + "loss_scale=8", t + "hysteresis=3"}, t + "hysteresis"));
   EXPECT_FALSE(idle({m + "group_query_attention=true", m + "num_query_groups=2"}, m + "num_query_groups"));
   EXPECT_FALSE(idle(constant + Lines{o + "lr_warmup_fraction=0.5", o + "lr_decay_iters=2"}, o + "lr_decay_iters"));
-  EXPECT_TRUE(without_effect(recipe({})).empty());
+  EXPECT_TRUE(recipe({}).without_effect().empty());
 }
 
 TEST_F(Effects, OneIsToldWithItsPlaceAndItsReason) {
   write("idle.yaml", "base: run.yaml\nmodel_config:\n  rotary_base: 10\n  use_flash_attention: true\n");
-  const auto all = without_effect(read_recipe("idle.yaml", {}, {}));
+  const auto all = read_recipe("idle.yaml", {}, {}).without_effect();
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(text(all[0].at), "idle.yaml:3");
-  EXPECT_EQ(all[0].why, "position_embedding_type is not rope");
-  EXPECT_EQ(all[1].key, "model_config.use_flash_attention");
+  EXPECT_EQ(all[0].why, "`position_embedding_type` is not rope");
+  EXPECT_EQ(all[1].option, "model_config.use_flash_attention");
 }
 
 TEST_F(Effects, WhatStandsInForNullIsDerivedByTheOneWhoReadsIt) {
   const auto plain = recipe({}), gated = recipe({m + "hidden_act=swiglu", m + "hidden_size=96", t + "bf16=true"});
-  EXPECT_EQ(derived(plain, m + "ffn_hidden_size")->value, "64");
-  EXPECT_EQ(derived(plain, m + "ffn_hidden_size")->how, "4 x hidden_size");
-  EXPECT_EQ(derived(gated, m + "ffn_hidden_size")->value, "256");
-  EXPECT_EQ(derived(gated, m + "params_dtype")->value, "bfloat16");
-  EXPECT_EQ(derived(plain, m + "kv_channels")->value, "4");
-  EXPECT_EQ(derived(plain, o + "lr_decay_iters")->value, "3");
-  EXPECT_FALSE(derived(recipe({m + "ffn_hidden_size=7"}), m + "ffn_hidden_size"));
-  EXPECT_FALSE(derived(plain, t + "save_interval"));
+  EXPECT_EQ(plain.derived(m + "ffn_hidden_size")->value, "64");
+  EXPECT_EQ(plain.derived(m + "ffn_hidden_size")->how.rfind("4 x `hidden_size`", 0), 0U);
+  EXPECT_EQ(gated.derived(m + "ffn_hidden_size")->value, "256");
+  EXPECT_EQ(gated.derived(m + "params_dtype")->value, "bfloat16");
+  EXPECT_EQ(plain.derived(m + "kv_channels")->value, "4");
+  EXPECT_EQ(plain.derived(o + "lr_decay_iters")->value, "3");
+  EXPECT_FALSE(recipe({m + "ffn_hidden_size=7"}).derived(m + "ffn_hidden_size"));
+  EXPECT_FALSE(plain.derived(t + "save_interval"));
 }
 
-TEST_F(Effects, EveryOptionThatIsDerivedExistsAndMayBeNull) {
+TEST_F(Effects, EveryOptionThatSeveralGroupsSpeakOfExists) {
   const auto facts = all_facts({});
-  for (const auto& key : derived_options()) {
-    bool nullable = false;
-    for (const auto& schema : facts.at(key.substr(0, key.find('.'))))
+  for (const auto& entry : recipe_schema().entries()) {
+    bool known = false;
+    for (const auto& schema : facts.at(entry.option.substr(0, entry.option.find('.'))))
       for (const auto& option : schema.options)
-        nullable |= option.name == key.substr(key.find('.') + 1) && option.nullable;
-    EXPECT_TRUE(nullable) << key;
+        known |= option.name == entry.option.substr(entry.option.find('.') + 1) && (option.nullable || !entry.derive);
+    EXPECT_TRUE(known) << entry.option;
   }
+}
+
+TEST_F(Effects, EveryOptionWithADerivedDefaultMayBeNull) {
+  std::size_t derived = 0;
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        if (option.otherwise.empty()) continue;
+        ++derived;
+        EXPECT_TRUE(option.nullable) << group << "." << option.name;
+        EXPECT_TRUE(option.doc.find("; null: " + option.otherwise + ".") != std::string::npos) << option.doc;
+      }
+  EXPECT_GT(derived, 30U);
 }
 
 }  // namespace

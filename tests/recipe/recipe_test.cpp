@@ -75,7 +75,7 @@ TEST_F(RecipeFile, SevenMistakesOverARecipeAndItsBaseGiveSevenMessages) {
              "optimizer_type: sgd",
              "run.yaml:5: 'seed' stands twice, first in line 4; keep one of them",
              "run.yaml:7: no group 'optimiser_config'; did you mean 'optimizer_config'?",
-             "run.yaml:9: context_parallel_size is not built yet; leave it out or give 1"}));
+             "run.yaml:9: context_parallel_size is not implemented yet; leave it out or give 1"}));
 }
 
 TEST_F(RecipeFile, WhatIsMissingIsAskedForWhereItsGroupStands) {
@@ -117,8 +117,8 @@ TEST_F(RecipeFile, AKeyThatIsNotBuiltTakesItsNeutralValuesAlone) {
             Lines{});
   EXPECT_EQ(
       problems(least + length + "parallel_config: {expert_model_parallel_size: 2}\nlora_config: {use_lora: true}\n"),
-      (Lines{"run.yaml:4: expert_model_parallel_size is not built yet; leave it out or give 1",
-             "run.yaml:5: use_lora is not built yet; leave it out or give false"}));
+      (Lines{"run.yaml:4: expert_model_parallel_size is not implemented yet; leave it out or give 1",
+             "run.yaml:5: use_lora is not implemented yet; leave it out or give false"}));
 }
 
 TEST_F(RecipeFile, MapsInsideAGroupAreReadUnderTheirNames) {
