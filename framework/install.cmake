@@ -3,6 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(components GLOBAL PROPERTY components)
+string(REPLACE "/" "_" components "${components}")
 set(header_folder ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 

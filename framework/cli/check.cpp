@@ -9,7 +9,7 @@
 #include "framework/base/memory_limit.h"
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/convert/megatron_arguments.h"
+#include "framework/interop/flags/megatron_arguments.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/figures.h"
 #include "framework/recipe/memory.h"

@@ -8,10 +8,10 @@
 #include "framework/base/clock.h"
 #include "framework/base/number_text.h"
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/checkpoint/megatron.h"
-#include "framework/checkpoint/saved_place.h"
 #include "framework/cli/convert_checkpoint.h"
 #include "framework/cli/reshard.h"
+#include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/saved_place.h"
 
 namespace tessera {
 namespace {

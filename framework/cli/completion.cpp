@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "framework/convert/flag_table.h"
+#include "framework/interop/flags/flag_table.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {

@@ -9,12 +9,12 @@
 
 #include "framework/base/files.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/convert/conversion_report.h"
-#include "framework/convert/core_ms_writer.h"
-#include "framework/convert/flags_writer.h"
-#include "framework/convert/known_models.h"
-#include "framework/convert/megatron_rules.h"
-#include "framework/convert/recipe_writer.h"
+#include "framework/interop/flags/conversion_report.h"
+#include "framework/interop/flags/core_ms_writer.h"
+#include "framework/interop/flags/flags_writer.h"
+#include "framework/interop/flags/known_models.h"
+#include "framework/interop/flags/megatron_rules.h"
+#include "framework/interop/flags/recipe_writer.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {

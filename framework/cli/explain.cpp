@@ -6,7 +6,7 @@
 
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/convert/flag_table.h"
+#include "framework/interop/flags/flag_table.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <iostream>
 
-#include "framework/convert/flags_page.h"
-#include "framework/convert/options_page.h"
+#include "framework/interop/flags/flags_page.h"
+#include "framework/interop/flags/options_page.h"
 #include "framework/options/json_schema.h"
 #include "framework/recipe/recipe.h"
 

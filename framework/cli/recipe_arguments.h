@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "framework/cli/command.h"
-#include "framework/convert/source.h"
+#include "framework/interop/flags/source.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {

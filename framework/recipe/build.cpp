@@ -7,7 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
 #include "framework/base/random.h"
-#include "framework/checkpoint/saved_place.h"
+#include "framework/interop/megatron/saved_place.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/hugging_face_model.h"

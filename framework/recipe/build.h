@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "framework/checkpoint/megatron.h"
 #include "framework/comm/world.h"
+#include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/run_data.h"
 #include "framework/training/model_state.h"
 #include "framework/training/parts.h"

@@ -7,7 +7,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
-#include "framework/checkpoint/hugging_face_export.h"
+#include "framework/interop/hugging_face/hugging_face_export.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 

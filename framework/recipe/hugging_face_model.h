@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/checkpoint/hugging_face.h"
+#include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {

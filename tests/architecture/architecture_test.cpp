@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& found) {
 
 /// "component: other other" from a row "| `component` | other other | what is in it |"; empty for any other line.
 std::string component_of_row(const std::string& line) {
-  static const std::regex row(R"(^\| `(\w+)` \|((?: \w+)*) \|.*)");
+  static const std::regex row(R"(^\| `(\w+(?:/\w+)?)` \|((?: [\w/]+)*) \|.*)");
   std::smatch found;
   if (!std::regex_match(line, found, row)) return "";
   return found[1].str() + ":" + (found[2].length() == 0 ? " " : found[2].str());
@@ -78,6 +78,18 @@ TEST(Architecture, TheTopLevelHasOnlyKnownNames) { EXPECT_EQ(joined(unexpected_a
 TEST_F(Planted, AnIncludeThatGoesUpIsNamedWithItsLine) {
   plant("options/schema.cpp", "#include <string>\n#include \"framework/kernels/threads.h\"\n");
   EXPECT_EQ(joined(forbidden_includes(three_components, root())), "options/schema.cpp:2 may not include kernels/\n");
+}
+
+TEST_F(Planted, TheComponentOfAFileIsTheLongestFolderThatIsOne) {
+  const Components nested = {
+      {"base", {"base"}}, {"interop/shell", {"interop/shell", "base"}}, {"cli", {"cli", "interop/shell"}}};
+  plant("base/text.h", "#include \"framework/interop/shell/reader.h\"\n");
+  plant("cli/foreign/read.cpp", "#include \"framework/interop/shell/reader.h\"\n#include \"framework/base/text.h\"\n");
+  plant("interop/shell/reader.h", "#include \"framework/cli/foreign/read.h\"\n");
+  EXPECT_EQ(joined(forbidden_includes(nested, root())),
+            "base/text.h:1 may not include interop/shell/\n"
+            "cli/foreign/read.cpp:2 may not include base/\n"
+            "interop/shell/reader.h:1 may not include cli/\n");
 }
 
 TEST_F(Planted, AnAllowedIncludeIsNotNamed) {

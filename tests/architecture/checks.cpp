@@ -51,13 +51,22 @@ const std::array<Owned, 5>& owned_headers() {
   return all;
 }
 
+/// The component that a file below framework/ belongs to: the longest of the folders above it that is one. The first
+/// folder where none is.
+std::string component_of(const fs::path& file, const Components& components) {
+  for (auto folder = file.parent_path(); !folder.empty(); folder = folder.parent_path())
+    if (components.count(folder.generic_string())) return folder.generic_string();
+  return file.begin()->string();
+}
+
 std::string complaint_about(const std::string& header, bool quoted, const std::string& component,
                             const Components& components) {
   std::smatch found;
-  if (std::regex_match(header, found, std::regex("framework/(\\w+)/.*"))) {
+  if (std::regex_match(header, found, std::regex("framework/(\\w+/.*)"))) {
     const auto allowed = components.find(component);
     if (allowed == components.end()) return "is in a component that framework/CMakeLists.txt does not name";
-    return allowed->second.count(found[1]) ? "" : "may not include " + found[1].str() + "/";
+    const auto other = component_of(found[1].str(), components);
+    return allowed->second.count(other) ? "" : "may not include " + other + "/";
   }
   for (const auto& owned : owned_headers())
     if (std::regex_match(header, owned.header) && component != owned.component)
@@ -128,7 +137,7 @@ std::vector<std::string> forbidden_includes(const Components& components, const 
   for (const auto& path : files_below(framework)) {
     const auto inside = fs::relative(path, framework);
     if (!is_source(path)) continue;
-    const auto component = inside.begin()->string();
+    const auto component = component_of(inside, components);
     const auto lines = lines_of(path);
     std::smatch match;
     for (std::size_t i = 0; i < lines.size(); ++i) {

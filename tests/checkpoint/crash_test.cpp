@@ -1,16 +1,14 @@
 // What a crash of the machine, at any moment of a save, leaves on the disk.
-#include <deque>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/hugging_face_export.h"
-#include "framework/checkpoint/megatron.h"
 #include "framework/checkpoint/reshard.h"
 #include "framework/checkpoint/writer.h"
+#include "framework/options/mappings.h"
 #include "tests/file_calls.h"
+#include "tests/names_given.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -18,7 +16,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Names = std::vector<std::string>;
 
 class CrashTest : public InOwnFolder {
  protected:
@@ -33,25 +30,6 @@ class CrashTest : public InOwnFolder {
   void save(std::int64_t iteration) {
     save_checkpoint("run/checkpoints", "network", iteration, ranges(),
                     {{"progress.json", "{}"}, {"resolved.yaml", ""}});
-  }
-
-  /// Runs `saving` in this folder. Each time a folder gets its final name, all in it must be stored; so must everything
-  /// when the tracker gets its name, and at the end. Returns the last parts of the names given, in order.
-  static Names names_given(const std::function<void()>& saving) {
-    FileCalls calls(".");
-    Names given;
-    calls.before_rename = [&](const fs::path& from, const fs::path& to) {
-      given.push_back(to.filename());
-      EXPECT_EQ(calls.lost_by_crash(from, true), Names{}) << "when " << to << " gets its name";
-      if (given.back().find("latest_checkpointed_iteration") == std::string::npos) return;
-      auto lost = calls.lost_by_crash(".");
-      std::erase_if(lost, [&](const auto& name) { return fs::absolute(name) == from; });
-      EXPECT_EQ(lost, Names{}) << "when the tracker is written";
-    };
-    saving();
-    EXPECT_EQ(calls.lost_by_crash("."), Names{}) << "at the end";
-    EXPECT_GT(calls.syncs(), 0);
-    return given;
   }
 
  private:
@@ -112,35 +90,6 @@ TEST_F(CrashTest, AReshardedCheckpointIsStoredBeforeItHasItsName) {
   const auto table = Mappings(MAPPINGS_DIR).table("weights/megatron.yaml");
   EXPECT_EQ(names_given([&] { reshard(from, "other", "network", how, table); }),
             (Names{"manifest.json", "network_iter_0000005", "network_latest_checkpointed_iteration.txt"}));
-}
-
-TEST_F(CrashTest, AnExportForTransformersIsStoredBeforeItHasItsName) {
-  const Mappings mappings(MAPPINGS_DIR);
-  const HuggingFaceModel model(TESTS_DATA "/models/gpt2/hf", mappings);
-  HuggingFaceExport how;
-  how.family = model.family();
-  how.files = {{"config.json", "{}"}};
-  how.shard_bytes = 20'000;  // several files
-  const auto given = names_given([&] { write_hugging_face("models/out", model.model_config(), model, how, mappings); });
-  ASSERT_GT(given.size(), 3U);
-  EXPECT_EQ(given.back(), "out");
-}
-
-TEST_F(CrashTest, ACheckpointForMegatronIsStoredBeforeTheTrackerNamesIt) {
-  const Mappings mappings(MAPPINGS_DIR);
-  const MegatronCheckpoint source(TESTS_DATA "/megatron", mappings);
-  std::deque<std::vector<float>> memory;
-  std::vector<TensorRange> ranges;
-  for (const auto& name : source.names()) {
-    auto& values = memory.emplace_back(static_cast<std::size_t>(source.shape(name).elements()));
-    ranges.push_back(whole(name, Tensor(std::span(values), source.shape(name))));
-    source.read(name, ranges.back().tensor);
-  }
-  const auto given = names_given([&] {
-    save_megatron("for/megatron", 5, ranges, source.progress(), source.recipe(), DType::float32, mappings,
-                  {2, 1, {}, false});
-  });
-  EXPECT_EQ(given, (Names{"model_optim_rng.pt", "model_optim_rng.pt", "latest_checkpointed_iteration.txt"}));
 }
 
 }  // namespace

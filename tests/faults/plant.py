@@ -49,7 +49,8 @@ def read_table():
 
 def names_of_tests(program):
     """The tests of tests/<component>/*_test.cpp, as gtest names them; one of each parameter."""
-    folder = ROOT / "tests" / program.removesuffix("_test")
+    component = program.removesuffix("_test")
+    folder = ROOT / "tests" / component.replace("interop_", "interop/", 1)
     names = set()
     for source in folder.glob("*_test.cpp"):
         for kind, suite, name in re.findall(r"^TEST(_F|_P)?\((\w+),\s*(\w+)\)", source.read_text(encoding="utf-8"), re.M):

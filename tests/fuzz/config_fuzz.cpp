@@ -1,5 +1,5 @@
 // config.json of any family: refused with a ConfigError, or a table of weights can be made for it.
-#include "framework/checkpoint/hugging_face.h"
+#include "framework/interop/hugging_face/hugging_face.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

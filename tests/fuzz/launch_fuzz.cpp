@@ -2,8 +2,8 @@
 #include <sstream>
 
 #include "framework/base/error.h"
-#include "framework/convert/launcher_table.h"
-#include "framework/convert/model_args.h"
+#include "framework/interop/flags/launcher_table.h"
+#include "framework/interop/flags/model_args.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // A pickle: refused with a ConfigError, or a value that can be looked into.
-#include "framework/checkpoint/torch_file.h"
+#include "framework/interop/torch/torch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

@@ -1,7 +1,7 @@
 // A launch script: followed to its end, or to the mistake that ends it, both ways of each condition.
 #include <algorithm>
 
-#include "framework/shell/reader.h"
+#include "framework/interop/shell/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera::shell;

@@ -1,7 +1,7 @@
 // The directory of a zip archive: refused with a ConfigError, or every entry lies inside the archive.
 #include <cstdlib>
 
-#include "framework/checkpoint/zip.h"
+#include "framework/interop/torch/zip.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

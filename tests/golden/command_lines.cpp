@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "framework/base/error.h"
-#include "framework/convert/flag_table.h"
-#include "framework/convert/megatron_arguments.h"
-#include "framework/convert/megatron_rules.h"
+#include "framework/interop/flags/flag_table.h"
+#include "framework/interop/flags/megatron_arguments.h"
+#include "framework/interop/flags/megatron_rules.h"
 #include "framework/recipe/recipe.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/data_cases.h"

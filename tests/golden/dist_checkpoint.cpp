@@ -4,8 +4,8 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/megatron.h"
-#include "framework/checkpoint/torch_file.h"
+#include "framework/interop/megatron/megatron.h"
+#include "framework/interop/torch/torch_file.h"
 #include "framework/options/mappings.h"
 
 namespace tessera::golden {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/checkpoint/hugging_face.h"
+#include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/kernels/threads.h"
 #include "framework/training/model_state.h"
 #include "framework/training/parts.h"

@@ -10,8 +10,8 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/convert.h"
-#include "framework/checkpoint/megatron.h"
 #include "framework/checkpoint/safetensors.h"
+#include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/saved_layout.h"
 #include "framework/training/resume.h"

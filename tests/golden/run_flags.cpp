@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
-#include "framework/convert/flag_table.h"
 #include "framework/data/tokenizers/bpe.h"
+#include "framework/interop/flags/flag_table.h"
 #include "framework/options/mappings.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/schedule_flags.h"

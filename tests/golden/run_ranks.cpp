@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/megatron.h"
 #include "framework/checkpoint/safetensors.h"
+#include "framework/interop/megatron/megatron.h"
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/saved_layout.h"
 #include "tests/golden/data_cases.h"

@@ -8,7 +8,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
-#include "framework/checkpoint/torch_file.h"
+#include "framework/interop/torch/torch_file.h"
 #include "tests/golden/dist_checkpoint.h"
 #include "tests/own_folder.h"
 

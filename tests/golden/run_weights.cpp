@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/megatron.h"
+#include "framework/interop/megatron/megatron.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/dist_checkpoint.h"
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/megatron.h"
+#include "framework/interop/megatron/megatron.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/initialisation.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "framework/convert/flag_table.h"
+#include "framework/interop/flags/flag_table.h"
 #include "framework/options/mappings.h"
 #include "framework/recipe/build.h"
 

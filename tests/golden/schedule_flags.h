@@ -3,7 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "framework/convert/flag_table.h"
+#include "framework/interop/flags/flag_table.h"
 #include "framework/recipe/recipe.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/data_cases.h"

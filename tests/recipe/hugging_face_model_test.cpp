@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/hugging_face_export.h"
+#include "framework/interop/hugging_face/hugging_face_export.h"
 #include "framework/model/generate.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/hugging_face.h"
+#include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/recipe/figures.h"
 #include "framework/recipe/hugging_face_model.h"
 #include "tests/story.h"

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "framework/interop/flags/source.h"
+
+namespace tessera {
+
+/// How many flags had each fate, in the order of FlagFate::Fate.
+std::vector<std::size_t> count_fates(const std::vector<FlagFate>& fates);
+
+/// The line that starts the same training here, as the script starts it there; empty when there is no launch. `recipe`
+/// is the file that was written.
+std::string start_line(const Source& source, const std::string& recipe);
+
+/// report.json: {source, kind, from, from_why, launcher: {name, program, options, start, environment},
+/// flags: [{flag, values, fate, to, why, file, line[, only_where]}], unknown: [{name, used_by, file, line, give}],
+/// undecided: [{condition, file, line, needs, flags, remedy}], problems, notes, counts}. Flags of branches that were
+/// not taken have `only_where` and do not count.
+std::string report_json(const Source& source, const std::string& file, const std::string& recipe, const Report& report);
+
+/// The same for people: one line a flag, and the counts. Ignored flags are only listed when `verbose`.
+std::string report_table(const Source& source, bool verbose);
+
+/// What the script leaves to its caller and flags of the recipe use, a line each, with the option that gives it.
+std::vector<std::string> caller_values(const Source& source);
+
+/// The lines at the head of a written recipe: where it is from, how to start it, what is to be filled in.
+std::vector<std::string> head_of(const Source& source, const std::string& file, const std::string& recipe);
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+#include "framework/interop/flags/forms.h"
+
+#include "framework/interop/flags/nested_recipe.h"
+#include "framework/interop/flags/yaml_arguments.h"
+
+namespace tessera {
+namespace {
+
+const char* const groups[] = {"training_config", "model_config", "parallel_config", "optimizer_config",
+                              "dataset_config",  "moe_config",   "lora_config"};
+
+}  // namespace
+
+RecipeForm form_of(const Value& tree, const Mappings& mappings) {
+  if (tree.find("MODEL_ARGS")) return RecipeForm::model_args;
+  if (tree.find("train_config") || tree.find("accelerate_config") || tree.at("model_config.llm"))
+    return RecipeForm::nested;
+  const auto program = program_of_yaml_arguments(tree, mappings);
+  if (!program.empty()) return program == "br_master" ? RecipeForm::br_master : RecipeForm::megatron_yaml;
+  for (const auto* group : groups)
+    if (tree.find(group)) return mark_of_core_ms(tree, mappings).empty() ? RecipeForm::flat : RecipeForm::core_ms;
+  return RecipeForm::none;
+}
+
+std::string words_for(RecipeForm form) {
+  switch (form) {
+    case RecipeForm::flat:
+      return "a recipe";
+    case RecipeForm::core_ms:
+      return "a flat recipe of MindSpeed-Core-MS";
+    case RecipeForm::nested:
+      return "a nested recipe of MindSpeed-Core-MS";
+    case RecipeForm::br_master:
+      return "a --yaml-cfg file of MindSpeed-Core-MS";
+    case RecipeForm::megatron_yaml:
+      return "a --yaml-cfg file of Megatron-LM";
+    case RecipeForm::model_args:
+      return "a functional test of Megatron-LM";
+    case RecipeForm::none:
+      break;
+  }
+  return "no recipe";
+}
+
+Conversion read_any(const Value& tree, const Mappings& mappings, const Facts& facts, Report& report) {
+  const auto form = form_of(tree, mappings);
+  if (form == RecipeForm::nested) return {read_nested(tree, mappings, report)};
+  if (form == RecipeForm::core_ms) return {read_core_ms(tree, mappings, report)};
+  if (form == RecipeForm::br_master) return read_yaml_arguments(tree, "br_master", mappings, facts, report);
+  if (form == RecipeForm::megatron_yaml) return read_yaml_arguments(tree, "megatron_yaml", mappings, facts, report);
+  if (form == RecipeForm::model_args)
+    report.problem(tree.origin, "MODEL_ARGS", "these are flags of a launch, not a recipe",
+                   "`tessera convert` makes a recipe of them");
+  return {tree};
+}
+
+}  // namespace tessera

@@ -1,0 +1,106 @@
+#include "framework/interop/flags/options_page.h"
+
+#include <algorithm>
+
+#include "framework/base/error.h"
+
+namespace tessera {
+namespace {
+
+std::string join(const std::vector<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
+}
+
+std::string name_of(const Alias& alias) {
+  return alias.item < 0 ? text("`", alias.name, "`") : text("`", alias.name, "` ([", alias.item, "])");
+}
+
+std::string default_of(const OptionFacts& option) {
+  if (option.required) return "required";
+  const auto words = text(option.default_value);
+  return words.empty() ? "empty" : "`" + words + "`";
+}
+
+/// The options of a group, each once, with the types that it belongs to: several when they share it.
+struct Row {
+  std::string types;
+  const OptionFacts* option;
+};
+std::vector<Row> rows_of(const std::vector<SchemaFacts>& schemas, bool planned) {
+  std::vector<Row> rows;
+  for (const auto& schema : schemas)
+    for (const auto& option : schema.options) {
+      if (option.planned != planned) continue;
+      const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
+        return row.option->name == option.name && row.option->doc == option.doc && !schema.type.empty();
+      });
+      if (same == rows.end())
+        rows.push_back({schema.type, &option});
+      else
+        same->types += ", " + schema.type;
+    }
+  return rows;
+}
+
+/// " No effect if `swiglu` is true."
+std::string no_effect(const OptionFacts& option) {
+  std::string all;
+  for (const auto& why : option.no_effect_if) all += (all.empty() ? " No effect if " : ", or if ") + why;
+  return all.empty() ? all : all + ".";
+}
+
+std::string table_row(const std::string& group, const Row& row, const FlagTable& flags) {
+  const auto& option = *row.option;
+  std::vector<std::string> names, from;
+  for (const auto& alias : option.aliases) names.push_back(name_of(alias));
+  for (const auto& flag : flags_to(flags, group + "." + option.name)) from.push_back("`" + flag + "`");
+  const auto unit = option.unit.empty() ? "" : ", " + option.unit;
+  return text("| `", option.name, "` | ", row.types, " | ", option.type, unit, " | ", default_of(option), " | ",
+              join(option.limits), " | ", join(names), " | ", join(from), " | ", option.doc, no_effect(option), " |\n");
+}
+
+std::string planned_line(const std::string& group, const OptionFacts& option) {
+  std::vector<std::string> names;
+  for (const auto& alias : option.aliases) names.push_back(name_of(alias));
+  std::string taken;
+  for (const auto& value : option.neutral)
+    taken += (taken.empty() ? "`" : " or `") + (value.empty() ? "''" : value) + "`";
+  return text("- `", group, ".", option.name, "`: accepts only ", taken, ". ", option.doc,
+              names.empty() ? "" : " Also read: " + join(names) + ".", "\n");
+}
+
+}  // namespace
+
+std::vector<std::string> flags_to(const FlagTable& flags, const std::string& key) {
+  std::vector<std::string> all;
+  for (const auto& row : flags.rows())
+    if (row.option() == key) all.push_back(row.flag);
+  return all;
+}
+
+std::string options_page(const Facts& facts, const FlagTable& flags) {
+  std::string page =
+      "# Options\n\nMade by `tessera options --markdown` from the declarations in the code; a test fails when this "
+      "page "
+      "is stale.\n\nA recipe is a YAML file of the groups below. *Only for* names the type that an option belongs to: "
+      "it is read when that type is chosen. *Also read* are other spellings, which are noted when they are used.\n";
+  std::string planned;
+  for (const auto& [group, schemas] : facts) {
+    const auto built = rows_of(schemas, false);
+    if (!built.empty())
+      page += "\n## " + group +
+              "\n\n| option | only for | type | default | limits | also read | Megatron | meaning |\n"
+              "|---|---|---|---|---|---|---|---|\n";
+    for (const auto& row : built) page += table_row(group, row, flags);
+    for (const auto& row : rows_of(schemas, true)) planned += planned_line(group, *row.option);
+  }
+  return page +
+         "\n## Not implemented yet\n\nThese keys are known. A value that does not change the run is accepted, so that "
+         "existing "
+         "recipes load; any other is an error.\n\n" +
+         planned;
+}
+
+}  // namespace tessera

@@ -1,0 +1,229 @@
+#include "framework/interop/flags/yaml_arguments.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "framework/base/error.h"
+#include "framework/options/option_type.h"
+
+namespace tessera {
+namespace {
+
+const char* const file = "recipes/arguments.yaml";
+const char* const groups[] = {"language_model", "model_parallel"};
+
+std::string spelled(std::string flag) {
+  flag.erase(0, std::min(flag.find_first_not_of('-'), flag.size()));
+  std::replace(flag.begin(), flag.end(), '-', '_');
+  return flag;
+}
+
+bool says_nothing(const Value& value) {
+  return value.wrong || value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty());
+}
+
+/// A bare flag whose argument is true without it, as --no-rope-fusion.
+bool switches_off(const FlagRow& row) {
+  const auto name = spelled(row.flag);
+  return name != row.dest && (name.rfind("no_", 0) == 0 || name.rfind("disable_", 0) == 0);
+}
+
+std::vector<std::string> words_of(const Value& value, FlagRow::Takes takes) {
+  if (takes != FlagRow::Takes::many) return {text(value)};
+  std::vector<std::string> all;
+  if (value.kind == Value::Kind::list)
+    for (const auto& item : value.items) all.push_back(text(item));
+  else
+    for (std::size_t at = 0; at < value.scalar.size();) {
+      const auto end = std::min(value.scalar.find(' ', at), value.scalar.size());
+      if (end > at) all.push_back(value.scalar.substr(at, end - at));
+      at = end + 1;
+    }
+  return all;
+}
+
+/// A layer above those that flags come to.
+void raise(Value& value) {
+  value.origin.layer += 10;
+  for (auto& item : value.items) raise(item);
+  for (auto& field : value.fields) raise(field.value);
+}
+
+/// The names of one program's file, read into the flags that give them.
+class Reading {
+ public:
+  /// `names`: the flags of `flags` that stand for a name of which no flag of theirs speaks.
+  Reading(const Value& table, const FlagTable& flags, std::set<std::string> names, const Facts& facts, Report& report)
+      : flags_(flags), names_(std::move(names)), facts_(facts), report_(report) {
+    for (const auto* group : groups)
+      if (const auto* list = table.at(text("groups.", group)))
+        for (const auto& name : list->items) home_[name.scalar] = group;
+  }
+
+  Conversion run(const Value& tree, const Value* overruled) {
+    Value ours;
+    ours.kind = Value::Kind::group;
+    for (const auto& [name, value] : tree.fields) {
+      const bool group = std::find(std::begin(groups), std::end(groups), name) != std::end(groups);
+      if (facts_.count(name))
+        ours.fields.push_back({name, value});
+      else if (group && value.kind == Value::Kind::group)
+        for (const auto& field : value.fields) take(field.name, field.value, name);
+      else if (group && !says_nothing(value))
+        report_.problem(value.origin, name, text(name, " is a map of arguments, not '", value, "'"),
+                        "write them below it, indented");
+      else if (!group)
+        take(name, value, "");
+    }
+    auto out = flags_.convert(given_, facts_, report_);
+    for (const auto& [by, options] : overruled ? overruled->fields : std::vector<Value::Field>{})
+      for (const auto& option : options.items) overrule(out.recipe, by, option.scalar);
+    raise(ours);
+    out.recipe.lay(std::move(ours));
+    out.recipe.origin = tree.origin;
+    return out;
+  }
+
+ private:
+  void take(const std::string& name, const Value& value, const std::string& group) {
+    if (value.kind == Value::Kind::group) {
+      for (const auto& field : value.fields) take(name + "." + field.name, field.value, group);
+      return;
+    }
+    const auto top = name.substr(0, name.find('.'));
+    const auto home = home_.find(top);
+    const auto meant = home == home_.end() ? std::string() : home->second;
+    const auto rows = rows_of(name);
+    if (rows.empty())
+      unknown(name, value);
+    else if (meant != group)
+      report_.problem(value.origin, name,
+                      text("'", name, "' stands in ", group.empty() ? "no group" : group, ", but belongs ",
+                           meant.empty() ? "into none" : "into " + meant),
+                      "move it there");
+    else if (!says_nothing(value))
+      give(rows, name, value);
+  }
+
+  /// Their program sets `option` where `by` is true, whatever the file says.
+  void overrule(Value& recipe, const std::string& by, const std::string& option) {
+    const auto* reason = recipe.at(by);
+    const auto* value = recipe.at(option);
+    bool on = false;
+    if (!reason || !value || !OptionType<bool>::read(*reason, on) || !on) return;
+    report_.note(value->origin, text(option, " ", *value, " is overruled by ", by));
+    const auto dot = option.find('.');
+    for (auto& [name, group] : recipe.fields)
+      if (name == option.substr(0, dot))
+        std::erase_if(group.fields, [&](const auto& field) { return field.name == option.substr(dot + 1); });
+  }
+
+  std::vector<const FlagRow*> rows_of(const std::string& name) const {
+    std::vector<const FlagRow*> all, own;
+    for (const auto& row : flags_.rows())
+      if (row.dest == name) (names_.count(row.flag) ? own : all).push_back(&row);
+    return own.empty() ? all : own;
+  }
+
+  void unknown(const std::string& name, const Value& value) {
+    std::vector<std::string> known;
+    for (const auto& row : flags_.rows()) known.push_back(row.dest);
+    const auto hint = did_you_mean(name, known);
+    report_.problem(value.origin, name, text("no argument '", name, "' of ", flags_.doc()),
+                    hint.empty() ? "leave it out" : hint);
+  }
+
+  void give(const std::vector<const FlagRow*>& rows, const std::string& name, const Value& value) {
+    bool on = false;
+    const bool is_bool = OptionType<bool>::read(value, on);
+    const FlagRow* chosen = nullptr;
+    bool bare = false;
+    for (const auto* row : rows) {
+      const bool none = row->takes == FlagRow::Takes::none;
+      bare = bare || none;
+      const bool fits = none ? is_bool && on != switches_off(*row) : true;
+      if (fits && (!chosen || spelled(row->flag) == name)) chosen = row;
+    }
+    const Origin at{value.origin.source, value.origin.line, value.origin.base_of, value.origin.layer};
+    if (chosen && chosen->takes == FlagRow::Takes::none)
+      given_.push_back({chosen->flag, {}, at});
+    else if (chosen)
+      given_.push_back({chosen->flag, is_bool ? Words{on ? "true" : "false"} : words_of(value, chosen->takes), at});
+    else if (!is_bool)
+      report_.problem(at, name, text(name, " takes true / false, not '", value, "'"), bare ? "give one of them" : "");
+  }
+
+  using Words = std::vector<std::string>;
+
+  const FlagTable& flags_;
+  std::set<std::string> names_;
+  const Facts& facts_;
+  Report& report_;
+  std::map<std::string, std::string> home_;  ///< the group that a name belongs into
+  std::vector<GivenFlag> given_;
+};
+
+/// `row` instead of the one of that flag.
+void put(Value& table, const Value::Field& row) {
+  auto& flags = table.fields.back().value.fields;
+  const auto there = std::find_if(flags.begin(), flags.end(), [&](const auto& f) { return f.name == row.name; });
+  if (there == flags.end())
+    flags.push_back(row);
+  else
+    there->value = row.value;
+}
+
+/// A table of mappings/flags/ with all rows of its bases.
+Value rows_with_bases(const std::string& name, const Mappings& mappings) {
+  const auto own = mappings.table("flags/" + name);
+  Value all;
+  if (const auto* base = own.find("base"))
+    all = rows_with_bases(base->scalar, mappings);
+  else
+    all.fields = {{"name", {}}, {"doc", {}}, {"flags", {}}};
+  all.kind = all.fields.back().value.kind = Value::Kind::group;
+  all.fields[0].value = *own.find("name");
+  all.fields[1].value = *own.find("doc");
+  for (const auto& row : own.find("flags")->fields) put(all, row);
+  return all;
+}
+
+bool has_name(const Value& tree, const std::string& name) {
+  if (tree.find(name)) return true;
+  return std::any_of(std::begin(groups), std::end(groups), [&](const auto* group) {
+    const auto* map = tree.find(group);
+    return map && map->find(name);
+  });
+}
+
+}  // namespace
+
+Conversion read_yaml_arguments(const Value& tree, const std::string& program, const Mappings& mappings,
+                               const Facts& facts, Report& report) {
+  const auto table = mappings.table(file);
+  const auto& own = *table.at("programs." + program);
+  auto rows = rows_with_bases(own.find("flags")->scalar, mappings);
+  std::set<std::string> names;
+  for (const auto* more : {table.find("names"), own.find("names")})
+    for (const auto& row : more ? more->fields : std::vector<Value::Field>{}) names.insert(row.name), put(rows, row);
+  const auto flags = FlagTable::from(rows);
+  return Reading(own, flags, names, facts, report).run(tree, table.find("overruled"));
+}
+
+std::string program_of_yaml_arguments(const Value& tree, const Mappings& mappings) {
+  if (std::none_of(std::begin(groups), std::end(groups), [&](const auto* group) { return tree.find(group); }))
+    return "";
+  const auto table = mappings.table(file);
+  std::string usual;
+  for (const auto& [program, own] : table.find("programs")->fields) {
+    const auto* marks = own.find("marks");
+    if (marks && std::any_of(marks->items.begin(), marks->items.end(),
+                             [&tree](const auto& name) { return has_name(tree, name.scalar); }))
+      return program;
+    if (!marks) usual = program;
+  }
+  return usual;
+}
+
+}  // namespace tessera

@@ -1,0 +1,257 @@
+#include "framework/interop/hugging_face/hugging_face.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <set>
+
+#include "framework/checkpoint/convert.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t number(const Value& config, const std::string& key, std::int64_t otherwise) {
+  const auto* value = config.find(key);
+  if (value == nullptr || value->kind == Value::Kind::none) return otherwise;
+  std::int64_t out = 0;
+  const auto* end = value->scalar.data() + value->scalar.size();
+  const auto [stop, error] = std::from_chars(value->scalar.data(), end, out);
+  if (error != std::errc{} || stop != end || out < 1)
+    throw ConfigError(text(value->origin, ": ", key, " is ", *value, "; a count of at least 1 was expected"));
+  return out;
+}
+
+std::int64_t needed(const Value& config, const std::string& speaker, const std::string& key) {
+  const auto value = number(config, key, 0);
+  if (value < 1) throw ConfigError(text(speaker, ": does not give ", key));
+  return value;
+}
+
+bool is_true(const Value& config, const std::string& key) {
+  const auto* value = config.find(key);
+  return value != nullptr && value->scalar == "true";
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 8;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) list += "\n  " + names[i];
+  if (names.size() > most) list += text("\n  and ", names.size() - most, " more");
+  return list;
+}
+
+bool ends_with(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+/// What may stand wrongly in front of, or be missing from, every name: "... all are there with 'base.' in front".
+std::string prefix_hint(const std::vector<std::string>& missing, const std::vector<std::string>& left_over) {
+  const std::set<std::string> there(left_over.begin(), left_over.end());
+  const auto fits = [&](const auto& renamed) {
+    return std::all_of(missing.begin(), missing.end(), [&](const auto& name) { return there.count(renamed(name)); });
+  };
+  for (const auto& other : left_over) {
+    const auto& name = missing.front();
+    if (other.size() > name.size() && ends_with(other, name)) {
+      const auto prefix = other.substr(0, other.size() - name.size());
+      if (fits([&](const auto& one) { return prefix + one; }))
+        return text("\n all that is missing is there with '", prefix, "' in front; take that away from the names");
+    }
+    if (other.size() < name.size() && ends_with(name, other)) {
+      const auto prefix = name.substr(0, name.size() - other.size());
+      if (fits([&](const auto& one) { return one.rfind(prefix, 0) == 0 ? one.substr(prefix.size()) : one; }))
+        return text("\n all that is missing is there without '", prefix, "' in front; put that before the names");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+HeadLayout head_layout(const Value& config, const std::string& speaker) {
+  const auto heads = needed(config, speaker, "num_attention_heads");
+  const auto hidden = needed(config, speaker, "hidden_size");
+  const auto groups = is_true(config, "group_query_attention") ? number(config, "num_query_groups", heads) : heads;
+  const auto channels = number(config, "kv_channels", 0);
+  if (channels == 0 && hidden % heads != 0)
+    throw ConfigError(text(speaker, ": hidden_size ", hidden, " is no multiple of num_attention_heads ", heads,
+                           ", and no width of a head is given"));
+  if (heads % groups != 0)
+    throw ConfigError(text(speaker, ": ", heads, " heads of queries cannot share ", groups, " of keys and values"));
+  const HeadLayout layout{heads, groups, channels == 0 ? hidden / heads : channels};
+  constexpr std::int64_t most = 1 << 24;
+  if (layout.heads > most || layout.channels > most)
+    throw ConfigError(text(speaker, ": ", layout.heads, " heads of ", layout.channels, " channels cannot be meant"));
+  return layout;
+}
+
+WeightTable weight_table(const std::string& name, const Value& model_config, const Mappings& mappings,
+                         const std::string& speaker) {
+  constexpr std::int64_t most_layers = 10'000;
+  const auto layers = needed(model_config, speaker, "num_layers");
+  if (layers > most_layers)
+    throw ConfigError(text(speaker, ": ", layers, " layers cannot be meant; at most ", most_layers, " are read"));
+  return {mappings.table(name), layers, head_layout(model_config, speaker),
+          [&](const std::string& key) { return is_true(model_config, key); }};
+}
+
+bool is_hugging_face_folder(const fs::path& folder) {
+  return fs::exists(folder / "config.json") && !fs::exists(folder / "manifest.json");
+}
+
+HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const Mappings& mappings)
+    : folder_(folder),
+      config_(read_hugging_face_config(folder / "config.json", mappings)),
+      files_(folder),
+      table_(weight_table(config_.weights_table, config_.model_config, mappings, (folder / "config.json").string())) {
+  for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
+  refuse_missing_and_left_over();
+  refuse_other_types();
+  for (const auto& row : table_.rows()) shape_of(row, part_shapes(row), table_.heads());
+  refuse_another_size();
+  refuse_copies_that_differ();
+}
+
+std::string HuggingFaceModel::found(const std::string& name) const {
+  if (files_.has(name)) return name;
+  const auto& prefix = table_.optional_prefix();
+  if (prefix.empty() || name.rfind(prefix, 0) != 0) return "";
+  auto bare = name.substr(prefix.size());
+  return files_.has(bare) ? bare : "";
+}
+
+void HuggingFaceModel::refuse_missing_and_left_over() const {
+  std::set<std::string> taken;
+  std::vector<std::string> missing, left_over;
+  for (const auto& row : table_.rows())
+    for (const auto& name : row.from) {
+      const auto file_name = found(name);
+      if (file_name.empty())
+        missing.push_back(name);
+      else
+        taken.insert(file_name);
+    }
+  for (const auto& name : files_.names())
+    if (taken.count(name) == 0 && !table_.ignores(name)) left_over.push_back(name);
+  if (missing.empty() && left_over.empty()) return;
+  throw ConfigError(text(folder_.string(), ": the tensors are not those that config.json promises",
+                         missing.empty() ? "" : "\n missing:" + list_of(missing),
+                         left_over.empty() ? "" : "\n not known:" + list_of(left_over),
+                         missing.empty() ? "" : prefix_hint(missing, left_over)));
+}
+
+void HuggingFaceModel::refuse_other_types() const {
+  for (const auto& row : table_.rows())
+    for (const auto& name : row.from) {
+      const auto type = files_.dtype(found(name));
+      if (type != DType::float32 && type != DType::bfloat16 && type != DType::float16 && type != DType::float64)
+        throw ConfigError(text(folder_.string(), ": tensor '", found(name), "' holds ", safetensors_name(type),
+                               "; weights are F32, BF16, F16 or F64"));
+    }
+}
+
+void HuggingFaceModel::refuse_another_size() const {
+  const auto& config = config_.model_config;
+  const auto speaker = (folder_ / "config.json").string();
+  const Shape promised{needed(config, speaker, "vocab_size"), needed(config, speaker, "hidden_size")};
+  for (const auto& row : table_.rows())
+    if (has_vocabulary_rows(row.name) && shape(row.name) != promised)
+      throw ConfigError(text(folder_.string(), ": tensor '", found(row.from.front()), "' is ", shape(row.name),
+                             ", but config.json promises ", promised, " (vocabulary, width)"));
+}
+
+void HuggingFaceModel::refuse_copies_that_differ() const {
+  for (const auto& pair : table_.copies()) {
+    const auto &copy = pair.first, &of = pair.second;  // Clang 14 lets no lambda see a structured binding
+    const auto there = found(copy), original = found(of);
+    if (there.empty() || original.empty()) continue;
+    const bool taken = std::any_of(table_.rows().begin(), table_.rows().end(), [&](const auto& row) {
+      return std::find(row.from.begin(), row.from.end(), copy) != row.from.end();
+    });
+    if (taken) continue;
+    const auto a = files_.tensor(there), b = files_.tensor(original);
+    if (a.dtype() != b.dtype() || a.shape() != b.shape() || std::memcmp(a.raw().data(), b.raw().data(), a.bytes()) != 0)
+      throw ConfigError(text(folder_.string(), ": tensor '", there, "' differs from '", original,
+                             "', but config.json says that one serves for both (tie_word_embeddings)"));
+  }
+}
+
+std::vector<std::string> HuggingFaceModel::names() const {
+  std::vector<std::string> names;
+  for (const auto& row : table_.rows()) names.push_back(row.name);
+  return names;
+}
+
+const WeightRow& HuggingFaceModel::row(const std::string& name) const {
+  const auto at = rows_.find(name);
+  if (at == rows_.end()) throw ConfigError(text(folder_.string(), ": has nothing for tensor '", name, "'"));
+  return table_.rows()[at->second];
+}
+
+std::vector<Shape> HuggingFaceModel::part_shapes(const WeightRow& row) const {
+  std::vector<Shape> shapes;
+  for (const auto& name : row.from) shapes.push_back(files_.shape(found(name)));
+  return shapes;
+}
+
+Shape HuggingFaceModel::shape(const std::string& name) const {
+  const auto& wanted = row(name);
+  return shape_of(wanted, part_shapes(wanted), table_.heads());
+}
+
+DType HuggingFaceModel::dtype(const std::string& name) const {
+  const auto& from = row(name).from;
+  const auto type = files_.dtype(found(from.front()));
+  for (const auto& part : from)
+    if (files_.dtype(found(part)) != type) return DType::float32;
+  return type;
+}
+
+void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
+  const auto& wanted = row(name);
+  const auto shapes = part_shapes(wanted);
+  const auto whole_shape = shape_of(wanted, shapes, table_.heads());
+  must(into.elements() == whole_shape.elements(), "the memory for an imported tensor holds its elements");
+  const auto type = dtype(name);
+  const auto size = size_of(type);
+  std::vector<std::byte> joined(static_cast<std::size_t>(whole_shape.elements()) * size);
+  auto target = std::span(joined);
+  for (std::size_t i = 0; i < wanted.from.size(); ++i) {
+    const auto file_name = found(wanted.from[i]);
+    const auto part = files_.tensor(file_name);
+    must_be_finite(part, text(folder_.string(), ": tensor '", file_name, "'"));
+    const auto bytes = static_cast<std::size_t>(shapes[i].elements()) * size;
+    copy_converted(part, Tensor(target.first(bytes), type, shapes[i]));
+    target = target.subspan(bytes);
+  }
+  auto ours = to_ours(wanted, std::move(joined), size, shapes, table_.heads());
+  copy_converted(Tensor(std::span(ours), type, whole_shape), into);
+}
+
+void HuggingFaceModel::read(const std::string& name, std::span<float> into) const {
+  const auto extent = shape(name);
+  must(static_cast<std::int64_t>(into.size()) == extent.elements(),
+       "the memory for an imported tensor holds its elements");
+  read(name, Tensor(into, extent));
+}
+
+std::vector<HuggingFaceModel::Theirs> HuggingFaceModel::theirs(const std::string& name,
+                                                               std::span<const float> elements) const {
+  const auto& wanted = row(name);
+  const auto shapes = part_shapes(wanted);
+  const auto bytes = std::as_bytes(elements);
+  const auto joined = to_theirs(wanted, {bytes.begin(), bytes.end()}, sizeof(float), shapes, table_.heads());
+  std::vector<Theirs> out;
+  const auto* at = joined.data();
+  for (std::size_t i = 0; i < wanted.from.size(); ++i) {
+    std::vector<float> part(static_cast<std::size_t>(shapes[i].elements()));
+    std::memcpy(part.data(), at, part.size() * sizeof(float));
+    at += part.size() * sizeof(float);
+    out.push_back({found(wanted.from[i]), shapes[i], std::move(part)});
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint/safetensors.h"
+#include "framework/checkpoint/weight_source.h"
+#include "framework/interop/hugging_face/weight_table.h"
+#include "framework/options/mappings.h"
+
+namespace tessera {
+
+/// What config.json of Hugging Face Transformers says, as the group model_config of a recipe, by the table
+/// mappings/models/<model_type>.yaml.
+struct HuggingFaceConfig {
+  /// A group; the origin of each value is the file, or the table where the family's habit is meant.
+  Value model_config;
+  std::string family;         ///< model_type
+  std::string weights_table;  ///< "weights/llama.yaml"
+};
+/// Throws ConfigError, naming every key that stops it: an unknown model_type, a key without a row, a word or a value
+/// that this program has nothing for, a key that is missing, keys that contradict each other.
+HuggingFaceConfig read_hugging_face_config(const std::filesystem::path& file, const Mappings& mappings);
+/// The same of a text; messages begin with `speaker`.
+HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
+                                            const Mappings& mappings);
+
+/// The families there are tables for, in the order of the alphabet.
+std::vector<std::string> hugging_face_families(const Mappings& mappings);
+/// The table of a family, with the one it is `like` below it. Throws ConfigError for an unknown family.
+Value hugging_face_table(const Mappings& mappings, const std::string& family);
+/// How the attention of `model_config` is cut, for messages that begin with `speaker`.
+HeadLayout head_layout(const Value& model_config, const std::string& speaker);
+/// The table of weights for a model of that configuration.
+WeightTable weight_table(const std::string& name, const Value& model_config, const Mappings& mappings,
+                         const std::string& speaker);
+
+/// Whether `folder` looks like what save_pretrained writes: it holds a config.json and no checkpoint of ours.
+bool is_hugging_face_folder(const std::filesystem::path& folder);
+
+/// A folder with config.json and *.safetensors as `save_pretrained` writes it, seen through our names and layouts.
+/// Opening reads headers only.
+class HuggingFaceModel final : public WeightSource {
+ public:
+  /// Throws ConfigError for what read_hugging_face_config refuses, for tensors that the table wants and the files lack,
+  /// for tensors that the files have and no row takes, for one whose elements are no floating-point numbers, for an
+  /// embedding of another size than config.json says, and for a copy of the tied embedding that differs from it; each
+  /// by name.
+  HuggingFaceModel(const std::filesystem::path& folder, const Mappings& mappings);
+
+  const Value& model_config() const { return config_.model_config; }
+  const std::string& family() const { return config_.family; }
+
+  const std::filesystem::path& folder() const override { return folder_; }
+  std::vector<std::string> names() const override;  ///< in the table's order
+  bool has(const std::string& name) const override { return rows_.count(name) != 0; }
+  Shape shape(const std::string& name) const override;
+  DType dtype(const std::string& name) const override;  ///< float32 when its parts differ
+  void read(const std::string& name, const Tensor& into) const override;
+  void read(const std::string& name, std::span<float> into) const;
+
+  /// Elements of `name` in our layout (a weight, its gradient) as the tensors that the files keep: their names, shapes
+  /// and order. The reverse of `read`.
+  struct Theirs {
+    std::string name;
+    Shape shape;
+    std::vector<float> elements;
+  };
+  std::vector<Theirs> theirs(const std::string& name, std::span<const float> elements) const;
+
+ private:
+  const WeightRow& row(const std::string& name) const;
+  std::string found(const std::string& name) const;
+  std::vector<Shape> part_shapes(const WeightRow& row) const;
+  void refuse_missing_and_left_over() const;
+  void refuse_other_types() const;
+  void refuse_copies_that_differ() const;
+  void refuse_another_size() const;
+
+  std::filesystem::path folder_;
+  HuggingFaceConfig config_;
+  SafetensorsReader files_;
+  WeightTable table_;
+  std::map<std::string, std::size_t> rows_;  ///< our name -> row of the table
+};
+
+}  // namespace tessera

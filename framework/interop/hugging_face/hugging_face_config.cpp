@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/base/json.h"
+#include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/tables/config_table.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+/// The table `name` on top of those it is `like`.
+Value table_of(const Mappings& mappings, const std::string& name) {
+  auto table = mappings.table(name);
+  const auto* like = table.find("like");
+  if (like == nullptr) return table;
+  Value whole;
+  whole.kind = Value::Kind::group;
+  if (like->kind == Value::Kind::scalar) whole = table_of(mappings, like->scalar);
+  for (const auto& item : like->items) whole.lay(table_of(mappings, item.scalar));
+  whole.lay(std::move(table));
+  return whole;
+}
+
+}  // namespace
+
+std::vector<std::string> hugging_face_families(const Mappings& mappings) {
+  const std::string folder = "models/", end = ".yaml";
+  std::vector<std::string> families;
+  for (const auto& name : mappings.names())
+    if (name.rfind(folder, 0) == 0 && name != "models/common.yaml")
+      families.push_back(name.substr(folder.size(), name.size() - folder.size() - end.size()));
+  return families;
+}
+
+Value hugging_face_table(const Mappings& mappings, const std::string& family) {
+  const auto families = hugging_face_families(mappings);
+  if (std::find(families.begin(), families.end(), family) == families.end()) {
+    std::string known;
+    for (const auto& one : families) known += (known.empty() ? "" : ", ") + one;
+    throw ConfigError(text("model_type ", family, " is not built; have ", known));
+  }
+  return table_of(mappings, "models/" + family + ".yaml");
+}
+
+HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
+                                            const Mappings& mappings) {
+  const auto json = parse_json(words);
+  if (!json.is_object()) throw ConfigError(text(speaker, ": is no JSON object"));
+  const auto type = json.value("model_type", Json());
+  if (!type.is_string()) throw ConfigError(text(speaker, ": has no model_type"));
+  try {
+    const auto family = hugging_face_table(mappings, type.get<std::string>());
+    const auto common = mappings.table("models/common.yaml");
+    const auto* weights = family.find("weights");
+    if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
+    auto config = read_by_table(words, speaker, family, &common);
+    head_layout(config, speaker);
+    return {std::move(config), type.get<std::string>(), weights->scalar};
+  } catch (ConfigError& error) {
+    const std::string story = error.what();
+    if (story.rfind(speaker, 0) == 0) throw;
+    throw ConfigError(text(speaker, ": ", story));
+  }
+}
+
+HuggingFaceConfig read_hugging_face_config(const fs::path& file, const Mappings& mappings) {
+  return parse_hugging_face_config(read_file(file), file.string(), mappings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,205 @@
+#include "framework/interop/hugging_face/hugging_face_export.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "framework/base/files.h"
+#include "framework/base/json.h"
+#include "framework/checkpoint/convert.h"
+#include "framework/interop/tables/config_table.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// What this program has no use for, from the config.json the model came with.
+void take_over(const std::string& carried, const std::vector<Value::Field>& rows, Json& json) {
+  const auto old = parse_json<Json>(carried);
+  if (!old.is_object()) return;
+  static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
+                                            "transformers_version"};
+  for (const auto& [key, value] : old.items())
+    for (const auto& row : rows)
+      if (row.name == key && row.value.find("ignored") != nullptr && own.count(key) == 0 && !json.contains(key))
+        json[key] = value;
+}
+
+/// One tensor of theirs and where it comes from.
+struct Piece {
+  std::string name;
+  std::size_t row, part;
+  Shape shape;
+  DType dtype;
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(shape.elements()) * size_of(dtype); }
+};
+
+std::string shard_name(std::size_t number, std::size_t count) {
+  if (count == 1) return "model.safetensors";
+  std::array<char, 64> name{};
+  std::snprintf(name.data(), name.size(), "model-%05zu-of-%05zu.safetensors", number + 1, count);
+  return name.data();
+}
+
+class Exporter {
+ public:
+  Exporter(const WeightSource& weights, const HuggingFaceExport& how, WeightTable table)
+      : weights_(weights), how_(how), table_(std::move(table)) {
+    refuse_what_does_not_match();
+    plan();
+  }
+
+  void write(const fs::path& folder) {
+    Json map = Json::object();
+    std::uint64_t total = 0;
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      const auto name = shard_name(i, shards_.size());
+      write_shard(folder / name, shards_[i]);
+      for (const auto& piece : shards_[i]) {
+        map[piece.name] = name;
+        total += piece.bytes();
+      }
+    }
+    if (shards_.size() > 1)
+      write_file_atomic(folder / "model.safetensors.index.json",
+                        Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+    for (const auto& [name, content] : how_.files) write_file_atomic(folder / name, content);
+  }
+
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  void refuse_what_does_not_match() const {
+    std::set<std::string> taken;
+    std::string story;
+    for (const auto& row : table_.rows()) {
+      taken.insert(row.name);
+      if (!weights_.has(row.name)) story += text("\n  ", row.name, ": a ", how_.family, " needs it");
+    }
+    for (const auto& name : weights_.names())
+      if (taken.count(name) == 0) story += text("\n  ", name, ": a ", how_.family, " has no place for it");
+    if (!story.empty())
+      throw ConfigError(text(weights_.folder().string(), ": cannot become a ", how_.family, ":", story));
+  }
+
+  bool is_padded(const std::string& name) const {
+    return has_vocabulary_rows(name) && how_.vocabulary > 0 && weights_.shape(name)[0] > how_.vocabulary;
+  }
+  /// Of our tensor, without the padding of the vocabulary.
+  Shape kept_shape(const std::string& name) const {
+    const auto shape = weights_.shape(name);
+    return is_padded(name) ? Shape{how_.vocabulary, shape[1]} : shape;
+  }
+
+  void plan() {
+    std::uint64_t filled = 0;
+    shards_.emplace_back();
+    for (std::size_t i = 0; i < table_.rows().size(); ++i) {
+      const auto& row = table_.rows()[i];
+      if (is_padded(row.name))
+        notes_.push_back(text(row.name, ": rows ", how_.vocabulary, " to ", weights_.shape(row.name)[0] - 1,
+                              " are padding and left out"));
+      const auto shapes = part_shapes_of(row, kept_shape(row.name), table_.heads());
+      for (std::size_t part = 0; part < shapes.size(); ++part) {
+        Piece piece{row.from[part], i, part, shapes[part], how_.dtype.value_or(weights_.dtype(row.name))};
+        if (filled > 0 && filled + piece.bytes() > how_.shard_bytes) {
+          shards_.emplace_back();
+          filled = 0;
+        }
+        filled += piece.bytes();
+        shards_.back().push_back(std::move(piece));
+      }
+    }
+  }
+
+  /// A tensor of ours, converted, in their layout.
+  std::vector<std::byte> converted(std::size_t number) {
+    const auto& row = table_.rows()[number];
+    const auto type = how_.dtype.value_or(weights_.dtype(row.name));
+    const auto shape = weights_.shape(row.name);
+    std::vector<std::byte> ours(static_cast<std::size_t>(shape.elements()) * size_of(type));
+    const Tensor all{std::span(ours), type, shape};
+    weights_.read(row.name, all);
+    must_be_finite(all, text(weights_.folder().string(), ": tensor '", row.name, "' as ", name_of(type)));
+    const auto kept = kept_shape(row.name);
+    ours.resize(static_cast<std::size_t>(kept.elements()) * size_of(type));
+    return to_theirs(row, std::move(ours), size_of(type), part_shapes_of(row, kept, table_.heads()), table_.heads());
+  }
+
+  void write_shard(const fs::path& path, const std::vector<Piece>& pieces) {
+    std::deque<std::vector<std::byte>> memory;
+    std::map<std::string, Tensor> tensors;
+    for (const auto& piece : pieces) {
+      if (piece.row != held_row_ || held_.empty()) {
+        held_ = converted(piece.row);
+        held_row_ = piece.row;
+      }
+      const auto shapes =
+          part_shapes_of(table_.rows()[piece.row], kept_shape(table_.rows()[piece.row].name), table_.heads());
+      std::size_t before = 0;
+      for (std::size_t i = 0; i < piece.part; ++i)
+        before += static_cast<std::size_t>(shapes[i].elements()) * size_of(piece.dtype);
+      const auto begin = held_.begin() + static_cast<std::ptrdiff_t>(before);
+      auto& own = memory.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(piece.bytes()));
+      tensors.emplace(piece.name, Tensor(std::span(own), piece.dtype, piece.shape));
+    }
+    write_safetensors(path, tensors, {{"format", "pt"}});
+  }
+
+  const WeightSource& weights_;
+  const HuggingFaceExport& how_;
+  WeightTable table_;
+  std::vector<std::vector<Piece>> shards_;
+  std::vector<std::string> notes_;
+  std::vector<std::byte> held_;  ///< the last tensor of ours that was converted
+  std::size_t held_row_ = 0;
+};
+
+}  // namespace
+
+std::string write_hugging_face_config(const Value& model_config, const std::string& family, DType dtype,
+                                      const std::string& carried, const Mappings& mappings) {
+  const auto table = hugging_face_table(mappings, family), common = mappings.table("models/common.yaml");
+  Json json = {{"model_type", family}};
+  if (const auto* name = table.find("architecture")) json["architectures"] = {name->scalar};
+  json = Json::parse(write_by_table(model_config, table, family, &common, json.dump()));
+  json["dtype"] = name_of(dtype);
+  json["torch_dtype"] = name_of(dtype);
+  take_over(carried, config_rows(table, &common), json);
+  return json.dump(2) + "\n";
+}
+
+std::vector<std::string> write_hugging_face(const fs::path& out, const Value& model_config, const WeightSource& weights,
+                                            const HuggingFaceExport& how, const Mappings& mappings) {
+  const auto folder = out.has_filename() ? out : out.parent_path();  // "out/" is the folder out
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
+    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
+  const auto table = hugging_face_table(mappings, how.family);
+  Exporter exporter(weights, how, weight_table(table.find("weights")->scalar, model_config, mappings, how.family));
+  const auto named = folder.has_filename() ? folder : folder.parent_path();  // "out/" is out
+  const auto target = fs::exists(named) ? fs::canonical(named) : named;
+  const fs::path unfinished = target.string() + "_tmp";
+  if (fs::exists(fs::symlink_status(unfinished)))
+    throw ConfigError(text(unfinished.string(), ": is there already, and the files are first written under that name; ",
+                           "delete it if a conversion that was cut short left it"));
+  make_folder(unfinished);
+  try {
+    exporter.write(unfinished);
+    sync_folder(unfinished);
+    rename_or_exchange(unfinished, target);  // which is absent or empty
+    sync_folder(target.parent_path());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+    throw;
+  }
+  return exporter.notes();
+}
+
+}  // namespace tessera

@@ -1,0 +1,208 @@
+#include "framework/interop/hugging_face/weight_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include "framework/base/error.h"
+
+namespace tessera {
+namespace {
+
+const std::string layer_mark = "{layer}";
+
+std::string for_layer(std::string name, std::int64_t layer) {
+  if (const auto at = name.find(layer_mark); at != std::string::npos)
+    name.replace(at, layer_mark.size(), std::to_string(layer));
+  return name;
+}
+
+bool matches(const std::string& name, const std::string& pattern) {
+  const auto mark = pattern.find(layer_mark);
+  if (mark == std::string::npos) return name == pattern;
+  if (name.compare(0, mark, pattern, 0, mark) != 0) return false;
+  auto at = mark;
+  while (at < name.size() && std::isdigit(static_cast<unsigned char>(name[at])) != 0) ++at;
+  return at > mark && name.substr(at) == pattern.substr(mark + layer_mark.size());
+}
+
+std::vector<std::string> scalars(const Value& value) {
+  if (value.kind == Value::Kind::scalar) return {value.scalar};
+  std::vector<std::string> out;
+  for (const auto& item : value.items) out.push_back(item.scalar);
+  return out;
+}
+
+WeightStep step_named(const std::string& name, const Origin& at) {
+  if (name == "transpose") return WeightStep::transpose;
+  if (name == "group_qkv") return WeightStep::group_qkv;
+  throw ConfigError(text(at, ": no step '", name, "'; have transpose, group_qkv"));
+}
+
+WeightRow row_of(const Value::Field& field) {
+  WeightRow row{field.name, {}, {}};
+  for (const auto& [key, value] : field.value.fields) {
+    if (key == "from")
+      row.from = scalars(value);
+    else if (key == "steps")
+      for (const auto& step : scalars(value)) row.steps.push_back(step_named(step, value.origin));
+    else if (key != "when")
+      throw ConfigError(text(value.origin, ": no '", key, "' in a row of weights; have from, steps, when"));
+  }
+  if (row.from.empty()) throw ConfigError(text(field.value.origin, ": '", field.name, "' has no 'from'"));
+  return row;
+}
+
+WeightRow for_layer(WeightRow row, std::int64_t layer) {
+  row.name = for_layer(std::move(row.name), layer);
+  for (auto& name : row.from) name = for_layer(std::move(name), layer);
+  return row;
+}
+
+using Bytes = std::vector<std::byte>;
+
+Bytes transposed(const Bytes& from, std::size_t size, std::int64_t rows, std::int64_t width) {
+  Bytes out(from.size());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < width; ++c)
+      std::memcpy(out.data() + static_cast<std::size_t>(c * rows + r) * size,
+                  from.data() + static_cast<std::size_t>(r * width + c) * size, size);
+  return out;
+}
+
+/// Where row `row` of the grouped layout stands among [all queries; all keys; all values].
+std::int64_t ungrouped_row(std::int64_t row, const HeadLayout& h) {
+  const auto queries = h.heads / h.groups;
+  const auto channel = row % h.channels, head = row / h.channels;
+  const auto group = head / (queries + 2), place = head % (queries + 2);
+  if (place < queries) return (group * queries + place) * h.channels + channel;
+  const auto kind = place - queries;  // 0: key, 1: value
+  return (h.heads + kind * h.groups + group) * h.channels + channel;
+}
+
+Bytes regrouped(const Bytes& from, const HeadLayout& heads, bool to_grouped) {
+  Bytes out(from.size());
+  const auto width = from.size() / static_cast<std::size_t>(heads.rows());
+  for (std::int64_t row = 0; row < heads.rows(); ++row) {
+    const auto grouped = static_cast<std::size_t>(row) * width,
+               apart = static_cast<std::size_t>(ungrouped_row(row, heads)) * width;
+    std::memcpy(out.data() + (to_grouped ? grouped : apart), from.data() + (to_grouped ? apart : grouped), width);
+  }
+  return out;
+}
+
+Shape joined(const WeightRow& row, const std::vector<Shape>& parts) {
+  must(parts.size() == row.from.size() && !parts.empty(), "each part of a weight has a shape");
+  std::vector<std::int64_t> dims(parts[0].dims().begin(), parts[0].dims().end());
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto next = parts[i].dims();
+    if (dims.empty() || next.empty() || !std::equal(dims.begin() + 1, dims.end(), next.begin() + 1, next.end()))
+      throw ShapeError(
+          text(row.name, ": ", row.from[i], " of ", parts[i], " does not fit below ", row.from[0], " of ", parts[0]));
+    dims[0] += next[0];
+  }
+  return Shape(dims);
+}
+
+Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const HeadLayout& heads) {
+  if (step == WeightStep::transpose) {
+    if (shape.rank() != 2) throw ShapeError(text(row.name, ": ", shape, " cannot be transposed"));
+    return Shape{shape[1], shape[0]};
+  }
+  if (shape.rank() == 0 || shape[0] != heads.rows())
+    throw ShapeError(text(row.name, ": ", shape, " came; ", heads.rows(), " rows are promised by ", heads.heads,
+                          " heads in ", heads.groups, " groups of ", heads.channels, " channels"));
+  return shape;
+}
+
+}  // namespace
+
+WeightTable::WeightTable(const Value& table, std::int64_t layers, const HeadLayout& heads,
+                         const std::function<bool(const std::string& key)>& holds)
+    : heads_(heads) {
+  if (heads.groups < 1 || heads.channels < 1 || heads.heads % heads.groups != 0)
+    throw ConfigError(text("weights: ", heads.heads, " heads in ", heads.groups, " groups of ", heads.channels,
+                           " channels do not go"));
+  if (const auto* prefix = table.find("optional_prefix")) optional_prefix_ = prefix->scalar;
+  if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
+  if (const auto* copies = table.find("copies"))
+    for (const auto& [copy, of] : copies->fields) {
+      copies_.emplace_back(copy, of.scalar);
+      ignored_.push_back(copy);
+    }
+  const auto* tensors = table.find("tensors");
+  if (tensors == nullptr) throw ConfigError(text(table.origin, ": has no 'tensors'"));
+  std::vector<WeightRow> of_layer;
+  const auto add_layers = [&] {
+    for (std::int64_t layer = 0; layer < layers && !of_layer.empty(); ++layer)
+      for (const auto& row : of_layer) rows_.push_back(for_layer(row, layer));
+    of_layer.clear();
+  };
+  for (const auto& field : tensors->fields) {
+    auto row = row_of(field);
+    if (const auto* when = field.value.find("when"); when != nullptr && !holds(when->scalar)) continue;
+    if (row.name.find(layer_mark) != std::string::npos) {
+      of_layer.push_back(std::move(row));
+      continue;
+    }
+    add_layers();
+    rows_.push_back(std::move(row));
+  }
+  add_layers();
+}
+
+bool WeightTable::ignores(const std::string& name) const {
+  return std::any_of(ignored_.begin(), ignored_.end(), [&](const auto& pattern) {
+    return matches(name, pattern) || (!optional_prefix_.empty() && matches(optional_prefix_ + name, pattern));
+  });
+}
+
+Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts, const HeadLayout& heads) {
+  auto shape = joined(row, parts);
+  for (const auto step : row.steps) shape = after(row, step, shape, heads);
+  return shape;
+}
+
+std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours, const HeadLayout& heads) {
+  auto shape = ours;
+  for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step)
+    shape = after(row, *step, shape, heads);  // each step keeps or swaps extents, so it is its own reverse for shapes
+  const auto count = static_cast<std::int64_t>(row.from.size());
+  if (count == 1) return {shape};
+  const bool fused = count == 3 && !row.steps.empty() && row.steps.back() == WeightStep::group_qkv;
+  if (shape.rank() == 0 || (!fused && shape[0] % count != 0))
+    throw ShapeError(text(row.name, ": ", ours, " cannot be cut into ", count, " parts"));
+  std::vector<Shape> parts;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
+    dims[0] = fused ? (i == 0 ? heads.heads : heads.groups) * heads.channels : shape[0] / count;
+    parts.emplace_back(dims);
+  }
+  return parts;
+}
+
+Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts,
+              const HeadLayout& heads) {
+  auto shape = joined(row, parts);
+  for (const auto step : row.steps) {
+    const auto next = after(row, step, shape, heads);
+    elements = step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
+                                             : regrouped(elements, heads, true);
+    shape = next;
+  }
+  return elements;
+}
+
+Bytes to_theirs(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts,
+                const HeadLayout& heads) {
+  auto shape = shape_of(row, parts, heads);
+  for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step) {
+    const auto next = after(row, *step, shape, heads);
+    elements = *step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
+                                              : regrouped(elements, heads, false);
+    shape = next;
+  }
+  return elements;
+}
+
+}  // namespace tessera

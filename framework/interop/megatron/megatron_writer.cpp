@@ -1,0 +1,323 @@
+#include "framework/interop/megatron/megatron_writer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/megatron_layout.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Megatron's two groups of weights.
+struct Groups {
+  std::vector<std::vector<const MegatronWeight*>> members;
+  std::vector<bool> decay;
+};
+
+Groups groups_of(const std::vector<std::vector<MegatronWeight>>& chunks) {
+  Groups out;
+  for (const auto& chunk : chunks)
+    for (const auto& weight : chunk) {
+      const auto found = std::find(out.decay.begin(), out.decay.end(), weight.decays);
+      const auto at = static_cast<std::size_t>(found - out.decay.begin());
+      if (found == out.decay.end()) {
+        out.decay.push_back(weight.decays);
+        out.members.emplace_back();
+      }
+      out.members[at].push_back(&weight);
+    }
+  return out;
+}
+
+/// Puts values into a TorchFileWriter.
+class Writer {
+ public:
+  Writer(const MegatronContent& content, const Json& progress, const Json& args, DType type)
+      : content_(content), progress_(progress), args_(args), type_(type) {}
+
+  void write(const std::filesystem::path& path, std::int64_t iteration) {
+    p_.empty_dict();
+    p_.mark();
+    key("args");
+    p_.global("argparse", "Namespace");
+    p_.empty_tuple();
+    p_.make();
+    json(args_);
+    p_.state();
+    key("checkpoint_version");
+    p_.real(3);
+    key("iteration");
+    p_.integer(iteration);
+    const auto& chunks = content_.chunks;
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      key(chunks.size() == 1 ? "model" : text("model", c));
+      model(chunks[c]);
+    }
+    if (!content_.slots.empty()) {
+      key("optimizer");
+      optimizer();
+    }
+    if (progress_.contains("schedule")) {
+      key("opt_param_scheduler");
+      json(progress_["schedule"]);
+    }
+    key("num_floating_point_operations_so_far");
+    p_.real(0);
+    p_.set_items();
+    file_.write(path);
+  }
+
+ private:
+  void key(std::string_view words) { p_.text(words); }
+
+  void json(const Json& value) {
+    if (value.is_object()) {
+      p_.empty_dict();
+      p_.mark();
+      for (const auto& [name, item] : value.items()) {
+        key(name);
+        json(item);
+      }
+      return p_.set_items();
+    }
+    if (value.is_array()) {
+      p_.mark();
+      for (const auto& item : value) json(item);
+      return p_.tuple();
+    }
+    if (value.is_boolean()) return p_.boolean(value.get<bool>());
+    if (value.is_number_integer()) return p_.integer(value.get<std::int64_t>());
+    if (value.is_number()) return p_.real(value.get<double>());
+    if (value.is_string()) return p_.text(value.get<std::string>());
+    p_.none();
+  }
+
+  /// A tensor of another element type, in memory that stays.
+  Tensor as(const Tensor& tensor, DType type) {
+    if (tensor.dtype() == type) return tensor;
+    auto& bytes = memory_.emplace_back(static_cast<std::size_t>(tensor.elements()) * size_of(type));
+    const Tensor out{std::span(bytes), type, tensor.shape()};
+    copy_converted(tensor, out);
+    return out;
+  }
+  void scalar_tensor(float value) {
+    auto& bytes = memory_.emplace_back(sizeof value);
+    std::memcpy(bytes.data(), &value, sizeof value);
+    file_.tensor(Tensor{std::span(bytes), DType::float32, Shape{}});
+  }
+
+  void model(const std::vector<MegatronWeight>& chunk) {
+    p_.empty_dict();
+    p_.mark();
+    for (const auto& weight : chunk) {
+      key(weight.name);
+      file_.tensor(as(weight.tensor, type_));
+    }
+    p_.set_items();
+  }
+
+  void optimizer() {
+    const auto groups = groups_of(content_.chunks);
+    if (type_ == DType::float32 && !content_.shared) return inner_optimizer(groups);
+    p_.empty_dict();
+    p_.mark();
+    key("optimizer");
+    inner_optimizer(groups);
+    if (progress_.contains("loss_scale")) {
+      key("grad_scaler");
+      scaler(progress_["loss_scale"]);
+    }
+    if (content_.shared) return p_.set_items();
+    key("fp32_from_fp16_params");
+    p_.empty_list();
+    p_.mark();
+    for (const auto& members : groups.members) {
+      p_.empty_list();
+      p_.mark();
+      for (const auto* weight : members) file_.tensor(as(weight->tensor, DType::float32));
+      p_.append_items();
+    }
+    p_.append_items();
+    p_.set_items();
+  }
+
+  void scaler(const Json& scale) {
+    p_.empty_dict();
+    p_.mark();
+    key("scale");
+    auto& bytes = memory_.emplace_back(sizeof(float));
+    const auto value = std::stof(scale["scale"].get<std::string>());
+    std::memcpy(bytes.data(), &value, sizeof value);
+    file_.tensor(Tensor{std::span(bytes), DType::float32, Shape{1}});
+    for (const char* name : {"growth_tracker", "hysteresis_tracker"}) {
+      key(name);
+      p_.integer(scale[name].get<std::int64_t>());
+    }
+    p_.set_items();
+  }
+
+  void inner_optimizer(const Groups& groups) {
+    const auto steps = progress_.value("updates", progress_.value("iteration", 0.0));
+    p_.empty_dict();
+    p_.mark();
+    std::int64_t id = 0;
+    if (!content_.shared) {
+      key("state");
+      p_.empty_dict();
+      p_.mark();
+      for (const auto& members : groups.members)
+        for (const auto* weight : members) {
+          p_.integer(id++);
+          state_of(*weight, static_cast<float>(steps));
+        }
+      p_.set_items();
+    }
+    key("param_groups");
+    p_.empty_list();
+    p_.mark();
+    id = 0;
+    for (std::size_t i = 0; i < groups.members.size(); ++i) group(groups, i, id);
+    p_.append_items();
+    p_.set_items();
+  }
+
+  void state_of(const MegatronWeight& weight, float steps) {
+    p_.empty_dict();
+    p_.mark();
+    if (is_adam()) {
+      key("step");
+      scalar_tensor(steps);
+    }
+    for (std::size_t i = 0; i < weight.slots.size(); ++i) {
+      key(content_.slots[i]);
+      file_.tensor(as(weight.slots[i], DType::float32));
+    }
+    p_.set_items();
+  }
+  bool is_adam() const {
+    return std::find(content_.slots.begin(), content_.slots.end(), "exp_avg") != content_.slots.end();
+  }
+
+  void group(const Groups& groups, std::size_t number, std::int64_t& id) {
+    const auto decay = groups.decay[number] ? 1.0 : 0.0;
+    const auto number_in = [](const Json& json, const char* name, double otherwise) {
+      return json.contains(name) && json[name].is_number() ? json[name].get<double>() : otherwise;
+    };
+    const auto schedule = progress_.value("schedule", Json::object());
+    const auto rate = number_in(args_, "lr", 0);
+    Json fields = {{"wd_mult", decay},
+                   {"lr_mult", 1.0},
+                   {"is_expert_parallel", false},
+                   {"is_decoupled_lr", false},
+                   {"max_lr", number_in(schedule, "max_lr", rate)},
+                   {"min_lr", number_in(schedule, "min_lr", 0)},
+                   {"lr", rate},
+                   {"weight_decay", decay * number_in(args_, "weight_decay", 0)}};
+    if (is_adam()) {
+      fields["betas"] = {number_in(args_, "adam_beta1", 0.9), number_in(args_, "adam_beta2", 0.999)};
+      fields["eps"] = number_in(args_, "adam_eps", 1e-8);
+      for (const char* off : {"amsgrad", "maximize", "capturable", "differentiable"}) fields[off] = false;
+      for (const char* unsaid : {"foreach", "fused"}) fields[unsaid] = nullptr;
+      fields["decoupled_weight_decay"] = true;
+    }
+    if (content_.shared) fields["step"] = progress_.value("updates", progress_.value("iteration", 0.0));
+    p_.empty_dict();
+    p_.mark();
+    for (const auto& [name, value] : fields.items()) {
+      key(name);
+      json(value);
+    }
+    if (!content_.shared) {
+      key("params");
+      p_.empty_list();
+      p_.mark();
+      for (std::size_t i = 0; i < groups.members[number].size(); ++i) p_.integer(id++);
+      p_.append_items();
+    }
+    p_.set_items();
+  }
+
+  const MegatronContent& content_;
+  const Json &progress_, &args_;
+  DType type_;
+  TorchFileWriter file_;
+  PickleWriter& p_ = file_.pickle;
+  std::deque<std::vector<std::byte>> memory_;
+};
+
+/// A buffer for each chunk: its weights (fp32) and their state one behind the other as megatron_flat_places says.
+class SharedWriter {
+ public:
+  SharedWriter(const MegatronContent& content, DType type) : content_(content), type_(type) {}
+
+  void write(const std::filesystem::path& path) {
+    p_.empty_dict();
+    p_.mark();
+    p_.text("buckets_coalesced");
+    p_.boolean(true);
+    for (std::size_t c = 0; c < content_.chunks.size(); ++c) {
+      p_.integer(static_cast<std::int64_t>(c));
+      buffer(content_.chunks[c]);
+    }
+    p_.set_items();
+    file_.write(path);
+  }
+
+ private:
+  void type_name(DType type) { p_.global("torch", name_of(type)); }
+
+  void buffer(const std::vector<MegatronWeight>& chunk) {
+    std::vector<MegatronFlat> flats;
+    for (const auto& weight : chunk) flats.push_back({weight.tensor.elements(), weight.bucket_of_its_own});
+    const auto places = megatron_flat_places(flats, 0);
+    p_.empty_dict();
+    p_.mark();
+    p_.mark();
+    type_name(type_);
+    type_name(DType::float32);
+    p_.tuple();
+    p_.empty_dict();
+    p_.mark();
+    p_.text("param");
+    flat(chunk, places, [](const MegatronWeight& weight) { return weight.tensor; });
+    for (std::size_t i = 0; i < content_.slots.size(); ++i) {
+      p_.text(content_.slots[i]);
+      flat(chunk, places, [i](const MegatronWeight& weight) { return weight.slots[i]; });
+    }
+    p_.text("numel_unpadded");
+    p_.integer(places.back());
+    p_.set_items();
+    p_.set_items();
+  }
+
+  template <class Pick>
+  void flat(const std::vector<MegatronWeight>& chunk, const std::vector<std::int64_t>& places, const Pick& pick) {
+    auto& values = memory_.emplace_back(static_cast<std::size_t>(places.back()));
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      const auto from = pick(chunk[i]);
+      const auto into =
+          std::span(values).subspan(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(from.elements()));
+      copy_converted(from, Tensor(into, from.shape()));
+    }
+    file_.tensor(Tensor(std::span(values), Shape{places.back()}));
+  }
+
+  const MegatronContent& content_;
+  DType type_;
+  TorchFileWriter file_;
+  PickleWriter& p_ = file_.pickle;
+  std::deque<std::vector<float>> memory_;
+};
+
+}  // namespace
+
+void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
+                         const nlohmann::json& progress, const nlohmann::json& args, DType type) {
+  Writer(content, progress, args, type).write(folder / "model_optim_rng.pt", iteration);
+  if (content.shared) SharedWriter(content, type).write(folder / "distrib_optim.pt");
+}
+
+}  // namespace tessera

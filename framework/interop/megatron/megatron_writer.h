@@ -1,0 +1,35 @@
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/interop/torch/torch_file.h"
+
+namespace tessera {
+
+/// A weight as one rank of Megatron-LM has it.
+struct MegatronWeight {
+  std::string name;           ///< theirs: layers are counted from 0 in every chunk
+  Tensor tensor;              ///< this rank's part, fp32
+  std::vector<Tensor> slots;  ///< optimizer state, in the order of MegatronContent::slots
+  bool decays = true;
+  bool bucket_of_its_own = false;  ///< MegatronFlat
+};
+
+/// All that one rank writes.
+struct MegatronContent {
+  std::vector<std::vector<MegatronWeight>> chunks;  ///< each in the order of the modules
+  std::vector<std::string> slots;                   ///< "exp_avg"
+  bool shared = false;                              ///< data parallel ranks share the state: distrib_optim.pt
+  std::deque<std::vector<std::byte>> memory = {};   ///< of parts that had to be put together
+};
+
+/// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `progress`
+/// and `args` as save_megatron has them. Throws IoError.
+void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
+                         const nlohmann::json& progress, const nlohmann::json& args, DType type);
+
+}  // namespace tessera

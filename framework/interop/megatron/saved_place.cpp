@@ -1,0 +1,58 @@
+#include "framework/interop/megatron/saved_place.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "framework/base/files.h"
+#include "framework/interop/megatron/megatron.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The iteration in the name of a folder, whatever the prefix of the run.
+std::optional<std::int64_t> iteration_in_name(const fs::path& folder) {
+  const auto name = folder.filename().string();
+  const auto at = name.rfind("iter_");
+  if (at == std::string::npos || !fs::is_directory(folder)) return std::nullopt;
+  const auto digits = name.substr(at + 5);
+  if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  const auto iteration = std::stoll(digits);
+  return checkpoint_name(name.substr(0, at), iteration) == name ? std::optional<std::int64_t>(iteration) : std::nullopt;
+}
+
+/// The folder itself, when it is a checkpoint, a damaged one included.
+std::optional<SavedPlace> itself(const fs::path& folder) {
+  const auto iteration = iteration_in_name(fs::absolute(folder));
+  if (fs::exists(folder / "manifest.json")) return SavedPlace{folder, iteration.value_or(0), false};
+  if (is_megatron_folder(folder) && megatron_iteration_folder(folder) == folder)
+    return SavedPlace{folder, iteration.value_or(0), true};
+  if (iteration && !is_megatron_folder(folder)) return SavedPlace{folder, *iteration, false};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<SavedPlace> saved_places(const fs::path& folder) {
+  if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
+  if (const auto found = itself(folder)) return {*found};
+  std::vector<SavedPlace> all;
+  for (const auto& root : {folder / "checkpoints", folder})
+    for (const auto& entry : list_folder(root))
+      if (const auto found = itself(entry); found && !found->megatron && iteration_in_name(entry))
+        all.push_back(*found);
+  if (is_megatron_folder(folder)) {
+    const auto newest = megatron_iteration_folder(folder);
+    all.push_back({newest, iteration_in_name(newest).value_or(0), true});
+  }
+  if (all.empty())
+    throw ConfigError(text(folder.string(),
+                           ": holds no checkpoint; give a checkpoint such as output/checkpoints/iter_0000100, or a run "
+                           "folder that `tessera train` made"));
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.iteration > b.iteration; });
+  return all;
+}
+
+}  // namespace tessera

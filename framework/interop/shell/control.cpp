@@ -1,0 +1,253 @@
+#include <algorithm>
+
+#include "framework/interop/shell/evaluator.h"
+
+// if, loops, case: what depends on conditions.
+
+namespace tessera::shell {
+
+bool Decision::operator<(const Decision& other) const {
+  if (at.file != other.at.file) return at.file < other.at.file;
+  if (at.line != other.at.line) return at.line < other.at.line;
+  return site < other.site;
+}
+
+/// Which branch is taken: as the caller chose, else the usual one, which `decision` has. Writes down that there was a
+/// choice, and why it is open.
+int Evaluator::decide(Decision decision) {
+  if (decision.open) decision.needs.assign(doubts_.begin(), doubts_.end());
+  const auto forced = choices_.find(decision);
+  if (forced != choices_.end() && (decision.open || !forced->first.open))
+    decision.taken = std::min(forced->second, decision.branches - 1);
+  const auto [known, first] = decided_.try_emplace(decision, reading_.decisions.size());
+  if (first) {
+    reading_.decisions.push_back(decision);
+    return decision.taken;
+  }
+  auto& before = reading_.decisions[known->second];
+  if (!before.open && decision.open) before.needs = decision.needs, before.possible = decision.possible;
+  before.open = before.open || decision.open;
+  if (before.taken != decision.taken) before.taken = -1;
+  return decision.taken;
+}
+
+/// A decision whether something is done: branch 0, or not: branch 1.
+bool Evaluator::decide_whether(const Place& at, int site, const std::string& condition, bool usual, bool open) {
+  return decide({at, site, condition, 2, usual ? 0 : 1, open, {}, {0, 1}}) == 0;
+}
+
+void Evaluator::doubt(const std::string& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] != unknown_begin) continue;
+    const auto end = end_of_mark(words, i);
+    const auto inside = words.substr(i + 1, end - i - 2);
+    const auto causes = causes_.find(plain(inside));
+    if (causes != causes_.end())
+      doubts_.insert(causes->second.begin(), causes->second.end());
+    else if (has_unknown(inside))
+      doubt(inside);
+    else
+      doubts_.insert(plain(inside));
+    i = end - 1;
+  }
+}
+
+std::string Evaluator::derived(const std::string& words, const std::string& from) {
+  const Weighing weighing(*this);
+  doubt(from);
+  return derived(words);
+}
+
+std::string Evaluator::derived(const std::string& words) {
+  if (!doubts_.empty()) causes_[plain(words)].insert(doubts_.begin(), doubts_.end());
+  return unknown(words);
+}
+
+/// What the condition ahead took for unset is written down if it was relied on, and forgotten.
+void Evaluator::settle_assumptions(bool relied_on) {
+  for (const auto& name : assumed_) {
+    const auto same = [&name](const Assumed& other) { return other.name == name; };
+    if (relied_on && std::none_of(reading_.assumed.begin(), reading_.assumed.end(), same))
+      reading_.assumed.push_back({name, "", at_});
+  }
+  assumed_.clear();
+}
+
+/// What a condition would come to that is not reached, for what it needs. Leaves nothing behind.
+Truth Evaluator::probe(const Tree& condition) {
+  if (!is_test(condition)) return Truth::unknown;
+  const auto state = copy_of_state();
+  const auto at = at_;
+  const auto out = run(condition);
+  state_ = state;
+  at_ = at;
+  return out;
+}
+
+/// Whether what a condition leads to ends the script: exit is one of its commands, or a function's that it calls.
+bool Evaluator::ends_script(const Tree& tree, int depth) const {
+  constexpr int deepest = 10;
+  if (!tree || depth > deepest) return false;
+  if (tree->kind == Node::Kind::simple) {
+    if (tree->words.empty() || tree->words[0].parts.empty()) return false;
+    const auto name = without_places(tree->words[0].parts[0].words);
+    if (name == "exit" || name == "return") return true;
+    const auto function = functions_.find(name);
+    return function != functions_.end() && ends_script(function->second, depth + 1);
+  }
+  if (tree->kind == Node::Kind::list || tree->kind == Node::Kind::group)
+    return std::any_of(tree->children.begin(), tree->children.end(),
+                       [&](const auto& child) { return ends_script(child, depth + 1); });
+  return false;
+}
+
+Truth Evaluator::run_branches(const Node& node) {
+  const int count = static_cast<int>(node.children.size() / 2);
+  const bool has_else = node.children.size() % 2 == 1;
+  Decision decision{node.at, node.site, node.source, count + 1, count, false, {}, {}};  // count: else, or nothing
+  int taken = count;
+  {
+    const Weighing weighing(*this);
+    std::set<std::string> needs;
+    bool settled = false;
+    for (int i = 0; i < count && !settled; ++i) {
+      const auto& condition = node.children[2 * static_cast<std::size_t>(i)];
+      const auto& body = node.children[2 * static_cast<std::size_t>(i) + 1];
+      const bool reached = decision.taken == count;
+      const auto truth = reached ? run(condition) : probe(condition);
+      if (flow_ != Flow::on) return Truth::yes;
+      const bool ends = (is_open(truth) || !assumed_.empty()) && counts_as_met(truth) && ends_script(body);
+      settle_assumptions(reached && !is_open(truth) && !ends);
+      if (is_open(truth)) needs.insert(doubts_.begin(), doubts_.end());
+      doubts_.clear();
+      if (truth == Truth::no) continue;
+      decision.possible.push_back(i);
+      decision.open = decision.open || is_open(truth);
+      settled = truth == Truth::yes && !ends;
+      if (reached && counts_as_met(truth) && !ends) decision.taken = i;
+    }
+    if (!settled) decision.possible.push_back(count);
+    doubts_ = std::move(needs);
+    taken = decide(decision);
+  }
+  if (taken < count) return run(node.children[2 * static_cast<std::size_t>(taken) + 1]);
+  return has_else ? run(node.children.back()) : Truth::yes;
+}
+
+/// After a loop's body: whether the loop goes on.
+bool Evaluator::end_of_round() {
+  if (flow_ == Flow::on) return true;
+  if (flow_ == Flow::leave_loop || flow_ == Flow::next_round) {
+    const bool next = flow_ == Flow::next_round && levels_ <= 1;
+    if (levels_ > 1)
+      --levels_;
+    else
+      flow_ = Flow::on;
+    return next;
+  }
+  return false;
+}
+
+/// While its condition holds. Where that is not known: not at all, or once if so chosen.
+Truth Evaluator::run_loop(const Node& node) {
+  for (int rounds = 0;; ++rounds) {
+    at_ = node.at;
+    step();
+    {
+      const Weighing weighing(*this);
+      auto truth = run(node.children[0]);
+      if (flow_ != Flow::on) break;
+      if (node.until) truth = !truth;
+      settle_assumptions(!is_open(truth));
+      if (is_open(truth) && rounds > 0) break;
+      if (is_open(truth) && !decide_whether(node.at, node.site, node.source, false, true)) break;
+      if (truth == Truth::no) break;
+    }
+    run(node.children[1]);
+    if (!end_of_round()) break;
+  }
+  return Truth::yes;
+}
+
+Truth Evaluator::run_items(const Node& node, const std::vector<std::string>& items) {
+  for (const auto& item : items) {
+    step();
+    assign(node.name, item);
+    run(node.children[0]);
+    if (!end_of_round()) break;
+  }
+  return Truth::yes;
+}
+
+Truth Evaluator::run_each(const Node& node) {
+  const auto items = node.all_arguments ? all_arguments() : fields(node.words);
+  const auto is_unknown = [](const std::string& item) {
+    const auto words = without_places(item);
+    return !words.empty() && words[0] == unknown_begin && end_of_mark(words, 0) == words.size();
+  };
+  if (std::any_of(items.begin(), items.end(), is_unknown)) {
+    const Weighing weighing(*this);
+    for (const auto& item : items) doubt(item);
+    const bool arguments = items.size() == 1 && items[0] == unknown("$@");
+    if (!decide_whether(node.at, node.site, node.source, !arguments, true)) return Truth::yes;
+  }
+  return run_items(node, items);
+}
+
+/// for ((a; b; c))
+Truth Evaluator::run_counted(const Node& node) {
+  const auto value = [&](std::size_t i) { return arithmetic_value(single(node.words[i]), *this); };
+  value(0);
+  for (;;) {
+    at_ = node.at;
+    step();
+    const bool endless =
+        node.words[1].parts.empty() || concat(node.words[1].parts, false).find_first_not_of(' ') == std::string::npos;
+    std::optional<long long> holds = 1;
+    if (!endless) {
+      const Weighing weighing(*this);
+      holds = value(1);
+      if (!holds && !decide_whether(node.at, node.site, node.source, true, true)) break;
+    }
+    if (holds && *holds == 0) break;
+    run(node.children[0]);
+    if (!end_of_round() || !holds) break;
+    value(2);
+  }
+  return Truth::yes;
+}
+
+Truth Evaluator::run_choice(const Node& node) {
+  const auto subject = without_places(single(node.words[0]));
+  const int count = static_cast<int>(node.items.size());
+  Decision decision{node.at, node.site, node.source, count + 1, count, false, {}, {}};
+  std::optional<Weighing> weighing(std::in_place, *this);
+  bool settled = false;
+  for (int i = 0; i < count && !settled; ++i) {
+    const auto& item = node.items[static_cast<std::size_t>(i)];
+    bool fits_perhaps = false;
+    for (const auto& word : item.patterns) {
+      const auto wanted = pattern(word);
+      const bool known = wanted == "*" || (!has_unknown(subject) && !has_unknown(wanted));
+      if (known && !fits(subject, wanted)) continue;
+      settled = settled || known;
+      fits_perhaps = true;
+      if (!known) doubt(subject), doubt(wanted);
+    }
+    if (!fits_perhaps) continue;
+    decision.possible.push_back(i);
+    decision.open = decision.open || !settled;
+    if (decision.taken == count && ((settled && !decision.open) || !ends_script(item.body))) decision.taken = i;
+  }
+  if (!settled) decision.possible.push_back(count);
+  auto taken = static_cast<std::size_t>(decide(decision));
+  weighing.reset();
+  auto out = Truth::yes;
+  for (; taken < node.items.size(); ++taken) {
+    out = run(node.items[taken].body);
+    if (flow_ != Flow::on || !node.items[taken].falls_through) break;
+  }
+  return out;
+}
+
+}  // namespace tessera::shell

@@ -1,0 +1,252 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "framework/interop/shell/reader.h"
+
+// The inside of follow_script. Functions of Evaluator are in evaluator.cpp (commands), control.cpp (if, loops, case),
+// expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
+
+namespace tessera::shell {
+
+/// What a condition comes to. The last three are not known; the likely ones are what they would be if the variables
+/// that nobody gives were unset.
+enum class Truth { no, yes, unknown, likely_no, likely_yes };
+Truth operator!(Truth truth);
+Truth both(Truth a, Truth b);
+Truth either(Truth a, Truth b);
+inline bool is_open(Truth truth) { return truth != Truth::no && truth != Truth::yes; }
+/// What is not known counts as met, unless it is likely not.
+inline bool counts_as_met(Truth truth) { return truth != Truth::no && truth != Truth::likely_no; }
+
+/// Why reading ends before the script does.
+struct Stop {
+  std::string words;
+  Place at;
+};
+
+struct Variable {
+  std::vector<std::string> items = {""};
+  std::vector<std::string> keys;  ///< of `declare -A`, as many as items
+  bool list = false, named = false, exported = false, unset = false;
+};
+
+/// All that a subshell gets a copy of.
+struct State {
+  std::map<std::string, Variable> variables;
+  std::set<std::string> exports;       ///< names that are exported once they get a value
+  std::vector<std::string> arguments;  ///< $1 ...
+  bool arguments_known = false;        ///< `arguments` is all there is
+  int shifted = 0;                     ///< arguments that are not known and were shifted away
+  std::string folder;                  ///< the working directory, marked as ${PWD} where the script begins
+};
+
+/// Where the output of commands goes.
+struct Output {
+  std::string words;
+  bool known = true;
+};
+
+enum class Flow { on, leave_loop, next_round, leave_function, leave_script };
+
+class Evaluator {
+ public:
+  Evaluator(const std::string& file, const Inputs& inputs, const Choices& choices, long steps);
+  Reading read(const std::string& text);
+
+  // what arithmetic and tests ask for
+  std::optional<std::string> value_of(const std::string& name);  ///< nothing when it is not set or not known
+  std::string value_or_mark(const std::string& name);            ///< an unknown one as a mark
+  void assign(const std::string& name, std::string value);
+  bool is_file(const std::string& path, char kind);
+  bool has(const std::string& name) const;
+  void step(long cost = 1);
+  void remark(const std::string& words);
+  void assume(const std::string& name) { assumed_.insert(name); }  ///< a condition took it for unset
+  /// A condition is not known because of the unknowns in `words`.
+  void doubt(const std::string& words);
+  /// A condition is not known because of something outside of the script: what a program returns, whether a file
+  /// exists.
+  void doubt_outcome(const std::string& what) { doubts_.insert(plain(what)); }
+  /// The unknown `words`, which is unknown because of the unknowns in `from`; left out: because of what is doubted now.
+  std::string derived(const std::string& words, const std::string& from);
+  std::string derived(const std::string& words);
+
+ private:
+  friend class WordMaker;
+  friend class Weighing;
+
+  // commands
+  Truth run(const Tree& tree);
+  Truth run_list(const Node& node);
+  Truth run_and_or(const Node& node);
+  Truth run_pipeline(const Node& node);
+  Truth run_simple(const Node& node);
+  Truth run_words(const Node& node, std::vector<std::string> words);
+  Truth run_subshell(const Tree& body);
+  Truth with_redirects(const Node& node, const std::function<Truth()>& action);
+  void read_input(const Redirect& redirect);
+  void write_file(const std::string& name, const Output& output, bool append);
+  Truth run_text(const std::string& text, const Place& at);
+  Truth run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell);
+  Truth call_function(const Tree& body, std::vector<std::string> arguments);
+  Truth run_program(const std::vector<std::string>& words);
+  void doubt_program(const std::vector<std::string>& words);
+  bool run_inner_shell(const std::vector<std::string>& words);
+  void run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
+                  std::vector<std::string> arguments);
+  std::vector<std::pair<std::string, std::string>> exported() const;
+  void learn(ParsedScript& script);
+  State copy_of_state();
+
+  // control
+  Truth run_branches(const Node& node);
+  Truth run_loop(const Node& node);
+  Truth run_each(const Node& node);
+  Truth run_counted(const Node& node);
+  Truth run_choice(const Node& node);
+  bool end_of_round();
+  Truth run_items(const Node& node, const std::vector<std::string>& items);
+  int decide(Decision decision);
+  bool decide_whether(const Place& at, int site, const std::string& condition, bool usual, bool open);
+  Truth probe(const Tree& condition);
+  void settle_assumptions(bool relied_on);
+  bool ends_script(const Tree& tree, int depth = 0) const;
+
+  // words
+  std::vector<std::string> fields(const std::vector<Word>& words);
+  std::string single(const Word& word);
+  std::string pattern(const Word& word);
+  std::string arithmetic(const Part& part);
+  std::string substitution(const Part& part);
+  std::string concat(const std::vector<Part>& parts, bool as_pattern);
+  std::string scalar(const Part& part, bool in_words);
+  bool is_list(const Part& part) const;
+  std::vector<std::string> list_items(const Part& part);
+  std::optional<std::string> raw_value(const Parameter& parameter, bool in_words);
+  bool set_for_sure(const Part& part, const std::optional<std::string>& value);
+  bool default_stands(const Part& part, const std::optional<std::string>& value);
+  bool stands_in(const Part& part);
+  std::string with_op(const Part& part, std::optional<std::string> value);
+  std::string cut(const Parameter& parameter, const std::string& value);
+  std::optional<std::string> special(const std::string& name);
+  std::optional<std::string> argument(int number);
+  std::vector<std::string> all_arguments();
+  std::string subscripted(const Variable& variable, const Word& subscript, bool& found);
+
+  // builtins
+  using Words = std::vector<std::string>;
+  std::optional<Truth> builtin(const Node& node, const Words& words);
+  Truth declare(const Node& node, const Words& words);
+  Truth set(const Words& words);
+  Truth shift(const Words& words);
+  Truth unset(const Words& words);
+  Truth change_folder(const Words& words);
+  Truth let(const Words& words);
+  Truth read_line(const Words& words);
+  Truth leave(const Words& words);
+  Truth print(const Words& words);
+  void assign_all(const Assignment& assignment);
+  void assign_list(const Assignment& assignment, Variable& variable);
+  void assign_item(const Assignment& assignment, Variable& variable);
+  void emit(const std::string& words);
+  void emit_unknown();
+
+  std::optional<std::string> text_of_file(const std::string& path);
+  std::string found_file(const std::string& path) const;  ///< a file that is there; empty when none is
+
+  Reading reading_;
+  const Choices& choices_;
+  State state_;
+  std::map<std::string, Tree> functions_;
+  std::vector<std::map<std::string, std::optional<Variable>>> locals_;
+  std::vector<std::string> prefix_;  ///< words before the programs that an inner shell starts
+  std::string script_folder_;
+  Place at_;
+  Flow flow_ = Flow::on;
+  std::set<std::string> doubts_;                         ///< why the condition ahead is not known
+  std::set<std::string> assumed_;                        ///< variables that it takes for unset
+  std::map<std::string, std::set<std::string>> causes_;  ///< an unknown that is made of others -> those
+  int levels_ = 0;                                       ///< loops to leave
+  Output* output_ = nullptr;
+  std::optional<std::string> input_;
+  std::map<Decision, std::size_t> decided_;  ///< which of the reading's
+  std::set<std::string> assigned_;           ///< names that the scripts assign somewhere
+  int depth_ = 0, substitutions_ = 0;
+  long steps_left_, produced_ = 0;
+};
+
+/// An integer expression of Bash. Nothing when something in it is not known; also, with a remark, when it is none.
+std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator);
+/// The expression with the values of its names in their place.
+std::string arithmetic_words(const std::string& expression, Evaluator& evaluator);
+
+/// Whether all of `words` fits a pattern with * ? [..], in which \x is x itself.
+bool fits(const std::string& words, const std::string& pattern);
+bool is_space(char c);  ///< blank or line end
+/// Length of what a pattern fits at the beginning (or the end) of `words`, the shortest or the longest; npos if none.
+std::size_t fitting_prefix(const std::string& words, const std::string& pattern, bool longest);
+std::size_t fitting_suffix(const std::string& words, const std::string& pattern, bool longest);
+
+/// Doubts and assumptions of one condition; those of the condition that it is part of come back at the end.
+class Weighing {
+ public:
+  explicit Weighing(Evaluator& evaluator) : evaluator_(evaluator) { exchange(); }
+  ~Weighing() {
+    exchange();
+    if (!hands_on_) return;
+    evaluator_.doubts_.merge(doubts_);
+    evaluator_.assumed_.merge(assumed_);
+  }
+  Weighing(const Weighing&) = delete;
+  Weighing& operator=(const Weighing&) = delete;
+  void hand_on() { hands_on_ = true; }  ///< to the condition that it is part of
+
+ private:
+  void exchange() {
+    doubts_.swap(evaluator_.doubts_);
+    assumed_.swap(evaluator_.assumed_);
+  }
+  Evaluator& evaluator_;
+  std::set<std::string> doubts_, assumed_;
+  bool hands_on_ = false;
+};
+
+/// Commands whose outcome is known from words and variables alone.
+bool is_test(const Tree& tree);
+
+/// One operand or operator of [ ] and [[ ]].
+struct Operand {
+  std::string words;
+  std::string pattern;  ///< of [[ ]]: the words as a pattern
+  bool quoted = false;  ///< is no operator
+};
+Truth test(const std::vector<Operand>& operands, bool patterns, Evaluator& evaluator);
+
+/// What separates two words at words[at], with IFS `separators`: blanks, or one other character with blanks around it,
+/// before which an empty word counts as one.
+struct Separator {
+  std::size_t end;
+  bool ends_empty_word;
+};
+Separator separator_at(const std::string& words, std::size_t at, const std::string& separators);
+
+/// A word as many words where it has {a,b} or {1..8}.
+std::vector<Word> expand_braces(const Word& word);
+
+/// What a program prints that is known without running it (dirname, seq, tr, ...); nothing for all others.
+std::optional<std::string> output_of(const std::vector<std::string>& words, const std::optional<std::string>& input);
+/// Whether `output_of` knows the program, given words and input that it can work with.
+bool is_known_program(const std::string& name);
+/// What echo and printf print.
+std::string printed(const std::vector<std::string>& words);
+
+/// "a/./b/../c" -> "a/c"
+std::string tidy_path(const std::string& path);
+
+}  // namespace tessera::shell

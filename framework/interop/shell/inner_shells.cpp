@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/interop/shell/evaluator.h"
+
+// Programs that a script starts, other scripts, and shells inside of commands: bash -c, srun bash -c, sbatch <<EOF.
+
+namespace tessera::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_of(const std::string& word) {
+  const auto bare = plain(word);
+  const auto slash = bare.rfind('/');
+  return slash == std::string::npos ? bare : bare.substr(slash + 1);
+}
+
+bool is_shell(const std::string& word) {
+  const auto name = name_of(word);
+  return name == "bash" || name == "sh" || name == "zsh" || name == "dash";
+}
+
+/// A word that is a whole command: srun "python train.py --lr 1".
+bool is_command(const std::string& word) {
+  const auto at = word.find(".py");
+  return at != std::string::npos && word.find(' ') < word.size() && word.find("python") < word.size();
+}
+
+}  // namespace
+
+bool Evaluator::is_file(const std::string& path, char kind) {
+  if (reading_.written.count(path) != 0) return kind != 'd';
+  std::error_code ignored;
+  if (kind == 'd') return fs::is_directory(path, ignored);
+  return !found_file(path).empty();
+}
+
+std::string Evaluator::found_file(const std::string& path) const {
+  auto name = without_places(path);
+  const auto here = unknown("${PWD}") + "/";
+  if (name.compare(0, here.size(), here) == 0) name.erase(0, here.size());
+  if (name.empty() || has_unknown(name)) return "";
+  std::error_code ignored;
+  auto folder = state_.folder + "/";
+  if (folder.compare(0, here.size(), here) == 0) folder.erase(0, here.size());
+  for (const auto& candidate : {name, has_unknown(folder) ? name : folder + name, script_folder_ + "/" + name})
+    if (fs::is_regular_file(candidate, ignored)) return candidate;
+  return "";
+}
+
+/// The text of a file that the script wrote or that is there.
+std::optional<std::string> Evaluator::text_of_file(const std::string& path) {
+  if (const auto written = reading_.written.find(plain(path)); written != reading_.written.end())
+    return written->second;
+  const auto file = found_file(path);
+  if (file.empty()) return std::nullopt;
+  step(20);
+  try {
+    return read_script_text(file);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// source FILE, bash FILE. A shell of its own leaves nothing behind.
+Truth Evaluator::run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell) {
+  const auto text = text_of_file(without_places(path));
+  if (!text) {
+    remark(plain(path) + " is read here, but it is not there: what it sets is not known");
+    doubt_outcome("source " + path);
+    return Truth::unknown;
+  }
+  const Place at = at_;
+  const auto name = found_file(path);
+  reading_.files.push_back(name.empty() ? plain(path) : name);
+  const auto number = static_cast<int>(reading_.files.size()) - 1;
+  step(static_cast<long>(text->size() / 256));
+  auto script = parse_script(*text, {number, 1}, false);
+  learn(script);
+  reading_.remarks.insert(reading_.remarks.end(), script.remarks.begin(), script.remarks.end());
+  const auto before = copy_of_state();
+  const auto functions = functions_;
+  if (own_shell) {
+    std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
+    functions_.clear();
+  }
+  if (own_shell || !arguments.empty()) {
+    state_.arguments = std::move(arguments);
+    state_.arguments_known = true;
+  }
+  const auto out = run(script.tree);
+  if (flow_ == Flow::on && !script.error.empty()) {
+    at_ = script.error_at;
+    remark(script.error);
+  }
+  at_ = at;
+  if (own_shell) {
+    state_ = before;
+    functions_ = functions;
+    flow_ = Flow::on;
+  } else {
+    state_.arguments = before.arguments;
+    state_.arguments_known = before.arguments_known;
+    if (flow_ == Flow::leave_function) flow_ = Flow::on;
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> Evaluator::exported() const {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [name, variable] : state_.variables)
+    if (variable.exported && !variable.unset && !variable.items.empty()) out.emplace_back(name, variable.items[0]);
+  return out;
+}
+
+/// The commands in `text`, started by the first `count` of `words`.
+void Evaluator::run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
+                           std::vector<std::string> arguments) {
+  const auto before = copy_of_state();
+  const auto prefix = prefix_;
+  const auto functions = functions_;
+  prefix_.insert(prefix_.end(), words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
+  state_.arguments = std::move(arguments);
+  state_.arguments_known = true;
+  std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
+  run_text(text, at_);
+  flow_ = Flow::on;
+  state_ = before;
+  prefix_ = prefix;
+  functions_ = functions;
+}
+
+/// bash -c TEXT, bash FILE, sbatch FILE, and a here-document for one of them. False when `words` start no shell.
+bool Evaluator::run_inner_shell(const std::vector<std::string>& words) {
+  auto shell = std::find_if(words.begin(), words.end(), is_shell);
+  const bool batch = name_of(words[0]) == "sbatch";
+  if (batch) shell = words.begin();
+  const auto count = static_cast<std::size_t>(shell - words.begin());
+  if (shell == words.end()) {
+    const auto command = words.size() < 2 ? words.end() : std::find_if(words.begin() + 1, words.end(), is_command);
+    const auto name = name_of(words[0]);
+    if (command == words.end() || (name != "srun" && name != "ssh" && name != "pdsh" && name != "mpirun")) return false;
+    run_inside(words, static_cast<std::size_t>(command - words.begin()), *command, {});
+    return true;
+  }
+  if (count > 0 && name_of(words[0]).find("python") != std::string::npos) return false;
+  auto next = shell + 1;
+  for (; next != words.end(); ++next) {
+    const auto word = without_places(*next);
+    if (word.empty() || word[0] != '-') break;
+    if (!batch && word[1] != '-' && word.back() == 'c' && next + 1 != words.end()) {
+      auto arguments = std::vector<std::string>(std::min(next + 3, words.end()), words.end());
+      run_inside(words, count, *(next + 1), std::move(arguments));
+      return true;
+    }
+  }
+  if (next == words.end()) {
+    if (!input_) return false;
+    run_inside(words, count, *input_, {});
+    return true;
+  }
+  if (found_file(*next).empty() && reading_.written.count(plain(*next)) == 0) return false;
+  const auto prefix = prefix_;
+  prefix_.insert(prefix_.end(), words.begin(), shell);
+  run_script_file(*next, {next + 1, words.end()}, true);
+  prefix_ = prefix;
+  return true;
+}
+
+/// What a program gives is not known because of its words and input, if it is one whose output follows from them.
+void Evaluator::doubt_program(const std::vector<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
+  const auto given = all + input_.value_or("");
+  if (is_known_program(words[0]) && has_unknown(given)) return doubt(given);
+  if (substitutions_ > 0) return;  // the substitution as a whole is what is not known
+  constexpr std::size_t longest = 60;
+  all = plain(all.substr(0, all.find('\n')));
+  doubt_outcome(all.size() > longest ? all.substr(0, longest) + "..." : all);
+}
+
+Truth Evaluator::run_program(const std::vector<std::string>& words) {
+  auto bare = words;
+  for (auto& word : bare) word = without_places(word);
+  std::optional<std::string> output;
+  if (bare[0] == "cat" && bare.size() == 2 && bare[1] != "-")
+    output = text_of_file(bare[1]);
+  else if ((bare[0] == "readlink" || bare[0] == "realpath") && bare.size() > 1)
+    output = (bare.back()[0] == '/' || bare.back()[0] == unknown_begin ? bare.back()
+                                                                       : tidy_path(state_.folder + "/" + bare.back())) +
+             "\n";
+  else
+    output = output_of(bare, input_);
+  if (bare[0] == "tee" && input_)
+    for (std::size_t i = 1; i < bare.size(); ++i)
+      if (bare[i][0] != '-') write_file(bare[i], {*input_, true}, false);
+  if (output) {
+    emit(*output);
+    return Truth::yes;
+  }
+  emit_unknown();
+  doubt_program(bare);
+  if (run_inner_shell(words) || substitutions_ > 0) return Truth::unknown;
+  Run run;
+  run.words = prefix_;
+  run.words.insert(run.words.end(), words.begin(), words.end());
+  run.at = at_;
+  const auto trains = [](const std::string& word) {
+    return word.find(".py") != std::string::npos || without_places(word) == "-m";
+  };
+  if (std::any_of(run.words.begin(), run.words.end(), trains)) run.environment = exported();
+  reading_.runs.push_back(std::move(run));
+  step(static_cast<long>(words.size() / 8));
+  return Truth::unknown;
+}
+
+}  // namespace tessera::shell

@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <cctype>
+
+#include "framework/base/error.h"
+#include "framework/interop/shell/parser.h"
+
+// Words and quotes.
+
+namespace tessera::shell {
+namespace {
+
+/// The flag of the word or line that `words` ends with begins here.
+bool begins_flag(const std::vector<Part>& before, char next) {
+  if (next != '-' && std::isalpha(static_cast<unsigned char>(next)) == 0) return false;
+  if (before.empty()) return true;
+  const auto& last = before.back();
+  if (last.kind != Part::Kind::text && last.kind != Part::Kind::quoted) return false;
+  return last.words.empty() || is_blank(last.words.back()) || last.words.back() == '\n';
+}
+
+}  // namespace
+
+void Parser::add(std::vector<Part>& out, Part::Kind kind, std::string_view words) {
+  if (out.empty() || out.back().kind != kind) out.push_back({kind, "", nullptr, nullptr, {}});
+  out.back().words += words;
+}
+
+/// The character ahead as it stands; a mark goes over as a whole.
+void Parser::add_char(std::vector<Part>& out, Part::Kind kind) {
+  if (ahead() == unknown_begin || ahead() == place_begin) {
+    const auto end = end_of_mark(text_, i_);
+    add(out, kind, text_.substr(i_, end - i_));
+    i_ = end;
+    return;
+  }
+  if (!inner_ && ahead() == '-' && begins_flag(out, ahead(1))) add(out, kind, place_mark(place()));
+  add(out, kind, text_.substr(i_, 1));
+  ++i_;
+}
+
+Word Parser::word() {
+  Word out;
+  out.line = place().line;
+  while (word_piece(out)) {
+  }
+  if (out.parts.empty() && i_ < text_.size() && is_meta(ahead())) fail("a word was expected here", i_);
+  return out;
+}
+
+/// One more piece of an unquoted word. False at its end.
+bool Parser::word_piece(Word& out) {
+  const char c = ahead();
+  if (ended()) return false;
+  if (c == '<' || c == '>') {
+    if (const auto end = placeholder_ahead(); end != 0) {
+      std::string words(text_.substr(i_, end - i_));
+      remark(text("'", words, "' is read as one word to be filled in; Bash would redirect"));
+      std::replace(words.begin(), words.end(), ' ', '_');
+      add(out.parts, Part::Kind::quoted, words);
+      i_ = end;
+      return true;
+    }
+    if (ahead(1) != '(' || !out.parts.empty()) return false;
+    stream(out.parts);
+    return true;
+  }
+  if (c == '(' && !out.parts.empty() && out.parts.back().kind == Part::Kind::text &&
+      std::string_view("?*+@!").find(out.parts.back().words.back()) < 5) {
+    if (const auto end = parentheses_ahead(); end != 0) {
+      add(out.parts, Part::Kind::text, text_.substr(i_, end - i_));
+      i_ = end;
+      return true;
+    }
+  }
+  if (is_meta(c)) return false;
+  if (c == '\\') {
+    if (ahead(1) == '\n') {
+      i_ += 2;
+      return !ended() && !is_blank(ahead());
+    }
+    if (blanks_to_line_end(i_ + 1) != 0) return false;
+    ++i_;
+    if (!ended()) add_char(out.parts, Part::Kind::quoted);
+  } else if (c == '\'') {
+    single_quotes(out.parts);
+  } else if (c == '"') {
+    double_quotes(out.parts);
+  } else if (c == '`') {
+    backticks(out.parts);
+  } else if (c == '$') {
+    dollar(out.parts, false);
+  } else {
+    add_char(out.parts, Part::Kind::text);
+  }
+  return true;
+}
+
+/// Up to one of `stops`, which stays ahead: the argument of ${...}, a subscript.
+Word Parser::word_until(std::string_view stops, bool in_quotes) {
+  const Deeper deeper(*this);
+  Word out;
+  out.line = place().line;
+  const auto begin = i_;
+  while (!ended() && stops.find(ahead()) == std::string_view::npos) {
+    if (in_quotes) {
+      if (!quoted_piece(out.parts, "$`\"\\}/")) add_char(out.parts, Part::Kind::quoted);
+    } else if (is_meta(ahead())) {
+      add_char(out.parts, Part::Kind::text);
+    } else if (ahead() == '\\' && blanks_to_line_end(i_ + 1) != 0) {
+      ++i_;
+    } else {
+      word_piece(out);
+    }
+  }
+  if (ended()) fail(text("'", stops.back(), "' is missing, for what begins here"), begin);
+  return out;
+}
+
+/// What stands behind =~, where parentheses and bars are no operators.
+Word Parser::regular_expression() {
+  Word out;
+  out.line = place().line;
+  for (int open = 0; !ended() && ahead() != '\n' && (open > 0 || !is_blank(ahead()));) {
+    if (ahead() == '(') ++open;
+    if (ahead() == ')') --open;
+    if (is_meta(ahead()))
+      add_char(out.parts, Part::Kind::text);
+    else if (!word_piece(out))
+      break;
+  }
+  return out;
+}
+
+void Parser::single_quotes(std::vector<Part>& out) {
+  const auto begin = i_, end = text_.find('\'', i_ + 1);
+  if (end == std::string_view::npos) fail("the quote ' that begins here is not closed", begin);
+  add(out, Part::Kind::quoted, "");
+  for (++i_; i_ < end;) add_char(out, Part::Kind::quoted);
+  i_ = end + 1;
+}
+
+void Parser::double_quotes(std::vector<Part>& out) {
+  const Deeper deeper(*this);
+  const auto begin = i_++;
+  std::vector<Part> inside;
+  while (!ended() && ahead() != '"')
+    if (!quoted_piece(inside, "$`\"\\")) add_char(inside, Part::Kind::quoted);
+  if (ended()) fail("the quote \" that begins here is not closed", begin);
+  ++i_;
+  out.push_back({Part::Kind::group, "", nullptr, nullptr, std::move(inside)});
+}
+
+/// Something that means more than itself between double quotes. False when a plain character is ahead.
+bool Parser::quoted_piece(std::vector<Part>& out, std::string_view escapable) {
+  if (ahead() == '\\') {
+    if (ahead(1) == '\n') {
+      i_ += 2;
+    } else if (blanks_to_line_end(i_ + 1) != 0) {
+      remark("blanks behind the backslash at the end of the line: read as if the backslash joined the lines");
+      ++i_;
+    } else if (escapable.find(ahead(1)) != std::string_view::npos && ahead(1) != '\0') {
+      ++i_;
+      add_char(out, Part::Kind::quoted);
+    } else {
+      return false;
+    }
+    return true;
+  }
+  if (ahead() == '`') {
+    backticks(out);
+    return true;
+  }
+  if (ahead() == '"' && escapable.find('}') != std::string_view::npos) {  // in an argument of ${...}
+    double_quotes(out);
+    return true;
+  }
+  if (ahead() == '$') {
+    dollar(out, true);
+    return true;
+  }
+  return false;
+}
+
+/// $'...'
+void Parser::escaped_c(std::vector<Part>& out) {
+  const auto begin = i_;
+  add(out, Part::Kind::quoted, "");
+  for (i_ += 2; ahead() != '\'';) {
+    if (ended()) fail("the quote $' that begins here is not closed", begin);
+    if (ahead() != '\\') {
+      add_char(out, Part::Kind::quoted);
+      continue;
+    }
+    ++i_;
+    if (const auto at = std::string_view("ntrabfv\\'\"?").find(ahead()); at != std::string_view::npos) {
+      add(out, Part::Kind::quoted, std::string(1, std::string_view("\n\t\r\a\b\f\v\\'\"?")[at]));
+    } else {
+      add(out, Part::Kind::quoted, std::string("\\") + ahead());
+    }
+    if (!ended()) ++i_;
+  }
+  ++i_;
+}
+
+/// Index behind a <placeholder> that is ahead; 0 when what is ahead is a redirection.
+std::size_t Parser::placeholder_ahead() const {
+  if (ahead() != '<' || ended()) return 0;
+  const auto first = static_cast<unsigned char>(ahead(1));
+  if (std::isalpha(first) == 0 && first != '_' && first < 0x80) return 0;
+  constexpr std::size_t longest = 100;
+  const auto near = text_.substr(i_, longest);
+  const auto stop = near.find_first_of("<>\n\"'$;|&()`", 1);
+  if (stop == std::string_view::npos || near[stop] != '>' || is_blank(near[stop - 1])) return 0;
+  return i_ + stop + 1;
+}
+
+/// Index behind the parentheses ahead, which close in the same line; 0 when they do not.
+std::size_t Parser::parentheses_ahead() const {
+  int open = 0;
+  for (auto i = i_; i < text_.size() && text_[i] != '\n'; ++i) {
+    if (text_[i] == '(') ++open;
+    if (text_[i] == ')' && --open == 0) return i + 1 == text_.size() || is_meta(text_[i + 1]) || i > i_ + 1 ? i + 1 : 0;
+  }
+  return 0;
+}
+
+Word Parser::all_quoted() {
+  Word out;
+  out.line = at_.line;
+  while (!ended())
+    if (!quoted_piece(out.parts, "$`\\")) add_char(out.parts, Part::Kind::quoted);
+  return out;
+}
+
+}  // namespace tessera::shell

@@ -1,0 +1,118 @@
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/error.h"
+#include "framework/interop/tables/config_table.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A number or a truth value as such, anything else as text.
+Json json_of(const std::string& words) {
+  auto json = Json::parse(words, nullptr, false);
+  return json.is_number() || json.is_boolean() ? json : Json(words);
+}
+
+/// Set "rope_parameters.rope_theta".
+void set(Json& json, const std::string& path, Json value) {
+  const auto dot = path.find('.');
+  if (dot == std::string::npos)
+    json[path] = std::move(value);
+  else
+    set(json[path.substr(0, dot)], path.substr(dot + 1), std::move(value));
+}
+
+/// "hidden_size", "optimizer_config.betas[1]"; null when there is none.
+const Value* find(const Value& ours, const std::string& path) {
+  const auto bracket = path.find('[');
+  const auto* value = ours.at(path.substr(0, bracket));
+  if (bracket == std::string::npos || value == nullptr) return value;
+  const auto item = static_cast<std::size_t>(std::strtoul(path.c_str() + bracket + 1, nullptr, 10));
+  return item < value->items.size() ? &value->items[item] : nullptr;
+}
+
+bool said(const Value* value) { return value != nullptr && value->kind == Value::Kind::scalar; }
+
+class ConfigWriter {
+ public:
+  ConfigWriter(const Value& ours, std::string program, Json begun)
+      : ours_(ours), program_(std::move(program)), json_(std::move(begun)) {}
+
+  void write(const std::string& key, const Value& row) {
+    const auto* to = row.find("to");
+    if (to != nullptr && row.find("by") != nullptr) return write_branch(key, row, *to);
+    if (to != nullptr && row.find("read_only") == nullptr) return write_value(key, row, *to);
+    if (const auto* only = row.find("only"); only != nullptr && row.find("absent") != nullptr)
+      set(json_, key, only->items.empty() ? Json() : json_of(only->items.front().scalar));
+  }
+  const Json& json() const { return json_; }
+
+ private:
+  /// A key whose meaning hangs on the word under another, the first of `by`. An option that is said and `forced` makes
+  /// that word its own.
+  void write_branch(const std::string& key, const Value& row, const Value& to) {
+    const auto& by = row.find("by")->items.front().scalar;
+    const auto* forced = row.find("forced");
+    if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
+    const auto* word = at(json_, by);
+    const auto* option =
+        word == nullptr ? nullptr : to.find(word->is_string() ? word->get<std::string>() : word->dump());
+    if (option == nullptr) return;
+    const auto* value = find(ours_, option->scalar);
+    if (said(value)) set(json_, key, json_of(value->scalar));
+  }
+  static const Json* at(const Json& json, const std::string& path) {
+    const auto dot = path.find('.');
+    const auto found = json.find(path.substr(0, dot));
+    if (found == json.end()) return nullptr;
+    return dot == std::string::npos ? &*found : at(*found, path.substr(dot + 1));
+  }
+
+  void write_value(const std::string& key, const Value& row, const Value& to) {
+    const auto first = to.kind == Value::Kind::scalar ? to.scalar : to.items.front().scalar;
+    const auto* value = find(ours_, first);
+    for (const auto& item : to.items) {
+      const auto* other = find(ours_, item.scalar);
+      if (said(value) != said(other) || (said(value) && value->scalar != other->scalar))
+        return;  // no one word for both
+    }
+    if (!said(value)) {
+      if (row.find("absent") != nullptr) set(json_, key, Json());
+      return;
+    }
+    if (const auto* none = row.find("unwritten"); none != nullptr && none->scalar == value->scalar) return;
+    const auto* words = row.find("words");
+    if (words == nullptr) return set(json_, key, json_of(value->scalar));
+    for (const auto& [theirs, ours] : words->fields)
+      if (ours.scalar == value->scalar) return set(json_, key, json_of(theirs));
+    if (const auto* otherwise = row.find("otherwise")) return set(json_, key, json_of(otherwise->scalar));
+    throw ConfigError(text("a ", program_, " has no ", key, " for ", first, " ", *value, "; it has ", *words));
+  }
+
+  const Value& ours_;
+  std::string program_;
+  Json json_;
+};
+
+}  // namespace
+
+std::vector<Value::Field> config_rows(const Value& table, const Value* common) {
+  std::vector<Value::Field> rows;
+  const auto* own = table.find("config");
+  if (own != nullptr) rows = own->fields;
+  if (const auto* shared = common != nullptr ? common->find("config") : nullptr)
+    for (const auto& field : shared->fields)
+      if (own == nullptr || own->find(field.name) == nullptr) rows.push_back(field);
+  return rows;
+}
+
+std::string write_by_table(const Value& ours, const Value& table, const std::string& program, const Value* common,
+                           const std::string& begun) {
+  ConfigWriter writer(ours, program, Json::parse(begun));
+  for (const auto& [key, row] : config_rows(table, common)) writer.write(key, row);
+  return writer.json().dump();
+}
+
+}  // namespace tessera

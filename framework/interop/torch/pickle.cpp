@@ -1,0 +1,424 @@
+#include "framework/interop/torch/pickle.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "framework/base/error.h"
+
+namespace tessera {
+namespace {
+
+using Node = PickleNode;
+using Kind = PickleNode::Kind;
+
+constexpr std::size_t most_nodes = 10'000'000;
+
+/// What may be named. Naming is all that happens: nothing here is looked up, imported or called.
+const std::set<std::string>& known_globals() {
+  static const std::set<std::string> known = {"argparse Namespace",
+                                              "types SimpleNamespace",
+                                              "collections OrderedDict",
+                                              "_codecs encode",
+                                              "__builtin__ set",
+                                              "builtins set",
+                                              "__builtin__ frozenset",
+                                              "builtins frozenset",
+                                              "__builtin__ complex",
+                                              "builtins complex",
+                                              "__builtin__ slice",
+                                              "builtins slice",
+                                              "__builtin__ bytearray",
+                                              "builtins bytearray",
+                                              "pathlib PosixPath",
+                                              "numpy dtype",
+                                              "numpy ndarray",
+                                              "numpy.core.multiarray _reconstruct",
+                                              "numpy._core.multiarray _reconstruct",
+                                              "numpy.core.multiarray scalar",
+                                              "numpy._core.multiarray scalar",
+                                              "torch Size",
+                                              "torch device",
+                                              "torch._utils _rebuild_tensor_v2",
+                                              "torch._utils _rebuild_parameter",
+                                              "torch._tensor _rebuild_from_type_v2",
+                                              "torch.nn.parameter Parameter",
+                                              "torch Tensor",
+                                              "torch.storage UntypedStorage",
+                                              "torch FloatStorage",
+                                              "torch DoubleStorage",
+                                              "torch HalfStorage",
+                                              "torch BFloat16Storage",
+                                              "torch LongStorage",
+                                              "torch IntStorage",
+                                              "torch ShortStorage",
+                                              "torch CharStorage",
+                                              "torch ByteStorage",
+                                              "torch BoolStorage",
+                                              "torch float32",
+                                              "torch float64",
+                                              "torch float16",
+                                              "torch bfloat16",
+                                              "torch int64",
+                                              "torch int32",
+                                              "torch int16",
+                                              "torch int8",
+                                              "torch uint8",
+                                              "torch bool",
+                                              "torch float8_e4m3fn",
+                                              "torch float8_e5m2"};
+  return known;
+}
+
+/// Enumerations in the arguments of a run: megatron.core.transformer.enums AttnBackend, signal Signals, ...
+bool is_known(const std::string& global) {
+  if (known_globals().count(global) != 0) return true;
+  for (const char* module : {"megatron.", "signal ", "torch.nn.init ", "torch.nn.functional "})
+    if (global.rfind(module, 0) == 0) return true;
+  return false;
+}
+
+}  // namespace
+
+const Node* Node::find(std::string_view key) const {
+  if (kind != Kind::dict) return nullptr;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+    if (items[i]->kind == Kind::words && items[i]->text == key) return items[i + 1];
+  return nullptr;
+}
+
+/// The machine that a pickle is a program for, with the opcodes that build data and no others.
+class PickleReader {
+ public:
+  PickleReader(std::span<const std::byte> bytes, const std::string& speaker, const std::vector<std::string>& also,
+               Pickle& into)
+      : bytes_(bytes), speaker_(speaker), also_(also), into_(into) {}
+
+  const Node* run() {
+    for (;;) {
+      const auto code = static_cast<unsigned char>(number(1));
+      if (code == '.') break;
+      if (!plain(code) && !container(code) && !memory(code) && !object(code))
+        refuse("opcode 0x", hex(code), " at byte ", at_ - 1, " is not among those that make data");
+    }
+    if (stack_.size() != 1) refuse("it ends with ", stack_.size(), " values; one was expected");
+    return stack_.back();
+  }
+
+ private:
+  template <class... Story>
+  [[noreturn]] void refuse(const Story&... story) const {
+    throw ConfigError(text(speaker_, ": as a pickle: ", story...));
+  }
+  static std::string hex(unsigned value) {
+    constexpr const char* digits = "0123456789abcdef";
+    return {digits[value >> 4 & 15], digits[value & 15]};
+  }
+
+  // --- Bytes
+  std::span<const std::byte> take(std::uint64_t count) {
+    if (count > bytes_.size() - at_) refuse("it ends at byte ", bytes_.size(), " in the middle of a value");
+    const auto out = bytes_.subspan(at_, static_cast<std::size_t>(count));
+    at_ += static_cast<std::size_t>(count);
+    return out;
+  }
+  std::uint64_t number(std::size_t size) {
+    std::uint64_t out = 0;
+    const auto bytes = take(size);
+    for (std::size_t i = size; i-- > 0;) out = out << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+    return out;
+  }
+  std::string words(std::uint64_t count) {
+    const auto bytes = take(count);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  std::string line() {
+    std::string out;
+    for (char c = 0; (c = static_cast<char>(number(1))) != '\n';) {
+      out += c;
+      if (out.size() > 1000) refuse("a name of more than 1000 bytes");
+    }
+    return out;
+  }
+
+  // --- The stack
+  Node& push(Kind kind) {
+    if (into_.nodes_.size() >= most_nodes) refuse("more than ", most_nodes, " values");
+    auto& node = into_.nodes_.emplace_back();
+    node.kind = kind;
+    stack_.push_back(&node);
+    return node;
+  }
+  Node* pop() {
+    if (stack_.size() <= floor()) refuse("byte ", at_, " takes a value where none is");
+    auto* node = stack_.back();
+    stack_.pop_back();
+    return node;
+  }
+  Node* top() {
+    if (stack_.size() <= floor()) refuse("byte ", at_, " takes a value where none is");
+    return stack_.back();
+  }
+  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  std::vector<const Node*> pop_to_mark() {
+    if (marks_.empty()) refuse("byte ", at_, " takes what stands above a mark, and there is none");
+    std::vector<const Node*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
+    stack_.resize(marks_.back());
+    marks_.pop_back();
+    return items;
+  }
+  std::vector<const Node*> pop_many(std::size_t count) {
+    std::vector<const Node*> items(count);
+    for (std::size_t i = count; i-- > 0;) items[i] = pop();
+    return items;
+  }
+
+  // --- Opcodes, by what they do
+  void push_text(std::uint64_t count) { push(Kind::words).text = words(count); }
+  void push_integer(std::int64_t value) { push(Kind::integer).integer = value; }
+
+  bool plain(unsigned char code) {
+    switch (code) {
+      case 0x80:  // PROTO
+        if (const auto protocol = number(1); protocol > 5) refuse("protocol ", protocol, "; at most 5 is read");
+        return true;
+      case 0x95:  // FRAME
+        number(8);
+        return true;
+      case 'N':
+        push(Kind::none);
+        return true;
+      case 0x88:
+        push(Kind::boolean).flag = true;
+        return true;
+      case 0x89:
+        push(Kind::boolean);
+        return true;
+      case 'J':
+        push_integer(static_cast<std::int32_t>(number(4)));
+        return true;
+      case 'K':
+        push_integer(static_cast<std::int64_t>(number(1)));
+        return true;
+      case 'M':
+        push_integer(static_cast<std::int64_t>(number(2)));
+        return true;
+      case 0x8A:
+        push_long(number(1));
+        return true;
+      case 'G':
+        push_real();
+        return true;
+      case 'X':
+      case 'B':
+        push_text(number(4));
+        return true;
+      case 0x8C:
+      case 'C':
+        push_text(number(1));
+        return true;
+      case 0x8D:
+      case 0x8E:
+        push_text(number(8));
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  void push_long(std::uint64_t count) {
+    const auto bytes = take(count);
+    if (count > 16) refuse("a number of ", count, " bytes");
+    std::uint64_t out = count > 0 && (std::to_integer<unsigned>(bytes.back()) & 0x80U) != 0 ? ~std::uint64_t{0} : 0;
+    for (std::size_t i = std::min<std::size_t>(bytes.size(), 8); i-- > 0;)
+      out = out << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+    push_integer(static_cast<std::int64_t>(out));  // of wider ones the lower half: random states, not sizes
+  }
+
+  void push_real() {
+    std::uint64_t bits = 0;
+    for (const auto byte : take(8)) bits = bits << 8 | std::to_integer<std::uint64_t>(byte);
+    push(Kind::real).real = std::bit_cast<double>(bits);
+  }
+
+  bool container(unsigned char code) {
+    switch (code) {
+      case '(':
+        marks_.push_back(stack_.size());
+        return true;
+      case '}':
+        push(Kind::dict);
+        return true;
+      case ']':
+        push(Kind::list);
+        return true;
+      case ')':
+        push(Kind::tuple);
+        return true;
+      case 't': {
+        auto items = pop_to_mark();
+        push(Kind::tuple).items = std::move(items);
+        return true;
+      }
+      case 0x85:
+      case 0x86:
+      case 0x87: {
+        auto items = pop_many(static_cast<std::size_t>(code - 0x84));
+        push(Kind::tuple).items = std::move(items);
+        return true;
+      }
+      case 's':
+        add_to(pop_many(2), Kind::dict);
+        return true;
+      case 'u':
+        add_to(pop_to_mark(), Kind::dict);
+        return true;
+      case 'a':
+        add_to(pop_many(1), Kind::list);
+        return true;
+      case 'e':
+        add_to(pop_to_mark(), Kind::list);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  void add_to(const std::vector<const Node*>& items, Kind kind) {
+    auto* node = top();
+    if (kind == Kind::dict && items.size() % 2 != 0) refuse("a key without a value before byte ", at_);
+    // An OrderedDict is a call whose items are set afterwards: from here on it is a dict.
+    if (node->kind == Kind::call && kind == Kind::dict) {
+      const auto& callee = *node->items.front();
+      if (callee.text != "collections OrderedDict") refuse("keys are set in something that is no dict");
+      node->kind = Kind::dict;
+      node->items.clear();
+    }
+    if (node->kind != kind) refuse("byte ", at_, " adds to something that is no list or dict of that kind");
+    node->items.insert(node->items.end(), items.begin(), items.end());
+  }
+
+  bool memory(unsigned char code) {
+    switch (code) {
+      case 'q':
+        memo_[number(1)] = top();
+        return true;
+      case 'r':
+        memo_[number(4)] = top();
+        return true;
+      case 0x94:
+        memo_[memo_.size()] = top();
+        return true;
+      case 'h':
+        recall(number(1));
+        return true;
+      case 'j':
+        recall(number(4));
+        return true;
+      default:
+        return false;
+    }
+  }
+  void recall(std::uint64_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) refuse("byte ", at_, " recalls value ", index, ", which was never kept");
+    stack_.push_back(found->second);
+    if (stack_.size() > most_nodes) refuse("more than ", most_nodes, " values");
+  }
+
+  bool object(unsigned char code) {
+    switch (code) {
+      case 'c': {
+        const auto module = line();
+        push_global(module + " " + line());
+        return true;
+      }
+      case 0x93: {
+        const auto parts = pop_many(2);
+        push_global(parts[0]->text + " " + parts[1]->text);
+        return true;
+      }
+      case 'R':
+      case 0x81: {
+        auto items = pop_many(2);
+        if (items[0]->kind != Kind::global) refuse("byte ", at_, " calls something that has no name");
+        if (items[1]->kind != Kind::tuple) refuse("byte ", at_, " calls ", items[0]->text, " without a tuple");
+        push(Kind::call).items = std::move(items);
+        return true;
+      }
+      case 'b': {
+        const auto* state = pop();
+        auto* node = top();
+        if (node->kind == Kind::dict) return true;  // attributes of an OrderedDict: `_metadata` of a state dict
+        if (node->kind != Kind::call) refuse("byte ", at_, " gives a state to something that is no object");
+        node->items.push_back(state);
+        return true;
+      }
+      case 'Q': {
+        const auto* id = pop();
+        push(Kind::persistent).items = {id};
+        return true;
+      }
+      default:
+        return false;
+    }
+  }
+  void push_global(std::string name) {
+    if (!is_known(name) &&
+        std::none_of(also_.begin(), also_.end(), [&](const auto& begin) { return name.rfind(begin, 0) == 0; }))
+      refuse("it names ", name, ", which no checkpoint of this kind needs; nothing of the file was executed");
+    push(Kind::global).text = std::move(name);
+  }
+
+  std::span<const std::byte> bytes_;
+  const std::string& speaker_;
+  const std::vector<std::string>& also_;
+  Pickle& into_;
+  std::size_t at_ = 0;
+  std::vector<Node*> stack_;
+  std::vector<std::size_t> marks_;
+  std::map<std::uint64_t, Node*> memo_;
+};
+
+Pickle::Pickle(std::span<const std::byte> bytes, const std::string& speaker, const std::vector<std::string>& also) {
+  root_ = PickleReader(bytes, speaker, also, *this).run();
+}
+
+void PickleWriter::number(std::uint64_t value, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) out_ += static_cast<char>(value >> (8 * i) & 255);
+}
+
+void PickleWriter::integer(std::int64_t value) {
+  if (value == static_cast<std::int32_t>(value)) {
+    out_ += 'J';
+    number(static_cast<std::uint64_t>(value), 4);
+  } else {
+    out_ += '\x8A';
+    out_ += '\x08';
+    number(static_cast<std::uint64_t>(value), 8);
+  }
+}
+
+void PickleWriter::real(double value) {
+  out_ += 'G';
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  for (std::size_t i = 8; i-- > 0;) out_ += static_cast<char>(bits >> (8 * i) & 255);
+}
+
+void PickleWriter::text(std::string_view words) {
+  out_ += 'X';
+  number(words.size(), 4);
+  out_ += words;
+}
+
+void PickleWriter::global(std::string_view module, std::string_view name) {
+  out_ += 'c';
+  out_ += module;
+  out_ += '\n';
+  out_ += name;
+  out_ += '\n';
+}
+
+}  // namespace tessera

@@ -1,0 +1,178 @@
+#include "framework/interop/torch/torch_file.h"
+
+#include <algorithm>
+
+#include "framework/checkpoint/checkpoint.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = PickleNode::Kind;
+
+constexpr const char* pickle_name = "data.pkl";
+
+struct StorageType {
+  const char* name;
+  DType type;
+};
+constexpr StorageType storage_types[] = {{"FloatStorage", DType::float32}, {"DoubleStorage", DType::float64},
+                                         {"HalfStorage", DType::float16},  {"BFloat16Storage", DType::bfloat16},
+                                         {"LongStorage", DType::int64},    {"IntStorage", DType::int32},
+                                         {"ByteStorage", DType::uint8},    {"BoolStorage", DType::uint8}};
+
+/// "model_optim_rng/" of "model_optim_rng/data.pkl".
+std::string folder_in(const std::map<std::string, ZipEntry>& entries, const std::string& speaker) {
+  for (const auto& [name, entry] : entries) {
+    const auto slash = name.find('/');
+    if (slash != std::string::npos && name.substr(slash + 1) == pickle_name) return name.substr(0, slash + 1);
+  }
+  throw ConfigError(text(speaker, ": holds no ", pickle_name, ": not written by torch.save, or by one before 1.6"));
+}
+
+std::span<const std::byte> bytes_of(const MappedFile& file, const ZipEntry& entry) {
+  return file.bytes().subspan(entry.begin, entry.bytes);
+}
+
+std::string little_endian_or_throw(const MappedFile& file, const std::map<std::string, ZipEntry>& entries,
+                                   std::string folder, const std::string& speaker) {
+  const auto found = entries.find(folder + "byteorder");
+  if (found == entries.end()) return folder;
+  const auto bytes = bytes_of(file, found->second);
+  const std::string order(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (order != "little") throw ConfigError(text(speaker, ": byteorder is '", order, "'; little was expected"));
+  return folder;
+}
+
+/// A list of counts: a shape, strides.
+std::vector<std::int64_t> counts(const PickleNode& node, const std::string& speaker) {
+  std::vector<std::int64_t> out;
+  if (node.kind != Kind::tuple) throw ConfigError(text(speaker, ": its shape is no tuple"));
+  for (const auto* item : node.items) {
+    if (item->kind != Kind::integer || item->integer < 0)
+      throw ConfigError(text(speaker, ": its shape or strides are no counts"));
+    out.push_back(item->integer);
+  }
+  return out;
+}
+
+bool calls(const PickleNode& node, const char* callee, std::size_t arguments) {
+  return node.kind == Kind::call && node.items[0]->text == callee && node.items[1]->items.size() >= arguments;
+}
+
+/// What _rebuild_tensor_v2 is called with: by itself, for a parameter's data, or for a tensor with attributes.
+const std::vector<const PickleNode*>* rebuilt(const PickleNode& node) {
+  constexpr const char* plain = "torch._utils _rebuild_tensor_v2";
+  const auto* inner = calls(node, "torch._utils _rebuild_parameter", 1) ? node.items[1]->items[0] : &node;
+  if (calls(*inner, plain, 4)) return &inner->items[1]->items;
+  if (!calls(*inner, "torch._tensor _rebuild_from_type_v2", 3)) return nullptr;
+  const auto& given = inner->items[1]->items;
+  return given[0]->text == plain && given[2]->kind == Kind::tuple && given[2]->items.size() >= 4 ? &given[2]->items
+                                                                                                 : nullptr;
+}
+
+bool is_contiguous(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides) {
+  if (shape.size() != strides.size()) return false;
+  std::int64_t expected = 1;
+  for (std::size_t dim = shape.size(); dim-- > 0;) {
+    if (shape[dim] > 1 && strides[dim] != expected) return false;
+    if (__builtin_mul_overflow(expected, std::max<std::int64_t>(shape[dim], 1), &expected)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TorchFile::TorchFile(const fs::path& path)
+    : name_(path.string()),
+      file_(path),
+      entries_(read_zip_directory(file_.bytes(), name_)),
+      folder_(little_endian_or_throw(file_, entries_, folder_in(entries_, name_), name_)),
+      pickle_(bytes_of(file_, entries_.at(folder_ + pickle_name)), name_) {}
+
+void TorchFile::verify() const {
+  for (const auto& [name, entry] : entries_)
+    if (crc32_ieee(bytes_of(file_, entry)) != entry.crc)
+      throw DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
+}
+
+bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != nullptr; }
+
+Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const {
+  const auto speaker = text(name_, ": ", what);
+  const auto refuse = [&](const auto&... story) { throw ConfigError(text(speaker, ": ", story...)); };
+  const auto* given = rebuilt(node);
+  if (given == nullptr) refuse("is no tensor");
+  const auto& arguments = *given;
+  const auto& storage = *arguments[0];
+  if (storage.kind != Kind::persistent || storage.items[0]->kind != Kind::tuple || storage.items[0]->items.size() < 5 ||
+      storage.items[0]->items[1]->kind != Kind::global || arguments[1]->kind != Kind::integer)
+    refuse("its storage is none of torch");
+  const auto& id = storage.items[0]->items;
+  const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
+                                  [&](const auto& one) { return id[1]->text == text("torch ", one.name); });
+  if (type == std::end(storage_types)) refuse("elements of '", id[1]->text, "' are not read");
+  const auto dims = counts(*arguments[2], speaker);
+  if (dims.size() > Shape::most_dims) refuse(dims.size(), " dims; at most ", Shape::most_dims, " are read");
+  if (!is_contiguous(dims, counts(*arguments[3], speaker))) refuse("its elements do not lie one after the other");
+  const auto found = entries_.find(folder_ + "data/" + id[2]->text);
+  if (found == entries_.end()) refuse("its storage '", id[2]->text, "' is missing");
+  const auto bytes = bytes_of(file_, found->second);
+  std::uint64_t begin = static_cast<std::uint64_t>(arguments[1]->integer), needed = size_of(type->type);
+  for (const auto dim : dims)
+    if (__builtin_mul_overflow(needed, static_cast<std::uint64_t>(dim), &needed)) refuse("its shape is impossible");
+  if (arguments[1]->integer < 0 || __builtin_mul_overflow(begin, size_of(type->type), &begin) || begin > bytes.size() ||
+      needed > bytes.size() - begin)
+    refuse("needs ", needed, " bytes from ", begin, " of a storage of ", bytes.size());
+  auto* data = const_cast<std::byte*>(bytes.data()) + begin;  // read-only memory, as a tensor of files is
+  return {std::span(data, static_cast<std::size_t>(needed)), type->type, Shape(dims)};
+}
+
+void TorchFileWriter::tensor(const Tensor& tensor) {
+  const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
+                                  [&](const auto& one) { return one.type == tensor.dtype(); });
+  must(type != std::end(storage_types), "every element type has a storage of torch");
+  auto& p = pickle;
+  p.global("torch._utils", "_rebuild_tensor_v2");
+  p.mark();
+  p.mark();  // the id of its storage
+  p.text("storage");
+  p.global("torch", type->name);
+  p.text(std::to_string(storages_.size()));
+  p.text("cpu");
+  p.integer(tensor.elements());
+  p.tuple();
+  p.persistent();
+  p.integer(0);
+  p.mark();
+  for (const auto dim : tensor.shape().dims()) p.integer(dim);
+  p.tuple();
+  p.mark();
+  const auto dims = tensor.shape().dims();
+  for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+    std::int64_t stride = 1;
+    for (std::size_t inner = dim + 1; inner < dims.size(); ++inner) stride *= dims[inner];
+    p.integer(stride);
+  }
+  p.tuple();
+  p.boolean(false);
+  p.global("collections", "OrderedDict");
+  p.empty_tuple();
+  p.call();
+  p.tuple();
+  p.call();
+  storages_.push_back(tensor);
+}
+
+void TorchFileWriter::write(const fs::path& path) {
+  const auto folder = path.stem().string() + "/";
+  ZipWriter zip(path);
+  zip.add(folder + pickle_name, pickle.finish());
+  zip.add(folder + "byteorder", "little");
+  for (std::size_t i = 0; i < storages_.size(); ++i)
+    zip.add(text(folder, "data/", i), std::as_bytes(storages_[i].raw()));
+  zip.add(folder + "version", "3\n");
+  zip.finish();
+}
+
+}  // namespace tessera

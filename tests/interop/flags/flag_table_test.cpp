@@ -1,0 +1,203 @@
+#include "framework/interop/flags/flag_table.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "framework/interop/flags/options_page.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe.h"
+#include "tests/tree.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+FlagTable megatron() { return FlagTable::from("megatron.yaml", Mappings()); }
+
+Value converted(const std::vector<std::string>& argv) {
+  const auto map =
+      FlagTable::from(parse_yaml("flags:\n"
+                                 "  --act: {to: model.act, absent: gelu}\n"
+                                 "  --exact: {also: {model.act: gelu_erf}}\n"
+                                 "  --bare: {to: model.bias, value: false, also: {model.act: gelu_erf}}\n"
+                                 "  --squared: {always: {model.act: squared_relu}}\n",
+                                 "table"));
+  Report report;
+  auto recipe = map.convert(argv, {}, report);
+  report.must_be_good();
+  return recipe;
+}
+
+std::string act(const std::vector<std::string>& argv) { return value_at(converted(argv), "model.act").scalar; }
+
+TEST(FlagTable, WhatAFlagImpliesReplacesWhatIsNotGiven) {
+  EXPECT_EQ(act({}), "gelu");
+  EXPECT_EQ(act({"--exact"}), "gelu_erf");
+  EXPECT_EQ(act({"--bare"}), "gelu_erf");
+  EXPECT_EQ(value_at(converted({"--bare"}), "model.bias").scalar, "false");
+}
+
+TEST(FlagTable, WhatAFlagImpliesYieldsToAFlagThatSaysIt) {
+  EXPECT_EQ(act({"--exact", "--act", "relu"}), "relu");
+  EXPECT_EQ(act({"--act", "relu", "--exact"}), "relu");
+}
+
+TEST(FlagTable, WhatAFlagAlwaysSaysWinsWhereverItStands) {
+  EXPECT_EQ(act({"--squared"}), "squared_relu");
+  EXPECT_EQ(act({"--squared", "--act", "relu"}), "squared_relu");
+  EXPECT_EQ(act({"--act", "relu", "--squared"}), "squared_relu");
+  EXPECT_EQ(act({"--squared", "--exact"}), "squared_relu");
+}
+
+std::set<std::string> every_key() {
+  std::set<std::string> known;
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) known.insert(group + "." + option.name);
+  return known;
+}
+
+TEST(Flags, TheirCommandLineBecomesOurRecipe) {
+  Report report;
+  const auto recipe = megatron().convert(
+      {"--optimizer", "adam", "--adam-beta2", "0.95", "--distributed-backend", "nccl", "--batch-size", "2"},
+      all_facts({}), report);
+  EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type").scalar, "adamw");
+  EXPECT_EQ(text(value_at(recipe, "optimizer_config.betas")), "[0.9, 0.95]");
+  EXPECT_EQ(text(value_at(recipe, "optimizer_config.weight_decay")), "0.01");  // not given: their default
+  EXPECT_EQ(report.notes().size(), 1u);
+  EXPECT_EQ(report.problems().size(), 1u);
+}
+
+TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
+  Report report;
+  const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, all_facts({}), report);
+  EXPECT_EQ(recipe.at("optimizer_config.betas"), nullptr);
+  EXPECT_EQ(text(value_at(recipe, "optimizer_config.sgd_momentum")), "0.9");
+  EXPECT_EQ(report.notes(), Lines{"--adam-beta2: betas has no effect with optimizer_type sgd"});
+}
+
+TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
+  Report report;
+  const auto fates = megatron()
+                         .convert(flags_of({"--recompute-modules", "mlp", "moe", "--tokenizer-type", "NullTokenizer",
+                                            "--position-embedding-type", "wrong"}),
+                                  all_facts({}), report)
+                         .fates;
+  EXPECT_EQ(fates.at(0).fate, FlagFate::Fate::planned);
+  EXPECT_EQ(fates.at(0).why, "model_config.recompute_modules has no 'moe' yet.");
+  EXPECT_EQ(fates.at(1).fate, FlagFate::Fate::mapped);
+  EXPECT_EQ(fates.at(2).fate, FlagFate::Fate::refused);
+}
+
+TEST(Flags, AWordIsRefusedWithItsReason) {
+  Report report;
+  const auto fates =
+      megatron().convert(flags_of({"--tokenizer-type", "MultimodalTokenizer"}), all_facts({}), report).fates;
+  EXPECT_EQ(fates.at(0).fate, FlagFate::Fate::refused);
+  EXPECT_NE(fates.at(0).why.find("'MultimodalTokenizer' is refused: its images"), std::string::npos) << fates.at(0).why;
+}
+
+TEST(Flags, EveryRowLeadsToAnOptionThatExists) {
+  const auto known = every_key();
+  const auto table = megatron();
+  for (const auto& row : table.rows())
+    EXPECT_TRUE(row.to.empty() || known.count(row.option()))
+        << row.flag << " leads to " << row.to << ", which is no option";
+}
+
+TEST(Flags, TheirDefaultsAndWordsPassOurLimits) {
+  const auto table = megatron();
+  const auto facts = all_facts({});
+  const auto complaints = [&](const Lines& argv) {
+    Report report;
+    read_recipe(table.convert(argv, facts, report), {}, report);
+    Lines all;
+    for (const auto& finding : report.findings())
+      if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
+    return all;
+  };
+  EXPECT_EQ(complaints({}), Lines{});
+  for (const auto& row : table.rows())
+    for (const auto& [theirs, ours] : row.words) {
+      Lines argv{row.flag, theirs};
+      Report report;
+      if (table.convert(flags_of(argv), facts, report).fates.at(0).fate == FlagFate::Fate::planned) continue;
+      if (theirs == "WSD") argv.insert(argv.end(), {"--lr-wsd-decay-iters", "1"});
+      for (const auto& line : complaints(argv))
+        EXPECT_EQ(line.find("takes "), std::string::npos) << row.flag << " " << theirs << ": " << line;
+    }
+}
+
+TEST(Flags, BecomeTheSameCut) {
+  Report report;
+  const auto cut = megatron().convert({"--num-layers",
+                                       "8",
+                                       "--hidden-size",
+                                       "32",
+                                       "--num-attention-heads",
+                                       "4",
+                                       "--seq-length",
+                                       "16",
+                                       "--max-position-embeddings",
+                                       "16",
+                                       "--train-iters",
+                                       "3",
+                                       "--lr",
+                                       "1e-3",
+                                       "--micro-batch-size",
+                                       "1",
+                                       "--global-batch-size",
+                                       "8",
+                                       "--tensor-model-parallel-size",
+                                       "2",
+                                       "--pipeline-model-parallel-size",
+                                       "2",
+                                       "--num-layers-per-virtual-pipeline-stage",
+                                       "2",
+                                       "--microbatch-group-size-per-virtual-pipeline-stage",
+                                       "3",
+                                       "--sequence-parallel",
+                                       "--use-distributed-optimizer",
+                                       "--overlap-grad-reduce",
+                                       "--overlap-param-gather",
+                                       "--ddp-bucket-size",
+                                       "1000",
+                                       "--use-tp-pp-dp-mapping",
+                                       "--tp-comm-overlap"},
+                                      all_facts({}), report);
+  const auto recipe = read_recipe(cut, {}, report);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(recipe.layer_plan().chunks(), 2);
+  EXPECT_EQ(recipe.pipeline_shape(1).group, 3);
+  EXPECT_EQ(recipe.pipeline_shape(1).micro_batches, 8);
+  EXPECT_EQ(recipe.data_parallel.bucket_size, 1000);
+  EXPECT_TRUE(recipe.shares_optimizer() && recipe.data_parallel.overlap_grad_reduce &&
+              recipe.parameter_gather.overlap_param_gather && recipe.parallel.use_tp_pp_dp_mapping &&
+              recipe.parallel.sequence_parallel);
+}
+
+TEST(Flags, OfMindSpeedAreTextsThatHoldLists) {
+  Report report;
+  const auto tree = FlagTable::named("mindspeed-llm", Mappings())
+                        .convert({"--num-layer-list", "1,2,3,2", "--noop-layers", "6,7",
+                                  "--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout", "Et|ttL"},
+                                 all_facts({}), report);
+  const auto recipe = read_recipe(tree, {}, report);
+  EXPECT_EQ(recipe.parallel.num_layer_list.stages, (std::vector<std::vector<std::int64_t>>{{1}, {2}, {3}, {2}}));
+  EXPECT_EQ(recipe.parallel.noop_layers.ids, (std::vector<std::int64_t>{6, 7}));
+  EXPECT_EQ(recipe.parallel.pipeline_model_parallel_layout, "Et|ttL");
+}
+
+TEST(Docs, ThePageOfAllOptionsIsCurrent) {
+  std::ifstream file(DOCS_DIR "/options.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  EXPECT_TRUE(page == options_page(all_facts({}), megatron()))
+      << "docs/options.md is stale; run `tessera options --markdown > docs/options.md`";
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,118 @@
+#include "framework/interop/flags/flags_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "framework/options/same.h"
+#include "framework/recipe/recipe.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+const Facts& facts() {
+  static const auto all = all_facts({});
+  return all;
+}
+const FlagTable& megatron() {
+  static const auto table = FlagTable::from("megatron.yaml", Mappings());
+  return table;
+}
+
+Recipe recipe_of(const Lines& argv) {
+  Report report;
+  auto recipe = read_recipe(megatron().convert(argv, facts(), report), {}, report);
+  report.must_be_good();
+  return recipe;
+}
+
+Lines words_of(const WrittenFlags& flags) {
+  Lines words;
+  for (const auto& flag : flags.flags) {
+    words.push_back(flag.flag);
+    words.insert(words.end(), flag.values.begin(), flag.values.end());
+  }
+  return words;
+}
+
+const Lines least = {"--num-layers",
+                     "2",
+                     "--hidden-size",
+                     "64",
+                     "--num-attention-heads",
+                     "4",
+                     "--seq-length",
+                     "32",
+                     "--max-position-embeddings",
+                     "32",
+                     "--lr",
+                     "0.001",
+                     "--train-iters",
+                     "7",
+                     "--micro-batch-size",
+                     "1",
+                     "--mock-data",
+                     "--tokenizer-type",
+                     "NullTokenizer",
+                     "--vocab-size",
+                     "99"};
+
+Lines with(Lines argv, const Lines& more) {
+  argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
+TEST(FlagsWriter, FlagsGoThereAndBackAsTheSameRecipe) {
+  const std::vector<Lines> all = {
+      {},
+      {"--swiglu", "--disable-bias-linear", "--normalization", "RMSNorm", "--position-embedding-type", "rope"},
+      {"--no-bias-gelu-fusion"},
+      {"--bf16", "--tensor-model-parallel-size", "2", "--sequence-parallel"},
+      {"--fp16", "--initial-loss-scale", "4096", "--adam-beta1", "0.8"},
+      {"--optimizer", "sgd", "--sgd-momentum", "0.5"},
+      {"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "1"},
+      {"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "3", "--lr-wsd-decay-style", "cosine"},
+      {"--group-query-attention", "--num-query-groups", "2", "--untie-embeddings-and-output-weights"},
+      {"--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1", "--end-weight-decay", "0.2"}};
+  for (const auto& more : all) {
+    const auto recipe = recipe_of(with(least, more));
+    const auto flags = write_flags(recipe.resolved, megatron(), facts(), {});
+    for (const auto& lost : flags.lost) ADD_FAILURE() << text_of(lost);
+    const auto again = recipe_of(words_of(flags));
+    for (const auto& [group, options] : recipe.resolved.fields)
+      for (const auto& field : options.fields)
+        EXPECT_TRUE(same(field.value, *again.resolved.at(group)->find(field.name)))
+            << field.name << ": " << field.value << " became " << *again.resolved.at(group)->find(field.name);
+  }
+}
+
+TEST(FlagsWriter, NoFlagStandsThatSaysWhatIsSoAnyway) {
+  const auto written = words_of(write_flags(recipe_of(least).resolved, megatron(), facts(), {}));
+  const std::set<std::string> words(written.begin(), written.end());
+  for (const auto& word : least) EXPECT_TRUE(words.count(word)) << word;
+  for (const auto* word : {"--swiglu", "--normalization", "--weight-decay", "--adam-beta1", "--bf16", "--optimizer"})
+    EXPECT_FALSE(words.count(word)) << word;
+}
+
+TEST(FlagsWriter, WhatNoFlagSaysIsNamed) {
+  auto recipe = recipe_of(least);
+  recipe.resolved.set("optimizer_config.optimizer_type", Value::of("lion", {}));
+  const auto flags = write_flags(recipe.resolved, megatron(), facts(), {});
+  ASSERT_FALSE(flags.lost.empty());
+  EXPECT_EQ(flags.lost.at(0).option, "optimizer_config.optimizer_type");
+  EXPECT_TRUE(write_flags(recipe.resolved, megatron(), facts(), {"optimizer_config.optimizer_type"}).lost.empty());
+}
+
+TEST(FlagsWriter, AScriptQuotesWhatBashWouldTakeApart) {
+  WrittenFlags flags;
+  flags.flags = {{"--save", {"a b/$x/${HERE}"}, {"training_config.output_dir", 0, "", 0}},
+                 {"--bf16", {}, {"training_config.bf16", 0, "", 0}}};
+  EXPECT_EQ(write_script(flags, "torchrun --nproc_per_node 2", "pretrain_gpt.py", {"why"}),
+            "#!/bin/bash\n# why\n\nTRAINING_ARGS=(\n    --save \"a b/\\$x/${HERE}\"\n    --bf16\n)\n\n"
+            "torchrun --nproc_per_node 2 pretrain_gpt.py \\\n    \"${TRAINING_ARGS[@]}\"\n");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,248 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "framework/interop/flags/flag_table.h"
+#include "framework/interop/flags/launcher_table.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe.h"
+#include "tests/tree.h"
+
+// The tables of mappings/flags/ are held to the options that they lead to, and to the flags that scripts use.
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+const Lines names = {"mindspeed-llm", "mindspeed-core-ms", "deepspeed", "megatron-llm", "pai-megatron-patch"};
+
+const Facts& facts() {
+  static const Facts all = all_facts({});
+  return all;
+}
+
+std::set<std::string> every_key() {
+  std::set<std::string> known;
+  for (const auto& [group, schemas] : facts())
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) known.insert(group + "." + option.name);
+  return known;
+}
+
+Lines complaints(const FlagTable& table, const Lines& argv) {
+  Report report;
+  read_recipe(table.convert(argv, facts(), report), {}, report);
+  Lines all;
+  for (const auto& finding : report.findings())
+    if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
+  return all;
+}
+
+/// Rows that are not the base's, which has tests of its own.
+std::vector<FlagRow> own_rows(const FlagTable& table) {
+  const auto base = FlagTable::named(FlagTable::usual, Mappings());
+  std::vector<FlagRow> own;
+  for (const auto& row : table.rows()) {
+    const auto* there = base.find(row.flag);
+    if (!there || there->to != row.to || there->words != row.words) own.push_back(row);
+  }
+  return own;
+}
+
+TEST(ForeignTables, EveryRowLeadsToOptionsThatExist) {
+  const auto known = every_key();
+  for (const auto& name : names) {
+    const auto table = FlagTable::named(name, Mappings());
+    for (const auto& row : table.rows()) {
+      EXPECT_TRUE(row.to.empty() || known.count(row.option())) << name << " " << row.flag << " to " << row.to;
+      for (const auto* implied : {&row.also, &row.always})
+        for (const auto& [option, value] : *implied)
+          EXPECT_TRUE(known.count(option.substr(0, option.find('[')))) << name << " " << row.flag << " to " << option;
+      const bool told = row.kind != FlagRow::Kind::ignored && row.kind != FlagRow::Kind::refused;
+      EXPECT_TRUE(told || row.why.size() > 10) << name << " " << row.flag << " gives no reason";
+      EXPECT_TRUE(!told || !row.to.empty() || !row.also.empty() || !row.always.empty()) << name << " " << row.flag;
+    }
+  }
+}
+
+TEST(ForeignTables, TheirDefaultsPassOurLimits) {
+  for (const auto& name : names) EXPECT_EQ(complaints(FlagTable::named(name, Mappings()), {}), Lines{}) << name;
+}
+
+/// A flag with a word either passes, or it is said to be planned.
+TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
+  for (const auto& name : names) {
+    const auto table = FlagTable::named(name, Mappings());
+    for (const auto& row : own_rows(table))
+      for (const auto& [theirs, ours] : row.words) {
+        Report report;
+        const auto converted = table.convert(flags_of({row.flag, theirs}), facts(), report);
+        if (converted.fates.at(0).fate != FlagFate::Fate::mapped) {
+          EXPECT_EQ(converted.fates.at(0).fate, FlagFate::Fate::planned) << name << " " << row.flag << " " << theirs;
+          continue;
+        }
+        for (const auto& line : complaints(table, {row.flag, theirs}))
+          EXPECT_EQ(line.find("takes "), std::string::npos) << name << " " << row.flag << " " << theirs << ": " << line;
+      }
+  }
+}
+
+/// What a bare flag stands for is a value of its option.
+TEST(ForeignTables, WhatABareFlagStandsForIsAValueOfItsOption) {
+  for (const auto& name : names) {
+    const auto table = FlagTable::named(name, Mappings());
+    for (const auto& row : own_rows(table)) {
+      if (row.takes != FlagRow::Takes::none || row.kind == FlagRow::Kind::refused || row.kind == FlagRow::Kind::ignored)
+        continue;
+      for (const auto& line : complaints(table, {row.flag}))
+        EXPECT_EQ(line.find("takes "), std::string::npos) << name << " " << row.flag << ": " << line;
+    }
+  }
+}
+
+TEST(ForeignTables, EveryFlagThatScriptsUseHasARow) {
+  std::ifstream file(TESTS_DATA "/flags_in_scripts.txt");
+  std::string table_name, flag;
+  std::size_t count = 0;
+  FlagTable table = FlagTable::named(names[0], Mappings());
+  while (file >> table_name >> flag) {
+    if (table_name != table.name()) table = FlagTable::named(table_name, Mappings());
+    EXPECT_NE(table.find(flag), nullptr) << table_name << " " << flag;
+    ++count;
+  }
+  EXPECT_GT(count, 500u);
+}
+
+/// "reader flag" lines of a file, "# ..." lines aside.
+std::vector<std::pair<std::string, std::string>> flags_of_guides() {
+  std::ifstream file(TESTS_DATA "/flags_in_guides.txt");
+  std::vector<std::pair<std::string, std::string>> all;
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty() && line[0] != '#')
+      all.emplace_back(line.substr(0, line.find(' ')), line.substr(line.find(' ') + 1));
+  return all;
+}
+
+TEST(ForeignTables, EveryFlagOfTheGuidesHasARowOrIsALaunchersOwn) {
+  const std::set<std::string> launchers = {"torchrun", "ttprun", "msrun"};
+  const LauncherTable launcher_table{Mappings()};
+  std::map<std::string, FlagTable> tables;
+  std::size_t count = 0;
+  for (const auto& [reader, flag] : flags_of_guides()) {
+    if (reader == "preprocess") continue;  // tests/cli
+    ++count;
+    if (launchers.count(reader)) {
+      shell::Run run;
+      run.words = {reader, flag, "1", "pretrain_gpt.py", "--lr", "1"};
+      Report report;
+      const auto launch = launch_of(run, {"x.sh"}, launcher_table, report);
+      EXPECT_EQ(launch.launcher, reader);
+      ASSERT_EQ(launch.options.size(), 1u) << reader << " " << flag;
+      EXPECT_EQ(launch.options[0].flag, flag);
+      EXPECT_EQ(launch.program, "pretrain_gpt.py") << reader << " " << flag;
+      continue;
+    }
+    const auto table = tables.try_emplace(reader, FlagTable::named(reader, Mappings())).first;
+    EXPECT_NE(table->second.find(flag), nullptr) << reader << " " << flag;
+  }
+  EXPECT_GT(count, 90u);
+}
+
+TEST(ForeignTables, ActivationCheckpointsOfOldReleasesRecomputeEveryLayer) {
+  for (const std::string name : {"megatron", "deepspeed", "mindspeed-llm"}) {
+    const auto table = FlagTable::named(name, Mappings());
+    Report report;
+    const auto recipe = table.convert({"--checkpoint-activations", "--DDP-impl", "local"}, facts(), report);
+    EXPECT_EQ(value_at(recipe, "model_config.recompute_granularity").scalar, "full") << name;
+    EXPECT_EQ(value_at(recipe, "model_config.recompute_method").scalar, "uniform") << name;
+    EXPECT_EQ(value_at(recipe, "model_config.recompute_num_layers").scalar, "1") << name;
+    const auto cut = table.convert({"--checkpoint-activations", "--checkpoint-num-layers", "2"}, facts(), report);
+    EXPECT_EQ(value_at(cut, "model_config.recompute_num_layers").scalar, "2") << name;
+    const auto block = table.convert(
+        {"--activations-checkpoint-method", "block", "--activations-checkpoint-num-layers", "3"}, facts(), report);
+    EXPECT_EQ(value_at(block, "model_config.recompute_granularity").scalar, "full") << name;
+    EXPECT_EQ(value_at(block, "model_config.recompute_method").scalar, "block") << name;
+    EXPECT_TRUE(report.good()) << name;
+  }
+}
+
+TEST(ForeignTables, AFlagOfTheBaseIsSpelledAsTheProgramSpellsIt) {
+  const auto table = FlagTable::named("megatron-llm", Mappings());
+  Report report;
+  const auto recipe =
+      table.convert({"--num_layers", "4", "--no_bias_gelu_fusion", "--num_attention_heads_kv", "2"}, facts(), report);
+  EXPECT_EQ(value_at(recipe, "model_config.num_layers").scalar, "4");
+  EXPECT_EQ(value_at(recipe, "model_config.hidden_act").scalar, "gelu_erf");
+  EXPECT_EQ(value_at(recipe, "model_config.group_query_attention").scalar, "true");
+  EXPECT_EQ(table.find("--num-layers"), nullptr);
+}
+
+TEST(ForeignTables, SwitchesThatChangeOnlyHowItIsComputedAreIgnoredWithTheReason) {
+  const auto table = FlagTable::named("mindspeed-llm", Mappings());
+  Report report;
+  const auto converted =
+      table.convert(flags_of({"--use-fused-rmsnorm", "--swap-attention", "--moe-fb-overlap", "--sequence-parallel"}),
+                    facts(), report);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(converted.fates[i].fate, FlagFate::Fate::ignored);
+  EXPECT_EQ(converted.fates.at(3).fate, FlagFate::Fate::mapped);
+  EXPECT_TRUE(report.good());
+}
+
+TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
+  const auto table = FlagTable::named("mindspeed-llm", Mappings());
+  const auto fate = [&](const Lines& words) {
+    Report report;
+    return word_of(table.convert(flags_of(words), facts(), report).fates.at(0).fate);
+  };
+  EXPECT_EQ(fate({"--stage", "dpo"}), "planned");
+  EXPECT_EQ(fate({"--stage", "sft"}), "mapped");
+  EXPECT_EQ(fate({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");
+  EXPECT_EQ(fate({"--embedding-multiplier-scale", "1.0"}), "mapped");
+  EXPECT_EQ(fate({"--embedding-multiplier-scale", "12"}), "planned");
+  EXPECT_EQ(fate({"--tokenizer-type", "PretrainedFromHF"}), "mapped");
+  EXPECT_EQ(fate({"--optimizer-selection", "fused_torch_adamw"}), "mapped");
+  EXPECT_EQ(fate({"--optimizer-selection", "fused_ema_adamw"}), "planned");
+  EXPECT_EQ(fate({"--auto-settings"}), "refused");
+}
+
+/// Of every table: no word of a tokenizer type is without a type of ours or a reason.
+TEST(ForeignTables, EveryTokenizerTypeIsOneOfOursOrRefusedByName) {
+  const std::set<std::string> ours = {"GPT2BPETokenizer",     "NullTokenizer",   "BertWordPieceLowerCase",
+                                      "BertWordPieceCase",    "TikTokenizer",    "GPTSentencePieceTokenizer",
+                                      "HuggingFaceTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer"};
+  int rows = 0;
+  for (const auto* name : {"megatron@core_v0.12.1", "megatron@main", "mindspeed-llm", "mindspeed-core-ms",
+                           "pai-megatron-patch", "deepspeed"}) {
+    const auto table = FlagTable::named(name, Mappings());
+    for (const auto* flag : {"--tokenizer-type", "--patch-tokenizer-type"}) {
+      const auto* row = table.find(flag);
+      if (!row) continue;
+      ++rows;
+      for (const auto& [theirs, word] : row->words) EXPECT_TRUE(ours.count(word)) << name << " " << theirs;
+      for (const auto& [theirs, why] : row->refused_words) EXPECT_FALSE(why.empty()) << name << " " << theirs;
+    }
+  }
+  EXPECT_EQ(rows, 7);
+}
+
+TEST(ForeignTables, TheTokenizerOfPaiIsInTheFolderOfItsCheckpoint) {
+  const auto recipe_of = [](const Lines& words) {
+    Report report;
+    return FlagTable::named("pai-megatron-patch", Mappings()).convert(flags_of(words), facts(), report).recipe;
+  };
+  const auto recipe = recipe_of({"--load", "hf/qwen", "--patch-tokenizer-type", "Qwen3Tokenizer"});
+  EXPECT_EQ(recipe.at("dataset_config.tokenizer_type")->scalar, "HuggingFaceTokenizer");
+  EXPECT_EQ(recipe.at("dataset_config.tokenizer_model")->scalar, "hf/qwen");
+  EXPECT_EQ(recipe.at("training_config.load_checkpoint")->scalar, "hf/qwen");
+  const auto own = recipe_of({"--load", "ckpt", "--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", "x.model"});
+  EXPECT_EQ(own.at("dataset_config.tokenizer_model")->scalar, "x.model");
+  const auto other = recipe_of({"--load", "ckpt", "--tokenizer-type", "NullTokenizer", "--vocab-size", "9"});
+  EXPECT_EQ(other.at("dataset_config.tokenizer_model"), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera

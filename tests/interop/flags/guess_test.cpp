@@ -1,0 +1,57 @@
+#include "framework/interop/flags/guess.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/tree.h"
+
+namespace tessera {
+namespace {
+
+Launch launch_of(const std::vector<std::string>& words, const std::string& program = "pretrain_gpt.py",
+                 const std::string& launcher = "torchrun") {
+  Launch launch;
+  launch.flags = flags_of(words);
+  launch.program = program;
+  launch.launcher = launcher;
+  return launch;
+}
+
+std::string table_of(const Launch& launch) { return guess_source(launch, Mappings()).table; }
+
+TEST(Guess, OneFlagThatOnlyOneProgramHasTells) {
+  EXPECT_EQ(table_of(launch_of({"--lr", "1", "--ai-framework", "mindspore"})), "mindspeed-llm");
+  EXPECT_EQ(table_of(launch_of({"--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec"})),
+            "mindspeed-llm");
+  EXPECT_EQ(table_of(launch_of({"--lr", "1", "--deepspeed"})), "deepspeed");
+  EXPECT_EQ(table_of(launch_of({"--num_layers", "2"})), "megatron-llm");
+  EXPECT_EQ(guess_source(launch_of({"--deepspeed"}), Mappings()).why, "--deepspeed is Megatron-DeepSpeed's");
+}
+
+TEST(Guess, TheTableThatKnowsMostFlagsIsTaken) {
+  EXPECT_EQ(table_of(launch_of({"--lr", "1", "--use-fused-rmsnorm", "--reuse-fp32-param"})), "mindspeed-llm");
+  EXPECT_EQ(table_of(launch_of({"--extra-vocab-size", "293", "--max-padding-length", "80"})), "pai-megatron-patch");
+  EXPECT_EQ(table_of(launch_of({"--train-tokens", "300", "--zero-stage", "1"})), "deepspeed");
+  const auto guess = guess_source(launch_of({"--lr", "1", "--swap-attention", "--reuse-fp32-param"}), Mappings());
+  EXPECT_EQ(guess.why, "it knows 2 more of its flags, --swap-attention first");
+}
+
+TEST(Guess, TheUsualTableIsTakenWhereNothingTells) {
+  EXPECT_EQ(table_of(launch_of({"--lr", "1"})), FlagTable::usual);
+  EXPECT_EQ(table_of(launch_of({})), FlagTable::usual);
+  EXPECT_EQ(table_of(launch_of({"--no-such-flag-anywhere"})), FlagTable::usual);
+}
+
+TEST(Guess, TheLauncherTellsWhereNoFlagDoes) {
+  EXPECT_EQ(table_of(launch_of({"--lr", "1"}, "pretrain_gpt.py", "msrun")), "mindspeed-core-ms");
+  EXPECT_EQ(table_of(launch_of({"--ai-framework", "mindspore"}, "pretrain_gpt.py", "msrun")), "mindspeed-llm");
+}
+
+TEST(Guess, EveryTableThatASignNamesExists) {
+  const Mappings mappings;
+  const auto signs = mappings.table("sources.yaml");
+  for (const auto& sign : value_at(signs, "signs").items)
+    EXPECT_NO_THROW(FlagTable::named(value_at(sign, "table").scalar, mappings)) << value_at(sign, "table").scalar;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,151 @@
+#include "framework/interop/flags/recipe_writer.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/base/files.h"
+#include "framework/interop/flags/known_models.h"
+#include "framework/interop/flags/source.h"
+#include "framework/options/same.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe.h"
+#include "tests/own_folder.h"
+#include "tests/tree.h"
+
+namespace tessera {
+namespace {
+
+class RecipeWriter : public InOwnFolder {
+ protected:
+  const Facts facts = all_facts({});
+  const FlagTable megatron = FlagTable::from("megatron.yaml", Mappings());
+
+  Value converted(const std::vector<std::string>& argv) {
+    Report report;
+    auto tree = megatron.convert(argv, facts, report);
+    report.must_be_good();
+    return tree;
+  }
+};
+
+const std::vector<std::string> small = {"--num-layers",
+                                        "2",
+                                        "--hidden-size",
+                                        "64",
+                                        "--num-attention-heads",
+                                        "4",
+                                        "--seq-length",
+                                        "32",
+                                        "--max-position-embeddings",
+                                        "32",
+                                        "--lr",
+                                        "1e-3",
+                                        "--train-iters",
+                                        "7",
+                                        "--micro-batch-size",
+                                        "1",
+                                        "--mock-data",
+                                        "--tokenizer-type",
+                                        "NullTokenizer",
+                                        "--vocab-size",
+                                        "99"};
+
+std::vector<std::string> with(std::vector<std::string> argv, const std::vector<std::string>& more) {
+  argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
+TEST_F(RecipeWriter, WhatIsWrittenIsReadAsTheWholeConversionIs) {
+  for (const auto& more : {std::vector<std::string>{},
+                           {"--bf16", "--swiglu", "--disable-bias-linear"},
+                           {"--optimizer", "sgd"},
+                           {"--fp16", "--loss-scale-window", "50"}}) {
+    const auto tree = converted(with(small, more));
+    Report report;
+    const auto whole = read_recipe(tree, {}, report);
+    write("run.yaml", write_recipe(what_differs(tree, {}, facts), facts, {{}, ""}));
+    const auto again = read_recipe("run.yaml", {}, {}, report);
+    report.must_be_good();
+    EXPECT_TRUE(same(whole.resolved, again.resolved));
+    for (const auto& [group, options] : whole.resolved.fields)
+      for (const auto& field : options.fields)
+        EXPECT_TRUE(same(field.value, *again.resolved.at(group)->find(field.name)))
+            << field.name << ": " << field.value << " became " << *again.resolved.at(group)->find(field.name);
+  }
+}
+
+TEST_F(RecipeWriter, OnlyWhatDiffersFromTheBaseStands) {
+  const auto tree = parse_yaml("model_config: {num_layers: 12, hidden_size: 768, rotary_base: 10000.0}\n", "t");
+  const auto base = parse_yaml("model_config: {num_layers: 12, hidden_size: 512}\n", "b");
+  EXPECT_EQ(write_recipe(what_differs(tree, base, facts), facts, {{}, "b.yaml"}),
+            "base: b.yaml\nmodel_config:\n  hidden_size: 768\n");
+}
+
+TEST_F(RecipeWriter, GroupsStandInTheOrderOfThought) {
+  const auto tree = parse_yaml(
+      "dataset_config: {batch_size: 4}\noptimizer_config: {weight_decay: 0.3}\nmodel_config: {num_layers: 3}\n", "t");
+  EXPECT_EQ(write_recipe(tree, facts, {{"a", ""}, ""}),
+            "# a\n#\nmodel_config:\n  num_layers: 3\noptimizer_config:\n  weight_decay: 0.3\ndataset_config:\n"
+            "  batch_size: 4\n");
+}
+
+TEST_F(RecipeWriter, WordsThatYamlTakesForSomethingElseAreQuoted) {
+  for (const auto* words : {"", "null", "a: b", "# no", "- x", "[1", "'", "\"q\"", "{a}", "x #y", "tab\there", "-1",
+                            "1e-5", "a b", "C:\\x", "*", "~", "end:"}) {
+    Value tree;
+    tree.set("training_config.output_dir", Value::of(words, {}));
+    auto item = Value::of(words, {});
+    Value list;
+    list.kind = Value::Kind::list;
+    list.items = {item, item};
+    tree.set("training_config.other", list);
+    const auto again = parse_yaml(write_recipe(tree, facts, {{}, ""}), "again");
+    EXPECT_EQ(value_at(again, "training_config.output_dir").scalar, words);
+    EXPECT_EQ(value_at(again, "training_config.output_dir").kind, Value::Kind::scalar) << words;
+    EXPECT_EQ(value_at(again, "training_config.other").items.at(1).scalar, words);
+  }
+}
+
+TEST_F(RecipeWriter, PathsAreVariablesWithTheirUsualValue) {
+  auto tree =
+      parse_yaml("dataset_config: {data_path: corpus/text, vocab_file: \"${V}/v.json\", split: \"1,1,1\"}\n", "t");
+  make_paths_variables(tree);
+  EXPECT_EQ(value_at(tree, "dataset_config.data_path").scalar, "${DATA_PATH:-corpus/text}");
+  EXPECT_EQ(value_at(tree, "dataset_config.vocab_file").scalar, "${V}/v.json");
+  EXPECT_EQ(value_at(tree, "dataset_config.split").scalar, "1,1,1");
+}
+
+TEST_F(RecipeWriter, AModelThatIsKnownIsTheBase) {
+  const auto llama = parse_yaml(
+      "model_config: {num_layers: 32, hidden_size: 4096, ffn_hidden_size: 11008, num_attention_heads: 32, "
+      "position_embedding_type: rope, normalization: RMSNorm, hidden_act: swiglu, add_bias_linear: false}\n",
+      "t");
+  EXPECT_EQ(known_model(llama, facts).name, "models/llama2_7b.yaml");
+  auto other = llama;
+  other.set("model_config.num_layers", Value::of("31", {}));
+  EXPECT_EQ(known_model(other, facts).name, "");
+  other = llama;
+  other.set("model_config.normalization", Value::of("LayerNorm", {}));
+  EXPECT_EQ(known_model(other, facts).name, "");
+}
+
+TEST_F(RecipeWriter, WhatTheBaseSaysAndTheSourceLeavesOutIsAnswered) {
+  auto tree = parse_yaml("model_config: {num_layers: 2}\n", "t");
+  const auto base = parse_yaml("model_config: {num_layers: 2, vocab_size: 32000}\n", "b");
+  answer_base(tree, base, facts);
+  EXPECT_EQ(value_at(tree, "model_config.vocab_size").kind, Value::Kind::none);
+  EXPECT_EQ(write_recipe(what_differs(tree, base, facts), facts, {{}, ""}), "model_config:\n  vocab_size: null\n");
+}
+
+TEST_F(RecipeWriter, WhatAScriptDoesNotKnowGetsAName) {
+  Value tree;
+  tree.set("optimizer_config.learning_rate", Value::of("$3", {}));
+  tree.set("training_config.output_dir", Value::of("${26}/x/${NAME}/$OTHER-`date`", {}));
+  tree.set("dataset_config.split", Value::of("$(cat f | tr '(' ')')", {}));
+  name_unknowns(tree);
+  EXPECT_EQ(value_at(tree, "optimizer_config.learning_rate").scalar, "${ARG_3}");
+  EXPECT_EQ(value_at(tree, "training_config.output_dir").scalar, "${ARG_26}/x/${NAME}/${OTHER}-${OUTPUT_DIR}");
+  EXPECT_EQ(value_at(tree, "dataset_config.split").scalar.rfind("${SPLIT}", 0), 0u);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,285 @@
+// The tables of flags are held to the programs that they speak of, to the code, and to the page that is made of them.
+// tests/data/flags has the facts of their parsers: every option string with the name of its argument, how many words it
+// takes, its default and its choices.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "framework/base/error.h"
+#include "framework/interop/flags/flags_page.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+using Lines = std::vector<std::string>;
+using Kind = FlagRow::Kind;
+
+const Lines releases = {"megatron", "megatron_main"};
+
+FlagTable table_of(const std::string& release) { return FlagTable::from(release + ".yaml", Mappings()); }
+
+Json facts_of(const std::string& release) {
+  std::ifstream file(TESTS_DATA "/flags/" + release + ".json");
+  return Json::parse(file);
+}
+
+Lines tables() {
+  Lines all;
+  for (const auto& file : Mappings().names())
+    if (file.rfind("flags/", 0) == 0) all.push_back(file.substr(6));
+  return all;
+}
+
+/// A default of theirs as a recipe would write it.
+std::string as_text(const Json& value) {
+  if (value.is_null() || value.is_array()) return "";
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool equal(const std::string& a, const std::string& b) {
+  char *end_a = nullptr, *end_b = nullptr;
+  const auto x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return a == b || (!a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y);
+}
+
+std::string takes_of(const FlagRow& row) {
+  constexpr const char* words[] = {"none", "one", "optional", "many"};
+  return words[static_cast<int>(row.takes)];
+}
+
+/// The default that a row's `absent` should be; nothing where the two cannot be compared.
+std::optional<std::string> expected_absent(const FlagRow& row, const Json& theirs) {
+  const auto usual = theirs.at("default");
+  if (row.to.empty() || usual.is_array()) return std::nullopt;
+  if (row.kind == Kind::same) return as_text(usual);
+  if (row.kind == Kind::fixed && usual.is_boolean() && (row.fixed == "true" || row.fixed == "false"))
+    return row.fixed == "true" ? "false" : "true";
+  if (row.kind != Kind::words || usual.is_null()) return std::nullopt;
+  for (const auto& [word, ours] : row.words)
+    if (word == as_text(usual)) return ours;
+  return "a word for " + as_text(usual);
+}
+
+TEST(FlagsOfMegatron, EachHasARowThatReadsTheCommandLineAsTheirParserDoes) {
+  for (const auto& release : releases) {
+    const auto table = table_of(release);
+    const auto theirs = facts_of(release);
+    EXPECT_GE(theirs.size(), 456u);
+    for (const auto& flag : theirs) {
+      const auto name = flag.at("flag").get<std::string>();
+      const auto* row = table.find(name);
+      ASSERT_NE(row, nullptr) << release << " has no row for " << name;
+      EXPECT_EQ(row->dest, flag.at("dest").get<std::string>()) << name << " of " << release;
+      EXPECT_EQ(takes_of(*row), flag.at("takes").get<std::string>()) << name << " of " << release;
+    }
+  }
+}
+
+TEST(FlagsOfMegatron, OneThatIsNotGivenHasTheirDefault) {
+  // What their program makes of the parser's default afterwards, the table has at once.
+  const std::set<std::string> made_later = {"--add-qkv-bias", "--eval-interval", "--finetune"};
+  for (const auto& release : releases) {
+    const auto table = table_of(release);
+    for (const auto& flag : facts_of(release)) {
+      const auto& row = *table.find(flag.at("flag").get<std::string>());
+      const auto expected = expected_absent(row, flag);
+      // Several flags of one default: it stands at one of them.
+      const auto said = std::any_of(table.rows().begin(), table.rows().end(), [&](const auto& other) {
+        return expected && other.to == row.to && equal(other.absent, *expected);
+      });
+      if (!expected || made_later.count(row.flag)) continue;
+      EXPECT_TRUE(said) << release << " " << row.flag << ": not given it is '" << row.absent << "', theirs is '"
+                        << *expected << "'";
+      EXPECT_TRUE(row.absent.empty() || equal(row.absent, *expected)) << release << " " << row.flag;
+    }
+  }
+}
+
+TEST(FlagsOfMegatron, AWordIsOneOfTheirsAndOneWithoutCounterpartIsKnown) {
+  const std::map<std::string, std::set<std::string>> left_out = {
+      {"--ckpt-format", {"zarr", "torch_dcp", "fsdp_dtensor"}},
+      {"--dataloader-type", {"external"}},
+      {"--optimizer", {"muon", "dist_muon", "soap", "adaptive_muon"}},
+      {"--transformer-impl", {"inference_optimized"}}};
+  for (const auto& release : releases) {
+    const auto table = table_of(release);
+    for (const auto& flag : facts_of(release)) {
+      const auto& row = *table.find(flag.at("flag").get<std::string>());
+      if (row.kind != Kind::words || !flag.contains("choices")) continue;
+      auto rest = flag.at("choices").get<std::set<std::string>>();
+      for (const auto& [word, ours] : row.words) {
+        EXPECT_EQ(rest.count(word), 1u) << row.flag << " never has '" << word << "'";
+        rest.erase(word);
+      }
+      for (const auto& [word, why] : row.refused_words) rest.erase(word);
+      for (const auto& word : rest)
+        EXPECT_TRUE(left_out.count(row.flag) && left_out.at(row.flag).count(word))
+            << release << " " << row.flag << " has no word for '" << word << "'";
+    }
+  }
+}
+
+TEST(FlagsOfMegatron, WhatIsIgnoredSaysWhatShowsThatItMayBe) {
+  const std::regex evidence(R"(.*\((docs/rules\.md#[a-z]+\d+|docs/\w+\.md|[\w/]+\.py).*\))");
+  for (const auto& release : releases) {
+    const auto table = table_of(release);
+    for (const auto& row : table.rows())
+      EXPECT_TRUE(row.kind != Kind::ignored || std::regex_match(row.why, evidence)) << row.flag << ": " << row.why;
+  }
+}
+
+TEST(FlagsOfMegatron, MostTrainingFlagsRunOrMayBeDropped) {
+  const auto facts = all_facts({});
+  for (const auto& release : releases) {
+    auto counts = count_fates(table_of(release), facts);
+    const auto all =
+        counts[RowFate::runs] + counts[RowFate::ignored] + counts[RowFate::planned] + counts[RowFate::refused];
+    EXPECT_GT(10 * (counts[RowFate::runs] + counts[RowFate::ignored]), 7 * all);
+    EXPECT_LT(100 * counts[RowFate::refused], 6 * all);
+  }
+}
+
+std::map<std::string, bool> every_key() {
+  std::map<std::string, bool> known;  // whether it is planned
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) known[group + "." + option.name] = option.planned;
+  return known;
+}
+
+TEST(FlagTables, EveryRowLeadsToOptionsThatExist) {
+  const auto known = every_key();
+  for (const auto& file : tables()) {
+    const auto table = FlagTable::from(file, Mappings());
+    for (const auto& row : table.rows()) {
+      EXPECT_TRUE(row.to.empty() || known.count(row.option())) << file << ": " << row.flag << " leads to " << row.to;
+      for (const auto* said : {&row.also, &row.always})
+        for (const auto& [option, value] : *said)
+          EXPECT_TRUE(known.count(option.substr(0, option.find('['))))
+              << file << ": " << row.flag << " leads to " << option;
+      EXPECT_EQ(row.why.empty(), row.kind != Kind::ignored && row.kind != Kind::refused) << file << ": " << row.flag;
+    }
+  }
+}
+
+/// What reading the recipe of `argv` complains about, but for what is missing.
+Lines complaints(const FlagTable& table, const Facts& facts, const Lines& argv) {
+  Report report;
+  read_recipe(table.convert(argv, facts, report), {}, report);
+  Lines all;
+  for (const auto& finding : report.findings())
+    if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
+  return all;
+}
+
+TEST(FlagTables, WhatIsNotGivenPassesOurLimits) {
+  const auto facts = all_facts({});
+  for (const auto& file : tables()) {
+    const auto table = FlagTable::from(file, Mappings());
+    for (const auto& line : complaints(table, facts, {}))
+      EXPECT_EQ(line.find("takes "), std::string::npos) << file << ": " << line;
+  }
+}
+
+TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
+  const auto facts = all_facts({});
+  for (const auto& file : tables()) {
+    const auto table = FlagTable::from(file, Mappings());
+    const auto own = FlagTable::from(Mappings().table("flags/" + file));
+    for (const auto& row : own.rows()) {
+      Lines words = {""};
+      for (const auto& [theirs, ours] : row.words) words.push_back(theirs);
+      if (row.kind != Kind::fixed && row.kind != Kind::implied) words.erase(words.begin());
+      for (const auto& word : words) {
+        Lines argv{row.flag};
+        if (!word.empty()) argv.push_back(word);
+        Report report;
+        if (table.convert(flags_of(argv), facts, report).fates.at(0).fate == FlagFate::Fate::planned) continue;
+        for (const auto& line : complaints(table, facts, argv))
+          EXPECT_EQ(line.find("takes "), std::string::npos) << file << " " << row.flag << " " << word << ": " << line;
+      }
+    }
+  }
+}
+
+TEST(FlagTables, EveryOptionIsReachedOrListedAsOursAlone) {
+  const auto known = every_key();
+  std::set<std::string> reached;
+  for (const auto& file : tables()) {
+    const auto table = FlagTable::from(file, Mappings());
+    for (const auto& row : table.rows()) {
+      if (!row.to.empty()) reached.insert(row.option());
+      for (const auto* said : {&row.also, &row.always})
+        for (const auto& [option, value] : *said) reached.insert(option.substr(0, option.find('[')));
+    }
+  }
+  std::map<std::string, std::string> own;
+  const auto list = Mappings().table("own.yaml");
+  for (const auto& [group, options] : list.fields)
+    for (const auto& [option, why] : options.fields) own[group + "." + option] = why.scalar;
+  for (const auto& [key, planned] : known)
+    EXPECT_TRUE(reached.count(key) || own.count(key)) << key << " is reached by no flag and not in mappings/own.yaml";
+  for (const auto& [key, why] : own) {
+    EXPECT_TRUE(known.count(key)) << "mappings/own.yaml: " << key << " is no option";
+    EXPECT_FALSE(why.empty()) << "mappings/own.yaml: " << key << " has no reason";
+  }
+}
+
+TEST(FlagsPage, IsCurrent) {
+  std::ifstream file(DOCS_DIR "/flags.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  EXPECT_TRUE(page == flags_page(all_facts({}), Mappings()))
+      << "docs/flags.md is stale; run `tessera options --flags-markdown > docs/flags.md`";
+}
+
+TEST(FlagsPage, TellsOfARowWhetherItRuns) {
+  const auto facts = all_facts({});
+  const auto table = table_of("megatron");
+  const auto fate = [&](const std::string& flag) { return word_of(fate_of(*table.find(flag), facts)); };
+  EXPECT_EQ(fate("--lr"), "runs");
+  EXPECT_EQ(fate("--use-flash-attn"), "runs");  // planned by name, but it changes nothing
+  EXPECT_EQ(fate("--tokenizer-type"), "runs");
+  EXPECT_EQ(fate("--num-experts"), "planned");
+  EXPECT_EQ(fate("--multi-latent-attention"), "planned");
+  EXPECT_EQ(fate("--num-workers"), "runs");
+  EXPECT_EQ(fate("--distributed-backend"), "ignored");
+  EXPECT_EQ(fate("--warmup"), "refused");
+}
+
+TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
+  const auto facts = all_facts({});
+  const auto story = flag_story("--adam-beta2", facts, Mappings());
+  EXPECT_NE(story.find("\n  --adam-beta2: runs, one value, their name adam_beta2\n    optimizer_config.betas[1]\n"
+                       "    not given: 0.999\n"),
+            std::string::npos)
+      << story;
+  EXPECT_EQ(story.find("megatron@core_v0.12.1, megatron@main"), story.find("megatron@core"));
+  const auto interval = flag_story("--eval-interval", facts, Mappings());
+  EXPECT_NE(interval.find("megatron@main\n  --eval-interval"), std::string::npos) << interval;
+  EXPECT_EQ(flag_story("adam_beta2", facts, Mappings()).rfind(story, 0), 0u) << "and that of programs that spell it so";
+  EXPECT_NE(flag_story("--num-experts", facts, Mappings()).find("only null or 0 is taken yet"), std::string::npos);
+}
+
+TEST(FlagStory, OfAFlagThatNobodyHasNamesTheNearest) {
+  try {
+    flag_story("--adam-beta3", all_facts({}), Mappings());
+    FAIL() << "a story of no flag";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean '--adam-beta"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,247 @@
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "framework/interop/flags/flag_table.h"
+#include "framework/interop/flags/megatron_arguments.h"
+#include "framework/interop/flags/megatron_rules.h"
+#include "framework/options/mappings.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+/// The anchor that a row of docs/rules.md begins with; empty where it has none.
+std::string anchor_of(const std::string& cell) {
+  const std::string begin = " <a id=\"";
+  return cell.rfind(begin, 0) == 0 ? cell.substr(begin.size(), cell.find('"', begin.size()) - begin.size()) : "";
+}
+
+/// docs/rules.md: rule -> where it is asked.
+std::map<std::string, std::string> page(Lines* twice = nullptr) {
+  std::ifstream file(DOCS_DIR "/rules.md");
+  std::map<std::string, std::string> rows;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream cells(line);
+    std::string rule, where, none;
+    if (line.rfind("| ", 0) != 0 || !std::getline(cells, none, '|') || !std::getline(cells, rule, '|') ||
+        !std::getline(cells, where, '|'))
+      continue;
+    if (const auto end = rule.find("</a>"); end != std::string::npos) rule = " " + rule.substr(end + 4);
+    const auto bare = [](const std::string& cell) { return cell.substr(1, cell.size() - 2); };
+    if (!rows.emplace(bare(rule), bare(where)).second && twice && bare(rule) != "rule") twice->push_back(bare(rule));
+  }
+  return rows;
+}
+
+std::set<std::string> rules_of(const std::string& where) {
+  std::set<std::string> all;
+  for (const auto& [rule, places] : page())
+    if ((", " + places + ",").find(", " + where + ",") != std::string::npos) all.insert(rule);
+  return all;
+}
+
+TEST(Rules, EveryRuleOfMegatronIsOnThePageOnce) {
+  const std::pair<const char*, int> sections[] = {{"P", 14}, {"D", 7},    {"M", 28},   {"PAR", 28},
+                                                  {"B", 13}, {"DAT", 12}, {"O", 11},   {"MP", 9},
+                                                  {"C", 16}, {"REC", 8},  {"MOE", 20}, {"L", 14}};
+  Lines twice;
+  const auto rows = page(&twice);
+  EXPECT_EQ(twice, Lines{});
+  for (const auto& [section, count] : sections)
+    for (int i = 1; i <= count; ++i) EXPECT_TRUE(rows.count(section + std::to_string(i))) << section << i;
+}
+
+std::set<std::string> anchors() {
+  std::ifstream file(DOCS_DIR "/rules.md");
+  std::set<std::string> all;
+  for (std::string line; std::getline(file, line);)
+    if (line.size() > 1 && line.front() == '|' && !anchor_of(line.substr(1)).empty())
+      all.insert(anchor_of(line.substr(1)));
+  return all;
+}
+
+void take_texts(const Value& value, std::vector<std::string>& texts) {
+  texts.push_back(value.scalar);
+  for (const auto& item : value.items) take_texts(item, texts);
+  for (const auto& field : value.fields) take_texts(field.value, texts);
+}
+
+TEST(Rules, EveryRuleHasAnAnchor) {
+  std::set<std::string> expected;
+  for (const auto& row : page()) {
+    auto anchor = row.first;
+    for (auto& letter : anchor) letter = letter == ' ' ? '-' : static_cast<char>(std::tolower(letter));
+    if (row.second.front() != '-' && row.first != "rule" && row.second != "meaning") expected.insert(anchor);
+  }
+  for (const auto* heading : {"recipe", "command-line", "arguments", "flags", "built-in", "none", "where"})
+    expected.erase(heading);  // the table that says what the second column means
+  EXPECT_EQ(anchors(), expected);
+}
+
+TEST(Rules, WhatATableOfMappingsCitesIsInThisRepository) {
+  static const std::regex cited(R"([\w./-]+\.md(#[\w-]+)?|mapping\.json)");
+  const auto known = anchors();
+  const Mappings mappings(MAPPINGS_DIR);
+  std::size_t citations = 0;
+  for (const auto& name : mappings.names()) {
+    std::vector<std::string> texts;
+    take_texts(mappings.table(name), texts);
+    for (const auto& words : texts)
+      for (std::sregex_iterator at(words.begin(), words.end(), cited), end; at != end; ++at, ++citations) {
+        const auto hash = at->str().find('#');
+        const auto file = at->str().substr(0, hash);
+        const auto of_docs = file.rfind("docs/", 0) == 0 ? DOCS_DIR + file.substr(4) : "";
+        EXPECT_TRUE(std::filesystem::exists(of_docs)) << name << " cites " << at->str() << ": " << words;
+        if (file == "docs/rules.md" && hash != std::string::npos) {
+          EXPECT_TRUE(known.count(at->str().substr(hash + 1))) << name << " cites " << at->str() << ": " << words;
+        }
+      }
+  }
+  EXPECT_GT(citations, 100U);
+}
+
+TEST(Rules, ThatACommandLineOrArgumentsAreHeldToAreThoseOfThePage) {
+  std::set<std::string> of_commands, of_arguments;
+  for (const auto& rule : megatron_rules()) of_commands.insert(rule.name);
+  for (const auto& rule : argument_rules()) of_arguments.insert(rule);
+  auto told = rules_of("command line");
+  told.erase("C15");  // PAR17 and M28 by another name
+  EXPECT_EQ(of_commands, told);
+  EXPECT_EQ(of_arguments, rules_of("arguments"));
+}
+
+const std::string good =
+    "model_config: {num_layers: 8, hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64}\n"
+    "dataset_config: {dataset_type: mock, batch_size: 2}\n"
+    "training_config: {training_iters: 20}\n";
+
+void take_out(Value& tree, const std::string& path) {
+  for (auto& [name, group] : tree.fields)
+    if (path.rfind(name + ".", 0) == 0)
+      std::erase_if(group.fields, [&, prefix = name + "."](const auto& field) { return prefix + field.name == path; });
+}
+
+/// Settings laid over a recipe without mistakes; "-option" takes it out, "world 3" starts so many processes.
+std::set<std::string> broken_by(const Lines& settings) {
+  Report report;
+  auto tree = parse_yaml(good, "run.yaml");
+  std::int64_t world = 0;
+  for (const auto& setting : settings) {
+    const auto equal = setting.find('=');
+    if (setting.rfind("world ", 0) == 0) {
+      world = std::stoll(setting.substr(6));
+    } else if (setting[0] == '-') {
+      take_out(tree, setting.substr(1));
+    } else {
+      auto value = parse_yaml("x: " + setting.substr(equal + 1), "set").fields.at(0).value;
+      tree.set(setting.substr(0, equal), std::move(value));
+    }
+  }
+  const auto recipe = read_recipe(tree, {}, report);
+  if (world > 0 && report.good()) check_ranks(recipe, world, report);
+  std::set<std::string> all;
+  for (const auto& finding : report.findings()) all.insert(finding.rule.empty() ? finding.message : finding.rule);
+  return all;
+}
+
+const std::string m = "model_config.", p = "parallel_config.", o = "optimizer_config.", d = "dataset_config.",
+                  t = "training_config.";
+
+/// A way to break each rule of a recipe.
+const std::vector<std::pair<const char*, Lines>>& ways() {
+  static const std::vector<std::pair<const char*, Lines>> all = {
+      {"M3", {m + "hidden_size=8", m + "hidden_act=swiglu"}},
+      {"M4", {m + "num_attention_heads=3"}},
+      {"M6", {m + "max_position_embeddings=8"}},
+      {"M8", {m + "group_query_attention=true", m + "num_query_groups=3"}},
+      {"M8", {p + "tensor_model_parallel_size=8", m + "ffn_hidden_size=128"}},
+      {"M9", {p + "tensor_model_parallel_size=2", m + "ffn_hidden_size=127"}},
+      {"PAR1", {p + "tensor_model_parallel_size=2", "world 3"}},
+      {"PAR3", {p + "data_parallel_size=2", "world 4"}},
+      {"PAR6", {p + "pipeline_model_parallel_size=2", p + "num_layers_per_virtual_pipeline_stage=3"}},
+      {"PAR8", {p + "pipeline_model_parallel_size=3", p + "decoder_first_pipeline_num_layers=3"}},
+      {"PAR9", {p + "pipeline_model_parallel_size=2", p + "account_for_loss_in_pipeline_split=true"}},
+      {"PAR10", {p + "tensor_model_parallel_size=2", p + "sequence_parallel=true", m + "seq_length=15"}},
+      {"PAR12", {p + "virtual_pipeline_model_parallel_size=2"}},
+      {"PAR14",
+       {p + "pipeline_model_parallel_size=2", p + "virtual_pipeline_model_parallel_size=2", d + "micro_batch_num=3"}},
+      {"PAR16", {o + "overlap_param_gather=true"}},
+      {"B2", {d + "global_batch_size=3"}},
+      {"B3",
+       {d + "rampup_batch_size=[2, 3, 10]", "-training_config.training_iters", d + "train_samples=40",
+        d + "global_batch_size=4"}},
+      {"B5", {d + "rampup_batch_size=[2, 2, 10]", d + "global_batch_size=4"}},
+      {"B6", {d + "train_samples=40"}},
+      {"B7", {"-training_config.training_iters"}},
+      {"B7", {"-training_config.training_iters", d + "train_samples=1"}},
+      {"O1", {o + "min_lr=1"}},
+      {"O2", {o + "weight_decay_incr_style=linear"}},
+      {"O4", {o + "lr_warmup_iters=30"}},
+      {"MP1", {t + "bf16=true", t + "fp16=true"}},
+      {"MP6", {m + "fp16_lm_cross_entropy=true"}},
+      {"REC2", {m + "recompute_granularity=selective", m + "recompute_num_layers=1"}},
+      {"REC3", {m + "recompute_granularity=full"}},
+      {"one type", {t + "bf16=true", m + "compute_dtype=float16"}},
+      {"one residual type", {m + "fp32_residual_connection=true", m + "residual_connection_dtype=bfloat16"}},
+      {"one activation", {m + "swiglu=true", m + "hidden_act=relu"}},
+      {"one window", {m + "sliding_window=4", m + "window_size=[5, 0]"}},
+      {"a window for layers", {m + "layer_types=[sliding_attention]"}},
+      {"sandwich scales", {m + "use_sandwich_norm=true", m + "attn_post_norm_scale=0.5"}},
+      {"one residual", {m + "shared_parallel_norm=true"}},
+      {"rotary_percent", {m + "position_embedding_type=rope", m + "rotary_percent=0.1"}},
+      {"rope scaling", {m + "rope_scaling_low_freq_factor=9"}},
+      {"scale_embeddings", {m + "scale_embeddings=true"}},
+      {"micro_batch_num", {d + "micro_batch_num=3", d + "global_batch_size=4"}},
+      {"countable sizes", {t + "training_iters=1000000000000", d + "batch_size=1000000"}},
+      {"countable sizes", {t + "eval_interval=1", t + "eval_iters=1000000000", t + "training_iters=10000000000"}},
+      {"number of ranks", {p + "tensor_model_parallel_size=4", p + "data_parallel_size=1000000"}},
+      {"passes of a step", {p + "pipeline_model_parallel_size=8", d + "micro_batch_num=1048576"}},
+      {"width of attention", {m + "num_attention_heads=128", m + "kv_channels=65536"}},
+      {"rotary_base", {m + "position_embedding_type=rope", m + "rotary_base=0.5"}},
+      {"vocabulary", {"-model_config.vocab_size"}},
+      {"stage", {t + "stage=sft"}},
+      {"one cut", {p + "num_layer_list=[[8]]", p + "decoder_first_pipeline_num_layers=2"}},
+      {"layout", {p + "pipeline_model_parallel_layout=Et*3L"}},
+      {"num_layer_list", {p + "num_layer_list=[[7]]"}},
+      {"standalone embedding", {p + "standalone_embedding_stage=true"}},
+      {"layers for all", {p + "pipeline_model_parallel_size=9"}},
+      {"recompute lists", {p + "recompute=[[9]]"}},
+      {"noop layers", {p + "noop_layers=[8]"}},
+      {"muon", {o + "optimizer_type=muon", p + "tensor_model_parallel_size=2"}},
+      {"not built", {p + "select_comm_recompute=[[1]]"}}};
+  return all;
+}
+
+TEST(Rules, OfARecipeAreBrokenEachByARecipe) {
+  EXPECT_EQ(broken_by({}), std::set<std::string>{});
+  for (const auto& [rule, settings] : ways()) {
+    const auto broken = broken_by(settings);
+    EXPECT_TRUE(broken.count(rule)) << rule << " holds with " << settings[0]
+                                    << "; broken: " << (broken.empty() ? "none" : *broken.begin());
+  }
+}
+
+TEST(Rules, StageSftBelongsToInstructionData) {
+  EXPECT_EQ(broken_by({t + "stage=sft", d + "dataset_type=instruction", d + "data_path=x"}), std::set<std::string>{});
+  EXPECT_EQ(broken_by({t + "stage=sft", d + "dataset_type=sft"}).count("stage"), 1U);
+  EXPECT_FALSE(broken_by({t + "stage=dpo", d + "dataset_type=instruction", d + "data_path=x"}).empty());
+}
+
+TEST(Rules, OfARecipeOnThePageAreThoseThatCanBeBroken) {
+  std::set<std::string> all = {"M2"};  // an option without which there is no recipe
+  for (const auto& [rule, settings] : ways()) all.insert(rule);
+  EXPECT_EQ(all, rules_of("recipe"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,134 @@
+#include "framework/interop/flags/yaml_arguments.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/interop/flags/forms.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe.h"
+
+namespace tessera {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+const std::string layer = "language_model:\n  num_layers: 2\n  hidden_size: 8\n  num_attention_heads: 2\n";
+
+Value read(const std::string& words, Report& report) {
+  return read_any(parse_yaml(words, "gpt.yaml"), Mappings(), all_facts({}), report).recipe;
+}
+
+std::string value_at(const Value& tree, const std::string& path) {
+  const auto* value = tree.at(path);
+  return value ? text(*value) : "nothing";
+}
+
+TEST(YamlArguments, EachNameBecomesTheFlagThatGivesIt) {
+  Report report;
+  const auto recipe =
+      read(layer +
+               "  layernorm_epsilon: 1.e-6\n  apply_rope_fusion: False\n  add_bias_linear: false\n"
+               "model_parallel:\n  tensor_model_parallel_size: 2\n  bf16: True\n  fp16: False\n"
+               "  sequence_parallel: True\nlr: 2.5e-4\nadam_beta2: 0.95\nrampup_batch_size: [32, 32, 1000]\n"
+               "save: null\nseq_length: 16\n",
+           report);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(value_at(recipe, "model_config.num_layers"), "2");
+  EXPECT_EQ(value_at(recipe, "model_config.norm_epsilon"), "1.e-6");
+  EXPECT_EQ(value_at(recipe, "model_config.apply_rope_fusion"), "false");
+  EXPECT_EQ(value_at(recipe, "model_config.add_bias_linear"), "false");
+  EXPECT_EQ(value_at(recipe, "parallel_config.sequence_parallel"), "true");
+  EXPECT_EQ(value_at(recipe, "training_config.bf16"), "true");
+  EXPECT_EQ(value_at(recipe, "training_config.fp16"), "false");
+  EXPECT_EQ(value_at(recipe, "optimizer_config.betas"), "[0.9, 0.95]");
+  EXPECT_EQ(value_at(recipe, "dataset_config.rampup_batch_size"), "[32, 32, 1000]");
+  EXPECT_EQ(value_at(recipe, "training_config.output_dir"), "nothing");  // null says nothing
+  const auto* rate = recipe.at("optimizer_config.learning_rate");
+  ASSERT_NE(rate, nullptr);
+  EXPECT_EQ(rate->origin.line, 13);
+}
+
+TEST(YamlArguments, TheActivationIsTheOneThatSuchAFileMakes) {
+  Report report;
+  const auto act = [&](const std::string& word, const std::string& more) {
+    return value_at(read(layer + "  activation_func: " + word + "\n" + more, report), "model_config.hidden_act");
+  };
+  EXPECT_EQ(act("swiglu", ""), "swiglu");
+  EXPECT_EQ(act("squaredrelu", ""), "squared_relu");
+  EXPECT_EQ(act("gelu", ""), "gelu_erf");
+  EXPECT_EQ(act("gelu", "wrap_with_ddp: true\n"), "gelu");  // MindSpeed-Core-MS's is the tanh form
+  EXPECT_TRUE(report.good());
+}
+
+TEST(YamlArguments, ANameInTheWrongGroupIsTold) {
+  Report report;
+  read(layer + "  lr: 1e-3\nmodel_parallel:\n  ffn_hidden_size: 32\nbf16: true\n", report);
+  EXPECT_EQ(
+      report.problems(),
+      (Lines{"gpt.yaml:5: 'lr' stands in language_model, but belongs into none; move it there",
+             "gpt.yaml:7: 'ffn_hidden_size' stands in model_parallel, but belongs into language_model; move it there",
+             "gpt.yaml:8: 'bf16' stands in no group, but belongs into model_parallel; move it there"}));
+}
+
+TEST(YamlArguments, ANameThatNobodyKnowsIsToldWithTheNearest) {
+  Report report;
+  read(layer + "clip_grid: 1\n", report);
+  ASSERT_EQ(report.problems().size(), 1u);
+  EXPECT_EQ(report.problems().at(0),
+            "gpt.yaml:5: no argument 'clip_grid' of Megatron-LM core_v0.12.1; did you mean 'clip_grad'?");
+}
+
+TEST(YamlArguments, WhatIsNoValueOfASwitchIsTold) {
+  Report report;
+  read(layer + "model_parallel:\n  bf16: maybe\n", report);
+  EXPECT_EQ(report.problems(), Lines{"gpt.yaml:6: bf16 takes true / false, not 'maybe'; give one of them"});
+}
+
+TEST(YamlArguments, TheirDefaultsHoldWhereNothingIsSaid) {
+  Report report;
+  const auto theirs = read(layer, report);
+  EXPECT_EQ(value_at(theirs, "training_config.seed"), "1234");
+  const auto core_ms = read(layer + "resume_training: false\n", report);
+  EXPECT_EQ(value_at(core_ms, "model_config.transformer_impl"), "local");
+  EXPECT_EQ(value_at(core_ms, "training_config.crc_check"), "false");
+}
+
+TEST(YamlArguments, WhoseFileItIsShowInItsNames) {
+  const Mappings mappings;
+  const auto form = [&](const std::string& words) { return form_of(parse_yaml(words, "x.yaml"), mappings); };
+  EXPECT_EQ(form(layer), RecipeForm::megatron_yaml);
+  EXPECT_EQ(form(layer + "wrap_with_ddp: true\n"), RecipeForm::br_master);
+  EXPECT_EQ(form("model_parallel: {zero_level: z1}\n"), RecipeForm::br_master);
+  EXPECT_EQ(form("MODEL_ARGS: {--lr: 1}\n"), RecipeForm::model_args);
+  EXPECT_EQ(form("accelerate_config: {}\n"), RecipeForm::nested);
+  EXPECT_EQ(form("model_config: {llm: {}}\n"), RecipeForm::nested);
+  EXPECT_EQ(form("model_config: {num_layers: 2}\n"), RecipeForm::flat);
+  EXPECT_EQ(form("anything: 2\n"), RecipeForm::none);
+}
+
+TEST(YamlArguments, ListsOfMindSpeedCoreMsKeepTheirForm) {
+  Report report;
+  const auto recipe = read(layer +
+                               "  recompute_config:\n    recompute: [[1, 0], [1, 1]]\n  fa_config: {pre_tokens: 64}\n"
+                               "loss_func_kwargs: {loss_func_type: CrossEntropyLoss}\nwrap_with_ddp: true\n",
+                           report);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(value_at(recipe, "parallel_config.recompute"), "[[1, 0], [1, 1]]");
+  EXPECT_EQ(value_at(recipe, "model_config.window_size"), "[64, 0]");
+}
+
+TEST(YamlArguments, AHalfTypeOverrulesTheTypeOfWeights) {
+  Report report;
+  const auto recipe = read(layer + "model_parallel: {bf16: true, params_dtype: float32}\n", report);
+  EXPECT_EQ(value_at(recipe, "model_config.params_dtype"), "nothing");
+  EXPECT_EQ(value_at(read(layer + "model_parallel: {params_dtype: bfloat16}\n", report), "model_config.params_dtype"),
+            "bfloat16");
+}
+
+TEST(YamlArguments, GroupsOfOursAreLaidOnTop) {
+  Report report;
+  const auto recipe = read(layer + "training_config: {seed: 5}\nseed: 4\n", report);
+  EXPECT_EQ(value_at(recipe, "training_config.seed"), "5");
+}
+
+}  // namespace
+}  // namespace tessera

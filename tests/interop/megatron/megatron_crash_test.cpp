@@ -1,0 +1,33 @@
+// What a crash of the machine, at any moment of a save, leaves on the disk.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "framework/interop/megatron/megatron.h"
+#include "tests/names_given.h"
+#include "tests/own_folder.h"
+
+namespace tessera {
+namespace {
+
+class MegatronCrashTest : public InOwnFolder {};
+
+TEST_F(MegatronCrashTest, ACheckpointForMegatronIsStoredBeforeTheTrackerNamesIt) {
+  const Mappings mappings(MAPPINGS_DIR);
+  const MegatronCheckpoint source(TESTS_DATA "/megatron", mappings);
+  std::deque<std::vector<float>> memory;
+  std::vector<TensorRange> ranges;
+  for (const auto& name : source.names()) {
+    auto& values = memory.emplace_back(static_cast<std::size_t>(source.shape(name).elements()));
+    ranges.push_back(whole(name, Tensor(std::span(values), source.shape(name))));
+    source.read(name, ranges.back().tensor);
+  }
+  const auto given = names_given([&] {
+    save_megatron("for/megatron", 5, ranges, source.progress(), source.recipe(), DType::float32, mappings,
+                  {2, 1, {}, false});
+  });
+  EXPECT_EQ(given, (Names{"model_optim_rng.pt", "model_optim_rng.pt", "latest_checkpointed_iteration.txt"}));
+}
+
+}  // namespace
+}  // namespace tessera

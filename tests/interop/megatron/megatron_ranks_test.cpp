@@ -1,0 +1,336 @@
+// Checkpoints of Megatron-LM by many ranks: read whole whatever saved them, written for any layout.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/convert.h"
+#include "framework/interop/megatron/megatron.h"
+#include "tests/own_folder.h"
+#include "tests/story.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Runs of Megatron-LM core_v0.12.1 itself; storages that nobody reads (of generators) are left out. sums.json was
+// computed from the files without this program: of each tensor its sum, and one weighted by place.
+const fs::path recorded = TESTS_DATA "/megatron/ranks";
+
+std::vector<float> floats(const WeightSource& source, const std::string& name) {
+  std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
+  source.read(name, Tensor(std::span(out), source.shape(name)));
+  return out;
+}
+
+struct Form {
+  bool gated = false, tied = true;
+  std::int64_t layers = 4, hidden = 8, inner = 24, rows = 40;  // of the vocabulary
+};
+
+/// A model whose every element is a number of its own.
+class MegatronRanks : public InOwnFolder {
+ protected:
+  /// Where saving waits for no disk.
+  MegatronRanks() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
+  Mappings mappings{MAPPINGS_DIR};
+
+  std::vector<TensorRange> model(const Form& form, bool state = true) {
+    std::vector<std::pair<std::string, Shape>> all = {{"embedding.word_embeddings.weight", {form.rows, form.hidden}},
+                                                      {"embedding.position_embeddings.weight", {5, form.hidden}}};
+    const auto h = form.hidden, inner = form.inner * (form.gated ? 2 : 1);
+    for (std::int64_t i = 0; i < form.layers; ++i) {
+      const auto layer = text("decoder.layers.", i, ".");
+      all.insert(all.end(), {{layer + "input_layernorm.weight", {h}},
+                             {layer + "self_attention.linear_proj.weight", {h, h}},
+                             {layer + "self_attention.linear_proj.bias", {h}},
+                             {layer + "self_attention.linear_qkv.weight", {3 * h, h}},
+                             {layer + "self_attention.linear_qkv.bias", {3 * h}},
+                             {layer + "mlp.linear_fc1.weight", {inner, h}},
+                             {layer + "mlp.linear_fc1.bias", {inner}},
+                             {layer + "mlp.linear_fc2.weight", {h, form.inner}}});
+    }
+    all.push_back({"decoder.final_layernorm.weight", {h}});
+    if (!form.tied) all.push_back({"output_layer.weight", {form.rows, h}});
+    std::vector<TensorRange> ranges;
+    for (const auto& [name, shape] : all) {
+      ranges.push_back(filled(name, shape));
+      for (const auto* slot : {"optimizer.exp_avg.", "optimizer.exp_avg_sq."})
+        if (state) ranges.push_back(filled(slot + name, shape));
+    }
+    return ranges;
+  }
+
+  Value recipe(const Form& form) const {
+    Value out;
+    out.kind = Value::Kind::group;
+    out.set("model_config.hidden_act", Value::of(form.gated ? "swiglu" : "gelu", {}));
+    out.set("model_config.untie_embeddings_and_output_weights", Value::of(form.tied ? "false" : "true", {}));
+    return out;
+  }
+
+  fs::path save(const std::string& root, const Form& form, const MegatronLayout& layout, DType type = DType::float32) {
+    fs::remove_all(root);
+    return save_megatron(root, 7, model(form), R"({"iteration": 7, "updates": 6})", recipe(form), type, mappings,
+                         layout);
+  }
+
+  /// Empty, or what differs.
+  std::string differences(const WeightSource& source, std::span<const TensorRange> expected) {
+    std::string all;
+    for (const auto& range : expected) {
+      if (!source.has(range.name)) {
+        all += text(range.name, " is missing\n");
+        continue;
+      }
+      const auto values = range.tensor.floats();
+      if (source.shape(range.name) != range.global_shape)
+        all += text(range.name, " is of ", source.shape(range.name), "\n");
+      else if (floats(source, range.name) != std::vector<float>(values.begin(), values.end()))
+        all += text(range.name, " has other values\n");
+    }
+    return all;
+  }
+
+ private:
+  TensorRange filled(const std::string& name, const Shape& shape) {
+    auto& values = memory_.emplace_back(static_cast<std::size_t>(shape.elements()));
+    for (auto& value : values) value = static_cast<float>(++count_ % 16777213);
+    return whole(name, Tensor(std::span(values), shape));
+  }
+  std::deque<std::vector<float>> memory_;
+  std::int64_t count_ = 0;
+};
+
+TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
+  int tensors = 0;
+  for (const auto* run : {"llama_tp2", "gpt_pp2", "gpt_bf16_dp2_distributed_optimizer"}) {
+    const MegatronCheckpoint source(recorded / run, mappings);
+    const auto sums = Json::parse(read_file(recorded / run / "sums.json"));
+    EXPECT_EQ(2 * source.names().size(), sums.size()) << run;
+    for (const auto& [name, expected] : sums.items()) {
+      ASSERT_TRUE(source.has(name)) << run << " " << name;
+      const auto values = floats(source, name);
+      double sum = 0, size = 0, placed = 0, placed_size = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto weight = static_cast<double>(i * 2654435761U % 1000);
+        sum += values[i], size += std::abs(values[i]);
+        placed += values[i] * weight, placed_size += std::abs(values[i] * weight);
+      }
+      EXPECT_NEAR(sum, expected[0].get<double>(), 1e-12 * size) << run << " " << name;
+      EXPECT_NEAR(placed, expected[1].get<double>(), 1e-12 * placed_size) << run << " " << name;
+      ++tensors;
+    }
+    const auto progress = Json::parse(source.progress());
+    EXPECT_EQ(progress["iteration"], 10);
+    EXPECT_EQ(progress["updates"], 10);
+    EXPECT_EQ(progress["consumed_samples"], 80);
+  }
+  EXPECT_EQ(tensors, 2 * (15 + 28 + 28));
+}
+
+TEST_F(MegatronRanks, TheLayoutThatSavedIsKnown) {
+  const MegatronCheckpoint tensors(recorded / "llama_tp2", mappings), stages(recorded / "gpt_pp2", mappings),
+      shared(recorded / "gpt_bf16_dp2_distributed_optimizer", mappings);
+  EXPECT_EQ(tensors.layout().tensor, 2);
+  EXPECT_EQ(stages.layout().layers, (std::vector<std::vector<std::int64_t>>{{1}, {1}}));
+  EXPECT_FALSE(stages.has("output_layer.weight"));  // a copy of the embedding
+  EXPECT_EQ(stages.names().back(), "decoder.final_layernorm.bias");
+  EXPECT_TRUE(shared.layout().distributed_optimizer);
+  EXPECT_EQ(shared.layout().data, 2);
+  EXPECT_EQ(shared.dtype("decoder.final_layernorm.weight"), DType::float32);  // the master
+}
+
+TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
+  const std::vector<std::vector<std::vector<std::int64_t>>> cuts = {{}, {{3}, {1}}, {{1, 1}, {1, 1}}, {{0, 2}, {2, 0}}};
+  int layouts = 0;
+  for (const bool gated : {false, true})
+    for (const bool tied : {false, true})
+      for (const std::int64_t tensor : {1, 2, 4})
+        for (const auto& layers : cuts)
+          for (const bool shared : {false, true}) {
+            const Form form{gated, tied};
+            const MegatronLayout layout{tensor, 2, layers, shared};
+            const auto type = layouts % 3 == 0 ? DType::bfloat16 : DType::float32;
+            const auto folder = save("run", form, layout, type);
+            const auto name = text(gated, tied, " tensor ", tensor, " stages ", layout.stages(), " shared ", shared);
+            EXPECT_EQ(fs::exists(folder / megatron_rank_folder(tensor - 1, layout.stages() - 1, layout.stages()) /
+                                 "distrib_optim.pt"),
+                      shared)
+                << name;
+            const MegatronCheckpoint source("run", mappings);
+            EXPECT_EQ(source.layout().tensor, tensor) << name;
+            if (!layers.empty()) {
+              EXPECT_EQ(source.layout().layers, layers) << name;
+            }
+            EXPECT_EQ(source.names().size() * 3, model(form).size()) << name;
+            EXPECT_EQ(Json::parse(source.progress())["updates"], 6) << name;
+            ++layouts;
+          }
+  EXPECT_EQ(layouts, 96);
+}
+
+TEST_F(MegatronRanks, ValuesAndOrderSurviveEveryLayout) {
+  for (const auto& form : {Form{true, false}, Form{false, true}, Form{true, true}}) {
+    const auto all = model(form);
+    for (const auto& layout : {MegatronLayout{2, 1, {{1, 1}, {1, 1}}, true}, MegatronLayout{4, 1, {{3}, {1}}, false},
+                               MegatronLayout{1, 1, {{1}, {1}, {2}}, true}, MegatronLayout{2, 1, {}, false}}) {
+      fs::remove_all("run");
+      save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, layout);
+      const MegatronCheckpoint source("run", mappings);
+      EXPECT_EQ(differences(source, all), "") << layout.tensor << " " << layout.stages();
+      std::vector<std::string> weights;
+      for (const auto& range : all)
+        if (range.name.rfind("optimizer.", 0) != 0) weights.push_back(range.name);
+      EXPECT_EQ(source.names(), weights);
+    }
+  }
+}
+
+TEST_F(MegatronRanks, AParticularRankHasItsRowsOfGateAndUp) {
+  Form form{true, false};
+  form.layers = 1;
+  const auto all = model(form);
+  fs::remove_all("run");
+  save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, {2, 1, {}, false});
+  const TorchFile file("run/iter_0000007/mp_rank_01/model_optim_rng.pt");
+  const auto own = file.tensor(*file.root().find("model")->find("decoder.layers.0.mlp.linear_fc1.bias"), "bias");
+  std::vector<float> values(24);
+  copy_converted(own, Tensor(std::span(values), Shape{24}));
+  const auto* bias = &*std::find_if(
+      all.begin(), all.end(), [](const auto& range) { return range.name == "decoder.layers.0.mlp.linear_fc1.bias"; });
+  const auto given = bias->tensor.floats();
+  EXPECT_EQ(values[0], given[12]);   // its gates
+  EXPECT_EQ(values[12], given[36]);  // what they gate
+}
+
+TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
+  const Form form{false, true};
+  const auto all = model(form);
+  const MegatronLayout layout{2, 1, {{2}, {2}}, false};
+  fs::remove_all("run");
+  for (std::int64_t stage = 0; stage < 2; ++stage)
+    for (std::int64_t tensor = 0; tensor < 2; ++tensor) {
+      std::vector<TensorRange> own;
+      for (const auto& range : all) {
+        const auto weight =
+            range.name.rfind("optimizer.", 0) == 0 ? range.name.substr(range.name.find('.', 10) + 1) : range.name;
+        const auto layer = megatron_layer_of(weight);
+        const bool table = weight == "embedding.word_embeddings.weight";
+        if (layer >= 0 ? layer / 2 != stage : !table && (weight.rfind("embedding.", 0) == 0) != (stage == 0)) continue;
+        own.push_back(range);
+        if (!table && weight.find("linear_qkv") == std::string::npos) continue;
+        const auto rows = range.global_shape[0] / 2;  // its own rows alone
+        own.back().tensor = range.tensor.slice(tensor * rows, rows);
+        own.back().offsets[0] = tensor * rows;
+      }
+      save_megatron_rank("run", 7, own, "", recipe(form), DType::float32, mappings, layout, tensor, stage);
+      if (stage == 1 && tensor == 0) {
+        EXPECT_THROW(save_megatron_rank("x", 7, own, "", recipe(form), DType::float32, mappings, layout, 1, 1),
+                     BugError);
+      }
+    }
+  EXPECT_EQ(finish_megatron("run", 7), fs::path("run/iter_0000007"));
+  EXPECT_EQ(differences(MegatronCheckpoint("run", mappings), all), "");
+}
+
+TEST_F(MegatronRanks, APartOfATensorIsReadFromTheRanksThatHaveIt) {
+  const Form form{true, false};
+  const auto all = model(form);
+  fs::remove_all("run");
+  save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, {4, 1, {}, true});
+  const MegatronCheckpoint source("run", mappings);
+  for (const auto& range : all) {
+    if (range.global_shape.rank() != 2) continue;
+    const Shape part{range.global_shape[0] - 2, 3};
+    std::vector<float> values(static_cast<std::size_t>(part.elements()));
+    source.read_box({range.name, range.global_shape, {1, 4}, Tensor(std::span(values), part)});
+    const auto given = range.tensor.floats();
+    for (std::int64_t r = 0; r < part[0]; ++r)
+      for (std::int64_t c = 0; c < 3; ++c)
+        ASSERT_EQ(values[static_cast<std::size_t>(r * 3 + c)],
+                  given[static_cast<std::size_t>((r + 1) * range.global_shape[1] + c + 4)])
+            << range.name;
+  }
+}
+
+TEST_F(MegatronRanks, BucketsOfTheSharedOptimizerFollowTheRunsArguments) {
+  const std::vector<MegatronFlat> weights = {{100, false}, {30, false}, {64, false}, {10, false}};
+  EXPECT_EQ(megatron_flat_places(weights, 0), (std::vector<std::int64_t>{192, 128, 64, 0, 292}));
+  // The last 10 and 64 fill a bucket of 70; the end of a bucket is not padded in the file.
+  EXPECT_EQ(megatron_flat_places(weights, 70), (std::vector<std::int64_t>{192, 128, 64, 0, 292}));
+  EXPECT_EQ(megatron_flat_places({{100, false}, {30, false}, {10, false}}, 40),
+            (std::vector<std::int64_t>{94, 64, 0, 194}));
+  EXPECT_EQ(megatron_flat_places({{7, true}, {30, false}}, 0), (std::vector<std::int64_t>{64, 0, 71}));
+  EXPECT_EQ(megatron_flat_places({{30, false}, {7, true}}, 0), (std::vector<std::int64_t>{7, 0, 37}));
+}
+
+TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
+  const Form form{false, true};
+  const auto read = [&] { return story_of([&] { MegatronCheckpoint("run", mappings); }); };
+  const MegatronLayout layout{2, 1, {{2}, {2}}, true};
+  const auto folder = save("run", form, layout);
+  EXPECT_EQ(read(), "no error");
+  fs::remove_all(folder / "mp_rank_01_001");
+  EXPECT_TRUE(says(read(), "mp_rank_01_001 is missing: its ranks are 2 of tensor parallelism times 2 stages"))
+      << read();
+  fs::remove_all(folder / "mp_rank_01_000");
+  EXPECT_TRUE(says(read(), "was saved by 2 tensor parallel ranks times 2 stages; only 1 times 2 are there")) << read();
+  save("run", form, layout);
+  fs::remove(folder / "mp_rank_00_001" / "distrib_optim.pt");
+  EXPECT_TRUE(says(read(), "is not the same on all tensor parallel ranks")) << read();
+  save("run", form, layout);
+  fs::create_directory(folder / "mp_rank_00_000_000");
+  EXPECT_TRUE(says(read(), "holds mp_rank_00_000_000, of which no place")) << read();
+  Form other = form;
+  other.layers = 5;
+  EXPECT_TRUE(says(story_of([&] { save("run", other, layout); }), "the layout has 4 layers, the model 5"));
+  EXPECT_TRUE(says(story_of([&] {
+                     save("run", form, {3, 1, {}, false});
+                   }),
+                   "cannot be cut over 3 tensor parallel ranks"));
+}
+
+TEST_F(MegatronRanks, NamesThatNoModelHasAreRefusedOrKeptAsTheyAre) {
+  fs::create_directories("odd/iter_0000001/mp_rank_00");
+  const auto story = [&](const std::string& name) {
+    std::vector<float> four(4);
+    TorchFileWriter file;
+    auto& p = file.pickle;
+    p.empty_dict();
+    p.mark();
+    p.text("model");
+    p.empty_dict();
+    p.mark();
+    p.text(name);
+    file.tensor(Tensor(std::span(four), Shape{4}));
+    p.set_items();
+    p.set_items();
+    file.write("odd/iter_0000001/mp_rank_00/model_optim_rng.pt");
+    return story_of([&] { MegatronCheckpoint("odd/iter_0000001", mappings); });
+  };
+  EXPECT_EQ(story("decoder.layers.0.mlp.linear_fc2.bias"), "no error");
+  EXPECT_EQ(story("decoder.layers.5"), "no error");
+  EXPECT_EQ(story("decoder.layers.x.y"), "no error");
+  EXPECT_TRUE(says(story("decoder.layers.9223372036854775807.mlp.linear_fc2.bias"), "of a layer beyond 1000000"));
+  fs::rename("odd/iter_0000001/mp_rank_00", "odd/iter_0000001/mp_rank_2000000000_2000000000");
+  EXPECT_TRUE(says(story_of([&] { MegatronCheckpoint("odd/iter_0000001", mappings); }), "no place in a layout"));
+}
+
+TEST_F(MegatronRanks, ABufferOfAnotherLengthThanTheLayoutsIsRefused) {
+  const auto folder = save("run", {}, {1, 1, {}, true});
+  Form longer;
+  longer.inner = 32;
+  const auto other = save("other", longer, {1, 1, {}, true});
+  fs::copy_file(other / "mp_rank_00" / "distrib_optim.pt", folder / "mp_rank_00" / "distrib_optim.pt",
+                fs::copy_options::overwrite_existing);
+  const auto story = story_of([&] { MegatronCheckpoint("run", mappings); });
+  EXPECT_TRUE(says(story, "elements of 'param'; the model's layout makes")) << story;
+}
+
+}  // namespace
+}  // namespace tessera
