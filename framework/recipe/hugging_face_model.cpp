@@ -230,12 +230,8 @@ Value whole_model_config(const Recipe& recipe, std::int64_t vocabulary) {
   set("window_size", std::array<std::int64_t, 2>{-1, right});
   if (left < 0) set("layer_types", std::vector<LayerSight>());
   if (gpt->query_pre_attn_scalar == static_cast<double>(gpt->channels())) whole.set("query_pre_attn_scalar", Value{});
-  if (gpt->rope_scaling_type == RotaryScaling::Kind::llama3)
-    set("rope_scaling_original_max_position_embeddings",
-        gpt->rope_scaling_original_max_position_embeddings.value_or(8192));
-  if (gpt->rope_scaling_type == RotaryScaling::Kind::yarn)
-    set("rope_scaling_original_max_position_embeddings",
-        gpt->rope_scaling_original_max_position_embeddings.value_or(positions));
+  if (gpt->rope_scaling_type != RotaryScaling::Kind::none)
+    set("rope_scaling_original_max_position_embeddings", gpt->rotary_scaling(positions).original);
   return whole;
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
 #include <set>
 
 #include "framework/base/files.h"
@@ -182,6 +183,54 @@ TEST_F(Effects, WhatStandsInForNullIsDerivedByTheOneWhoReadsIt) {
   EXPECT_EQ(plain.derived(o + "lr_decay_iters")->value, "3");
   EXPECT_FALSE(recipe({m + "ffn_hidden_size=7"}).derived(m + "ffn_hidden_size"));
   EXPECT_FALSE(plain.derived(t + "save_interval"));
+}
+
+/// One of each line, drawn at random.
+Lines drawn_recipe(std::mt19937& random) {
+  const std::vector<std::vector<Lines>> choices = {
+      {{}, rope, rope + Lines{m + "rotary_seq_len_interpolation_factor=2"}},
+      {{}, {m + "rope_scaling_type=yarn"}, {m + "rope_scaling_type=llama3"}},
+      {{m + "rope_scaling_factor=0.5"}, {m + "rope_scaling_factor=1"}, {m + "rope_scaling_factor=4"}},
+      {{m + "hidden_act=gelu"}, {m + "hidden_act=swiglu"}, {m + "hidden_act=relu", m + "gated_linear_unit=true"}},
+      {{m + "hidden_size=32"}, {m + "hidden_size=48"}},
+      {{m + "num_attention_heads=2"}, {m + "num_attention_heads=4"}},
+      {{}, {m + "add_bias_linear=false"}},
+      {{}, {m + "window_size=[2, 0]"}},
+      {{}, xavier, {m + "init_method_std=0.1"}},
+      {{}, {t + "bf16=true"}, {t + "fp16=true"}, {t + "bf16=true", m + "fp32_residual_connection=true"}},
+      {{}, {"dataset_config.micro_batch_num=2"}, {"dataset_config.global_batch_size=4"}},
+      {{}, {o + "decoupled_lr=2e-3", o + "min_lr=1e-5"}},
+      {{}, constant, {o + "lr_decay_style=cosine", o + "lr_warmup_fraction=0.4"}},
+  };
+  Lines all = {m + "untie_embeddings_and_output_weights=true", o + "learning_rate=1e-3"};
+  for (const auto& choice : choices) all = all + choice[random() % choice.size()];
+  return all;
+}
+
+TEST_F(Effects, ADerivedDefaultIsWhatTheRunUses) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  std::set<std::string> told;
+  for (int round = 0; round < 16; ++round) {
+    const auto sets = drawn_recipe(random);
+    const auto given = recipe(sets);
+    Lines written = sets;
+    for (const auto& [group, schemas] : given.facts)
+      for (const auto& schema : schemas)
+        for (const auto& option : schema.options) {
+          const auto key = group + "." + option.name;
+          const auto instead = given.derived(key);
+          // The length of this run is given in steps, so a length in samples is refused.
+          if (!instead || instead->value.empty() || key == o + "lr_decay_samples") continue;
+          written.push_back(key + "=" + instead->value);
+          told.insert(key);
+        }
+    const auto numbers = outcome(sets);
+    EXPECT_GT(numbers.size(), 60U);
+    EXPECT_EQ(numbers, outcome(written)) << testing::PrintToString(written);
+  }
+  EXPECT_GT(told.size(), 25U) << testing::PrintToString(told);
 }
 
 TEST_F(Effects, EveryOptionThatSeveralGroupsSpeakOfExists) {

@@ -204,7 +204,7 @@ TEST_F(EveryOption, OfTheLayoutChangesWhatRanksHoldOrDo) {
 TEST_F(EveryOption, ThatOnlyRefusesDoesSo) {
   EXPECT_EQ(layout_of({p + "data_parallel_size=2"}, 2), layout_of({}, 2));
   EXPECT_TRUE(says(layout_of({p + "data_parallel_size=3"}, 2), "data_parallel_size"));
-  EXPECT_TRUE(says(layout_of({p + "select_comm_recompute=[1]"}, 1), "select_comm_recompute is not built yet"));
+  EXPECT_TRUE(says(layout_of({p + "select_comm_recompute=[1]"}, 1), "select_comm_recompute is not implemented yet"));
 }
 
 TEST_F(EveryOption, ARunRepeatsItself) {  // or every change would seem to do something

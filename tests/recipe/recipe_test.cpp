@@ -228,7 +228,7 @@ TEST_F(RecipeFile, ABatchThatGrowsMustMeetItsFullSize) {
 TEST_F(RecipeFile, BothWaysToResumeAScheduleAreRefused) {
   EXPECT_EQ(problems(least + length, {"optimizer_config={override_opt_param_scheduler: true, "
                                       "use_checkpoint_opt_param_scheduler: true}"}),
-            Lines{"--set optimizer_config: both override_opt_param_scheduler and use_checkpoint_opt_param_scheduler; "
+            Lines{"--set optimizer_config: override_opt_param_scheduler and use_checkpoint_opt_param_scheduler are both true; "
                   "keep one of the two"});
 }
 
