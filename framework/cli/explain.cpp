@@ -119,7 +119,7 @@ std::string words_of(const FlagRow& row, const std::string& to) {
   return item == std::string::npos ? row.flag : text(row.flag, " (", row.to.substr(item), ")");
 }
 
-void print_flags(const std::string& key, const Mappings& mappings) {
+void print_flags(const std::string& key, const std::string& why_none, const Mappings& mappings) {
   const std::string folder = "flags/";
   std::vector<std::pair<std::string, std::vector<std::string>>> flags;
   std::size_t tables = 0;
@@ -137,7 +137,7 @@ void print_flags(const std::string& key, const Mappings& mappings) {
   }
   for (const auto& [words, names] : flags)
     print_line("flag", words + (names.size() == tables ? "" : "  [" + joined(names) + "]"));
-  if (flags.empty()) print_line("flag", "none of another program");
+  if (flags.empty()) print_line("flag", "none of another program" + (why_none.empty() ? "" : ": " + why_none));
 }
 
 std::string place(const Origin& origin) { return origin.layer == 0 ? "default" : text(origin); }
@@ -185,7 +185,7 @@ void explain(const Arguments& arguments, const CommandContext& context) {
   const auto facts = all_facts(context.registries);
   const auto found = option_named(arguments.key, facts);
   print_facts(found);
-  print_flags(found.key(), context.mappings());
+  print_flags(found.key(), found.in[0].second->no_flag, context.mappings());
   if (!arguments.recipe.file.empty())
     print_value(found.key(), arguments.recipe, context);
   else if (!arguments.recipe.sets.empty())

@@ -108,7 +108,8 @@ void describe_positions(Schema<O>& s) {
       .at_most(most_factor)
       .alias("rotary_config.seq_len_interpolation_factor")
       .otherwise([](const O& o) { return o.positions_per_step(); }, "1, no interpolation")
-      .matters_when(has_rope, no_rope);
+      .matters_when(has_rope, no_rope)
+      .no_flag("Megatron-LM does not use the value of its flag");
 }
 
 template <RotaryScaling::Kind kind>
@@ -178,7 +179,8 @@ void describe_rope_scaling(Schema<O>& s) {
       .at_most(most_factor)
       .otherwise([](const O& o) { return o.rotary_scaling(1).amplitude(); },
                  "0.1 ln(`rope_scaling_factor`) + 1, at least 1")
-      .matters_when(as_yarn, no_yarn);
+      .matters_when(as_yarn, no_yarn)
+      .no_flag("from config.json of Hugging Face Transformers");
 }
 
 void describe_attention(Schema<O>& s) {
@@ -218,7 +220,8 @@ void describe_attention(Schema<O>& s) {
             return text("sliding_window is ", *o.sliding_window, ", but window_size has ", o.window_size[0],
                         " tokens to the left");
           },
-          "give one of them", {"window_size"});
+          "give one of them", {"window_size"})
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("layer_types", &O::layer_types,
            "Attention type of each layer, full_attention or sliding_attention; a shorter list repeats. Empty: the "
            "window applies to all layers.")
@@ -229,23 +232,27 @@ void describe_attention(Schema<O>& s) {
                    o.window()[0] >= 0 || o.window()[1] != 0;
           },
           [](const O&) { return "layer_types contains sliding_attention, but there is no window"; },
-          "give sliding_window", {"sliding_window", "window_size"});
+          "give sliding_window", {"sliding_window", "window_size"})
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("qk_layernorm", &O::qk_layernorm, "Normalize queries and keys of each head before the rotary embedding.");
   s.option("query_pre_attn_scalar", &O::query_pre_attn_scalar,
            "Attention scores are divided by the square root of this.")
       .above(0)
       .at_most(1e9)
-      .otherwise([](const O& o) { return o.score_scale(); }, "`kv_channels`");
+      .otherwise([](const O& o) { return o.score_scale(); }, "`kv_channels`")
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("attention_logit_softcap", &O::attention_logit_softcap,
            "Soft cap of attention scores, cap x tanh(score / cap); null: none.")
       .above(0)
       .at_most(1e9)
-      .alias("attn_logit_softcapping");
+      .alias("attn_logit_softcapping")
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("output_logit_softcap", &O::output_logit_softcap,
            "Soft cap of the output logits, cap x tanh(logit / cap); null: none.")
       .above(0)
       .at_most(1e9)
-      .alias("final_logit_softcapping");
+      .alias("final_logit_softcapping")
+      .no_flag("from config.json of Hugging Face Transformers");
 }
 
 constexpr auto sandwiches = [](const O& o) { return o.use_sandwich_norm; };
@@ -295,7 +302,8 @@ void describe_norms(Schema<O>& s) {
   s.option("use_final_norm", &O::use_final_norm, "Normalize the output of the last layer.");
   s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
            "The residual connection starts after the norm instead of before it.")
-      .alias("apply_residual_connection_post_layernorm");
+      .alias("apply_residual_connection_post_layernorm")
+      .no_flag("the flag of this name has no effect in Megatron-LM's GPT");
   s.option(
        "use_parallel_residual", &O::use_parallel_residual,
        "Attention and feed-forward network of a layer both read the layer's input, and both outputs are added to it.")
@@ -304,13 +312,15 @@ void describe_norms(Schema<O>& s) {
           [](const O&) {
             return "use_parallel_residual and apply_residual_connection_post_norm are mutually exclusive";
           },
-          "give one of them", {"apply_residual_connection_post_norm"});
+          "give one of them", {"apply_residual_connection_post_norm"})
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("shared_parallel_norm", &O::shared_parallel_norm,
            "With `use_parallel_residual`: attention and feed-forward network share one norm.")
       .must(
           "one residual", [](const O& o) { return !o.shared_parallel_norm || o.use_parallel_residual; },
           [](const O&) { return "shared_parallel_norm requires use_parallel_residual"; }, "give both or neither",
-          {"use_parallel_residual"});
+          {"use_parallel_residual"})
+      .no_flag("from config.json of Hugging Face Transformers");
 }
 
 void describe_feed_forward(Schema<O>& s) {
@@ -336,11 +346,13 @@ void describe_feed_forward(Schema<O>& s) {
           [](const O& o) {
             return text("swiglu is true, but hidden_act is ", OptionType<FeedForwardKind>::write(o.hidden_act));
           },
-          "give one of them", {"hidden_act"});
+          "give one of them", {"hidden_act"})
+      .no_flag("another form of hidden_act, in recipes of MindSpeed-Core-MS");
   s.option("gated_linear_unit", &O::gated_linear_unit,
            "Use a gated feed-forward network: `hidden_act` is applied to the gate projection.")
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true")
-      .matters_when([](const O& o) { return !is_gated(o.hidden_act); }, "`hidden_act` is gated already");
+      .matters_when([](const O& o) { return !is_gated(o.hidden_act); }, "`hidden_act` is gated already")
+      .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("add_bias_linear", &O::add_bias_linear,
            "Linear layers have biases, unless `qkv_has_bias`, `out_proj_has_bias` or `mlp_has_bias` says otherwise.")
       .matters_when([](const O& o) { return !o.qkv_has_bias || !o.out_proj_has_bias || !o.mlp_has_bias; },
@@ -352,7 +364,8 @@ void describe_feed_forward(Schema<O>& s) {
       .alias("add_dense_bias")
       .otherwise([](const O& o) { return o.out_proj_bias(); }, "`add_bias_linear`");
   s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward network.")
-      .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`");
+      .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`")
+      .no_flag("only recipes of MindSpeed-Core-MS have it");
 }
 
 constexpr auto all_recomputed = [](const O& o) { return o.recompute_granularity == Recomputation::full; };
@@ -367,7 +380,8 @@ void describe_rest(Schema<O>& s) {
             return !o.scale_embeddings || o.position_embedding_type != PositionEmbedding::learned_absolute;
           },
           [](const O&) { return "scale_embeddings is true, but position_embedding_type is learned_absolute"; },
-          "choose position_embedding_type rope or none", {"position_embedding_type"});
+          "choose position_embedding_type rope or none", {"position_embedding_type"})
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
            "Dropout probability after the embedding, attention and the feed-forward network.")
       .at_least(0)
@@ -394,7 +408,8 @@ void describe_rest(Schema<O>& s) {
   s.option("init_method", &O::init_method,
            "Distribution of the initial weights; xavier_uniform: uniform within +-sqrt(6 / (inputs + outputs)) for "
            "every matrix.")
-      .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}});
+      .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}})
+      .no_flag("Megatron-LM stops at its flag");
   s.option("recompute_granularity", &O::recompute_granularity,
            "Activation recomputation in the backward pass: full (whole layers) or selective (`recompute_modules`).")
       .alias("recompute_activations", {{"true", "selective"}, {"false", ""}});

@@ -45,7 +45,8 @@ void describe(Schema<PrecisionOptions>& s) {
   s.option("embedding_init_dtype", &O::embedding_init_dtype, "Data type of the word and position embeddings.")
       .alias("embedding_dtype");
   s.option("residual_connection_dtype", &O::residual_connection_dtype,
-           "Data type of the residual connection between layers.");
+           "Data type of the residual connection between layers.")
+      .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("fp32_residual_connection", &O::fp32_residual_connection,
            "Keep the residual connection in fp32; same as `residual_connection_dtype: float32`.")
       .must(

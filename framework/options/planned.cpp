@@ -1,10 +1,11 @@
 #include "framework/options/planned.h"
 
 #include <algorithm>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/options/yaml.h"
 
 namespace tessera {
 namespace {
@@ -28,36 +29,96 @@ const ValueType& type_named(const std::string& name) {
   return **found;
 }
 
-const Value& field(const Value& row, const char* name) {
-  const auto* found = row.find(name);
-  must(found != nullptr, "a planned option has type, takes and text");
-  return *found;
-}
+/// Reads one row. A reader of all of YAML takes 8 ms for the table, at each start of the program.
+class Row {
+ public:
+  explicit Row(std::string_view line) : rest_(line) {}
+
+  OptionFacts option() {
+    OptionFacts facts;
+    take("  ");
+    facts.name = until(": {type: ");
+    facts.type = until(", takes: [");
+    takes_ = values();
+    if (next(", also: ["))
+      for (const auto& name : values()) facts.aliases.push_back({name.scalar});
+    take(", text: \"");
+    facts.doc = until("\"");
+    if (next(", no_flag: \"")) facts.no_flag = until("\"");
+    take("}");
+    must(rest_.empty(), form);
+    return facts;
+  }
+  const std::vector<Value>& takes() const { return takes_; }
+
+ private:
+  static constexpr const char* form = "a row of the planned options has the form that planned.yaml states";
+
+  bool next(std::string_view words) {
+    const bool is = rest_.substr(0, words.size()) == words;
+    if (is) rest_.remove_prefix(words.size());
+    return is;
+  }
+  void take(std::string_view words) { must(next(words), form); }
+  std::string until(std::string_view words) {
+    const auto at = rest_.find(words);
+    must(at != std::string_view::npos, form);
+    const std::string before(rest_.substr(0, at));
+    rest_.remove_prefix(at + words.size());
+    return before;
+  }
+  /// The items of a list to its end, "a, [0], '']".
+  std::vector<Value> values() {
+    std::vector<Value> all;
+    while (!next("]")) {
+      if (!all.empty()) take(", ");
+      if (next("[")) {
+        Value list;
+        list.kind = Value::Kind::list;
+        list.items = values();
+        all.push_back(std::move(list));
+        continue;
+      }
+      const auto end = rest_.find_first_of(",]");
+      must(end != std::string_view::npos, form);
+      const std::string word(rest_.substr(0, end));
+      rest_.remove_prefix(end);
+      all.push_back(word == "null" ? Value{} : Value::of(word == "''" ? "" : word, {}));
+    }
+    return all;
+  }
+
+  std::string_view rest_;
+  std::vector<Value> takes_;
+};
 
 }  // namespace
 
 PlannedOptions::PlannedOptions(const std::string& table, const std::string& name) {
-  for (const auto& [group, rows] : parse_yaml(table, name).fields) {
-    Options options{group, {}};
-    for (const auto& [key, row] : rows.fields) {
-      const auto& type = type_named(field(row, "type").scalar);
-      OptionFacts facts{key, type.name(), field(row, "text").scalar};
-      facts.planned = true;
-      facts.nullable = type.takes_null();
-      facts.choices = type.choices();
-      facts.declared_in = name;
-      for (const auto& value : field(row, "takes").items) {
-        const auto ours = type.rewrite(value);
-        must(ours.has_value(), "a planned option takes values of its own type");
-        if (facts.neutral.empty()) facts.default_value = *ours;
-        facts.neutral.push_back(text(*ours));
-      }
-      must(!facts.neutral.empty(), "a planned option has a default");
-      if (const auto* also = row.find("also"))
-        for (const auto& alias : also->items) facts.aliases.push_back({alias.scalar});
-      options.all.push_back({std::move(facts), &type});
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    if (line[0] != ' ') {
+      must(line.back() == ':', "a group of the planned options is a line of its own");
+      groups_.push_back({line.substr(0, line.size() - 1), {}});
+      continue;
     }
-    groups_.push_back(std::move(options));
+    must(!groups_.empty(), "a planned option stands below its group");
+    Row row(line);
+    auto facts = row.option();
+    const auto& type = type_named(facts.type);
+    facts.planned = true;
+    facts.nullable = type.takes_null();
+    facts.choices = type.choices();
+    facts.declared_in = name;
+    for (const auto& value : row.takes()) {
+      const auto ours = type.rewrite(value);
+      must(ours.has_value(), "a planned option takes values of its own type");
+      if (facts.neutral.empty()) facts.default_value = *ours;
+      facts.neutral.push_back(text(*ours));
+    }
+    must(!facts.neutral.empty(), "a planned option has a default");
+    groups_.back().all.push_back({std::move(facts), &type});
   }
 }
 

@@ -10,8 +10,7 @@ std::int64_t DataParallelOptions::bucket_elements(std::int64_t ranks) const {
 
 void describe(Schema<DataParallelOptions>& s) {
   using O = DataParallelOptions;
-  s.option("bucket_size", &O::bucket_size,
-           "Bucket size of the gradient reduction, in elements.")
+  s.option("bucket_size", &O::bucket_size, "Bucket size of the gradient reduction, in elements.")
       .alias("ddp_bucket_size")
       .unit("elements")
       .at_least(1)

@@ -92,8 +92,7 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
   Counts counts;
   const auto wrong = check(o, layers, counts);
   std::string all;
-  for (const auto& mistake : wrong)
-    all += text(all.empty() ? "" : "\n", mistake.option, ": ", sentence_of(mistake));
+  for (const auto& mistake : wrong) all += text(all.empty() ? "" : "\n", mistake.option, ": ", sentence_of(mistake));
   if (!wrong.empty()) throw ConfigError(all);
 
   // Layers are numbered in the order of the forward pass: chunk by chunk over all stages.

@@ -224,7 +224,8 @@ void describe(Schema<ParallelOptions>& s) {
   describe_pipeline(s);
   describe_recompute(s);
   s.option("zero_level", &O::zero_level, "ZeRO level; z1: same as `training_config.use_distributed_optimizer`.");
-  s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "Same as `training_config.overlap_grad_reduce`.");
+  s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "Same as `training_config.overlap_grad_reduce`.")
+      .no_flag("another form of training_config.overlap_grad_reduce, in recipes of MindSpeed-Core-MS");
 }
 
 std::int64_t data_parallel_ranks(const ParallelOptions& o, std::int64_t world) {

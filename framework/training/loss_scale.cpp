@@ -33,7 +33,8 @@ void describe(Schema<LossScaleOptions>& s) {
   s.option("loss_scale_factor", &O::loss_scale_factor, "Growth and backoff factor of the dynamic loss scale.")
       .above(1)
       .at_most(65536)
-      .otherwise([](const O& o) { return o.factor(); }, "2");
+      .otherwise([](const O& o) { return o.factor(); }, "2")
+      .no_flag("it is 2 in Megatron-LM");
   s.option("hysteresis", &O::hysteresis, "Number of overflows before the dynamic loss scale is reduced.")
       .above(0)
       .at_most(1000000000)

@@ -39,22 +39,23 @@ ScheduleState without_idle_fields(ScheduleState saved, const ScheduleState& ours
 }
 
 /// Schedule and loss scale as they were saved; checkpoints of the first version have neither.
-void restore_rates(const Json& json, Parts& parts) {
-  auto& schedule = *parts.schedule;
+void restore_rates(const Json& json, TrainingSetup& setup) {
+  auto& schedule = *setup.optimization.schedule;
   if (json.contains("schedule"))
-    schedule.restore(without_idle_fields(schedule_of(json.at("schedule")), schedule.state()), parts.schedule_resume);
+    schedule.restore(without_idle_fields(schedule_of(json.at("schedule")), schedule.state()),
+                     setup.optimization.schedule_resume);
   else
     schedule.advance(json.at("consumed_samples"));
   if (json.contains("loss_scale")) {
     const auto& scale = json.at("loss_scale");
-    parts.loss_scaler.restore(
+    setup.optimization.loss_scaler.restore(
         {std::stof(scale.at("scale").get<std::string>()), scale.at("growth_tracker"), scale.at("hysteresis_tracker")});
   }
 }
 
 }  // namespace
 
-std::string write_progress(const Progress& progress, const Parts& parts) {
+std::string write_progress(const Progress& progress, const TrainingSetup& setup) {
   Json json = {{"iteration", progress.iteration},
                {"updates", progress.updates},
                {"consumed_samples", progress.consumed_samples},
@@ -63,15 +64,15 @@ std::string write_progress(const Progress& progress, const Parts& parts) {
                {"data_start", progress.data_start},
                {"seed", progress.seed},
                {"run", progress.run},
-               {"schedule", json_of(parts.schedule->state())}};
-  if (const auto scale = parts.loss_scaler.state(); parts.loss_scaler.dynamic())
+               {"schedule", json_of(setup.optimization.schedule->state())}};
+  if (const auto scale = setup.optimization.loss_scaler.state(); setup.optimization.loss_scaler.dynamic())
     json["loss_scale"] = {{"scale", OptionType<double>::write(scale.scale).scalar},  // as text: it may be inf
                           {"growth_tracker", scale.growth_tracker},
                           {"hysteresis_tracker", scale.hysteresis_tracker}};
   return json.dump(1);
 }
 
-Progress read_progress(const std::string& words, const std::filesystem::path& folder, Parts& parts) {
+Progress read_progress(const std::string& words, const std::filesystem::path& folder, TrainingSetup& setup) {
   const auto file = (folder / progress_blob).string();
   try {
     const auto json = parse_json(words);
@@ -83,9 +84,9 @@ Progress read_progress(const std::string& words, const std::filesystem::path& fo
     out.skipped_samples = json.value("skipped_samples", out.skipped_samples);
     out.consumed_valid_samples = json.value("consumed_valid_samples", std::int64_t{-1});
     out.data_start = json.value("data_start", std::int64_t{0});
-    if (parts.options.no_load_optim) return out;
+    if (setup.options.no_load_optim) return out;
     out.updates = json.value("updates", out.iteration);
-    restore_rates(json, parts);
+    restore_rates(json, setup);
     return out;
   } catch (const Json::exception& error) {
     throw DamageError(text(file, ": ", error.what()));

@@ -17,11 +17,11 @@ namespace tessera {
 namespace {
 
 /// Load; where the tensors do not fit, the error names the options that say otherwise than those of the checkpoint.
-void naming_options(const Parts& parts, const Blobs& saved, const std::function<void()>& load) {
+void naming_options(const TrainingSetup& setup, const Blobs& saved, const std::function<void()>& load) {
   try {
     load();
   } catch (const ConfigError& error) {
-    const auto lines = recipe_differences(parts.resolved_recipe, saved);
+    const auto lines = recipe_differences(setup.documents.resolved_recipe, saved);
     if (lines.empty()) throw;
     throw ConfigError(text(error.what(), "\nthe recipe differs from that of the checkpoint:", lines));
   }
@@ -48,18 +48,18 @@ std::vector<TensorRange> read_other_paddings(const WeightSource& source, const s
 }
 
 /// All of it: weights, optimizer, counters, as far as the options ask.
-Progress continue_from(const Checkpoint& checkpoint, Parts& parts, const ModelState& state,
+Progress continue_from(const Checkpoint& checkpoint, TrainingSetup& setup, ModelState& state,
                        std::vector<std::string>& notes) {
-  const auto& o = parts.options;
+  const auto& o = setup.options;
   const CheckpointWeights source(checkpoint);
   const auto load = [&](const std::vector<TensorRange>& ranges) {
-    read_all(checkpoint, read_other_paddings(source, ranges, parts.tokens, notes), o.crc_check);
+    read_all(checkpoint, read_other_paddings(source, ranges, setup.model.tokens, notes), o.crc_check);
   };
-  naming_options(parts, checkpoint.blobs(), [&] {
+  naming_options(setup, checkpoint.blobs(), [&] {
     load(state.weight_ranges());
     if (!o.no_load_optim) load(state.optimizer_ranges());
   });
-  auto progress = read_progress(checkpoint.blob(progress_blob), checkpoint.folder(), parts);
+  auto progress = read_progress(checkpoint.blob(progress_blob), checkpoint.folder(), setup);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", checkpoint.folder().string(), " after iteration ", progress.iteration));
   return progress;
@@ -82,7 +82,7 @@ std::optional<Checkpoint> open_given(const TrainingOptions& o, const std::filesy
 }
 
 /// The weights of a model that another program saved, or of a conversion; all else begins anew.
-void begin_with(const WeightSource& source, const ModelState& state, std::span<const TensorRange> all,
+void begin_with(const WeightSource& source, ModelState& state, std::span<const TensorRange> all,
                 std::vector<std::string>& notes) {
   const auto changes = load_all(source, state.weight_ranges(), all);
   notes.insert(notes.end(), changes.begin(), changes.end());
@@ -90,21 +90,21 @@ void begin_with(const WeightSource& source, const ModelState& state, std::span<c
 }
 
 /// All that a run of Megatron-LM saved, as far as the options ask.
-Progress continue_from(const MegatronCheckpoint& given, Parts& parts, const ModelState& state,
+Progress continue_from(const MegatronCheckpoint& given, TrainingSetup& setup, ModelState& state,
                        std::vector<std::string>& notes) {
-  const auto& o = parts.options;
-  naming_options(parts, given.blobs(), [&] {
-    const auto changes = load_all(given, state.weight_ranges(), parts.all_weights);
+  const auto& o = setup.options;
+  naming_options(setup, given.blobs(), [&] {
+    const auto changes = load_all(given, state.weight_ranges(), setup.model.all_weights);
     notes.insert(notes.end(), changes.begin(), changes.end());
     if (o.no_load_optim) return;
-    for (const auto& range : read_other_paddings(given, state.optimizer_ranges(), parts.tokens, notes)) {
+    for (const auto& range : read_other_paddings(given, state.optimizer_ranges(), setup.model.tokens, notes)) {
       if (!given.has(range.name) || given.shape(range.name) != range.global_shape)
         throw ConfigError(text(given.folder().string(), ": has no '", range.name, "' of ", range.global_shape,
                                "; give training_config.no_load_optim: true to begin with the weights alone"));
       given.read_box(range);
     }
   });
-  auto progress = read_progress(given.progress(), given.folder(), parts);
+  auto progress = read_progress(given.progress(), given.folder(), setup);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", given.folder().string(), " after iteration ", progress.iteration));
   return progress;
@@ -122,7 +122,7 @@ std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64
   return checkpoint_folder(options) / checkpoint_name(options.prefix, iteration);
 }
 
-void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool check_crc) {
+void load_weights(const Checkpoint& checkpoint, ModelState& state, bool check_crc) {
   read_all(checkpoint, state.weight_ranges(), check_crc);
   state.weights_changed();
 }
@@ -163,10 +163,10 @@ BelongsToRun own_checkpoints(const TrainingOptions& o, const std::string& record
 }
 
 /// The newest good checkpoint of the run folder, found by the first process (which sets damaged ones aside) for all.
-std::optional<std::filesystem::path> find_own(const Parts& parts, const std::string& run, std::int64_t& lost_at,
+std::optional<std::filesystem::path> find_own(const TrainingSetup& setup, const std::string& run, std::int64_t& lost_at,
                                               std::vector<std::string>& notes) {
-  const auto& world = parts.processes.world;
-  const auto& o = parts.options;
+  const auto& world = setup.model.processes.world;
+  const auto& o = setup.options;
   std::string found;
   together(world, "the search for checkpoints", [&] {
     if (world.rank() > 0) return;
@@ -184,21 +184,21 @@ std::optional<std::filesystem::path> find_own(const Parts& parts, const std::str
 }
 
 /// Go on from the run folder's own checkpoints, those of `run` first; false when it has none.
-bool resume_own(Parts& parts, const ModelState& state, const std::string& run, Restored& out) {
-  const auto& o = parts.options;
+bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run, Restored& out) {
+  const auto& o = setup.options;
   if (o.ckpt_format == CheckpointFormat::torch && is_megatron_folder(o.output_dir)) {
-    together(parts.processes.world, "loading", [&] {
-      const MegatronCheckpoint newest(o.output_dir, parts.mappings);
-      out.progress = continue_from(newest, parts, state, out.notes);
+    together(setup.model.processes.world, "loading", [&] {
+      const MegatronCheckpoint newest(o.output_dir, setup.documents.mappings);
+      out.progress = continue_from(newest, setup, state, out.notes);
       out.folder = newest.folder();
     });
     return true;
   }
   std::int64_t lost_at = -1;
-  const auto found = find_own(parts, run, lost_at, out.notes);
-  together(parts.processes.world, "loading", [&] {
+  const auto found = find_own(setup, run, lost_at, out.notes);
+  together(setup.model.processes.world, "loading", [&] {
     if (!found) return;
-    out.progress = continue_from(Checkpoint::open(*found), parts, state, out.notes);
+    out.progress = continue_from(Checkpoint::open(*found), setup, state, out.notes);
     out.folder = *found;
   });
   if (lost_at >= 0)
@@ -220,23 +220,23 @@ bool is_of_run_folder(const TrainingOptions& o, const std::filesystem::path& pla
 }
 
 /// Begin with, or go on from, what load_checkpoint names, which lies at `place`.
-void load_given(Parts& parts, const ModelState& state, const std::filesystem::path& place, Restored& out) {
-  const auto& o = parts.options;
+void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
+  const auto& o = setup.options;
   const auto resume = [&](const auto& given) {
-    out.progress = continue_from(given, parts, state, out.notes);
+    out.progress = continue_from(given, setup, state, out.notes);
     out.folder = given.folder();
     out.continues = is_of_run_folder(o, place);
   };
   if (is_hugging_face_folder(place)) {
-    begin_with(HuggingFaceModel(place, parts.mappings), state, parts.all_weights, out.notes);
+    begin_with(HuggingFaceModel(place, setup.documents.mappings), state, setup.model.all_weights, out.notes);
     return;
   }
   if (is_megatron_folder(place)) {
-    const MegatronCheckpoint given(place, parts.mappings);
+    const MegatronCheckpoint given(place, setup.documents.mappings);
     if (o.resume_training != Resume::never) {
       resume(given);
     } else {
-      begin_with(given, state, parts.all_weights, out.notes);
+      begin_with(given, state, setup.model.all_weights, out.notes);
     }
     return;
   }
@@ -246,18 +246,18 @@ void load_given(Parts& parts, const ModelState& state, const std::filesystem::pa
   } else if (o.resume_training != Resume::never && given->blobs().count(progress_blob) != 0) {
     resume(*given);
   } else {
-    begin_with(CheckpointWeights(*given), state, parts.all_weights, out.notes);
+    begin_with(CheckpointWeights(*given), state, setup.model.all_weights, out.notes);
   }
 }
 
 }  // namespace
 
-Restored restore(Parts& parts, const ModelState& state, Threads& threads, const RunFolder* folder) {
-  const auto& o = parts.options;
+Restored restore(TrainingSetup& setup, ModelState& state, Threads& threads, const RunFolder* folder) {
+  const auto& o = setup.options;
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
   const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
-  if (resumes && resume_own(parts, state, folder != nullptr ? folder->found().run : "", out)) {
+  if (resumes && resume_own(setup, state, folder != nullptr ? folder->found().run : "", out)) {
     out.continues = true;
     out.is_saved = std::filesystem::exists(checkpoint_path(o, out.progress.iteration));
     state.weights_changed();
@@ -265,9 +265,9 @@ Restored restore(Parts& parts, const ModelState& state, Threads& threads, const 
   }
   state.initialise(threads, static_cast<std::uint64_t>(o.seed));
   if (!o.load_checkpoint) return out;
-  together(parts.processes.world, "loading", [&] {
+  together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
-    load_given(parts, state, folder != nullptr ? folder->given_checkpoint() : given, out);
+    load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
   });
   state.weights_changed();
   return out;
@@ -312,56 +312,58 @@ std::filesystem::path save_together(const Communicator& world, const CheckpointW
 }
 
 /// A checkpoint of our own by all processes. Returns its folder.
-std::filesystem::path save_own(const Parts& parts, const ModelState& state, const Progress& progress,
+std::filesystem::path save_own(const TrainingSetup& setup, ModelState& state, const Progress& progress,
                                const CheckpointWriter& writer) {
   const auto tensors = [&] {
-    auto all = state.weight_ranges(ModelState::Ranges::saved);
-    const auto slots = state.optimizer_ranges(ModelState::Ranges::saved);
+    auto all = state.weight_ranges(StateScope::owned);
+    const auto slots = state.optimizer_ranges(StateScope::owned);
     all.insert(all.end(), slots.begin(), slots.end());
     return all;
   };
-  return save_together(parts.processes.world, writer, tensors, [&] {
-    auto blobs = parts.files;
-    blobs[progress_blob] = write_progress(progress, parts);
+  return save_together(setup.model.processes.world, writer, tensors, [&] {
+    auto blobs = setup.documents.files;
+    blobs[progress_blob] = write_progress(progress, setup);
     return blobs;
   });
 }
 
-MegatronLayout megatron_layout(const Parts& parts) {
-  const auto& sizes = parts.processes.mesh.sizes();
-  return {sizes.tensor, sizes.data, parts.plan.layers_by_chunk(), parts.data_parallel.use_distributed_optimizer};
+MegatronLayout megatron_layout(const TrainingSetup& setup) {
+  const auto& sizes = setup.model.processes.mesh.sizes();
+  return {sizes.tensor, sizes.data, setup.model.plan.layers_by_chunk(),
+          setup.optimization.data_parallel.use_distributed_optimizer};
 }
 
-void save_alone_as_megatron(const Parts& parts, const ModelState& state, const Progress& progress) {
+void save_alone_as_megatron(const TrainingSetup& setup, ModelState& state, const Progress& progress) {
   auto tensors = state.weight_ranges();
   const auto slots = state.optimizer_ranges();
   tensors.insert(tensors.end(), slots.begin(), slots.end());
-  write_blobs_beside(checkpoint_path(parts.options, progress.iteration), progress.iteration, parts.files);
-  save_megatron(parts.options.output_dir, progress.iteration, tensors, write_progress(progress, parts),
-                parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, parts.mappings);
+  write_blobs_beside(checkpoint_path(setup.options, progress.iteration), progress.iteration, setup.documents.files);
+  save_megatron(setup.options.output_dir, progress.iteration, tensors, write_progress(progress, setup),
+                parse_yaml(setup.documents.resolved_recipe, "resolved.yaml"), setup.model.precision.params,
+                setup.documents.mappings);
 }
 
 /// By way of a checkpoint of our own, which every layout can save and every rank of Megatron's can read its part from:
 /// state that replicas share, copies of heads and uneven cuts need no further thought.
-void save_together_as_megatron(const Parts& parts, const ModelState& state, const Progress& progress) {
-  const auto& world = parts.processes.world;
-  const auto& place = parts.processes.place;
-  const std::filesystem::path root = parts.options.output_dir, between = root / "before_megatron_tmp";
+void save_together_as_megatron(const TrainingSetup& setup, ModelState& state, const Progress& progress) {
+  const auto& world = setup.model.processes.world;
+  const auto& place = setup.model.processes.place;
+  const std::filesystem::path root = setup.options.output_dir, between = root / "before_megatron_tmp";
   const CheckpointWriter writer(between, "", progress.iteration);
   const auto work = [&] {
     attempt(world, writer, [&] {
       if (world.rank() == 0) delete_all(between);  // what a crash left, or a link
     });
-    const auto folder = save_own(parts, state, progress, writer);
+    const auto folder = save_own(setup, state, progress, writer);
     attempt(world, writer, [&] {
       if (place.data != 0 || place.context != 0) return;
-      save_megatron_rank(root, Checkpoint::open(folder), write_progress(progress, parts),
-                         parse_yaml(parts.resolved_recipe, "resolved.yaml"), parts.precision.params, parts.mappings,
-                         megatron_layout(parts), place.tensor, place.pipeline);
+      save_megatron_rank(root, Checkpoint::open(folder), write_progress(progress, setup),
+                         parse_yaml(setup.documents.resolved_recipe, "resolved.yaml"), setup.model.precision.params,
+                         setup.documents.mappings, megatron_layout(setup), place.tensor, place.pipeline);
     });
     attempt(world, writer, [&] {
       if (world.rank() != 0) return;
-      write_blobs_beside(checkpoint_path(parts.options, progress.iteration), progress.iteration, parts.files);
+      write_blobs_beside(checkpoint_path(setup.options, progress.iteration), progress.iteration, setup.documents.files);
       finish_megatron(root, progress.iteration);
       delete_all(between);
     });
@@ -400,9 +402,9 @@ void keep_other(const std::filesystem::path& checkpoint, const std::string& run)
 
 }  // namespace
 
-void save(const Parts& parts, const ModelState& state, const Progress& progress) {
-  const auto& world = parts.processes.world;
-  const auto& o = parts.options;
+void save(const TrainingSetup& setup, ModelState& state, const Progress& progress) {
+  const auto& world = setup.model.processes.world;
+  const auto& o = setup.options;
   const bool as_megatron = o.ckpt_format == CheckpointFormat::torch;
   const auto root = as_megatron ? std::filesystem::path(o.output_dir) : checkpoint_folder(o);
   const CheckpointWriter writer(root, as_megatron ? "" : o.prefix, progress.iteration);
@@ -413,18 +415,18 @@ void save(const Parts& parts, const ModelState& state, const Progress& progress)
     check_links(o.output_dir, written);
     if (!as_megatron) keep_other(writer.folder(), progress.run);
   });
-  if (as_megatron && world.size() > 1) return save_together_as_megatron(parts, state, progress);
-  if (as_megatron) return save_alone_as_megatron(parts, state, progress);
-  save_own(parts, state, progress, writer);
+  if (as_megatron && world.size() > 1) return save_together_as_megatron(setup, state, progress);
+  if (as_megatron) return save_alone_as_megatron(setup, state, progress);
+  save_own(setup, state, progress, writer);
   attempt(world, writer, [&] {
     if (world.rank() == 0) prune(root, o.prefix, static_cast<int>(o.keep_checkpoint_max), belongs_to(progress.run));
   });
 }
 
 std::filesystem::path save_weights(const Communicator& world, const std::filesystem::path& root, std::int64_t iteration,
-                                   const ModelState& state, const Blobs& blobs) {
+                                   ModelState& state, const Blobs& blobs) {
   return save_together(
-      world, CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(ModelState::Ranges::saved); },
+      world, CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(StateScope::owned); },
       [&] { return blobs; });
 }
 

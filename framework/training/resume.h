@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "framework/training/model_state.h"
-#include "framework/training/parts.h"
 #include "framework/training/run_folder.h"
+#include "framework/training/training_setup.h"
 
 namespace tessera {
 
@@ -36,7 +36,7 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options);
 /// The checkpoint that `save` writes of that iteration, in the run's format.
 std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration);
 
-/// Bring `state`, and the schedule and loss scaler of `parts`, to where the run goes on, as training_config says: the
+/// Bring `state`, and the schedule and loss scaler of `setup`, to where the run goes on, as training_config says: the
 /// newest good checkpoint of the run folder; else load_checkpoint (everything, or with resume_training false the
 /// weights alone); else initial weights. Checkpoints that another run left in the run folder are passed over as long as
 /// there are own ones. `folder` says whose it is and whether this start resumes; null: training_config alone says it.
@@ -44,21 +44,21 @@ std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64
 /// checkpoint was asked for and none is usable, it belongs to another model (naming the first tensors that differ), or
 /// its schedule is another and nothing says whose counts. With no_load_optim the optimizer, schedule and scaler begin
 /// anew.
-Restored restore(Parts& parts, const ModelState& state, Threads& threads, const RunFolder* folder = nullptr);
+Restored restore(TrainingSetup& setup, ModelState& state, Threads& threads, const RunFolder* folder = nullptr);
 
 /// How to continue a run that ends now, a sentence: `saved` says whether it has a checkpoint.
 std::string how_to_resume(const TrainingOptions& options, bool saved);
 
 /// Save everything and prune old checkpoints of this run, `progress.run`; a checkpoint of another run that has the name
 /// is renamed. Throws IoError when the disk refuses; the last good checkpoint stays.
-void save(const Parts& parts, const ModelState& state, const Progress& progress);
+void save(const TrainingSetup& setup, ModelState& state, const Progress& progress);
 
 /// Save the weights of all processes of `world` as one checkpoint <root>/iter_0000005, which any layout can load, and
 /// return its folder. Collective. Throws on all when the disk of one refuses: IoError; earlier checkpoints stay.
 std::filesystem::path save_weights(const Communicator& world, const std::filesystem::path& root, std::int64_t iteration,
-                                   const ModelState& state, const Blobs& blobs = {});
+                                   ModelState& state, const Blobs& blobs = {});
 
 /// Load the weights of one checkpoint folder into `state`.
-void load_weights(const Checkpoint& checkpoint, const ModelState& state, bool check_crc);
+void load_weights(const Checkpoint& checkpoint, ModelState& state, bool check_crc);
 
 }  // namespace tessera

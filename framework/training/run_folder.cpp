@@ -15,13 +15,13 @@
 
 #include "framework/base/links.h"
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/training/tensorboard.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {

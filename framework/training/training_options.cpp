@@ -23,12 +23,15 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("epochs", &O::epochs,
            "Number of passes over the training split; with `training_iters` too, the shorter of the two ends the run.")
       .above(0)
-      .at_most(1000000);
+      .at_most(1000000)
+      .no_flag("the length of a run of Megatron-LM is given in steps or samples");
   s.option("output_dir", &O::output_dir, "Run folder: all files that the run writes are below it.").alias("save");
 
   s.option("log_interval", &O::log_interval, "Logging interval, in steps.").above(0).at_most(most_steps).unit("steps");
-  s.option("log_style", &O::log_style, "Format of plain log lines: megatron or core_ms.");
-  s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.");
+  s.option("log_style", &O::log_style, "Format of plain log lines: megatron or core_ms.")
+      .no_flag("only Tessera has it");
+  s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.")
+      .no_flag("flags for the folder of event files are ignored");
 
   s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
            "Average the loss over all tokens of a step; false: average over each micro-batch first.");
@@ -109,7 +112,8 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("num_threads", &O::num_threads, "Number of compute threads; does not affect results.")
       .above(0)
       .at_most(most_threads)
-      .otherwise("one per core, shared evenly by the ranks of a host");
+      .otherwise("one per core, shared evenly by the ranks of a host")
+      .no_flag("only Tessera has it");
   s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
            "Communication timeout, in minutes: how long a rank waits for others before the run ends and names the "
            "missing ranks.")
