@@ -108,8 +108,7 @@ void describe_positions(Schema<O>& s) {
       .at_most(most_factor)
       .alias("rotary_config.seq_len_interpolation_factor")
       .otherwise([](const O& o) { return o.positions_per_step(); }, "1, no interpolation")
-      .matters_when(has_rope, no_rope)
-      .no_flag("Megatron-LM does not use the value of its flag");
+      .matters_when(has_rope, no_rope);
 }
 
 template <RotaryScaling::Kind kind>
@@ -220,8 +219,7 @@ void describe_attention(Schema<O>& s) {
             return text("sliding_window is ", *o.sliding_window, ", but window_size has ", o.window_size[0],
                         " tokens to the left");
           },
-          "give one of them", {"window_size"})
-      .no_flag("from config.json of Hugging Face Transformers");
+          "give one of them", {"window_size"});
   s.option("layer_types", &O::layer_types,
            "Attention type of each layer, full_attention or sliding_attention; a shorter list repeats. Empty: the "
            "window applies to all layers.")
@@ -239,20 +237,17 @@ void describe_attention(Schema<O>& s) {
            "Attention scores are divided by the square root of this.")
       .above(0)
       .at_most(1e9)
-      .otherwise([](const O& o) { return o.score_scale(); }, "`kv_channels`")
-      .no_flag("from config.json of Hugging Face Transformers");
+      .otherwise([](const O& o) { return o.score_scale(); }, "`kv_channels`");
   s.option("attention_logit_softcap", &O::attention_logit_softcap,
            "Soft cap of attention scores, cap x tanh(score / cap); null: none.")
       .above(0)
       .at_most(1e9)
-      .alias("attn_logit_softcapping")
-      .no_flag("from config.json of Hugging Face Transformers");
+      .alias("attn_logit_softcapping");
   s.option("output_logit_softcap", &O::output_logit_softcap,
            "Soft cap of the output logits, cap x tanh(logit / cap); null: none.")
       .above(0)
       .at_most(1e9)
-      .alias("final_logit_softcapping")
-      .no_flag("from config.json of Hugging Face Transformers");
+      .alias("final_logit_softcapping");
 }
 
 constexpr auto sandwiches = [](const O& o) { return o.use_sandwich_norm; };
@@ -312,15 +307,13 @@ void describe_norms(Schema<O>& s) {
           [](const O&) {
             return "use_parallel_residual and apply_residual_connection_post_norm are mutually exclusive";
           },
-          "give one of them", {"apply_residual_connection_post_norm"})
-      .no_flag("from config.json of Hugging Face Transformers");
+          "give one of them", {"apply_residual_connection_post_norm"});
   s.option("shared_parallel_norm", &O::shared_parallel_norm,
            "With `use_parallel_residual`: attention and feed-forward network share one norm.")
       .must(
           "one residual", [](const O& o) { return !o.shared_parallel_norm || o.use_parallel_residual; },
           [](const O&) { return "shared_parallel_norm requires use_parallel_residual"; }, "give both or neither",
-          {"use_parallel_residual"})
-      .no_flag("from config.json of Hugging Face Transformers");
+          {"use_parallel_residual"});
 }
 
 void describe_feed_forward(Schema<O>& s) {
@@ -364,8 +357,7 @@ void describe_feed_forward(Schema<O>& s) {
       .alias("add_dense_bias")
       .otherwise([](const O& o) { return o.out_proj_bias(); }, "`add_bias_linear`");
   s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward network.")
-      .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`")
-      .no_flag("only recipes of MindSpeed-Core-MS have it");
+      .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`");
 }
 
 constexpr auto all_recomputed = [](const O& o) { return o.recompute_granularity == Recomputation::full; };
@@ -380,8 +372,7 @@ void describe_rest(Schema<O>& s) {
             return !o.scale_embeddings || o.position_embedding_type != PositionEmbedding::learned_absolute;
           },
           [](const O&) { return "scale_embeddings is true, but position_embedding_type is learned_absolute"; },
-          "choose position_embedding_type rope or none", {"position_embedding_type"})
-      .no_flag("from config.json of Hugging Face Transformers");
+          "choose position_embedding_type rope or none", {"position_embedding_type"});
   s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
            "Dropout probability after the embedding, attention and the feed-forward network.")
       .at_least(0)

@@ -23,8 +23,7 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("epochs", &O::epochs,
            "Number of passes over the training split; with `training_iters` too, the shorter of the two ends the run.")
       .above(0)
-      .at_most(1000000)
-      .no_flag("the length of a run of Megatron-LM is given in steps or samples");
+      .at_most(1000000);
   s.option("output_dir", &O::output_dir, "Run folder: all files that the run writes are below it.").alias("save");
 
   s.option("log_interval", &O::log_interval, "Logging interval, in steps.").above(0).at_most(most_steps).unit("steps");

@@ -238,7 +238,7 @@ TEST_F(Corpora, MistakesAreNamed) {
         (void)make({{"data_path", "1 x 1 y"}}, {one_epoch, 0, 0});
       },
       {"train split", "weights", "epoch"});
-  expect_refused([] { (void)make({{"data_path", "x"}, {"data_args_path", "y"}}); }, {"data_args_path", "exclude"});
+  expect_refused([] { (void)make({{"data_path", "x"}, {"data_args_path", "y"}}); }, {"data_args_path", "exclusive"});
   expect_refused([] { (void)make({{"data_args_path", "absent"}}); }, {"absent", "data_args_path"});
   expect_refused(
       [] {

@@ -59,8 +59,7 @@ TEST(ParallelOptions, TakeWhatTheirSourcesTake) {
   EXPECT_EQ(problems("{tensor_model_parallel_size: 8, pipeline_model_parallel_size: 4, sequence_parallel: true, "
                      "virtual_pipeline_model_parallel_size_ms: 4, num_layers_per_virtual_pipeline_stage: 4, "
                      "num_layer_list: '[[4,4],[4,2]]', noop_layers: '', recompute: [[1, 0], [0, 1]], "
-                     "recompute_config: {select_recompute: '1,2'}, recv_dtype: bfloat16, zero_level: z1, "
-                     "overlap_p2p_comm: true, context_parallel_size: 1}"),
+                     "recompute_config: {select_recompute: '1,2'}, zero_level: z1}"),
             Lines{});
   EXPECT_EQ(problems("{tensor_model_parallel_size: 0}"),
             Lines{"run.yaml:1: tensor_model_parallel_size must be >= 1, is 0; give a value >= 1"});
