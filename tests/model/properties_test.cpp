@@ -175,7 +175,7 @@ double rounding_of(Built& b, const TokenBatch& batch, std::mt19937& random) {
 /// How the loss changes along a direction in the elements of one parameter.
 class Along {
  public:
-  Along(Built& b, const FlatParameters::Run& run, std::mt19937& random)
+  Along(Built& b, const ParameterRange& run, std::mt19937& random)
       : b_(b), first_(static_cast<std::size_t>(run.first)), direction_(static_cast<std::size_t>(run.count)) {
     std::normal_distribution<double> normal;
     double square = 0, most = 0;
@@ -224,7 +224,7 @@ TEST(AnyModel, GradientsAreDifferencesOfTheLoss) {
     const auto rounding = rounding_of(b, batch, random);
     const auto has = [&](const char* part) { return words.find(part) != std::string::npos; };
     const double corners = has("act:relu") || has("act:reglu") ? 0.15 : 0.02;
-    for (const auto& run : b.layout->runs()) {
+    for (const auto& run : b.layout->ranges()) {
       Along along(b, run, random);
       const auto step = along.step();
       if (step == 0) continue;
