@@ -12,7 +12,7 @@ from harness import InOwnFolder, main, program
 class Explaining(InOwnFolder):
     def test_an_option_is_explained_from_its_declaration(self):
         told = self.tessera("explain", "optimizer_config.betas")
-        for words in ("float", ">= 0, < 1", "[0.9, 0.999]", "AdamWOptions of room optim, declared in framework/optim/adam.h, with optimizer_type adamw",
+        for words in ("float", ">= 0, < 1", "[0.9, 0.999]", "AdamWOptions of component optim, declared in framework/optim/adam.h, with optimizer_type adamw",
                       "adam_beta1 ([0])", "--adam-beta1 ([0])"):
             self.assertIn(words, told)
         self.assertIn("num_layers", self.tessera("explain", "num_layers"))
