@@ -45,9 +45,10 @@ struct Recipe {
   TokenizerRegistry::Choice tokenizer;
   SamplerRegistry::Choice sampler;
 
-  Value resolved;     ///< every option, its final value and its origin; reads back to this same recipe
-  Facts facts;        ///< every option there is, also of what was not chosen: for docs and flag tables
-  Mappings mappings;  ///< of the registries that it was read with
+  Value resolved;             ///< every option, its final value and its origin; reads back to this same recipe
+  Facts facts;                ///< every option there is, also of what was not chosen: for docs and flag tables
+  CheckpointFormats formats;  ///< of the registries that it was read with
+  Mappings mappings;          ///< the same
 
   /// Which stage holds which layers. Throws ConfigError when parallel_config does not fit the model.
   LayerPlan layer_plan() const;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/format.h"
 #include "framework/data/dataset.h"
 #include "framework/data/dataset_options.h"
 #include "framework/data/tokenizers/tokenizer.h"
@@ -52,8 +54,14 @@ struct Parts {
   std::string resolved_recipe;     ///< written into the run folder as resolved.yaml; repeats the run
   /// On the recipe; kept in resolved.yaml, so that the next start does not repeat them.
   std::vector<std::string> notes;
-  Mappings mappings;  ///< other programs' names of weights and arguments
-  Blobs files;        ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
+  Value recipe;               ///< the resolved recipe, for formats of checkpoints that describe it
+  CheckpointFormats formats;  ///< of other programs
+  Mappings mappings;          ///< other programs' names of weights and arguments
+  /// What differs between the resolved recipe saved in a checkpoint and this one, a line for each option.
+  std::function<std::string(const Blobs& saved)> recipe_differences;
+  /// Whether the text of a resolved recipe is this one, comments aside.
+  std::function<bool(const std::string& resolved)> same_recipe;
+  Blobs files;  ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
 };
 
 }  // namespace tessera

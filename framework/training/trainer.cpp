@@ -11,8 +11,10 @@
 #include "framework/comm/together.h"
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
+#include "framework/training/run_checkpoints.h"
 #include "framework/training/run_log.h"
 #include "framework/training/run_notes.h"
+#include "framework/training/saving.h"
 #include "framework/training/step.h"
 
 namespace tessera {
@@ -100,13 +102,14 @@ Trainer::Trainer(Parts parts, const StopSignal& stop)
       o_(parts_.options),
       stop_(stop),
       world_(parts_.processes.world),
-      folder_(world_, o_),
+      folder_(world_, o_, parts_.formats),
       threads_(thread_count(parts_)),
       state_(models(parts_), parts_.optimizer.get(), sharing(parts_)),
       restored_(restore(parts_, state_, threads_, &folder_)),
       progress_(restored_.progress),
       work_(parts_, state_, threads_, progress_.seed) {
-  progress_.run = folder_.begin(restored_.continues, progress_.run, with_notes(parts_.resolved_recipe, parts_.notes));
+  progress_.run = folder_.begin(restored_.continues, progress_.run, with_notes(parts_.resolved_recipe, parts_.notes),
+                                parts_.same_recipe);
   together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   last_ = restored_.folder;

@@ -24,12 +24,12 @@ enum class LogStyle { megatron, core_ms };
 inline Words<LogStyle> words(LogStyle) { return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}}; }
 
 /// What checkpoints look like.
-enum class CheckpointFormat {
+enum class CheckpointFormatName {
   safetensors,  ///< docs/checkpoints.md
   torch         ///< Megatron-LM's --ckpt-format torch, in output_dir itself
 };
-inline Words<CheckpointFormat> words(CheckpointFormat) {
-  return {{"safetensors", CheckpointFormat::safetensors}, {"torch", CheckpointFormat::torch}};
+inline Words<CheckpointFormatName> words(CheckpointFormatName) {
+  return {{"safetensors", CheckpointFormatName::safetensors}, {"torch", CheckpointFormatName::torch}};
 }
 
 /// training_config: how long, from which seed, what is written when, and where.
@@ -61,7 +61,7 @@ struct TrainingOptions {
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
   bool exit_on_missing_checkpoint = false;
-  std::optional<CheckpointFormat> ckpt_format;
+  std::optional<CheckpointFormatName> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;

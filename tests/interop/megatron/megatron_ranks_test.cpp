@@ -73,7 +73,8 @@ class MegatronRanks : public InOwnFolder {
     return out;
   }
 
-  fs::path save(const std::string& root, const Form& form, const MegatronLayout& layout, DType type = DType::float32) {
+  fs::path save(const std::string& root, const Form& form, const CheckpointLayout& layout,
+                DType type = DType::float32) {
     fs::remove_all(root);
     return save_megatron(root, 7, model(form), R"({"iteration": 7, "updates": 6})", recipe(form), type, mappings,
                          layout);
@@ -154,7 +155,7 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
         for (const auto& layers : cuts)
           for (const bool shared : {false, true}) {
             const Form form{gated, tied};
-            const MegatronLayout layout{tensor, 2, layers, shared};
+            const CheckpointLayout layout{tensor, 2, layers, shared};
             const auto type = layouts % 3 == 0 ? DType::bfloat16 : DType::float32;
             const auto folder = save("run", form, layout, type);
             const auto name = text(gated, tied, " tensor ", tensor, " stages ", layout.stages(), " shared ", shared);
@@ -177,8 +178,9 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
 TEST_F(MegatronRanks, ValuesAndOrderSurviveEveryLayout) {
   for (const auto& form : {Form{true, false}, Form{false, true}, Form{true, true}}) {
     const auto all = model(form);
-    for (const auto& layout : {MegatronLayout{2, 1, {{1, 1}, {1, 1}}, true}, MegatronLayout{4, 1, {{3}, {1}}, false},
-                               MegatronLayout{1, 1, {{1}, {1}, {2}}, true}, MegatronLayout{2, 1, {}, false}}) {
+    for (const auto& layout :
+         {CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, true}, CheckpointLayout{4, 1, {{3}, {1}}, false},
+          CheckpointLayout{1, 1, {{1}, {1}, {2}}, true}, CheckpointLayout{2, 1, {}, false}}) {
       fs::remove_all("run");
       save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, layout);
       const MegatronCheckpoint source("run", mappings);
@@ -211,7 +213,7 @@ TEST_F(MegatronRanks, AParticularRankHasItsRowsOfGateAndUp) {
 TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
   const Form form{false, true};
   const auto all = model(form);
-  const MegatronLayout layout{2, 1, {{2}, {2}}, false};
+  const CheckpointLayout layout{2, 1, {{2}, {2}}, false};
   fs::remove_all("run");
   for (std::int64_t stage = 0; stage < 2; ++stage)
     for (std::int64_t tensor = 0; tensor < 2; ++tensor) {
@@ -219,7 +221,7 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
       for (const auto& range : all) {
         const auto weight =
             range.name.rfind("optimizer.", 0) == 0 ? range.name.substr(range.name.find('.', 10) + 1) : range.name;
-        const auto layer = megatron_layer_of(weight);
+        const auto layer = layer_of(weight);
         const bool table = weight == "embedding.word_embeddings.weight";
         if (layer >= 0 ? layer / 2 != stage : !table && (weight.rfind("embedding.", 0) == 0) != (stage == 0)) continue;
         own.push_back(range);
@@ -272,7 +274,7 @@ TEST_F(MegatronRanks, BucketsOfTheSharedOptimizerFollowTheRunsArguments) {
 TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
   const Form form{false, true};
   const auto read = [&] { return story_of([&] { MegatronCheckpoint("run", mappings); }); };
-  const MegatronLayout layout{2, 1, {{2}, {2}}, true};
+  const CheckpointLayout layout{2, 1, {{2}, {2}}, true};
   const auto folder = save("run", form, layout);
   EXPECT_EQ(read(), "no error");
   fs::remove_all(folder / "mp_rank_01_001");
