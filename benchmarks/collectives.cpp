@@ -3,7 +3,7 @@
 //   mpirun -n 2 bench_collectives [--megabytes 500] [--messages] [--seconds 2]
 //
 // Tessera's collectives are compared, in the same run, with a plain summation over arrays in shared memory (each rank sums
-// its shard and writes it to all arrays), with MPI_Allreduce in one call and in pieces, and with MPI's all-gather.
+// its shard and writes it to all arrays), with MPI_Allreduce in one call and in pieces, and with MPI's other collectives.
 // --messages: Tessera uses MPI messages instead of shared memory; with `--mca btl self,tcp` all data goes through TCP.
 #include <mpi.h>
 #include <sched.h>
@@ -172,38 +172,59 @@ void compare_sums(const World& world, const Settings& settings) {
                 ways[0].seconds / ways.back().seconds, ways[1].seconds / ways.back().seconds);
 }
 
+/// One collective of ours and MPI's, alternately.
+struct Pair {
+  const char* name;
+  std::function<void()> ours, mpi;
+};
+
 /// The sizes that tensor parallelism all-reduces twice in each layer. Every rank rewrites its values before each call, as
-/// a layer does.
+/// a layer does. MPI's sums may use any order.
 void compare_small(const World& world, const Settings& settings) {
-  if (world.rank() == 0)
-    std::printf("\n%-10s %14s %14s %14s %14s %14s %14s\n", "bytes, us", "all_reduce", "MPI_Allreduce", "all_gather",
-                "MPI_Allgather", "reduce_scatter", "Reduce_scatter");
+  if (world.rank() == 0) std::printf("\n%-16s %10s %12s %12s %8s\n", "", "bytes", "ours, us", "MPI, us", "ratio");
   Settings few = settings;
   few.seconds = std::min(settings.seconds, 0.2);
   const auto members = static_cast<std::size_t>(world.size());
   for (const std::size_t bytes : {8UL, 4096UL, 65536UL, 262144UL, 1UL << 20, 4UL << 20, 16UL << 20}) {
     const std::size_t part = std::max<std::size_t>(1, bytes / members / 4);
-    std::vector<float> whole(part * members), mine(part);
+    std::vector<float> whole(part * members), mine(part), received(part * members);
     const auto all_bytes = std::as_writable_bytes(std::span(whole)),
-               own_bytes = std::as_writable_bytes(std::span(mine));
+               own_bytes = std::as_writable_bytes(std::span(mine)),
+               received_bytes = std::as_writable_bytes(std::span(received));
     const int count = static_cast<int>(whole.size()), piece = static_cast<int>(part);
     const std::vector<int> counts(members, piece);
-    std::vector<Way> ways = {
-        {"", [&] { world.all().all_reduce(whole, "benchmark"); }},
-        {"", [&] { MPI_Allreduce(MPI_IN_PLACE, whole.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
-        {"", [&] { world.all().all_gather(own_bytes, all_bytes, "benchmark"); }},
-        {"", [&] { MPI_Allgather(mine.data(), piece, MPI_FLOAT, whole.data(), piece, MPI_FLOAT, MPI_COMM_WORLD); }},
-        {"", [&] { world.all().reduce_scatter(all_bytes, own_bytes, DType::float32, "benchmark"); }},
-        {"", [&] { MPI_Reduce_scatter(whole.data(), mine.data(), counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
-    };
+    std::vector<int> begins(members);
+    for (std::size_t r = 0; r < members; ++r) begins[r] = static_cast<int>(r) * piece;
+    const std::vector<std::size_t> sizes(members, part * sizeof(float));
+    const Communicator& all = world.all();
+    const std::vector<Pair> pairs = {
+        {"all_reduce", [&] { all.all_reduce(whole, "benchmark"); },
+         [&] { MPI_Allreduce(MPI_IN_PLACE, whole.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
+        {"all_gather", [&] { all.all_gather(own_bytes, all_bytes, "benchmark"); },
+         [&] { MPI_Allgather(mine.data(), piece, MPI_FLOAT, whole.data(), piece, MPI_FLOAT, MPI_COMM_WORLD); }},
+        {"reduce_scatter", [&] { all.reduce_scatter(all_bytes, own_bytes, DType::float32, "benchmark"); },
+         [&] { MPI_Reduce_scatter(whole.data(), mine.data(), counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
+        {"broadcast", [&] { all.broadcast(all_bytes, 0, "benchmark"); },
+         [&] { MPI_Bcast(whole.data(), count, MPI_FLOAT, 0, MPI_COMM_WORLD); }},
+        {"all_to_all", [&] { all.all_to_all(all_bytes, sizes, received_bytes, sizes, "benchmark"); },
+         [&] {
+           MPI_Alltoallv(whole.data(), counts.data(), begins.data(), MPI_FLOAT, received.data(), counts.data(),
+                         begins.data(), MPI_FLOAT, MPI_COMM_WORLD);
+         }}};
+    std::vector<Way> ways;
+    for (const Pair& pair : pairs) {
+      ways.push_back({"", pair.ours});
+      ways.push_back({"", pair.mpi});
+    }
     measure(world, few, ways, [&] {
       std::fill(whole.begin(), whole.end(), 1.F);
       std::fill(mine.begin(), mine.end(), 1.F);
     });
     if (world.rank() != 0) continue;
-    std::printf("%-10zu", bytes);
-    for (const Way& way : ways) std::printf(" %14.1f", 1e6 * way.seconds);
-    std::printf("\n");
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const double ours = ways[2 * i].seconds, theirs = ways[2 * i + 1].seconds;
+      std::printf("%-16s %10zu %12.1f %12.1f %8.2f\n", pairs[i].name, bytes, 1e6 * ours, 1e6 * theirs, ours / theirs);
+    }
   }
 }
 

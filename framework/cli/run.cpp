@@ -15,9 +15,9 @@
 #include "framework/cli/manual.h"
 #include "framework/cli/options.h"
 #include "framework/cli/train.h"
-#include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/options/report.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {

@@ -6,12 +6,12 @@
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/training/run_notes.h"
 #include "framework/training/trainer.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {
@@ -55,7 +55,7 @@ void train_recipe(const Flags& flags, CommandContext& context) {
   Report report;
   Recipe recipe;
   ProcessGroups processes;
-  Parts parts;
+  TrainingSetup setup;
   together(world.all(), "reading the recipe", [&] {
     std::vector<FlagFate> fates;
     recipe = read_recipe(flags.arguments, context, report, fates);
@@ -65,9 +65,9 @@ void train_recipe(const Flags& flags, CommandContext& context) {
   together(world.all(), "arranging the processes", [&] { processes = arrange(recipe, world); });
   together(world.all(), "looking at the memory", [&] { check_memory(flags.arguments.file, recipe, processes, world); });
   auto data = open_data(recipe, processes);
-  together(world.all(), "building the run", [&] { parts = build(recipe, processes, std::move(data)); });
-  parts.notes = report.notes();
-  const auto end = train(std::move(parts), stop);
+  together(world.all(), "building the run", [&] { setup = build(recipe, processes, std::move(data)); });
+  setup.documents.notes = report.notes();
+  const auto end = train(std::move(setup), stop);
   if (first) std::cout << end.last_line << std::endl;
   context.exit_code = end.exit_code;
   if (end.exit_code == 0)

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 
-#include "framework/comm/group.h"
+#include "framework/comm/group_state.h"
 
 namespace tessera {
 
@@ -20,7 +21,7 @@ class Transfer::State {
 
   void wait() {
     if (messages.done()) return;
-    const Operation operation(*group_, name_, 0, bytes_, who_);
+    const Operation operation(*group_, {name_, 0, bytes_, who_});
     messages.wait(operation);
   }
 
@@ -55,16 +56,7 @@ void Transfer::wait() {
 
 namespace {
 
-/// A collective: takes the group's next sequence number.
-class Together {
- public:
-  Together(Communicator::State& group, std::string_view name, std::size_t bytes, std::string_view who)
-      : operation_(group, name, ++group.sequence, bytes, who) {}
-  const Operation& operation() const { return operation_; }
-
- private:
-  Operation operation_;
-};
+using Kind = Collective::Kind;
 
 [[noreturn]] void refuse(const Communicator::State& group, const std::string& story) {
   throw ShapeError(text("group ", group.name, ": ", story));
@@ -83,8 +75,9 @@ std::span<const int> Communicator::world_ranks() const { return state_->world_ra
 
 void Communicator::barrier(std::string_view who) const {
   if (size() == 1) return;
-  const Together together(*state_, "barrier", 0, who);
-  state_->exchange->barrier(together.operation());
+  const auto marks = state_->marks();
+  const auto own = marks.subspan(static_cast<std::size_t>(rank()), 1);
+  state_->run({.kind = Kind::barrier, .input = own, .values = marks}, "barrier", 0, who);
 }
 
 void Communicator::all_reduce(std::span<float> values, std::string_view who) const {
@@ -98,14 +91,13 @@ void Communicator::all_reduce(std::span<std::byte> values, DType type, std::stri
   if (values.size() % size_of(type) != 0)
     refuse(*state_, text("all_reduce of ", values.size(), " bytes of ", name_of(type), " asked by '", who, "'"));
   if (size() == 1) return;
-  const Together together(*state_, "all_reduce", values.size(), who);
-  state_->exchange->all_reduce(values, type, Combine::sum, together.operation());
+  state_->run({.kind = Kind::all_reduce, .values = values, .type = type}, "all_reduce", values.size(), who);
 }
 
 void Communicator::all_reduce_max(std::span<float> values, std::string_view who) const {
   if (size() == 1) return;
-  const Together together(*state_, "all_reduce_max", values.size_bytes(), who);
-  state_->exchange->all_reduce(std::as_writable_bytes(values), DType::float32, Combine::greatest, together.operation());
+  state_->run({.kind = Kind::all_reduce, .values = std::as_writable_bytes(values), .how = Combine::greatest},
+              "all_reduce_max", values.size_bytes(), who);
 }
 
 void Communicator::reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine, DType type,
@@ -117,8 +109,8 @@ void Communicator::reduce_scatter(std::span<const std::byte> all, std::span<std:
     if (!mine.empty()) std::memmove(mine.data(), all.data(), mine.size());
     return;
   }
-  const Together together(*state_, "reduce_scatter", all.size(), who);
-  state_->exchange->reduce_scatter(all, mine, type, together.operation());
+  state_->run({.kind = Kind::reduce_scatter, .input = all, .values = mine, .type = type}, "reduce_scatter", all.size(),
+              who);
 }
 
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view who) const {
@@ -129,15 +121,40 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::by
     if (!mine.empty()) std::memmove(all.data(), mine.data(), mine.size());
     return;
   }
-  const Together together(*state_, "all_gather", all.size(), who);
-  state_->exchange->all_gather(mine, all, together.operation());
+  state_->run({.kind = Kind::all_gather, .input = mine, .values = all}, "all_gather", all.size(), who);
+}
+
+void Communicator::all_to_all(std::span<const std::byte> send, std::span<const std::size_t> send_bytes,
+                              std::span<std::byte> receive, std::span<const std::size_t> receive_bytes,
+                              std::string_view who) const {
+  const auto fits = [&](std::size_t bytes, std::span<const std::size_t> parts) {
+    return parts.size() == static_cast<std::size_t>(size()) &&
+           std::accumulate(parts.begin(), parts.end(), std::size_t{0}) == bytes;
+  };
+  if (!fits(send.size(), send_bytes) || !fits(receive.size(), receive_bytes))
+    refuse(*state_, text("all_to_all asked by '", who, "' sends ", send.size(), " bytes in ", send_bytes.size(),
+                         " parts and receives ", receive.size(), " in ", receive_bytes.size(), "; expected a part for ",
+                         "each of ", size(), " members, of together these sizes"));
+  const auto own = static_cast<std::size_t>(rank());
+  if (send_bytes[own] != receive_bytes[own])
+    refuse(*state_, text("all_to_all asked by '", who, "' sends ", send_bytes[own],
+                         " bytes to its own rank and expects ", receive_bytes[own], " from it"));
+  if (size() == 1) {
+    if (!send.empty()) std::memmove(receive.data(), send.data(), send.size());
+    return;
+  }
+  state_->run({.kind = Kind::all_to_all,
+               .input = send,
+               .values = receive,
+               .send_bytes = send_bytes,
+               .receive_bytes = receive_bytes},
+              "all_to_all", send.size(), who);
 }
 
 void Communicator::broadcast(std::span<std::byte> values, int root, std::string_view who) const {
   if (!(root >= 0 && root < size())) refuse(*state_, text("broadcast asked by '", who, "' from member ", root));
   if (size() == 1) return;
-  const Together together(*state_, "broadcast", values.size(), who);
-  state_->exchange->broadcast(values, root, together.operation());
+  state_->run({.kind = Kind::broadcast, .values = values, .root = root}, "broadcast", values.size(), who);
 }
 
 std::vector<std::string> Communicator::all_gather(const std::string& mine, std::string_view who) const {

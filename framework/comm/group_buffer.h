@@ -2,14 +2,10 @@
 
 #include <memory>
 
+#include "framework/comm/byte_range.h"
 #include "framework/comm/communicator.h"
 
 namespace tessera {
-
-/// A range of a buffer, in bytes.
-struct ByteRange {
-  std::size_t first = 0, count = 0;
-};
 
 /// An array that every member of a group has, equally long, and whose ranges are summed or gathered while the members
 /// continue with other work: the main gradients (all-reduce or reduce-scatter overlapped with the backward pass), and

@@ -24,7 +24,7 @@ void in_pieces(Bytes values, const Piece& piece) {
 
 Messages::Messages(Messages&& other) noexcept
     : comm_(other.comm_),
-      run_(other.run_),
+      world_(other.world_),
       requests_(std::exchange(other.requests_, {})),
       peers_(std::exchange(other.peers_, {})),
       expected_(std::exchange(other.expected_, {})),
@@ -34,8 +34,8 @@ Messages::~Messages() {
   // An unfinished request holds the group's memory: cancel it, so that MPI does not write there later.
   for (MPI_Request& request : requests_) {
     if (request == MPI_REQUEST_NULL) continue;
-    --run_.open_transfers;
-    if (!run_.mpi) continue;
+    --world_.open_transfers;
+    if (!world_.mpi) continue;
     MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
@@ -45,7 +45,7 @@ void Messages::add(MPI_Request request, int peer, std::size_t expected) {
   requests_.push_back(request);
   peers_.push_back(peer);
   expected_.push_back(expected);
-  ++run_.open_transfers;
+  ++world_.open_transfers;
 }
 
 void Messages::send(std::span<const std::byte> values, int to, int tag) {
@@ -82,11 +82,11 @@ bool Messages::done() {
     const int code = MPI_Test(&requests_[first_], &flag, &status);
     if (code != MPI_SUCCESS) {
       requests_[first_] = MPI_REQUEST_NULL;
-      --run_.open_transfers;
+      --world_.open_transfers;
     }
     check_mpi(code, "MPI_Test");
     if (flag == 0) return false;
-    --run_.open_transfers;
+    --world_.open_transfers;
     arrived(status, first_);
   }
   requests_.clear();

@@ -6,14 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "framework/comm/run.h"
+#include "framework/comm/operation.h"
 
 namespace tessera {
 
 /// A set of MPI messages in flight in one group. Messages over 1 GiB are divided. Internal to this component.
 class Messages {
  public:
-  Messages(MPI_Comm comm, Run& run) : comm_(comm), run_(run) {}
+  Messages(MPI_Comm comm, WorldState& world) : comm_(comm), world_(world) {}
   Messages(Messages&&) noexcept;
   Messages& operator=(Messages&&) = delete;
   /// Cancels what is not done: that happens only when an exception is being handled.
@@ -35,7 +35,7 @@ class Messages {
   void arrived(const MPI_Status& status, std::size_t index) const;
 
   MPI_Comm comm_;
-  Run& run_;
+  WorldState& world_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;
   std::vector<std::size_t> expected_;  // bytes of each receive; nothing_expected for a send

@@ -8,9 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <numeric>
 #include <string_view>
 
-#include "framework/comm/group.h"
+#include "framework/comm/group_state.h"
 
 namespace tessera {
 namespace {
@@ -27,26 +28,26 @@ std::uint64_t fingerprint(const std::string& name, std::span<const int> ranks) {
 }
 
 /// Initializes MPI, if this process was launched.
-std::shared_ptr<Run> start(Transport transport) {
-  if (!is_launched()) return std::make_shared<Run>();
+std::shared_ptr<WorldState> start(Transport transport) {
+  if (!is_launched()) return std::make_shared<WorldState>();
   const LaunchLink launcher;
   int provided = 0, running = 0;
   MPI_Initialized(&running);
   must(running == 0, "a process has one World");
   launcher.joining();
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  auto run = std::make_shared<Run>(transport);
+  auto state = std::make_shared<WorldState>(transport);
   launcher.joined();
-  return run;
+  return state;
 }
 
 /// All members exchange messages, with a time-out, before any calls MPI_Comm_create_group: that call blocks inside MPI
 /// forever if a member does not come.
-void meet_at_the_door(const Communicator::State& group, const Operation& operation) {
+void meet_members(const Communicator::State& group, const Operation& operation, const OperationName& name) {
   const std::uint64_t mark = fingerprint(group.name, group.world_ranks);
   // These messages use the world's communicator, so each group gets tags of its own.
-  const auto tag = [mark](int turn) { return first_door_tag + static_cast<int>(mark % (1 << 24)) * 4 + turn; };
-  Messages messages(MPI_COMM_WORLD, *group.run);
+  const auto tag = [mark](int turn) { return first_meeting_tag + static_cast<int>(mark % (1 << 24)) * 4 + turn; };
+  Messages messages(MPI_COMM_WORLD, *group.world);
   const int leader = group.world_ranks.front();
   std::vector<std::uint64_t> marks(group.world_ranks.size(), mark);
   if (group.rank == 0) {
@@ -69,29 +70,35 @@ void meet_at_the_door(const Communicator::State& group, const Operation& operati
   }
   operation.wait([&] { return messages.done(); }, [] { return Missing{0}; });
   for (const std::uint64_t other : marks)
-    if (other != mark) throw CommError(text(operation.describe(), ": the members name different ranks"));
+    if (other != mark) throw CommError(text(describe(group, name), ": the members name different ranks"));
 }
 
-/// Creates the group's communicator and chooses its transport.
+/// Creates the group's MPI communicator.
+void create_comm(Communicator::State& group) {
+  const OperationName name = {"group", 0, 0, group.name};
+  const Operation operation(group, name);
+  meet_members(group, operation, name);
+  MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(world, group.size(), group.world_ranks.data(), &members), "MPI_Group_incl");
+  const int tag = static_cast<int>(fingerprint(group.name, group.world_ranks) % (1 << 20));
+  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &group.comm), "MPI_Comm_create_group");
+  MPI_Comm_set_errhandler(group.comm, MPI_ERRORS_RETURN);
+  MPI_Group_free(&members);
+  MPI_Group_free(&world);
+}
+
+/// Creates what is missing of the group's communicator and chooses its transport.
 void open_group(Communicator::State& group) {
-  const Operation operation(group, "group", 0, 0, group.name);
-  if (group.comm == MPI_COMM_NULL) {
-    meet_at_the_door(group, operation);
-    MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
-    check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-    check_mpi(MPI_Group_incl(world, group.size(), group.world_ranks.data(), &members), "MPI_Group_incl");
-    const int tag = static_cast<int>(fingerprint(group.name, group.world_ranks) % (1 << 20));
-    check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &group.comm), "MPI_Comm_create_group");
-    MPI_Comm_set_errhandler(group.comm, MPI_ERRORS_RETURN);
-    MPI_Group_free(&members);
-    MPI_Group_free(&world);
-  }
-  group.exchange = exchange_by_messages(group);
-  const auto here = [&](int rank) { return group.run->peers[static_cast<std::size_t>(rank)].here; };
-  if (group.run->transport == Transport::messages || !std::ranges::all_of(group.world_ranks, here)) return;
-  auto faster = exchange_in_shared_memory(group, *group.exchange, operation);
+  if (group.comm == MPI_COMM_NULL) create_comm(group);
+  group.exchange = exchange_by_messages(group, collectives_tag);
+  bool one_host = true;
+  for (const int other : group.others()) one_host = one_host && group.peer(other).here;
+  if (group.world->transport == Transport::messages || !one_host) return;
+  auto faster = exchange_in_slots(group);
   group.shares_memory = faster != nullptr;
   if (faster) group.exchange = std::move(faster);
+  group.sequence = 0;  // numbers count the collectives of the group's users
 }
 
 }  // namespace
@@ -102,14 +109,14 @@ bool is_launched() {
   return std::any_of(given.begin(), given.end(), [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-World::World(Transport transport) : run_(start(transport)) {
+World::World(Transport transport) : state_(start(transport)) {
   auto state = std::make_shared<Communicator::State>();
   state->name = "world";
-  state->rank = run_->rank;
-  state->run = run_;
-  state->world_ranks.resize(static_cast<std::size_t>(run_->size));
-  for (int r = 0; r < run_->size; ++r) state->world_ranks[static_cast<std::size_t>(r)] = r;
-  if (run_->size > 1) {
+  state->world = state_;
+  std::vector<int> all(static_cast<std::size_t>(state_->size));
+  std::iota(all.begin(), all.end(), 0);
+  state->set_members(std::move(all), state_->rank);
+  if (state_->size > 1) {
     state->comm = MPI_COMM_WORLD;
     open_group(*state);
   }
@@ -118,7 +125,7 @@ World::World(Transport transport) : run_(start(transport)) {
 
 // MPI_Finalize waits for all ranks without a time-out, so a barrier with one comes first.
 World::~World() {
-  if (!run_->mpi) return;
+  if (!state_->mpi) return;
   bool together = std::uncaught_exceptions() == 0;
   if (together) {
     try {
@@ -130,34 +137,33 @@ World::~World() {
   }
   if (together) {
     MPI_Finalize();
-    run_->launcher.done();
+    state_->launcher.done();
   }
-  run_->mpi = false;
+  state_->mpi = false;
 }
 
-int World::local_rank() const { return run_->local_rank; }
-int World::local_size() const { return run_->local_size; }
-const std::string& World::host() const { return run_->peers[static_cast<std::size_t>(run_->rank)].host; }
-void World::set_time_out(std::chrono::milliseconds time) const { run_->time_out = time; }
+int World::local_rank() const { return state_->local_rank; }
+int World::local_size() const { return state_->local_size; }
+const std::string& World::host() const { return state_->peers[static_cast<std::size_t>(state_->rank)].host; }
+void World::set_time_out(std::chrono::milliseconds time) const { state_->time_out = time; }
 
 // Not exit(): static destructors could block in MPI or wait for threads. Under tsrun the launcher stops the others,
 // with a better report than MPI_Abort gives.
 void World::leave(int exit_code) const noexcept {
   std::fflush(nullptr);
-  if (exit_code == 0) run_->launcher.done();
-  if (run_->mpi && run_->size > 1 && !run_->launcher.present()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (exit_code == 0) state_->launcher.done();
+  if (state_->mpi && state_->size > 1 && !state_->launcher.present()) MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
 
 Communicator World::group(const std::string& name, std::span<const int> world_ranks) const {
   auto state = std::make_shared<Communicator::State>();
   state->name = name;
-  state->run = run_;
-  state->world_ranks.assign(world_ranks.begin(), world_ranks.end());
+  state->world = state_;
   const auto own = std::find(world_ranks.begin(), world_ranks.end(), rank());
   must(own != world_ranks.end(), "a group is made by its members");
   for (const int other : world_ranks) must(other >= 0 && other < size(), "members of a group are ranks of the world");
-  state->rank = static_cast<int>(own - world_ranks.begin());
+  state->set_members({world_ranks.begin(), world_ranks.end()}, static_cast<int>(own - world_ranks.begin()));
   if (state->size() > 1) open_group(*state);
   return Communicator(std::move(state));
 }

@@ -22,7 +22,7 @@ void check_promised_size(int processes);
 /// How ranks of one host communicate: through shared memory if possible, or always by MPI messages, as between hosts.
 enum class Transport { fastest, messages };
 
-class Run;
+class WorldState;
 
 /// All ranks of a run. Initializes MPI if this process was launched, and finalizes it when destroyed. Constructed once,
 /// by the program; must outlive all groups. MPI is called from one thread only (MPI_THREAD_FUNNELED).
@@ -57,7 +57,7 @@ class World {
   Communicator group(const std::string& name, std::span<const int> world_ranks) const;
 
  private:
-  std::shared_ptr<Run> run_;
+  std::shared_ptr<WorldState> state_;
   Communicator all_;
 };
 

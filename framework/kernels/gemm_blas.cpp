@@ -7,21 +7,21 @@
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
 #include "framework/kernels/convert.h"
-#include "framework/kernels/gemm_cut.h"
+#include "framework/kernels/task_grid.h"
 
 namespace tessera {
 namespace {
 
 /// Blocks of at most 512 x 512: large enough that OpenBLAS reaches its peak, small enough for several threads.
-Cut cut_for_blas(const Product& p) {
+TaskGrid grid_for_blas(const Product& p) {
   constexpr std::int64_t rows = 512, cols = 512;
-  Cut cut{};
-  cut.rows = even_part(p.M, rows, 8);
-  cut.cols = even_part(p.N, cols, 16);
-  cut.row_blocks = ceil_div(p.M, cut.rows);
-  cut.col_blocks = ceil_div(p.N, cut.cols);
-  cut.rows_first = p.N > p.M;
-  return cut;
+  TaskGrid grid{};
+  grid.rows = even_part(p.M, rows, 8);
+  grid.cols = even_part(p.N, cols, 16);
+  grid.row_blocks = ceil_div(p.M, grid.rows);
+  grid.col_blocks = ceil_div(p.N, grid.cols);
+  grid.rows_first = p.N > p.M;
+  return grid;
 }
 
 /// Leading dimension for BLAS, which requires at least the extent: an operand with one row or column has any stride.
@@ -109,11 +109,11 @@ void one_thread_each() {
 
 void multiply_blas(Threads& threads, const Product& p) {
   one_thread_each();
-  const Cut cut = cut_for_blas(p);
-  threads.parallel_for(static_cast<std::size_t>(cut.tasks()), 1, [&](std::size_t task, std::size_t) {
+  const TaskGrid grid = grid_for_blas(p);
+  threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
-    const std::int64_t row = cut.row_of(at), col = cut.col_of(at);
-    block(p, row, std::min(cut.rows, p.M - row), col, std::min(cut.cols, p.N - col));
+    const std::int64_t row = grid.row_of(at), col = grid.col_of(at);
+    block(p, row, std::min(grid.rows, p.M - row), col, std::min(grid.cols, p.N - col));
   });
 }
 

@@ -5,7 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
-#include "framework/kernels/gemm_cut.h"
+#include "framework/kernels/task_grid.h"
 
 namespace tessera {
 namespace {
@@ -15,25 +15,25 @@ std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, un
 /// The division of c into tasks: at least 16 if the extents allow it, so that a few threads finish at about the same
 /// time. A task with few rows is expensive because b is packed again for each block of rows; a task with few columns
 /// reads strips of a more often, which costs less, and least if the strips are packed. So columns are divided first.
-Cut cut_for_tiles(const TileKernels& t, const Product& p) {
+TaskGrid grid_of_tiles(const TileKernels& t, const Product& p) {
   constexpr std::int64_t enough_tasks = 16, few_rows = 384, many_rows = 1024;
-  Cut cut{};
+  TaskGrid grid{};
   const auto set_rows = [&](std::int64_t most) {
-    cut.rows = even_part(p.M, most, t.rows);
-    cut.row_blocks = ceil_div(p.M, cut.rows);
+    grid.rows = even_part(p.M, most, t.rows);
+    grid.row_blocks = ceil_div(p.M, grid.rows);
   };
   const auto set_panels = [&](std::int64_t most) {
-    cut.cols = even_part(p.N, t.cols * most, t.cols);
-    cut.col_blocks = ceil_div(p.N, cut.cols);
+    grid.cols = even_part(p.N, t.cols * most, t.cols);
+    grid.col_blocks = ceil_div(p.N, grid.cols);
   };
   set_rows(many_rows);
   set_panels(t.panels);
   const std::int64_t fewest = ceil_div(p.a.along == 1 ? 96 : 48, t.cols);
-  for (std::int64_t panels = t.panels / 2; cut.tasks() < enough_tasks && panels >= fewest; panels /= 2)
+  for (std::int64_t panels = t.panels / 2; grid.tasks() < enough_tasks && panels >= fewest; panels /= 2)
     set_panels(panels);
-  if (cut.tasks() < enough_tasks) set_rows(std::max(few_rows, ceil_div(p.M, ceil_div(enough_tasks, cut.col_blocks))));
-  cut.rows_first = p.N > p.M;
-  return cut;
+  if (grid.tasks() < enough_tasks) set_rows(std::max(few_rows, ceil_div(p.M, ceil_div(enough_tasks, grid.col_blocks))));
+  grid.rows_first = p.N > p.M;
+  return grid;
 }
 
 const Packing& packing_of(const TileKernels& t, DType type) {
@@ -214,11 +214,11 @@ class Task {
   bool one_strip_ = false;
 };
 
-void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const Cut& cut, const Shared& shared) {
-  threads.parallel_for(static_cast<std::size_t>(cut.tasks()), 1, [&](std::size_t task, std::size_t) {
+void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const TaskGrid& grid, const Shared& shared) {
+  threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
-    const std::int64_t row = cut.row_of(at), col = cut.col_of(at);
-    Task(t, p, shared, col, std::min(col + cut.cols, p.N)).run(row, std::min(row + cut.rows, p.M));
+    const std::int64_t row = grid.row_of(at), col = grid.col_of(at);
+    Task(t, p, shared, col, std::min(col + grid.cols, p.N)).run(row, std::min(row + grid.rows, p.M));
   });
 }
 
@@ -227,14 +227,14 @@ void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const C
 /// `packed_floats` floats.
 void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
   constexpr std::int64_t enough_tasks = 16, few_rows = 48, many_rows = 256;
-  Cut cut{};
-  cut.rows = even_part(p.M, std::clamp(ceil_div(p.M, enough_tasks), few_rows, many_rows), t.rows);
-  cut.cols = round_up(p.N, t.cols);
-  cut.row_blocks = ceil_div(p.M, cut.rows);
-  cut.col_blocks = 1;
+  TaskGrid grid{};
+  grid.rows = even_part(p.M, std::clamp(ceil_div(p.M, enough_tasks), few_rows, many_rows), t.rows);
+  grid.cols = round_up(p.N, t.cols);
+  grid.row_blocks = ceil_div(p.M, grid.rows);
+  grid.col_blocks = 1;
   const std::int64_t words = p.K / t.elements;
-  const std::int64_t most = std::max(t.depth, packed_floats / cut.cols / t.depth * t.depth);
-  float* panels = scratch(2, static_cast<std::size_t>(std::min(words, most) * cut.cols)).data();
+  const std::int64_t most = std::max(t.depth, packed_floats / grid.cols / t.depth * t.depth);
+  float* panels = scratch(2, static_cast<std::size_t>(std::min(words, most) * grid.cols)).data();
   for (std::int64_t first = 0; first < words; first += most) {
     const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, 1);
     Product part = p;
@@ -245,9 +245,9 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
     threads.parallel_for(static_cast<std::size_t>(some), static_cast<std::size_t>(depth),
                          [&](std::size_t k, std::size_t end) {
                            const auto at = static_cast<std::int64_t>(k), steps = static_cast<std::int64_t>(end) - at;
-                           pack_panels(t, part, 0, p.N, at, steps, depth * t.cols, panels + at * cut.cols);
+                           pack_panels(t, part, 0, p.N, at, steps, depth * t.cols, panels + at * grid.cols);
                          });
-    run_tasks(threads, t, part, cut, {nullptr, panels, cut.cols});
+    run_tasks(threads, t, part, grid, {nullptr, panels, grid.cols});
   }
 }
 
@@ -274,7 +274,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, 
                   packed + row / t.rows * apart + k * t.rows);
     });
     const Strips strips{packed, apart, t.rows};
-    run_tasks(threads, t, part, cut_for_tiles(t, part), {&strips});
+    run_tasks(threads, t, part, grid_of_tiles(t, part), {&strips});
   }
 }
 
@@ -327,7 +327,7 @@ bool multiplies_pairs(const Product& p) {
 
 void multiply_packed(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
   if (has_few_rows(p) && t.elements == 1) return multiply_few(threads, t, p);
-  if (p.a.along == 1) return run_tasks(threads, t, p, cut_for_tiles(t, p), {});
+  if (p.a.along == 1) return run_tasks(threads, t, p, grid_of_tiles(t, p), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");
   p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p, packed_floats)

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// multiply() with our own register tiles. c is divided into tasks by its extents (gemm_cut.h). A task packs its
+/// multiply() with our own register tiles. c is divided into tasks by its extents (task_grid.h). A task packs its
 /// columns of b into panels, one block of k at a time, and multiplies strips of rows of a with them. a is read in place
 /// if k is its inner index, else it is packed too. 16-bit elements are widened while they are packed; an `a` that would
 /// be read in place is widened strip by strip.

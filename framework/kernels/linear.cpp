@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/kernels/convert.h"
 #include "framework/kernels/gemm.h"
-#include "framework/kernels/gemm_cut.h"
+#include "framework/kernels/task_grid.h"
 
 namespace tessera {
 namespace {

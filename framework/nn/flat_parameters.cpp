@@ -32,15 +32,16 @@ void fill_drawn(Threads& threads, const Parameter& parameter, std::uint64_t seed
 FlatParameters::FlatParameters(std::vector<Parameter*> parameters) {
   int number = 0;
   for (auto* parameter : parameters) {
-    const Run run{parameter, elements_, parameter->elements()};
+    const ParameterRange range{parameter, elements_, parameter->elements()};
     parameter->leaf.number = number++;
-    runs_.push_back(run);
-    elements_ += run.padded();
+    ranges_.push_back(range);
+    elements_ += range.padded();
   }
 }
 
 bool FlatParameters::has_16_bit() const {
-  return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.parameter->type != DType::float32; });
+  return std::any_of(ranges_.begin(), ranges_.end(),
+                     [](const ParameterRange& range) { return range.parameter->type != DType::float32; });
 }
 
 void FlatParameters::bind(std::span<float> values, std::span<float> gradients, std::span<std::byte> rounded) const {
@@ -50,34 +51,34 @@ void FlatParameters::bind(std::span<float> values, std::span<float> gradients, s
     throw ShapeError(text("parameters: ", values.size(), " values, ", gradients.size(), " gradients and ",
                           rounded.size(), " bytes of rounded values came; ", all, ", ", all, " and ", needed,
                           " were promised"));
-  for (const auto& run : runs_) {
-    auto& leaf = run.parameter->leaf;
-    if (run.parameter->type == DType::float32)
-      leaf.value = view(run, values);
+  for (const auto& range : ranges_) {
+    auto& leaf = range.parameter->leaf;
+    if (range.parameter->type == DType::float32)
+      leaf.value = view(range, values);
     else
-      leaf.value =
-          Tensor(rounded.subspan(static_cast<std::size_t>(2 * run.first)), run.parameter->type, run.parameter->shape());
-    leaf.grad = gradients.empty() ? Tensor{} : view(run, gradients);
+      leaf.value = Tensor(rounded.subspan(static_cast<std::size_t>(2 * range.first)), range.parameter->type,
+                          range.parameter->shape());
+    leaf.grad = gradients.empty() ? Tensor{} : view(range, gradients);
   }
 }
 
-void FlatParameters::round(const Run& run, std::span<const float> values, std::int64_t first,
+void FlatParameters::round(const ParameterRange& range, std::span<const float> values, std::int64_t first,
                            std::int64_t count) const {
-  const auto& parameter = *run.parameter;
-  const auto inside = std::min(count, run.first + run.count - first);  // without the padding
+  const auto& parameter = *range.parameter;
+  const auto inside = std::min(count, range.first + range.count - first);  // without the padding
   if (parameter.type == DType::float32 || inside <= 0) return;
-  const auto raw = parameter.leaf.value.raw().subspan(static_cast<std::size_t>(2 * (first - run.first)));
+  const auto raw = parameter.leaf.value.raw().subspan(static_cast<std::size_t>(2 * (first - range.first)));
   narrow_range(values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(inside)),
                Tensor(raw, parameter.type, {inside}));
 }
 
 void FlatParameters::round_all(std::span<const float> values) const {
-  for (const auto& run : runs_) round(run, values, run.first, run.count);
+  for (const auto& range : ranges_) round(range, values, range.first, range.count);
 }
 
-Tensor FlatParameters::view(const Run& run, std::span<float> flat) {
-  return {flat.subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)),
-          run.parameter->shape()};
+Tensor FlatParameters::view(const ParameterRange& range, std::span<float> flat) {
+  return {flat.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count)),
+          range.parameter->shape()};
 }
 
 void FlatParameters::initialise(Threads& threads, std::uint64_t seed, const Parameter& parameter,
@@ -106,7 +107,7 @@ void FlatParameters::initialise(Threads& threads, std::uint64_t seed, const Para
 }
 
 void FlatParameters::initialise(Threads& threads, std::uint64_t seed, std::span<float> values) const {
-  for (const auto& run : runs_) initialise(threads, seed, *run.parameter, view(run, values).floats());
+  for (const auto& range : ranges_) initialise(threads, seed, *range.parameter, view(range, values).floats());
   round_all(values);
 }
 

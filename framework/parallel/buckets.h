@@ -7,9 +7,10 @@ namespace tessera {
 
 /// Consecutive parameters of one type whose gradients are reduced together over the data-parallel group.
 struct Bucket {
-  ElementRange elements;                ///< of the flat arrays (FlatParameters), a multiple of 64
-  DType type = DType::float32;          ///< of the parameters as the model reads them
-  std::size_t first_run = 0, runs = 0;  ///< indices of its parameters in FlatParameters::runs()
+  ElementRange elements;            ///< of the flat arrays (FlatParameters), a multiple of 64
+  DType type = DType::float32;      ///< of the parameters as the model reads them
+  std::size_t first_parameter = 0;  ///< index in FlatParameters::ranges()
+  std::size_t parameters = 0;       ///< how many
 };
 
 /// Divides the parameters into buckets of at least `elements` elements (0: one bucket per type where possible), in the
@@ -17,15 +18,16 @@ struct Bucket {
 std::vector<Bucket> make_buckets(const FlatParameters& layout, std::int64_t elements);
 
 /// A range of elements within one parameter that one data-parallel rank updates.
-struct Stretch {
-  std::size_t run;        ///< index of the parameter in FlatParameters::runs()
+struct ParameterShard {
+  std::size_t parameter;  ///< index in FlatParameters::ranges()
   ElementRange elements;  ///< of the flat arrays
 };
 
-/// What rank `rank` of `size` updates with a distributed optimizer: its shard of every bucket, divided at parameters.
-/// In ascending order.
-std::vector<Stretch> stretches_of(const FlatParameters& layout, std::span<const Bucket> buckets, int rank, int size);
+/// The shards that rank `rank` of `ranks` updates with a distributed optimizer: its part of every bucket, divided at
+/// parameters. In ascending order; whole blocks of 64 elements.
+std::vector<ParameterShard> shards_of(const FlatParameters& layout, std::span<const Bucket> buckets, int rank,
+                                      int ranks);
 /// Every parameter, whole: what each rank updates without a distributed optimizer.
-std::vector<Stretch> all_stretches(const FlatParameters& layout);
+std::vector<ParameterShard> whole_parameters(const FlatParameters& layout);
 
 }  // namespace tessera

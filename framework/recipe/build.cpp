@@ -107,25 +107,25 @@ ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
 
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
 /// the names and shapes of all of it.
-void add_model(const Recipe& recipe, const Tokenizer* tokenizer, Parts& parts) {
-  parts.precision = precision(recipe.half, recipe.precision);
-  parts.plan = recipe.layer_plan();
-  parts.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
-  const auto& processes = parts.processes;
+void add_model(const Recipe& recipe, const Tokenizer* tokenizer, ModelSetup& setup) {
+  setup.precision = precision(recipe.half, recipe.precision);
+  setup.plan = recipe.layer_plan();
+  setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
+  const auto& processes = setup.processes;
   ModelParts model{recipe.size.seq_length,
                    vocabulary(recipe, tokenizer),
-                   parts.precision,
+                   setup.precision,
                    {processes.tensor, recipe.parallel.sequence_parallel},
                    {}};
-  for (const auto& chunk : parts.plan.stage(processes.place.pipeline)) {
-    model.chunk = chunk_of(parts.plan, chunk);
-    parts.chunks.push_back(recipe.model.make(model));
+  for (const auto& chunk : setup.plan.stage(processes.place.pipeline)) {
+    model.chunk = chunk_of(setup.plan, chunk);
+    setup.chunks.push_back(recipe.model.make(model));
   }
-  parts.tokens = tokenizer ? tokenizer->vocab_size() : 0;
+  setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   if (processes.world.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters())
-    parts.all_weights.push_back({parameter->name, parameter->global_shape, {}, {}});
+    setup.all_weights.push_back({parameter->name, parameter->global_shape, {}, {}});
 }
 
 }  // namespace
@@ -179,54 +179,49 @@ ProcessGroups arrange(const Recipe& recipe, const World& world) {
   return {world, mesh, gpt ? gpt->groups() : 1};
 }
 
-Parts build(const Recipe& recipe) {
+TrainingSetup build(const Recipe& recipe) {
   check_ranks(recipe, 1);
   return build(recipe, {}, open_data(recipe, 1));
 }
 
-Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data) {
+TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunData data) {
   check_ranks(recipe, processes.world.size());
   const auto* tokenizer = data.tokenizer.get();
-  Parts parts;
-  parts.processes = processes;
-  parts.mappings = recipe.mappings;
-  parts.formats = recipe.formats;
-  const auto replicas = processes.data.size();
-  parts.options = recipe.training;
-  parts.batch = recipe.batch;
-  parts.batch_plan = BatchPlan(recipe.ramp, recipe.batch_sizes(replicas));
-  parts.clipping = recipe.clipping;
-  parts.groups = recipe.groups;
-  parts.schedule_resume = recipe.schedule_resume;
-  parts.loss_scaler = LossScaler(recipe.loss_scale, recipe.half.fp16);
-  parts.data_parallel = recipe.data_parallel;
-  parts.parameter_gather = recipe.parameter_gather;
-  parts.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
+  TrainingSetup setup;
+  setup.options = recipe.training;
+  setup.options.training_iters = data.iterations;
+  setup.model.processes = processes;
+  auto& optimization = setup.optimization;
+  optimization.groups = recipe.groups;
+  optimization.clipping = recipe.clipping;
+  optimization.schedule_resume = recipe.schedule_resume;
+  optimization.loss_scaler = LossScaler(recipe.loss_scale, recipe.half.fp16);
+  optimization.per_token_loss = recipe.training.calculate_per_token_loss;
+  optimization.data_parallel = recipe.data_parallel;
+  optimization.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
   if (recipe.parallel.overlap_grad_reduce)
-    parts.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
-  parts.optimizer = recipe.optimizer.make();
-  add_model(recipe, tokenizer, parts);
-  parts.options.training_iters = data.iterations;
-  parts.data = std::move(data.splits);
-  parts.train_order = std::move(data.train_order);
-  parts.valid_order = std::move(data.valid_order);
-  parts.test_order = std::move(data.test_order);
-  parts.valid_set_orders = std::move(data.valid_set_orders);
-  parts.epoch_samples = data.epoch_samples;
-  auto length = recipe.length(replicas);
+    optimization.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
+  optimization.parameter_gather = recipe.parameter_gather;
+  optimization.optimizer = recipe.optimizer.make();
+  add_model(recipe, tokenizer, setup.model);
+  auto length = recipe.length(processes.data.size());
   if (length.samples == 0)
     length.samples =
-        checked_product({{"steps", parts.options.training_iters}, {"samples of a step", length.samples_per_step}});
-  parts.schedule = build_schedule(recipe, length);
-  parts.resolved_recipe = resolved_yaml(recipe);
-  parts.recipe = parse_yaml(parts.resolved_recipe, recipe_blob);
-  parts.recipe_differences = [own = parts.resolved_recipe](const Blobs& saved) {
+        checked_product({{"steps", setup.options.training_iters}, {"samples of a step", length.samples_per_step}});
+  optimization.schedule = build_schedule(recipe, length);
+  setup.documents.resolved_recipe = resolved_yaml(recipe);
+  setup.documents.files = files_to_keep(recipe, tokenizer);
+  setup.documents.recipe = parse_yaml(setup.documents.resolved_recipe, recipe_blob);
+  setup.documents.formats = recipe.formats;
+  setup.documents.mappings = recipe.mappings;
+  setup.documents.recipe_differences = [own = setup.documents.resolved_recipe](const Blobs& saved) {
     return recipe_differences(own, saved);
   };
-  parts.same_recipe = [own = parts.recipe](const std::string& resolved) { return is_recipe(resolved, own); };
-  parts.files = files_to_keep(recipe, tokenizer);
-  parts.tokenizer = std::move(data.tokenizer);
-  return parts;
+  setup.documents.same_recipe = [own = setup.documents.recipe](const std::string& resolved) {
+    return is_recipe(resolved, own);
+  };
+  setup.data = std::move(data);
+  return setup;
 }
 
 }  // namespace tessera

@@ -4,7 +4,7 @@
 
 #include "framework/comm/world.h"
 #include "framework/recipe/run_data.h"
-#include "framework/training/parts.h"
+#include "framework/training/training_setup.h"
 
 namespace tessera {
 
@@ -14,9 +14,9 @@ ProcessGroups arrange(const Recipe& recipe, const World& world);
 
 /// Everything that training needs from a recipe that was read without mistakes: this rank's part of it, with the data
 /// that open_data gave. Throws ConfigError for what only constructing it can find.
-Parts build(const Recipe& recipe, const ProcessGroups& processes, RunData data);
+TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunData data);
 /// The same for a run of one process; opens the data.
-Parts build(const Recipe& recipe);
+TrainingSetup build(const Recipe& recipe);
 
 /// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws
 /// ConfigError when the tokenizer has more tokens than that.

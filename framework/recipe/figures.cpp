@@ -96,7 +96,7 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   count(*model, out);
   out.vocabulary = vocabulary(recipe, tokenizer.get());
   out.weight_bytes = checked_product({{"parameters", out.parameters}, {"bytes of each", sizeof(float)}});
-  out.state_bytes = ModelState::bytes_for(*model, *optimizer).all();
+  out.state_bytes = bytes_of_state(model->parameters(), *optimizer).all();
   const auto step = BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
   out.micro_batches = step.micro_batches;
   out.samples_per_step = step.samples;

@@ -66,7 +66,7 @@ class Counter {
       parameters.push_back(&parameter);
       out.parameters = checked_sum({{"parameters", out.parameters}, {parameter.name.c_str(), parameter.elements()}});
     }
-    out.state = ModelState::bytes_for(parameters, optimizer, sharers_);
+    out.state = bytes_of_state(parameters, optimizer, sharers_);
     return out;
   }
 

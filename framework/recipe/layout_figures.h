@@ -9,8 +9,8 @@ namespace tessera {
 /// What one rank of a run holds.
 struct RankFigures {
   MeshPlace place;
-  std::int64_t parameters = 0;   ///< elements of its own parts of them
-  ModelState::Bytes state = {};  ///< weights, main gradients and optimizer slots, as they lie in memory
+  std::int64_t parameters = 0;  ///< elements of its own parts of them
+  StateBytes state = {};        ///< weights, main gradients and optimizer state, as they lie in memory
 };
 
 /// How a run is cut over processes, before anything runs. All numbers are exact.

@@ -81,10 +81,18 @@ struct DataFacts {
   }
 };
 
+/// What needs no data.
+RunData without_data(const Recipe& recipe, std::int64_t replicas) {
+  RunData data;
+  data.batch = recipe.batch;
+  data.batch_plan = BatchPlan(recipe.ramp, recipe.batch_sizes(replicas));
+  data.tokenizer = recipe.tokenizer.make();
+  return data;
+}
+
 /// In place of data, for a stage that needs none.
 RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFacts& facts) {
-  RunData data;
-  data.tokenizer = recipe.tokenizer.make();
+  auto data = without_data(recipe, replicas);
   data.iterations =
       recipe.training.epochs ? epoch_iterations(recipe, facts.samples[0], replicas) : recipe.iterations(replicas);
   data.splits = std::make_unique<DataSplits>();
@@ -107,8 +115,7 @@ RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFa
 }  // namespace
 
 RunData open_data(const Recipe& recipe, std::int64_t replicas, const TellLine& tell) {
-  RunData data;
-  data.tokenizer = recipe.tokenizer.make();
+  auto data = without_data(recipe, replicas);
   const auto make = [&](std::int64_t steps, bool train, bool others) {
     auto parts = data_parts(recipe, data.tokenizer.get(), steps, static_cast<int>(replicas));
     if (!train) parts.asked.train = 0;

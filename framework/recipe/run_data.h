@@ -3,18 +3,9 @@
 #include "framework/data/indexed/no_tokens.h"
 #include "framework/parallel/process_groups.h"
 #include "framework/recipe/recipe.h"
+#include "framework/training/run_data.h"
 
 namespace tessera {
-
-/// What a run reads, in which order, and with that how long it is. Owns everything.
-struct RunData {
-  std::unique_ptr<Tokenizer> tokenizer;                           ///< null: the run has none
-  std::unique_ptr<DataSplits> splits;                             ///< `train` is never null
-  std::unique_ptr<Sampler> train_order, valid_order, test_order;  ///< null where there is no such split
-  std::vector<std::unique_ptr<Sampler>> valid_set_orders;         ///< of `splits->valid_sets`
-  std::int64_t iterations = 0;                                    ///< steps of the run
-  std::int64_t epoch_samples = 0;  ///< of one pass over the training split; 0: passes are not counted
-};
 
 /// The data of one of `replicas` data-parallel ranks, in this process alone. Throws ConfigError for files that are
 /// missing or damaged, a vocabulary that is too small for the tokenizer, and data that does not suffice. `tell` gets lines

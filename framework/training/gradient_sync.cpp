@@ -2,50 +2,85 @@
 
 #include <algorithm>
 
+#include "framework/kernels/convert.h"
+
 namespace tessera {
+namespace {
 
-GradientSync::GradientSync(const ProcessGroups& groups, const ModelState& state, bool overlapped)
-    : groups_(groups), state_(state), overlapped_(overlapped), replicas_(groups.data.size() > 1) {
-  bucket_of_.resize(state.layout().runs().size());
-  for (std::size_t b = 0; b < state.buckets().size(); ++b) {
-    const auto& bucket = state.buckets()[b];
-    for (auto i = bucket.first_run; i < bucket.first_run + bucket.runs; ++i) bucket_of_[i] = b;
+/// The bucket of each parameter.
+std::vector<std::size_t> buckets_of(const FlatParameters& parameters, std::span<const Bucket> buckets) {
+  const auto& ranges = parameters.ranges();
+  std::vector<std::size_t> all(ranges.size());
+  auto end = ranges.size();
+  auto end_element = parameters.elements();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const auto& bucket = buckets[b];
+    must(bucket.parameters > 0 && bucket.first_parameter + bucket.parameters == end &&
+             bucket.elements.first == ranges[bucket.first_parameter].first &&
+             bucket.elements.first + bucket.elements.count == end_element,
+         "gradient buckets divide the parameters from the last to the first");
+    std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(bucket.first_parameter), bucket.parameters, b);
+    end = bucket.first_parameter;
+    end_element = bucket.elements.first;
   }
-  collect(GradientSharers::tensor, tensor_);
-  collect(GradientSharers::head_copies, head_copies_);
-  collect(GradientSharers::ends, ends_);
+  must(end == 0, "every parameter is in a gradient bucket");
+  return all;
 }
 
-void GradientSync::collect(GradientSharers with, std::vector<std::span<float>>& ranges) const {
-  for (const auto& run : state_.layout().runs())
-    for (const auto& shared : run.parameter->shared)
-      if (shared.with == with)
-        ranges.push_back(state_.gradients().subspan(static_cast<std::size_t>(run.first + shared.elements.first),
-                                                    static_cast<std::size_t>(shared.elements.count)));
+}  // namespace
+
+GradientSync::GradientSync(const SharedGradients& shared, Threads& threads, const Options& options)
+    : shared_(shared),
+      threads_(threads),
+      options_(options),
+      bucket_of_(buckets_of(shared.parameters, shared.buckets)),
+      tensor_(ranges_shared_with(GradientSharers::tensor)),
+      head_copies_(ranges_shared_with(GradientSharers::head_copies)),
+      ends_(ranges_shared_with(GradientSharers::ends)) {}
+
+GradientSync::GradientSync(const ProcessGroups& groups, ModelState& state, Threads& threads, const Options& options)
+    : GradientSync({.groups = groups,
+                    .parameters = state.layout().parameters(),
+                    .buckets = state.layout().buckets(),
+                    .gradients = state.gradients(),
+                    .reducer = state.layout().sharing().ranks > 1 ? &state.reducer() : nullptr},
+                   threads, options) {}
+
+std::vector<std::span<float>> GradientSync::ranges_shared_with(GradientSharers who) const {
+  std::vector<std::span<float>> ranges;
+  for (const auto& range : shared_.parameters.ranges())
+    for (const auto& shared : range.parameter->shared)
+      if (shared.with == who)
+        ranges.push_back(shared_.gradients.subspan(static_cast<std::size_t>(range.first + shared.elements.first),
+                                                   static_cast<std::size_t>(shared.elements.count)));
+  return ranges;
 }
 
-std::function<void(Leaf&)> GradientSync::hook() {
-  return [this](Leaf& leaf) { ready(leaf); };
-}
-
-void GradientSync::start() {
+void GradientSync::begin_step() {
   missing_.clear();
-  for (const auto& bucket : state_.buckets()) missing_.push_back(bucket.runs);
+  for (const auto& bucket : shared_.buckets) missing_.push_back(bucket.parameters);
   begun_ = 0;
   last_ = false;
 }
 
+void GradientSync::begin_pass(bool last) { last_ = last; }
+
 /// Buckets are begun in one order on all members, so a bucket that is complete waits for those before it.
-void GradientSync::ready(const Leaf& leaf) {
-  if (!last_ || !overlapped_ || !replicas_) return;
-  --missing_[bucket_of_[static_cast<std::size_t>(leaf.number)]];
+void GradientSync::gradient_complete(const Leaf& leaf) {
+  if (!options_.overlapped || !shared_.reducer) return;
+  const auto bucket = bucket_of_[static_cast<std::size_t>(leaf.number)];
+  must(bucket >= begun_ && missing_[bucket] > 0, "no gradient changes after the reduction of its bucket was begun");
+  if (!last_) return;
+  --missing_[bucket];
   while (begun_ < missing_.size() && missing_[begun_] == 0) begin(begun_);
-  state_.progress();
+  shared_.reducer->progress();
 }
 
+void GradientSync::end_pass() { round_to(threads_, options_.type, shared_.gradients); }
+
 void GradientSync::begin(std::size_t bucket) {
-  must(bucket == begun_, "buckets are summed in order");
-  state_.begin_sum(bucket);
+  must(bucket == begun_, "buckets are reduced in order");
+  shared_.reducer->begin(bucket);
   ++begun_;
 }
 
@@ -66,13 +101,14 @@ void GradientSync::sum_shared(std::span<const std::span<float>> ranges, const Co
 }
 
 void GradientSync::finish() {
-  if (replicas_) {
-    while (begun_ < state_.buckets().size()) begin(begun_);
-    state_.finish_sums();
+  if (shared_.reducer) {
+    while (begun_ < shared_.buckets.size()) begin(begun_);
+    shared_.reducer->finish();
   }
-  sum_shared(tensor_, groups_.tensor, "gradients of what the tensor-parallel group has whole");
-  sum_shared(head_copies_, groups_.head_copies, "gradients of copied key and value heads");
-  sum_shared(ends_, groups_.ends, "gradient of the tied embedding");
+  sum_shared(tensor_, shared_.groups.tensor, "gradients of what the tensor-parallel group has whole");
+  sum_shared(head_copies_, shared_.groups.head_copies, "gradients of copied key and value heads");
+  sum_shared(ends_, shared_.groups.ends, "gradient of the tied embedding");
+  if (shared_.reducer) round_to(threads_, options_.type, shared_.gradients);
 }
 
 }  // namespace tessera

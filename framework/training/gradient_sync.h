@@ -1,39 +1,50 @@
 #pragma once
 
-#include <functional>
-
 #include "framework/parallel/process_groups.h"
+#include "framework/training/backward_listener.h"
 #include "framework/training/model_state.h"
 
 namespace tessera {
 
-/// Brings the gradients of the processes together: those of replicas, bucket by bucket, and those of parameters that
-/// several processes of one replica have a part of. Source: Megatron-LM core, DistributedDataParallel and
-/// finalize_model_grads.
-class GradientSync {
- public:
-  /// None is owned; all outlive this. With `overlapped` a bucket is sent as soon as the last micro batch has completed
-  /// its gradients; else when all are there.
-  GradientSync(const ProcessGroups& groups, const ModelState& state, bool overlapped);
+/// What a GradientSync works on. None is owned; all outlive it.
+struct SharedGradients {
+  const ProcessGroups& groups;
+  const FlatParameters& parameters;
+  std::span<const Bucket> buckets;
+  std::span<float> gradients;  ///< of all parameters
+  BucketReducer* reducer;      ///< nullptr: there is one data-parallel rank
+};
 
-  /// To be told of each leaf whose gradient of a micro batch is complete, as Tape::on_grad_ready does.
-  std::function<void(Leaf&)> hook();
-  /// A step begins.
-  void start();
-  /// The next backward passes complete the gradients of the step: of the chunk that runs, until this is told false.
-  void last_micro_batch(bool is_last) { last_ = is_last; }
-  /// Wait for all sums.
+/// Reduces the gradients of a step over the ranks: those of data-parallel ranks, bucket by bucket, then those of
+/// parameters for which several ranks of one replica have a summand each. Source: Megatron-LM core,
+/// DistributedDataParallel and finalize_model_grads.
+class GradientSync final : public BackwardListener {
+ public:
+  struct Options {
+    bool overlapped = false;      ///< begin a bucket as soon as its gradients are complete; else when all are
+    DType type = DType::float32;  ///< gradients are rounded to it after each micro-batch and after the reduction
+  };
+  /// Throws BugError unless the buckets divide the parameters from the last to the first, each in one bucket.
+  GradientSync(const SharedGradients& shared, Threads& threads, const Options& options);
+  /// Of all gradients of `state`, which is not owned.
+  GradientSync(const ProcessGroups& groups, ModelState& state, Threads& threads, const Options& options);
+
+  void begin_step() override;
+  void begin_pass(bool last) override;
+  /// Throws BugError if the parameter's bucket was begun already: that reduction missed this gradient.
+  void gradient_complete(const Leaf& leaf) override;
+  void end_pass() override;
+  /// Begins what is left, and waits for all sums. Throws CommError as Communicator does.
   void finish();
 
  private:
-  void ready(const Leaf& leaf);
   void begin(std::size_t bucket);
-  void collect(GradientSharers with, std::vector<std::span<float>>& ranges) const;
+  std::vector<std::span<float>> ranges_shared_with(GradientSharers who) const;
   void sum_shared(std::span<const std::span<float>> ranges, const Communicator& group, const char* who);
 
-  const ProcessGroups& groups_;
-  const ModelState& state_;
-  bool overlapped_, replicas_;
+  SharedGradients shared_;
+  Threads& threads_;
+  Options options_;
   bool last_ = false;
   std::vector<std::size_t> bucket_of_;  ///< of each parameter
   std::vector<std::size_t> missing_;    ///< parameters of each bucket whose gradients are not complete

@@ -2,94 +2,114 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
+#include <vector>
 
-#include "framework/data/batch_loader.h"
+#include "framework/model/model.h"
+#include "framework/parallel/layer_plan.h"
 #include "framework/parallel/pipeline_schedule.h"
-#include "framework/training/gradient_sync.h"
-#include "framework/training/parts.h"
+#include "framework/training/backward_listener.h"
+#include "framework/training/batch_source.h"
+#include "framework/training/stage_channel.h"
 
 namespace tessera {
 
-/// Takes the micro batches of a step through the chunks of this process, as the schedule of its stage says, exchanging
-/// values and gradients with the stages before and behind. With one stage and one chunk it exchanges nothing. Owns the
-/// memory that a step works in; in steady state of one process it takes nothing from the heap.
+/// What a pipeline works with. None is owned; all outlive it.
+struct PipelineInputs {
+  std::vector<const Model*> chunks;    ///< of this stage, in order
+  const LayerPlan& plan;               ///< of the whole model
+  std::int64_t stage = 0;              ///< this rank's
+  std::int64_t micro_batch_group = 0;  ///< see PipelineShape::group
+  StageChannel& channel;               ///< to the other stages; not used if there are none
+  BackwardListener& listener;
+  Threads& threads;
+};
+
+/// What the gradients of a step are gradients of.
+struct Objective {
+  std::uint64_t seed = 0;       ///< of dropout
+  bool per_token_loss = false;  ///< sum the losses of tokens; else their mean over each micro-batch, then over these
+  double replicas = 1;          ///< data-parallel ranks
+};
+
+/// Takes the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and
+/// exchanges activations and gradients with the stages before and after. With one stage it exchanges nothing. Owns the
+/// memory that a step works in; in steady state of one stage it allocates nothing from the heap.
 class Pipeline {
  public:
-  /// What the forward passes of a step gave. Losses are found where the last chunk is.
+  /// What the forward passes of a step gave. Losses are those of the last chunk; zero on other stages.
   struct Totals {
     LossSum loss;
-    double data_wait_seconds = 0;                ///< waiting for micro-batches that were not read yet
-    double seconds = 0, stage_wait_seconds = 0;  ///< all of it; and of that, waiting for other stages
-  };
-  /// From where samples come.
-  struct Source {
-    const Dataset& data;
-    const Sampler& order;
-    std::int64_t consumed;
+    double data_wait_seconds = 0;   ///< waiting for micro-batches
+    double seconds = 0;             ///< the whole time
+    double stage_wait_seconds = 0;  ///< of it, waiting for other stages
   };
 
-  /// None is owned; all outlive this. `seed` is that of dropout.
-  Pipeline(const Parts& parts, const ModelState& state, Threads& threads, std::uint64_t seed);
+  Pipeline(PipelineInputs inputs, const Objective& objective);
 
-  /// The sums of gradients of `micro_batches` micro batches, each loss times `scale` (and, unless losses count per
-  /// token, divided by its tokens, the micro batches and the replicas), added to the main gradients.
-  Totals train(const Source& source, std::int64_t micro_batches, double scale, GradientSync& sync);
-  /// Forward passes without dropout. `progress` is told how many micro batches this stage is done with.
-  Totals evaluate(const Source& source, std::int64_t micro_batches,
+  /// Forward and backward passes of `micro_batches` micro-batches. Adds the gradients of the objective times `scale` to
+  /// the main gradients: with per_token_loss of the sum of token losses, else of the mean over tokens, micro-batches and
+  /// replicas.
+  Totals train(BatchSource& source, std::int64_t micro_batches, double scale);
+  /// Forward passes without dropout. `progress` is called with the number of micro-batches this stage has completed.
+  Totals evaluate(BatchSource& source, std::int64_t micro_batches,
                   const std::function<void(std::int64_t micro_batches)>& progress = {});
 
   const Arena& arena() const { return arena_; }
 
  private:
-  /// A micro batch while some chunk needs it.
-  struct Loaded {
+  /// A micro-batch while some chunk needs it.
+  struct LoadedBatch {
     Batch batch;
-    std::int64_t micro_batch = -1;  ///< -1: free
+    std::int64_t micro_batch = -1;  ///< -1: the memory is free
     std::int64_t uses = 0;          ///< passes that are still to come
   };
-  /// One pass of a micro batch through a chunk: its record, what came in and what goes out.
-  struct Flight {
-    Flight(Arena& arena, Threads& threads, bool records) : tape(arena, threads, records) {}
+  /// The passes of one micro-batch through one chunk: what was recorded, received and is being sent.
+  struct ActivePass {
+    ActivePass(Arena& arena, Threads& threads, bool records) : tape(arena, threads, records) {}
     Tape tape;
-    static constexpr std::int64_t free = -1, leaving_on = -2;  ///< the latter: waits for what it sends to leave
+    static constexpr std::int64_t free = -1, sending = -2;  ///< sending: complete except for what it sends
     std::int64_t micro_batch = free, chunk = free;
     Memory input_memory, gradient_memory;
     Var input, output;
-    Transfer arriving, gradient_arriving, leaving;
-    Gradient sent_back;
+    std::unique_ptr<StageMessage> input_message, gradient_message, sent_message;
+    Gradient sent_gradient;
   };
-  struct Step;
-
-  void run(const Step& step, const std::function<void(std::int64_t)>& progress = {});
-  void forward(const Step& step, const PipelineAction& action, Totals& totals);
-  void backward(const Step& step, const PipelineAction& action);
-  void expect(const Step& step, const PipelineAction& action);
-  Flight& flight(const Step& step, std::int64_t micro_batch, std::int64_t chunk);
-  void release(Flight& flight);
-  void let_go(Flight& flight, bool wait);
-  static void wait(Transfer& transfer, Totals& totals);
-  BatchLoader& loader(const Source& source);
-  Loaded& load(const Step& step, std::int64_t micro_batch, Totals& totals);
-  Loaded& loaded(std::int64_t micro_batch);
-  int tag(const PipelineAction& action, LayerPlan::Place receiver) const;
-  ForwardMode mode(const Step& step, const TokenBatch& batch) const;
-  const PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);
-
-  const Parts& parts_;
-  const ModelState& state_;
-  Threads& threads_;
-  std::uint64_t seed_;
-  std::int64_t stage_;
-  Arena arena_;
-  std::deque<Loaded> batches_;
-  std::deque<BatchLoader> loaders_;  ///< one for each source of samples; made at its first use
-  std::deque<Flight> recording_, looking_;
-  struct Known {
+  /// One traversal of a schedule.
+  struct Execution {
+    BatchSource& source;
+    std::int64_t micro_batches;
+    bool trains;
+    double scale;
+    Totals& totals;
+  };
+  struct CachedSchedule {
     bool trains;
     std::int64_t micro_batches;
     PipelineSchedule schedule;
   };
-  std::vector<Known> schedules_;
+
+  void execute(const Execution& run, const std::function<void(std::int64_t)>& progress = {});
+  void forward(const Execution& run, const PipelineAction& action);
+  void backward(const Execution& run, const PipelineAction& action);
+  void begin_receive(const Execution& run, const PipelineAction& action);
+  ActivePass& pass_of(const Execution& run, std::int64_t micro_batch, std::int64_t chunk);
+  void complete(ActivePass& pass);
+  void release_if_sent(ActivePass& pass, bool wait);
+  LoadedBatch* loaded_batch(std::int64_t micro_batch);
+  LoadedBatch& load(const Execution& run, std::int64_t micro_batch);
+  void used(LoadedBatch& loaded);
+  int tag(const PipelineAction& action, LayerPlan::Place receiver) const;
+  ForwardMode mode(const Execution& run, const TokenBatch& batch) const;
+  const Model& chunk(std::int64_t number) const { return *inputs_.chunks[static_cast<std::size_t>(number)]; }
+  const PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);
+
+  PipelineInputs inputs_;
+  Objective objective_;
+  Arena arena_;
+  std::deque<LoadedBatch> batches_;
+  std::deque<ActivePass> training_passes_, evaluation_passes_;
+  std::vector<CachedSchedule> schedules_;
 };
 
 }  // namespace tessera

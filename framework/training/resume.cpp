@@ -11,11 +11,11 @@ namespace tessera {
 namespace {
 
 /// Load; where the tensors do not fit, the error names the options that say otherwise than those of the checkpoint.
-void naming_options(const Parts& parts, const Blobs& saved, const std::function<void()>& load) {
+void naming_options(const TrainingSetup& setup, const Blobs& saved, const std::function<void()>& load) {
   try {
     load();
   } catch (const ConfigError& error) {
-    const auto lines = parts.recipe_differences(saved);
+    const auto lines = setup.documents.recipe_differences(saved);
     if (lines.empty()) throw;
     throw ConfigError(text(error.what(), "\nthe recipe differs from that of the checkpoint:", lines));
   }
@@ -47,49 +47,49 @@ ScheduleState without_idle_fields(ScheduleState saved, const ScheduleState& ours
 }
 
 /// Schedule and loss scale as they were saved; checkpoints of the first version have neither.
-void restore_rates(const Progress& progress, const std::filesystem::path& folder, Parts& parts) {
-  auto& schedule = *parts.schedule;
+void restore_rates(const Progress& progress, const std::filesystem::path& folder, TrainingSetup& setup) {
+  auto& schedule = *setup.optimization.schedule;
   try {
     if (progress.schedule)
-      schedule.restore(without_idle_fields(*progress.schedule, schedule.state()), parts.schedule_resume);
+      schedule.restore(without_idle_fields(*progress.schedule, schedule.state()), setup.optimization.schedule_resume);
     else
       schedule.advance(progress.consumed_samples);
   } catch (ConfigError& error) {
     error.during("going on from " + folder.string());
     throw;
   }
-  if (progress.loss_scale) parts.loss_scaler.restore(*progress.loss_scale);
+  if (progress.loss_scale) setup.optimization.loss_scaler.restore(*progress.loss_scale);
 }
 
 /// All of it: weights, optimizer, counters, as far as the options ask.
-Progress continue_from(const OpenedCheckpoint& given, Progress progress, Parts& parts, const ModelState& state,
+Progress continue_from(const OpenedCheckpoint& given, Progress progress, TrainingSetup& setup, ModelState& state,
                        std::vector<std::string>& notes) {
-  const auto& o = parts.options;
+  const auto& o = setup.options;
   const auto read = [&](const std::vector<TensorRange>& ranges) {
     for (const auto& range : ranges) given.read_box(range);
   };
-  naming_options(parts, given.blobs(), [&] {
-    const auto weights = read_other_paddings(given, state.weight_ranges(), parts.tokens, notes);
-    given.must_fit_weights(weights, parts.all_weights);
+  naming_options(setup, given.blobs(), [&] {
+    const auto weights = read_other_paddings(given, state.weight_ranges(), setup.model.tokens, notes);
+    given.must_fit_weights(weights, setup.model.all_weights);
     read(weights);
     if (o.no_load_optim) return;
-    const auto slots = read_other_paddings(given, state.optimizer_ranges(), parts.tokens, notes);
+    const auto slots = read_other_paddings(given, state.optimizer_ranges(), setup.model.tokens, notes);
     given.must_fit_optimizer(slots);
     read(slots);
   });
   if (o.no_load_optim)
     progress.updates = 0;
   else
-    restore_rates(progress, given.folder(), parts);
+    restore_rates(progress, given.folder(), setup);
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", given.folder().string(), " after iteration ", progress.iteration));
   return progress;
 }
 
 /// The weights alone; all else begins anew.
-void begin_with(const OpenedCheckpoint& given, Parts& parts, const ModelState& state, std::vector<std::string>& notes) {
+void begin_with(const OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state, std::vector<std::string>& notes) {
   const auto ranges = state.weight_ranges();
-  const auto changes = load_all(given, ranges, parts.all_weights);
+  const auto changes = load_all(given, ranges, setup.model.all_weights);
   for (const auto& range : ranges)
     must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
   notes.insert(notes.end(), changes.begin(), changes.end());
@@ -113,13 +113,13 @@ std::optional<Checkpoint> open_given(const TrainingOptions& o, const std::filesy
 }
 
 /// Go on from the run folder's own checkpoints, those of `run` first; false when it has none.
-bool resume_own(Parts& parts, const ModelState& state, const std::string& run, Restored& out) {
-  const auto& o = parts.options;
-  const auto& world = parts.processes.world;
-  if (const auto* format = saving_format(o, parts.formats); format != nullptr && format->find(o.output_dir)) {
+bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run, Restored& out) {
+  const auto& o = setup.options;
+  const auto& world = setup.model.processes.world;
+  if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr && format->find(o.output_dir)) {
     together(world, "loading", [&] {
-      const auto newest = format->open(*format->find(o.output_dir), parts.mappings);
-      out.progress = continue_from(*newest, newest->progress().value_or(Progress{}), parts, state, out.notes);
+      const auto newest = format->open(*format->find(o.output_dir), setup.documents.mappings);
+      out.progress = continue_from(*newest, newest->progress().value_or(Progress{}), setup, state, out.notes);
       out.folder = newest->folder();
     });
     return true;
@@ -128,7 +128,7 @@ bool resume_own(Parts& parts, const ModelState& state, const std::string& run, R
   together(world, "loading", [&] {
     if (!found.folder) return;
     const NativeCheckpoint newest(Checkpoint::open(*found.folder), o.crc_check);
-    out.progress = continue_from(newest, newest.progress().value_or(Progress{}), parts, state, out.notes);
+    out.progress = continue_from(newest, newest.progress().value_or(Progress{}), setup, state, out.notes);
     out.folder = *found.folder;
   });
   if (found.lost_at >= 0)
@@ -142,9 +142,9 @@ bool resume_own(Parts& parts, const ModelState& state, const std::string& run, R
 }
 
 /// What load_checkpoint names, of any format; null where the run's own folder has none yet.
-std::unique_ptr<OpenedCheckpoint> open_any(const Parts& parts, const std::filesystem::path& place) {
-  const auto& o = parts.options;
-  if (const auto* format = parts.formats.of(place)) return format->open(*format->find(place), parts.mappings);
+std::unique_ptr<OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
+  const auto& o = setup.options;
+  if (const auto* format = setup.documents.formats.of(place)) return format->open(*format->find(place), setup.documents.mappings);
   auto native = open_given(o, place);
   if (!native) return nullptr;
   const bool resumes = o.resume_training != Resume::never && native->blobs().count(progress_blob) != 0;
@@ -152,28 +152,28 @@ std::unique_ptr<OpenedCheckpoint> open_any(const Parts& parts, const std::filesy
 }
 
 /// Begin with, or go on from, what load_checkpoint names, which is at `place`.
-void load_given(Parts& parts, const ModelState& state, const std::filesystem::path& place, Restored& out) {
-  const auto& o = parts.options;
-  const auto given = open_any(parts, place);
+void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
+  const auto& o = setup.options;
+  const auto given = open_any(setup, place);
   if (!given) {
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: beginning anew"));
     return;
   }
   const auto progress = o.resume_training != Resume::never ? given->progress() : std::nullopt;
-  if (!progress) return begin_with(*given, parts, state, out.notes);
-  out.progress = continue_from(*given, *progress, parts, state, out.notes);
+  if (!progress) return begin_with(*given, setup, state, out.notes);
+  out.progress = continue_from(*given, *progress, setup, state, out.notes);
   out.folder = given->folder();
   out.continues = is_of_run_folder(o, place);
 }
 
 }  // namespace
 
-Restored restore(Parts& parts, const ModelState& state, Threads& threads, const RunFolder* folder) {
-  const auto& o = parts.options;
+Restored restore(TrainingSetup& setup, ModelState& state, Threads& threads, const RunFolder* folder) {
+  const auto& o = setup.options;
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
   const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
-  if (resumes && resume_own(parts, state, folder != nullptr ? folder->found().run : "", out)) {
+  if (resumes && resume_own(setup, state, folder != nullptr ? folder->found().run : "", out)) {
     out.continues = true;
     out.is_saved = std::filesystem::exists(checkpoint_path(o, out.progress.iteration));
     state.weights_changed();
@@ -181,9 +181,9 @@ Restored restore(Parts& parts, const ModelState& state, Threads& threads, const 
   }
   state.initialise(threads, static_cast<std::uint64_t>(o.seed));
   if (!o.load_checkpoint) return out;
-  together(parts.processes.world, "loading", [&] {
+  together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
-    load_given(parts, state, folder != nullptr ? folder->given_checkpoint() : given, out);
+    load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
   });
   state.weights_changed();
   return out;

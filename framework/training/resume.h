@@ -6,8 +6,8 @@
 
 #include "framework/checkpoint/progress.h"
 #include "framework/training/model_state.h"
-#include "framework/training/parts.h"
 #include "framework/training/run_folder.h"
+#include "framework/training/training_setup.h"
 
 namespace tessera {
 
@@ -21,7 +21,7 @@ struct Restored {
   bool is_saved = false;   ///< checkpoint_path() of this iteration is the checkpoint it comes from
 };
 
-/// Bring `state`, and the schedule and loss scaler of `parts`, to where the run goes on, as training_config says: the
+/// Bring `state`, and the schedule and loss scaler of `setup`, to where the run goes on, as training_config says: the
 /// newest good checkpoint of the run folder; else load_checkpoint (everything, or with resume_training false the
 /// weights alone); else initial weights. Checkpoints that another run left in the run folder are passed over as long as
 /// there are own ones. `folder` says whose it is and whether this start resumes; null: training_config alone says it.
@@ -29,7 +29,7 @@ struct Restored {
 /// checkpoint was asked for and none is usable, it belongs to another model (naming the first tensors that differ), or
 /// its schedule is another and nothing says whose counts. With no_load_optim the optimizer, schedule and scaler begin
 /// anew.
-Restored restore(Parts& parts, const ModelState& state, Threads& threads, const RunFolder* folder = nullptr);
+Restored restore(TrainingSetup& setup, ModelState& state, Threads& threads, const RunFolder* folder = nullptr);
 
 /// How to continue a run that ends now, a sentence: `saved` says whether it has a checkpoint.
 std::string how_to_resume(const TrainingOptions& options, bool saved);

@@ -15,9 +15,9 @@
 
 #include "framework/base/links.h"
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/training/tensorboard.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {

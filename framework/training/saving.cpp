@@ -43,42 +43,42 @@ std::filesystem::path save_together(const Communicator& world, const CheckpointW
 }
 
 /// `progress` with the schedule and, if it is dynamic, the loss scale of this moment.
-Progress with_rates(Progress progress, const Parts& parts) {
-  progress.schedule = parts.schedule->state();
-  if (parts.loss_scaler.dynamic()) progress.loss_scale = parts.loss_scaler.state();
+Progress with_rates(Progress progress, const TrainingSetup& setup) {
+  progress.schedule = setup.optimization.schedule->state();
+  if (setup.optimization.loss_scaler.dynamic()) progress.loss_scale = setup.optimization.loss_scaler.state();
   return progress;
 }
 
 /// A checkpoint of our own format by all ranks. Returns its folder.
-std::filesystem::path save_native(const Parts& parts, const ModelState& state, const Progress& progress,
+std::filesystem::path save_native(const TrainingSetup& setup, ModelState& state, const Progress& progress,
                                   const CheckpointWriter& writer) {
   const auto tensors = [&] {
-    auto all = state.weight_ranges(ModelState::Ranges::saved);
-    const auto slots = state.optimizer_ranges(ModelState::Ranges::saved);
+    auto all = state.weight_ranges(StateScope::owned);
+    const auto slots = state.optimizer_ranges(StateScope::owned);
     all.insert(all.end(), slots.begin(), slots.end());
     return all;
   };
-  return save_together(parts.processes.world, writer, tensors, [&] {
-    auto blobs = parts.files;
+  return save_together(setup.model.processes.world, writer, tensors, [&] {
+    auto blobs = setup.documents.files;
     blobs[progress_blob] = write_progress(progress);
     return blobs;
   });
 }
 
-ForeignSave foreign_save(const Parts& parts, const Progress& progress) {
+ForeignSave foreign_save(const TrainingSetup& setup, const Progress& progress) {
   ForeignSave save;
-  save.root = parts.options.output_dir;
+  save.root = setup.options.output_dir;
   save.iteration = progress.iteration;
   save.progress = progress;
-  save.recipe = parts.recipe;
-  save.type = parts.precision.params;
-  save.files = parts.files;
-  save.mappings = parts.mappings;
+  save.recipe = setup.documents.recipe;
+  save.type = setup.model.precision.params;
+  save.files = setup.documents.files;
+  save.mappings = setup.documents.mappings;
   return save;
 }
 
 /// By a run of one rank, which has every tensor whole.
-void save_alone(const CheckpointFormat& format, const ForeignSave& save, const ModelState& state) {
+void save_alone(const CheckpointFormat& format, const ForeignSave& save, ModelState& state) {
   auto tensors = state.weight_ranges();
   const auto slots = state.optimizer_ranges();
   tensors.insert(tensors.end(), slots.begin(), slots.end());
@@ -87,19 +87,19 @@ void save_alone(const CheckpointFormat& format, const ForeignSave& save, const M
 
 /// Through a checkpoint of our own format, which every layout can save and every rank of the other format can read its
 /// part from: replicated state, copies of heads and uneven stages need no further code.
-void save_through_native(const CheckpointFormat& format, ForeignSave save, const Parts& parts,
-                         const ModelState& state) {
-  const auto& world = parts.processes.world;
-  const auto& place = parts.processes.place;
-  const auto& sizes = parts.processes.mesh.sizes();
-  save.layout = {sizes.tensor, sizes.data, parts.plan.layers_by_chunk(), parts.data_parallel.use_distributed_optimizer};
+void save_through_native(const CheckpointFormat& format, ForeignSave save, const TrainingSetup& setup,
+                         ModelState& state) {
+  const auto& world = setup.model.processes.world;
+  const auto& place = setup.model.processes.place;
+  const auto& sizes = setup.model.processes.mesh.sizes();
+  save.layout = {sizes.tensor, sizes.data, setup.model.plan.layers_by_chunk(), setup.optimization.data_parallel.use_distributed_optimizer};
   const auto between = save.root / "before_megatron_tmp";
   const CheckpointWriter writer(between, "", save.iteration);
   const auto work = [&] {
     attempt(world, writer, [&] {
       if (world.rank() == 0) delete_all(between);  // what a crash left, or a link
     });
-    const auto folder = save_native(parts, state, save.progress, writer);
+    const auto folder = save_native(setup, state, save.progress, writer);
     attempt(world, writer, [&] {
       if (place.data == 0 && place.context == 0)
         save_rank(format, save, {place.tensor, place.pipeline}, Checkpoint::open(folder));
@@ -130,11 +130,11 @@ void check_links(const std::filesystem::path& folder, const std::vector<std::fil
 
 }  // namespace
 
-void save(const Parts& parts, const ModelState& state, const Progress& given) {
-  const auto& world = parts.processes.world;
-  const auto& o = parts.options;
-  const auto progress = with_rates(given, parts);
-  const auto* format = saving_format(o, parts.formats);
+void save(const TrainingSetup& setup, ModelState& state, const Progress& given) {
+  const auto& world = setup.model.processes.world;
+  const auto& o = setup.options;
+  const auto progress = with_rates(given, setup);
+  const auto* format = saving_format(o, setup.documents.formats);
   const auto root = format != nullptr ? std::filesystem::path(o.output_dir) : checkpoint_folder(o);
   const CheckpointWriter writer(root, format != nullptr ? "" : o.prefix, progress.iteration);
   attempt(world, writer, [&] {
@@ -145,18 +145,18 @@ void save(const Parts& parts, const ModelState& state, const Progress& given) {
     if (format == nullptr) keep_other(writer.folder(), progress.run);
   });
   if (format != nullptr && world.size() > 1)
-    return save_through_native(*format, foreign_save(parts, progress), parts, state);
-  if (format != nullptr) return save_alone(*format, foreign_save(parts, progress), state);
-  save_native(parts, state, progress, writer);
+    return save_through_native(*format, foreign_save(setup, progress), setup, state);
+  if (format != nullptr) return save_alone(*format, foreign_save(setup, progress), state);
+  save_native(setup, state, progress, writer);
   attempt(world, writer, [&] {
     if (world.rank() == 0) prune(root, o.prefix, static_cast<int>(o.keep_checkpoint_max), belongs_to(progress.run));
   });
 }
 
 std::filesystem::path save_weights(const Communicator& world, const std::filesystem::path& root, std::int64_t iteration,
-                                   const ModelState& state, const Blobs& blobs) {
+                                   ModelState& state, const Blobs& blobs) {
   return save_together(
-      world, CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(ModelState::Ranges::saved); },
+      world, CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(StateScope::owned); },
       [&] { return blobs; });
 }
 

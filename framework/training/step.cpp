@@ -9,31 +9,53 @@
 namespace tessera {
 namespace {
 
-/// Sums go while the backward pass does: not of gradients that are rounded after each micro batch, nor where later
-/// stages are to wait.
-bool overlaps(const Parts& parts) {
-  const auto& o = parts.data_parallel;
-  return o.overlap_grad_reduce && parts.precision.gradients == DType::float32 &&
-         !(o.delay_grad_reduce && parts.processes.place.pipeline > 0);
+/// Gradient all-reduce overlaps with the backward pass, except when gradients are rounded after each micro-batch or
+/// delay_grad_reduce asks later stages to wait.
+bool overlaps(const ModelSetup& model, const DataParallelOptions& o) {
+  return o.overlap_grad_reduce && model.precision.gradients == DType::float32 &&
+         !(o.delay_grad_reduce && model.processes.place.pipeline > 0);
+}
+
+std::vector<const Model*> chunks_of(const ModelSetup& model) {
+  std::vector<const Model*> all;
+  for (const auto& chunk : model.chunks) all.push_back(chunk.get());
+  return all;
 }
 
 }  // namespace
 
 bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
-TrainingStep::TrainingStep(const Parts& parts, ModelState& state, Threads& threads, std::uint64_t seed)
-    : parts_(parts),
+TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& optimization, const RunData& data,
+                           ModelState& state, Threads& threads, std::uint64_t seed)
+    : model_(model),
+      optimization_(optimization),
+      data_(data),
       state_(state),
       threads_(threads),
       seed_(seed),
-      sync_(parts.processes, state, overlaps(parts)),
-      pipeline_(parts, state, threads, seed) {
+      sync_(model.processes, state, threads,
+            {.overlapped = overlaps(model, optimization.data_parallel), .type = model.precision.gradients}),
+      channel_(model.processes.pipeline),
+      pipeline_({.chunks = chunks_of(model),
+                 .plan = model.plan,
+                 .stage = model.processes.place.pipeline,
+                 .micro_batch_group = model.micro_batch_group,
+                 .channel = channel_,
+                 .listener = sync_,
+                 .threads = threads},
+                {.seed = seed,
+                 .per_token_loss = optimization.per_token_loss,
+                 .replicas = static_cast<double>(model.processes.data.size())}),
+      loaders_(
+          {.samples = data.batch.batch_size, .rank = model.processes.data.rank(), .ranks = model.processes.data.size()},
+          data.batch.num_workers) {
   sort_into_groups();
 }
 
 void TrainingStep::sort_into_groups() {
-  for (const auto& run : state_.layout().runs()) {
-    const auto group = group_of(parts_.groups, run.parameter->name, run.parameter->global_shape.rank());
+  for (const auto& range : state_.layout().parameters().ranges()) {
+    const auto group = group_of(optimization_.groups, range.parameter->name, range.parameter->global_shape.rank());
     const auto known = std::find(groups_.begin(), groups_.end(), group);
     group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);
@@ -42,40 +64,39 @@ void TrainingStep::sort_into_groups() {
 }
 
 double TrainingStep::summed(double own) const {
-  parts_.processes.world.all_reduce(std::span(&own, 1), "a sum over the run");
+  processes().world.all_reduce(std::span(&own, 1), "a sum over the run");
   return own;
 }
 
 StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
-  const auto micro_batches = parts_.batch_plan.at(consumed).micro_batches;
+  const auto micro_batches = data_.batch_plan.at(consumed).micro_batches;
   fill(threads_, 0, state_.gradients());
   state_.weights_needed();
-  const auto totals = pipeline_.train({*parts_.data->train, *parts_.train_order, consumed}, micro_batches,
-                                      static_cast<double>(parts_.loss_scaler.scale()), sync_);
+  auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
+  const auto totals = pipeline_.train(batches, micro_batches, static_cast<double>(optimization_.loss_scaler.scale()));
   outcome.data_wait_seconds = totals.data_wait_seconds;
   sync_.finish();
-  if (parts_.processes.data.size() > 1) round_to(threads_, parts_.precision.gradients, state_.gradients());
 
   double squares = 0;
-  for (const auto& part : state_.counted_gradients()) squares += sum_of_squares(threads_, part);
-  const bool counts = parts_.processes.tensor.rank() == 0;  // all of the tensor-parallel group have the same loss
+  for (const auto& part : state_.owned_gradients()) squares += sum_of_squares(threads_, part);
+  const bool counts = processes().tensor.rank() == 0;  // all of the tensor-parallel group have the same loss
   std::array<double, 5> commit = {squares, counts ? totals.loss.sum : 0, counts ? totals.loss.count : 0, totals.seconds,
                                   totals.stage_wait_seconds};
-  parts_.processes.world.all_reduce(std::span(commit), "the commit of a step");
+  processes().world.all_reduce(std::span(commit), "the commit of a step");
 
   outcome.stage_seconds = commit[3];
   outcome.stage_wait_seconds = commit[4];
   outcome.loss = commit[2] > 0 ? commit[1] / commit[2] : 0;
-  outcome.gradient_factor = parts_.loss_scaler.inverse();
-  if (parts_.options.calculate_per_token_loss && commit[2] > 0) outcome.gradient_factor /= commit[2];
+  outcome.gradient_factor = optimization_.loss_scaler.inverse();
+  if (optimization_.per_token_loss && commit[2] > 0) outcome.gradient_factor /= commit[2];
   outcome.grad_norm = std::sqrt(commit[0]) * outcome.gradient_factor;
   return outcome;
 }
 
 void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
-  const auto& schedule = *parts_.schedule;
-  const auto& own = parts_.groups;
+  const auto& schedule = *optimization_.schedule;
+  const auto& own = optimization_.groups;
   for (std::size_t k = 0; k < groups_.size(); ++k) {
     const auto& group = groups_[k];
     const double rate =
@@ -85,41 +106,42 @@ void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
     scalars_[k].step = number;
     scalars_[k].lr = rate * group.lr_mult;
     scalars_[k].weight_decay = schedule.weight_decay() * group.wd_mult;
-    scalars_[k].clip = clip_coefficient(outcome.grad_norm, parts_.clipping.clip_grad) * outcome.gradient_factor;
+    scalars_[k].clip = clip_coefficient(outcome.grad_norm, optimization_.clipping.clip_grad) * outcome.gradient_factor;
   }
   state_.update(threads_, scalars_, group_of_);
 }
 
 std::int64_t TrainingStep::zeros_in_gradients() const {
-  std::int64_t zeros = -state_.padding_counted();
-  for (const auto& part : state_.counted_gradients()) zeros += count_zeros(threads_, part);
+  std::int64_t zeros = -state_.layout().owned_padding();
+  for (const auto& part : state_.owned_gradients()) zeros += count_zeros(threads_, part);
   return static_cast<std::int64_t>(summed(static_cast<double>(zeros)));
 }
 
 double TrainingStep::weight_norm() const {
   double squares = 0;
-  for (const auto& part : state_.counted_weights()) squares += sum_of_squares(threads_, part);
+  for (const auto& part : state_.owned_weights()) squares += sum_of_squares(threads_, part);
   return std::sqrt(summed(squares));
 }
 
 double TrainingStep::evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps,
                               const std::function<void(std::int64_t)>& progress) {
   state_.weights_needed();
-  const auto of_step = parts_.batch_plan.full().micro_batches;
+  const auto of_step = data_.batch_plan.full().micro_batches;
+  auto batches = loaders_.batches(data, order, consumed);
   const auto loss = pipeline_
-                        .evaluate({data, order, consumed}, steps * of_step,
+                        .evaluate(batches, steps * of_step,
                                   [&](std::int64_t micro_batches) {
                                     if (progress && micro_batches % of_step == 0) progress(micro_batches / of_step);
                                   })
                         .loss;
-  const bool counts = parts_.processes.tensor.rank() == 0;
+  const bool counts = processes().tensor.rank() == 0;
   std::array<double, 2> all = {counts ? loss.sum : 0, counts ? loss.count : 0};
-  parts_.processes.world.all_reduce(std::span(all), "the loss of an evaluation");
+  processes().world.all_reduce(std::span(all), "the loss of an evaluation");
   return all[1] > 0 ? all[0] / all[1] : 0;
 }
 
 std::string TrainingStep::first_not_finite(std::int64_t consumed) {
-  const auto& world = parts_.processes.world;
+  const auto& world = processes().world;
   const auto all = world.all_gather(not_finite_here(consumed), "the search for what is not finite");
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (!all[rank].empty()) return world.size() == 1 ? all[rank] : text("on rank ", rank, " ", all[rank]);
@@ -131,12 +153,12 @@ std::string TrainingStep::not_finite_here(std::int64_t consumed) {
     const auto at = tessera::first_not_finite(threads_, range.tensor.floats());
     if (at >= 0) return text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at);
   }
-  if (parts_.processes.world.size() == 1)
+  if (processes().world.size() == 1)
     if (auto found = not_finite_value(consumed); !found.empty()) return found;
-  for (const auto& run : state_.layout().runs()) {
-    const auto at = tessera::first_not_finite(threads_, run.parameter->leaf.grad.floats());
+  for (const auto& range : state_.layout().parameters().ranges()) {
+    const auto at = tessera::first_not_finite(threads_, range.parameter->leaf.grad.floats());
     if (at >= 0)
-      return text("the gradient of ", run.parameter->name, " is not finite at element ", at, ", all weights were");
+      return text("the gradient of ", range.parameter->name, " is not finite at element ", at, ", all weights were");
   }
   return "";
 }
@@ -154,12 +176,12 @@ std::string TrainingStep::not_finite_value(std::int64_t consumed) {
   mode.tap = &tap;
   Arena arena;
   Tape tape(arena, threads_, false);
-  Batch batch(parts_.batch.batch_size, parts_.data->train->seq_length());
-  const auto count = parts_.batch_plan.at(consumed).micro_batches;
+  Batch batch(data_.batch.batch_size, data_.splits->train->seq_length());
+  const auto count = data_.batch_plan.at(consumed).micro_batches;
   for (std::int64_t i = 0; i < count && found.empty(); ++i) {
-    read_batch(*parts_.data->train, *parts_.train_order, consumed + i * batch.samples, 0, 1, batch);
+    read_batch(*data_.splits->train, *data_.train_order, consumed + i * batch.samples, 0, 1, batch);
     const auto at = [&] {
-      const auto result = parts_.model().loss(tape, batch.view(), mode);
+      const auto result = model_.first().loss(tape, batch.view(), mode);
       return tessera::first_not_finite(threads_, result.token_loss.floats());
     }();
     tape.clear();

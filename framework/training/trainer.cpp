@@ -7,7 +7,6 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
-#include "framework/comm/launch_link.h"
 #include "framework/comm/together.h"
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
@@ -16,6 +15,7 @@
 #include "framework/training/run_notes.h"
 #include "framework/training/saving.h"
 #include "framework/training/step.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {
@@ -24,7 +24,7 @@ constexpr int nothing_could_be_saved = 22;
 
 class Trainer {
  public:
-  Trainer(Parts parts, const StopSignal& stop);
+  Trainer(TrainingSetup setup, const StopSignal& stop);
   RunEnd run();
 
  private:
@@ -51,9 +51,9 @@ class Trainer {
   void count_epoch(StepRecord& record) const;
   bool pass_over();
   void save_before_growth();
-  std::int64_t samples_per_step() const { return parts_.batch_plan.full().samples; }  ///< when it is fully grown
+  std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
 
-  Parts parts_;
+  TrainingSetup setup_;
   const TrainingOptions& o_;
   const StopSignal& stop_;
   const Communicator& world_;
@@ -78,43 +78,52 @@ class Trainer {
   std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
 };
 
-int thread_count(const Parts& parts) {
-  const auto cores = parts.processes.cores > 0 ? static_cast<unsigned>(parts.processes.cores)
-                                               : std::max(1U, std::thread::hardware_concurrency());
-  return static_cast<int>(parts.options.num_threads.value_or(cores));
+int thread_count(const TrainingSetup& setup) {
+  const auto cores = setup.model.processes.cores;
+  const auto all = cores > 0 ? static_cast<unsigned>(cores) : std::max(1U, std::thread::hardware_concurrency());
+  return static_cast<int>(setup.options.num_threads.value_or(all));
 }
 
-std::vector<Model*> models(const Parts& parts) {
-  std::vector<Model*> all;
-  for (const auto& chunk : parts.chunks) all.push_back(chunk.get());
-  return all;
+/// How data-parallel ranks share this rank's state.
+StateSharing sharing(const TrainingSetup& setup) {
+  const auto& o = setup.optimization.data_parallel;
+  const auto& data = setup.model.processes.data;
+  return {.rank = data.rank(),
+          .ranks = data.size(),
+          .distributed_optimizer = o.use_distributed_optimizer,
+          .bucket_elements = o.bucket_elements(data.size())};
 }
 
-StateSharing sharing(const Parts& parts) {
-  const auto& o = parts.data_parallel;
-  const auto& data = parts.processes.data;
-  return {data, o.use_distributed_optimizer, parts.parameter_gather.overlap_param_gather,
-          o.bucket_elements(data.size())};
+/// The state of this rank, in new memory.
+ModelState make_state(const TrainingSetup& setup) {
+  std::vector<Model*> chunks;
+  for (const auto& chunk : setup.model.chunks) chunks.push_back(chunk.get());
+  const auto* optimizer = setup.optimization.optimizer.get();
+  StateLayout layout(parameters_of(chunks), optimizer, sharing(setup));
+  StateMemory memory(layout.segment(), setup.model.processes.data);
+  return {std::move(layout), std::move(memory), optimizer, setup.optimization.parameter_gather.overlap_param_gather};
 }
 
-Trainer::Trainer(Parts parts, const StopSignal& stop)
-    : parts_(std::move(parts)),
-      o_(parts_.options),
+Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
+    : setup_(std::move(setup)),
+      o_(setup_.options),
       stop_(stop),
-      world_(parts_.processes.world),
-      folder_(world_, o_, parts_.formats),
-      threads_(thread_count(parts_)),
-      state_(models(parts_), parts_.optimizer.get(), sharing(parts_)),
-      restored_(restore(parts_, state_, threads_, &folder_)),
+      world_(setup_.model.processes.world),
+      folder_(world_, o_, setup_.documents.formats),
+      threads_(thread_count(setup_)),
+      state_(make_state(setup_)),
+      restored_(restore(setup_, state_, threads_, &folder_)),
       progress_(restored_.progress),
-      work_(parts_, state_, threads_, progress_.seed) {
-  progress_.run = folder_.begin(restored_.continues, progress_.run, with_notes(parts_.resolved_recipe, parts_.notes),
-                                parts_.same_recipe);
+      work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed) {
+  progress_.run = folder_.begin(restored_.continues, progress_.run,
+                                with_notes(setup_.documents.resolved_recipe, setup_.documents.notes),
+                                setup_.documents.same_recipe);
   together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   last_ = restored_.folder;
   if (o_.new_dataset) progress_.data_start = progress_.consumed_samples;
-  if (progress_.data_start > 0) parts_.train_order = starting_at(std::move(parts_.train_order), progress_.data_start);
+  if (progress_.data_start > 0)
+    setup_.data.train_order = starting_at(std::move(setup_.data.train_order), progress_.data_start);
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
@@ -136,7 +145,7 @@ void Trainer::tell_how_to_resume() const {
 /// Where this process is, for the report should it fail.
 void Trainer::tell_launcher() {
   if (!launcher_.present()) return;
-  const auto& place = parts_.processes.place;
+  const auto& place = setup_.model.processes.place;
   launcher_.report(
       text("tp ", place.tensor, " dp ", place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
@@ -160,7 +169,7 @@ RunLogOptions Trainer::log_options(const Progress& from) {
   options.tensorboard = o_.tensorboard;
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
-  options.flops_per_step = parts_.model().flops(samples_per_step(), parts_.data->train->seq_length());
+  options.flops_per_step = setup_.model.first().flops(samples_per_step(), setup_.data.splits->train->seq_length());
   options.gemm_flops_per_second = gemm_rate(threads_) * world_.size();  // of all ranks, as flops_per_step is
   return options;
 }
@@ -175,12 +184,12 @@ void Trainer::stop_at(const StepOutcome& outcome) {
 
 void Trainer::step() {
   const Stopwatch watch;
-  const auto size = parts_.batch_plan.at(progress_.consumed_samples);
+  const auto size = setup_.data.batch_plan.at(progress_.consumed_samples);
   const auto outcome = work_.backward(progress_.consumed_samples);
   if (warm_) stage_seconds_ += outcome.stage_seconds, stage_wait_seconds_ += outcome.stage_wait_seconds;
   warm_ = true;
-  auto& scaler = parts_.loss_scaler;
-  auto& schedule = *parts_.schedule;
+  auto& scaler = setup_.optimization.loss_scaler;
+  auto& schedule = *setup_.optimization.schedule;
   if (o_.check_for_nan_in_grad && !scaler.dynamic() && !outcome.finite()) stop_at(outcome);
 
   StepRecord record;
@@ -206,13 +215,15 @@ void Trainer::step() {
   record.loss_scale = static_cast<double>(scaler.scale());
   record.grad_norm = outcome.grad_norm;
   record.next_learning_rate = schedule.learning_rate();
-  if (const auto& own = parts_.groups; own.decoupled_lr)
+  if (const auto& own = setup_.optimization.groups; own.decoupled_lr)
     record.decoupled_learning_rate =
         schedule.learning_rate(*own.decoupled_lr, own.decoupled_min_lr.value_or(schedule.rate_shape().lowest));
   record.step_seconds = watch.seconds();
-  record.tokens_per_second = static_cast<double>(size.samples * parts_.data->train->seq_length()) / record.step_seconds;
+  record.tokens_per_second =
+      static_cast<double>(size.samples * setup_.data.splits->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
-  record.memory_bytes = state_.bytes() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
+  record.memory_bytes =
+      state_.layout().bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   // Until an evaluation was measured: it goes forward only, which is a third of a step, through a full batch.
   if (!evaluated_)
     evaluated_step_seconds_ =
@@ -222,9 +233,9 @@ void Trainer::step() {
 
 /// In which pass over the data the step about to be counted is.
 void Trainer::count_epoch(StepRecord& record) const {
-  if (parts_.epoch_samples == 0) return;
-  record.epoch = progress_.consumed_samples / parts_.epoch_samples;
-  record.step_in_epoch = progress_.consumed_samples % parts_.epoch_samples / samples_per_step() + 1;
+  if (setup_.data.epoch_samples == 0) return;
+  record.epoch = progress_.consumed_samples / setup_.data.epoch_samples;
+  record.step_in_epoch = progress_.consumed_samples % setup_.data.epoch_samples / samples_per_step() + 1;
 }
 
 /// Whether the next step is one to pass over; then it is. As in Megatron-LM nothing is evaluated, logged or saved after
@@ -232,7 +243,7 @@ void Trainer::count_epoch(StepRecord& record) const {
 bool Trainer::pass_over() {
   const auto& list = o_.iterations_to_skip;
   if (std::find(list.begin(), list.end(), progress_.iteration) == list.end()) return false;
-  const auto samples = parts_.batch_plan.at(progress_.consumed_samples).samples;
+  const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
   progress_.iteration += 1;
   progress_.consumed_samples += samples;
   progress_.skipped_samples += samples;
@@ -241,7 +252,7 @@ bool Trainer::pass_over() {
 
 /// Megatron-LM saves before the batch grows.
 void Trainer::save_before_growth() {
-  const auto micro_batches = parts_.batch_plan.at(progress_.consumed_samples).micro_batches;
+  const auto micro_batches = setup_.data.batch_plan.at(progress_.consumed_samples).micro_batches;
   if (o_.save_interval && micro_batches_ > 0 && micro_batches != micro_batches_) save_now();
   micro_batches_ = micro_batches;
 }
@@ -274,13 +285,13 @@ void Trainer::evaluate_validation(EvaluationRecord::Set set) {
   const auto consumed = progress_.consumed_valid_samples;
   EvaluationRecord record;
   record.set = set;
-  evaluate(parts_.data->valid.get(), parts_.valid_order.get(), record, consumed);
-  for (std::size_t i = 0; i < parts_.data->valid_sets.size(); ++i) {
-    const auto& one = parts_.data->valid_sets[i];
+  evaluate(setup_.data.splits->valid.get(), setup_.data.valid_order.get(), record, consumed);
+  for (std::size_t i = 0; i < setup_.data.splits->valid_sets.size(); ++i) {
+    const auto& one = setup_.data.splits->valid_sets[i];
     const auto suffix = "-" + one.name;
     record.suffix = suffix;
     record.number = static_cast<std::int64_t>(i);
-    evaluate(one.data.get(), parts_.valid_set_orders[i].get(), record, consumed);
+    evaluate(one.data.get(), setup_.data.valid_set_orders[i].get(), record, consumed);
   }
 }
 
@@ -296,13 +307,13 @@ void Trainer::evaluate_at_end() {
   evaluate_validation(EvaluationRecord::Set::final_validation);
   EvaluationRecord test;
   test.set = EvaluationRecord::Set::test;
-  evaluate(parts_.data->test.get(), parts_.test_order.get(), test, 0);
+  evaluate(setup_.data.splits->test.get(), setup_.data.test_order.get(), test, 0);
 }
 
 bool Trainer::save_now() {
   if (saved_at_ == progress_.iteration) return true;
   try {
-    save(parts_, state_, progress_);
+    save(setup_, state_, progress_);
     saved_at_ = progress_.iteration;
     last_ = checkpoint_path(o_, saved_at_);
     tell_how_to_resume();
@@ -328,8 +339,9 @@ bool Trainer::time_to_exit(std::string& why) const {
 
 /// The measured bubble, and that of equal stages.
 void Trainer::tell_bubble() {
-  if (parts_.plan.stages() == 1 || stage_seconds_ <= 0) return;
-  const PipelineShape shape{parts_.plan.stages(), parts_.plan.chunks(), parts_.batch_plan.full().micro_batches, 0};
+  if (setup_.model.plan.stages() == 1 || stage_seconds_ <= 0) return;
+  const PipelineShape shape{setup_.model.plan.stages(), setup_.model.plan.chunks(),
+                            setup_.data.batch_plan.full().micro_batches, 0};
   note(bubble_line(stage_wait_seconds_ / stage_seconds_, shape));
 }
 
@@ -367,6 +379,6 @@ RunEnd Trainer::run() {
 
 }  // namespace
 
-RunEnd train(Parts parts, const StopSignal& stop) { return Trainer(std::move(parts), stop).run(); }
+RunEnd train(TrainingSetup setup, const StopSignal& stop) { return Trainer(std::move(setup), stop).run(); }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "framework/training/parts.h"
 #include "framework/training/stop_signal.h"
+#include "framework/training/training_setup.h"
 
 namespace tessera {
 
@@ -14,6 +14,6 @@ struct RunEnd {
 /// Train from where the run folder stands until training_iters, exit_interval, exit_duration_in_mins or a request to
 /// stop; then save. Claims the run folder for this process. Throws ConfigError for what the recipe or the folder has
 /// wrong, Error with the first layer and tensor when a loss or gradient is not finite.
-RunEnd train(Parts parts, const StopSignal& stop);
+RunEnd train(TrainingSetup setup, const StopSignal& stop);
 
 }  // namespace tessera

@@ -14,8 +14,8 @@
 #include <iostream>
 #include <optional>
 
-#include "framework/comm/launch_link.h"
-#include "framework/comm/operation_record.h"
+#include "framework/worker/launch_link.h"
+#include "framework/worker/operation_record.h"
 #include "launch/tsrun/cores.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/log_file.h"
@@ -195,7 +195,7 @@ class Worker {
           joined_ = true;
           send(head_, JoinedMessage());
           break;
-        case LinkWord::place:
+        case LinkWord::position:
           end_.place = about;
           break;
         case LinkWord::failed:
@@ -231,8 +231,8 @@ class Worker {
   /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera.
   void read_operation(const std::string& folder) {
     const auto record = OperationRecord::open(operations_file(folder, end_.rank));
-    const auto places = record ? record->read() : std::vector<OperationPlace>();
-    if (!places.empty()) end_.operation = describe(places.front(), OperationRecord::now());
+    const auto entries = record ? record->read() : std::vector<OperationEntry>();
+    if (!entries.empty()) end_.operation = describe(entries.front(), OperationRecord::now());
   }
 
   void tell_end() {

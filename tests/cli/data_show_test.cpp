@@ -40,10 +40,10 @@ class DataShow : public InOwnFolder {
   static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, Registries{}); }
 
   void train_recorded(const Lines& sets) {
-    auto parts = build(recipe(sets + Lines{t + "output_dir=run"}));
-    parts.chunks[0] = std::make_unique<Recorder>(std::move(parts.chunks[0]), trained_, evaluated_);
+    auto setup = build(recipe(sets + Lines{t + "output_dir=run"}));
+    setup.model.chunks[0] = std::make_unique<Recorder>(std::move(setup.model.chunks[0]), trained_, evaluated_);
     testing::internal::CaptureStdout();
-    train(std::move(parts), StopSignal{});
+    train(std::move(setup), StopSignal{});
     testing::internal::GetCapturedStdout();
   }
 

@@ -145,7 +145,7 @@ Value recipe_of(const fs::path& folder, const Value& model_config, const Json& c
   return recipe.tree();
 }
 
-Parts parts_of(const Value& tree) {
+TrainingSetup setup_of(const Value& tree) {
   Registries registries;
   registries.datasets.add("golden", make, "The batches of a golden case.");
   Report report;
@@ -154,8 +154,8 @@ Parts parts_of(const Value& tree) {
   return build(recipe);
 }
 
-TokenBatch first_step(const Parts& parts, Batch& batch) {
-  read_batch(*parts.data->train, *parts.train_order, 0, 0, 1, batch);
+TokenBatch first_step(const TrainingSetup& setup, Batch& batch) {
+  read_batch(*setup.data.splits->train, *setup.data.train_order, 0, 0, 1, batch);
   return batch.view();
 }
 
@@ -181,8 +181,8 @@ std::vector<double> doubles_of(std::span<const float> floats) { return {floats.b
 ModelOfCase::ModelOfCase(const fs::path& folder, const Mappings& mappings, const Json& curve)
     : theirs_(folder / "hf", mappings),
       threads_(2),
-      parts_(parts_of(recipe_of(folder, theirs_.model_config(), curve))) {
-  state_ = std::make_unique<ModelState>(parts_.model(), parts_.optimizer.get());
+      setup_(setup_of(recipe_of(folder, theirs_.model_config(), curve))) {
+  state_ = std::make_unique<ModelState>(setup_.model.first(), setup_.optimization.optimizer.get());
   load();
 }
 
@@ -210,8 +210,8 @@ Values ModelOfCase::first_batch() {
   Values out;
   Arena arena;
   Tape recording(arena, threads_, true), looking(arena, threads_, false);
-  Batch batch(parts_.batch.batch_size, parts_.data->train->seq_length());
-  const auto tokens = first_step(parts_, batch);
+  Batch batch(setup_.data.batch.batch_size, setup_.data.splits->train->seq_length());
+  const auto tokens = first_step(setup_, batch);
   const Tap tap = [&](std::string_view name, const Tensor& value) {
     if (const auto recorded = recorded_name(name); !recorded.empty()) out[recorded] = doubles_of(value.floats());
   };
@@ -220,15 +220,15 @@ Values ModelOfCase::first_batch() {
   mode.loss_seed = 1 / sum_of(tokens.loss_mask);
   fill(threads_, 0, state_->gradients());
   {
-    const auto loss = parts_.model().loss(recording, tokens, mode);
+    const auto loss = setup_.model.first().loss(recording, tokens, mode);
     out["loss"] = {loss.total.sum / loss.total.count};
     out["token_loss"] = doubles_of(loss.token_loss.floats());
     recording.backward();
   }
   recording.clear();
-  out["logits"] = doubles_of(parts_.model().logits(looking, tokens, {}).floats());
+  out["logits"] = doubles_of(setup_.model.first().logits(looking, tokens, {}).floats());
   looking.clear();
-  for (const auto& run : state_->layout().runs())
+  for (const auto& run : state_->layout().parameters().ranges())
     add_theirs("grad.", run.parameter->name, FlatParameters::view(run, state_->gradients()).floats(), out);
   out["grad_norm"] = {std::sqrt(sum_of_squares(threads_, state_->gradients()))};
   return out;
@@ -236,16 +236,16 @@ Values ModelOfCase::first_batch() {
 
 ModelOfCase::Curve ModelOfCase::train() {
   Curve curve;
-  TrainingStep step(parts_, *state_, threads_, 1);
-  const auto samples = parts_.batch.samples_per_step();
-  for (std::int64_t k = 0; k < parts_.options.training_iters; ++k) {
+  TrainingStep step(setup_.model, setup_.optimization, setup_.data, *state_, threads_, 1);
+  const auto samples = setup_.data.batch.samples_per_step();
+  for (std::int64_t k = 0; k < setup_.options.training_iters; ++k) {
     const auto outcome = step.backward(k * samples);
     curve.loss.push_back(outcome.loss);
     curve.grad_norm.push_back(outcome.grad_norm);
     step.update(k + 1, outcome);
-    parts_.schedule->advance(samples);
+    setup_.optimization.schedule->advance(samples);
   }
-  curve.loss_of_first_batch_after = step.evaluate(*parts_.data->train, *parts_.train_order, 0, 1);
+  curve.loss_of_first_batch_after = step.evaluate(*setup_.data.splits->train, *setup_.data.train_order, 0, 1);
   return curve;
 }
 

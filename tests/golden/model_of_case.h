@@ -10,7 +10,7 @@
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/kernels/threads.h"
 #include "framework/training/model_state.h"
-#include "framework/training/parts.h"
+#include "framework/training/training_setup.h"
 
 namespace tessera::golden {
 
@@ -46,7 +46,7 @@ class ModelOfCase {
 
   HuggingFaceModel theirs_;
   Threads threads_;
-  Parts parts_;
+  TrainingSetup setup_;
   std::unique_ptr<ModelState> state_;
 };
 

@@ -107,7 +107,7 @@ std::vector<double> as_doubles(const std::vector<T>& x) {
 }
 
 /// Megatron-LM's outputs of attention and MLP lack the bias, which joins with the residual.
-void take_bias_away(const ModelState& state, const std::string& module, std::vector<double>& x) {
+void take_bias_away(ModelState& state, const std::string& module, std::vector<double>& x) {
   const auto bias = module + (module.ends_with(".mlp") ? ".linear_fc2.bias" : ".linear_proj.bias");
   for (const auto& range : state.weight_ranges()) {
     if (range.name != bias) continue;
@@ -116,7 +116,7 @@ void take_bias_away(const ModelState& state, const std::string& module, std::vec
   }
 }
 
-Values activations(const Parts& parts, const ModelState& state, Tape& tape, const Batch& batch) {
+Values activations(const TrainingSetup& setup, ModelState& state, Tape& tape, const Batch& batch) {
   Values out;
   const Tap tap = [&](std::string_view at, const Tensor& value) {
     const std::string name(at);
@@ -126,18 +126,18 @@ Values activations(const Parts& parts, const ModelState& state, Tape& tape, cons
   };
   ForwardMode mode;
   mode.tap = &tap;
-  const auto logits = doubles_of(parts.model().logits(tape, batch.view(), mode).value());
+  const auto logits = doubles_of(setup.model.first().logits(tape, batch.view(), mode).value());
   out["logits"] = sequence_first(logits, batch.samples, batch.seq_length);
   tape.clear();
   return out;
 }
 
 /// What the parameters of this run have in the step that follows.
-Rates rates_of(const Parts& parts) {
-  const auto& schedule = *parts.schedule;
-  const auto& own = parts.groups;
+Rates rates_of(const TrainingSetup& setup) {
+  const auto& schedule = *setup.optimization.schedule;
+  const auto& own = setup.optimization.groups;
   Rates rates;
-  for (const auto* parameter : parts.model().parameters()) {
+  for (const auto* parameter : setup.model.first().parameters()) {
     const auto group = group_of(own, parameter->name, parameter->global_shape.rank());
     const auto lowest = own.decoupled_min_lr.value_or(schedule.rate_shape().lowest);
     const auto rate = group.decoupled ? schedule.learning_rate(*own.decoupled_lr, lowest) : schedule.learning_rate();
@@ -176,7 +176,7 @@ RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const 
     begin_with_weights();
 }
 
-Parts RecordedRun::parts() const try {
+TrainingSetup RecordedRun::setup() const try {
   return build(ranks_.world == 1 ? *recipe_ : on_one_process(*recipe_, ranks_.replicas));
 } catch (const ConfigError& error) {
   throw NotSupported{error.what()};
@@ -219,8 +219,8 @@ std::optional<RecordedTensors> RecordedRun::initial_of(const fs::path& beside) c
 
 /// The recorded initial weights become a checkpoint of ours, and the run begins with it.
 void RecordedRun::begin_with_weights() {
-  const auto made = parts();
-  const ModelState state(made.model(), nullptr);
+  const auto made = setup();
+  ModelState state(made.model.first(), nullptr);
   auto ranges = state.weight_ranges();
   std::vector<fs::path> candidates = {folder_};
   for (const auto& beside : list_folder(folder_.parent_path()))
@@ -248,17 +248,17 @@ void RecordedRun::begin_with_weights() {
 }
 
 Values RecordedRun::initial_weights() {
-  auto made = parts();
+  auto made = setup();
   Threads threads(2);
-  const ModelState state(made.model(), nullptr);
+  ModelState state(made.model.first(), nullptr);
   state.initialise(threads, static_cast<std::uint64_t>(made.options.seed));
   Values out;
   for (const auto& range : state.weight_ranges()) out[range.name] = doubles_of(range.tensor);
   return out;
 }
 
-std::vector<Batch> RecordedRun::batches(const Parts& parts, std::int64_t consumed, std::int64_t replica) const {
-  const auto& data = *parts.data->train;
+std::vector<Batch> RecordedRun::batches(const TrainingSetup& made, std::int64_t consumed, std::int64_t replica) const {
+  const auto& data = *made.data.splits->train;
   const auto replicas = static_cast<int>(ranks_.replicas);
   const auto order = recipe_->sampler.make({data.samples(), recipe_->batch.batch_size, replicas});
   std::vector<Batch> all;
@@ -270,9 +270,9 @@ std::vector<Batch> RecordedRun::batches(const Parts& parts, std::int64_t consume
 }
 
 Values RecordedRun::first_batches(std::int64_t replica) {
-  auto made = parts();
+  auto made = setup();
   Threads threads(2);
-  const ModelState state(made.model(), made.optimizer.get());
+  ModelState state(made.model.first(), made.optimization.optimizer.get());
   const auto from = restore(made, state, threads).progress;
   Values out;
   std::int64_t i = 0;
@@ -287,9 +287,9 @@ Values RecordedRun::first_batches(std::int64_t replica) {
 }
 
 RecordedRun::FirstIteration RecordedRun::first_iteration() {
-  auto made = parts();
+  auto made = setup();
   Threads threads(2);
-  ModelState state(made.model(), made.optimizer.get());
+  ModelState state(made.model.first(), made.optimization.optimizer.get());
   const auto from = restore(made, state, threads).progress;
   Arena arena;
   Tape looking(arena, threads, false);
@@ -298,12 +298,12 @@ RecordedRun::FirstIteration RecordedRun::first_iteration() {
   for (const auto& batch : batches(made, from.consumed_samples, 0)) {
     if (i == 0) out.activations = activations(made, state, looking, batch);
     out.activations[text("per_token_loss.", i++)] =
-        doubles_of(made.model().loss(looking, batch.view(), {}).token_loss.value());
+        doubles_of(made.model.first().loss(looking, batch.view(), {}).token_loss.value());
     looking.clear();
   }
-  TrainingStep step(made, state, threads, from.seed);
+  TrainingStep step(made.model, made.optimization, made.data, state, threads, from.seed);
   const auto outcome = step.backward(from.consumed_samples);
-  for (const auto& run : state.layout().runs()) {
+  for (const auto& run : state.layout().parameters().ranges()) {
     auto& gradient = out.gradients[run.parameter->name];
     gradient = doubles_of(FlatParameters::view(run, state.gradients()));
     for (auto& g : gradient) g *= outcome.gradient_factor;
@@ -315,9 +315,9 @@ std::map<std::int64_t, Rates> RecordedRun::rates(const Json& trace) const {
   std::map<std::int64_t, Rates> all;
   std::map<std::int64_t, bool> skipped;
   for (const auto& step : trace) skipped[step.at("iteration")] = step.at("skipped").get<int>() != 0;
-  auto made = parts();
+  auto made = setup();
   Threads threads(1);
-  ModelState state(made.model(), made.optimizer.get());
+  ModelState state(made.model.first(), made.optimization.optimizer.get());
   auto progress = restore(made, state, threads).progress;
   while (!skipped.empty() && progress.iteration < skipped.rbegin()->first) {
     const auto samples = batch_plan().at(progress.consumed_samples).samples;
@@ -325,7 +325,7 @@ std::map<std::int64_t, Rates> RecordedRun::rates(const Json& trace) const {
     const auto at = skipped.find(++progress.iteration);
     if (at == skipped.end()) continue;  // passed over
     all[at->first] = rates_of(made);
-    if (!at->second) made.schedule->advance(samples);
+    if (!at->second) made.optimization.schedule->advance(samples);
   }
   return all;
 }

@@ -62,10 +62,10 @@ class RecordedRun {
   void begin_with_weights();
   void train_here();
   void train_on_ranks();
-  Parts parts() const;
+  TrainingSetup setup() const;
   BatchPlan batch_plan() const;
   /// The micro batches of a replica in the step after `consumed` samples.
-  std::vector<Batch> batches(const Parts& parts, std::int64_t consumed, std::int64_t replica) const;
+  std::vector<Batch> batches(const TrainingSetup& made, std::int64_t consumed, std::int64_t replica) const;
   std::filesystem::path run_that_saves(const std::string& path) const;
   std::optional<RecordedTensors> initial_of(const std::filesystem::path& beside) const;
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <thread>
 
-#include "framework/comm/launch_link.h"
 #include "framework/comm/world.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {

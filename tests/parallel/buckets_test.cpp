@@ -51,25 +51,25 @@ TEST_F(BucketsTest, HaveOneTypeEach) {
 TEST_F(BucketsTest, ATiedEmbeddingStandsAloneSoThatBothEndsCutItAlike) {
   const auto buckets = make_buckets(layout({64, 640, 64, 64}, {}, 1), 0);
   ASSERT_EQ(buckets.size(), 3u);
-  EXPECT_EQ(buckets[1].runs, 1u);
+  EXPECT_EQ(buckets[1].parameters, 1u);
   EXPECT_EQ(buckets[1].elements.count, 640);
 }
 
-TEST_F(BucketsTest, StretchesOfAllMembersCoverEachElementOnceInWholeBlocks) {
+TEST_F(BucketsTest, ShardsOfAllMembersCoverEachElementOnceInWholeBlocks) {
   const auto flat = layout({100, 64, 2000, 30, 500, 7}, {0, 4});
   for (const std::int64_t elements : {0, 1, 600})
     for (const int members : {1, 2, 3, 5}) {
       const auto buckets = make_buckets(flat, elements);
       std::vector<int> seen(static_cast<std::size_t>(flat.elements()));
       for (int rank = 0; rank < members; ++rank)
-        for (const auto& stretch : stretches_of(flat, buckets, rank, members)) {
-          const auto& run = flat.runs()[stretch.run];
-          EXPECT_EQ(stretch.elements.first % 64, 0);
-          EXPECT_EQ(stretch.elements.count % 64, 0);
-          EXPECT_GE(stretch.elements.first, run.first);
-          EXPECT_LE(stretch.elements.first + stretch.elements.count, run.first + run.padded());
-          for (std::int64_t i = 0; i < stretch.elements.count; ++i)
-            ++seen[static_cast<std::size_t>(stretch.elements.first + i)];
+        for (const auto& shard : shards_of(flat, buckets, rank, members)) {
+          const auto& range = flat.ranges()[shard.parameter];
+          EXPECT_EQ(shard.elements.first % 64, 0);
+          EXPECT_EQ(shard.elements.count % 64, 0);
+          EXPECT_GE(shard.elements.first, range.first);
+          EXPECT_LE(shard.elements.first + shard.elements.count, range.first + range.padded());
+          for (std::int64_t i = 0; i < shard.elements.count; ++i)
+            ++seen[static_cast<std::size_t>(shard.elements.first + i)];
         }
       EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), flat.elements()) << members << " members";
     }

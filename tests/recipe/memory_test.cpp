@@ -47,11 +47,13 @@ TEST_F(Memory, NeverSaysMoreThanAStepTakesAndTheStateExactly) {
     const auto need = memory_by_stage(recipe, layout_figures(recipe, 1)).at(0);
     auto all = build(recipe);
     Threads threads(2);
-    ModelState state(all.model(), all.optimizer.get());
+    ModelState state(all.model.first(), all.optimization.optimizer.get());
     state.initialise(threads, 1);
-    TrainingStep work(all, state, threads, 1);
+    TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     work.backward(0);
-    EXPECT_EQ(part(need, "weights") + part(need, "gradients") + part(need, "optimizer state"), state.bytes()) << model;
+    EXPECT_EQ(part(need, "weights") + part(need, "gradients") + part(need, "optimizer state"),
+              state.layout().bytes().all())
+        << model;
     const auto claimed = part(need, "activations") + part(need, "logits");
     EXPECT_GT(claimed, 0) << model;
     EXPECT_LE(claimed, static_cast<std::int64_t>(work.arena().high_water())) << model;

@@ -34,7 +34,7 @@ namespace {
 
 class SteadyState : public InOwnFolder {
  protected:
-  Parts parts(const std::string& model, int workers = 2) {
+  TrainingSetup setup(const std::string& model, int workers = 2) {
     write("run.yaml",
           "training_config: {training_iters: 100, eval_interval: 10, eval_iters: 2}\n"
           "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 24, vocab_size: 64, " +
@@ -64,16 +64,16 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
         "qk_layernorm: true, window_size: [5, 2], use_sandwich_norm: true, output_logit_softcap: 5",
         "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1",
         "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true"}) {
-    auto all = parts(model);
+    auto all = setup(model);
     Threads threads(2);
-    ModelState state(all.model(), all.optimizer.get());
+    ModelState state(all.model.first(), all.optimization.optimizer.get());
     state.initialise(threads, 1);
-    TrainingStep work(all, state, threads, 1);
+    TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     for (int i = 0; i < 3; ++i) one_step(work, i);
-    work.evaluate(*all.data->valid, *all.valid_order, 0, 1);
+    work.evaluate(*all.data.splits->valid, *all.data.valid_order, 0, 1);
     const auto slabs = work.arena().slabs();
     EXPECT_EQ(allocations_of([&] { one_step(work, 3); }), 0) << model;
-    EXPECT_EQ(allocations_of([&] { work.evaluate(*all.data->valid, *all.valid_order, 6, 1); }), 0) << model;
+    EXPECT_EQ(allocations_of([&] { work.evaluate(*all.data.splits->valid, *all.data.valid_order, 6, 1); }), 0) << model;
     EXPECT_EQ(allocations_of([&] { one_step(work, 4); }), 0) << model;
     EXPECT_EQ(work.arena().slabs(), slabs);
     EXPECT_EQ(work.arena().in_use(), 0u);
@@ -82,11 +82,11 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
 
 TEST_F(SteadyState, HoweverManyThreadsReadAhead) {
   for (const int workers : {0, 1, 4}) {
-    auto all = parts("hidden_act: gelu", workers);
+    auto all = setup("hidden_act: gelu", workers);
     Threads threads(1);
-    ModelState state(all.model(), all.optimizer.get());
+    ModelState state(all.model.first(), all.optimization.optimizer.get());
     state.initialise(threads, 1);
-    TrainingStep work(all, state, threads, 1);
+    TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     for (int i = 0; i < 3; ++i) one_step(work, i);
     EXPECT_EQ(allocations_of([&] {
                 for (int i = 3; i < 20; ++i) one_step(work, i);
@@ -99,9 +99,9 @@ TEST_F(SteadyState, HoweverManyThreadsReadAhead) {
 }
 
 TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
-  const auto all = parts("hidden_act: gelu");
+  const auto all = setup("hidden_act: gelu");
   Threads threads(2);
-  ModelState state(all.model(), all.optimizer.get());
+  ModelState state(all.model.first(), all.optimization.optimizer.get());
   Arena arena;
   Tape recording(arena, threads, true), looking(arena, threads, false);
   Batch batch(4, 24);
@@ -114,7 +114,7 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
     for (auto* ids : {&part.tokens, &part.labels, &part.positions, &part.document_start})
       *ids = ids->first(static_cast<std::size_t>(samples * length));
     part.loss_mask = part.loss_mask.first(static_cast<std::size_t>(samples * length));
-    all.model().loss(tape, part, {});
+    all.model.first().loss(tape, part, {});
     tape.backward();
     tape.clear();
   };

@@ -43,10 +43,10 @@ class TrainingLoop : public InOwnFolder {
 
   /// Train into `folder` and return what the console showed.
   static std::string run(const std::string& folder, const Lines& sets, const LossScaler* scaler = nullptr) {
-    auto parts = build(read_recipe("run.yaml", sets + Lines{t + "output_dir=" + folder}, Registries{}));
-    if (scaler) parts.loss_scaler = *scaler;
+    auto setup = build(read_recipe("run.yaml", sets + Lines{t + "output_dir=" + folder}, Registries{}));
+    if (scaler) setup.optimization.loss_scaler = *scaler;
     testing::internal::CaptureStdout();
-    train(std::move(parts), StopSignal{});
+    train(std::move(setup), StopSignal{});
     return testing::internal::GetCapturedStdout();
   }
 
@@ -114,9 +114,9 @@ TEST_F(TrainingLoop, AnOverflowSkipsTheStepAndTheScheduleWaits) {
   std::int64_t updates = 0;
   auto plain = build(read_recipe("run.yaml", {o + "lr_warmup_iters=2"}, Registries{}));
   for (const auto& row : rows) {
-    EXPECT_EQ(row.at("learning_rate").get<double>(), plain.schedule->learning_rate()) << row.dump();
+    EXPECT_EQ(row.at("learning_rate").get<double>(), plain.optimization.schedule->learning_rate()) << row.dump();
     if (row.at("skipped")) continue;
-    plain.schedule->advance(2);
+    plain.optimization.schedule->advance(2);
     ++updates;
   }
   EXPECT_TRUE(rows[0].at("skipped") && rows[1].at("skipped")) << rows[0].dump();

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/nn/key_value_cache.h"
 #include "tests/story.h"
+#include "tests/training/stand_in_model.h"
 
 namespace tessera {
 namespace {
@@ -20,9 +20,8 @@ double loss_of(std::span<const std::int32_t> context, std::int32_t label) {
 }
 
 /// A model whose losses are known. Counts the tokens it was asked about and refuses what evaluation may not ask for.
-class StandIn final : public Model {
+class StandIn final : public StandInModel {
  public:
-  StandIn() : Model("") {}
   ChunkResult forward(Tape&, const Var&, const TokenBatch& b, const ForwardMode& mode) const override {
     must(!mode.training, "a text is scored without dropout");
     LossSum total;
@@ -38,12 +37,6 @@ class StandIn final : public Model {
       }
     return {{}, {total, {}}};
   }
-  Var logits(Tape&, const TokenBatch&, const ForwardMode&) const override { return {}; }
-  KeyValueCache make_cache(std::int64_t, std::int64_t) const override { throw BugError("not asked for"); }
-  Var next_logits(Tape&, std::span<const std::int32_t>, std::int64_t, KeyValueCache&) const override { return {}; }
-  std::int64_t vocabulary() const override { return 50; }
-  std::int64_t most_positions() const override { return 1000; }
-  double flops(std::int64_t, std::int64_t) const override { return 0; }
 };
 
 /// Every token but the first once, with the context of the first window that has its label.

@@ -44,10 +44,10 @@ class DataShowOfRanks : public testing::Test {
     sets.push_back("training_config.output_dir=" + (folder_ / run).string());
     const auto recipe = read_recipe((folder_ / "run.yaml").string(), sets, Registries{});
     const auto processes = arrange(recipe, world());
-    auto parts = build(recipe, processes, open_data(recipe, processes));
+    auto setup = build(recipe, processes, open_data(recipe, processes));
     std::vector<Json> trained, evaluated;
-    parts.chunks[0] = std::make_unique<Recorder>(std::move(parts.chunks[0]), trained, evaluated);
-    train(std::move(parts), StopSignal{});
+    setup.model.chunks[0] = std::make_unique<Recorder>(std::move(setup.model.chunks[0]), trained, evaluated);
+    train(std::move(setup), StopSignal{});
     const auto expected = [&](const std::string& split, std::int64_t steps) {
       std::vector<Json> all;
       for (std::int64_t step = 1; step <= steps; ++step)

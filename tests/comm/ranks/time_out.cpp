@@ -79,6 +79,23 @@ TEST_F(TimeOut, NamesWhoIsInNoOperation) {
   meet();
 }
 
+/// A broadcast whose root does not come names the root, and not the members that would pass its values on.
+class TimeOutOfBroadcast : public TimeOut, public testing::WithParamInterface<std::size_t> {};
+
+TEST_P(TimeOutOfBroadcast, NamesTheRoot) {
+  if (last()) return meet();
+  world().set_time_out(500ms);
+  meet(alike_);
+  std::vector<std::byte> values(GetParam());
+  const std::string story = story_of([&] { group.broadcast(values, world().size() - 1, "weights"); });
+  EXPECT_TRUE(says(story, name_of_last() + " (process ")) << story;
+  for (int r = 0; r < world().size() - 1; ++r)
+    EXPECT_FALSE(says(story, text("\n  rank ", r, " "))) << "rank " << r << " has come\n" << story;
+  meet(alike_);  // whoever waits is still in the broadcast when the others look
+  meet();
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, TimeOutOfBroadcast, testing::Values(8, 200'000));
+
 TEST_F(TimeOut, HoldsForBuffersToo) {
   GroupBuffer buffer(group, 100000);
   if (last()) return meet();

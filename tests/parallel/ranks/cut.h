@@ -82,14 +82,14 @@ class Weights {
     layout_.initialise(threads, 7, values_);
   }
   const FlatParameters& layout() const { return layout_; }
-  std::span<float> grad(const FlatParameters::Run& run) {
+  std::span<float> grad(const ParameterRange& run) {
     return std::span(grads_).subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count));
   }
 
   /// The gradients here are those of the same elements of the unsplit module.
   void expect_part_of(Weights& whole) {
-    for (const auto& run : layout_.runs()) {
-      const auto& runs = whole.layout_.runs();
+    for (const auto& run : layout_.ranges()) {
+      const auto& runs = whole.layout_.ranges();
       const auto same = std::find_if(runs.begin(), runs.end(),
                                      [&](const auto& other) { return other.parameter->name == run.parameter->name; });
       ASSERT_NE(same, runs.end()) << run.parameter->name;

@@ -103,7 +103,7 @@ TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
   expect_near(values_of(y_here), my_part(values_of(y), x_shape, 1), "y");
   const auto dx = whole.work.backward(y, slope, x);
   expect_near(part.work.backward(y_here, my_part(slope, x_shape, 1), x_here), my_part(dx, x_shape, 1), "dx");
-  for (const auto& run : part.weights.layout().runs())  // each saw its own tokens
+  for (const auto& run : part.weights.layout().ranges())  // each saw its own tokens
     if (run.parameter->name == "down.bias") groups.tensor.all_reduce(part.weights.grad(run), "bias");
   part.weights.expect_part_of(whole.weights);
 }
@@ -226,7 +226,7 @@ Pass causal_pass(const std::vector<std::int32_t>& from, const std::vector<std::i
 
 /// What processes have parts of is summed over whom the parameters name.
 void sum_shared(Weights& weights, const ProcessGroups& groups) {
-  for (const auto& run : weights.layout().runs())
+  for (const auto& run : weights.layout().ranges())
     for (const auto& shared : run.parameter->shared) {
       const auto part = weights.grad(run).subspan(static_cast<std::size_t>(shared.elements.first),
                                                   static_cast<std::size_t>(shared.elements.count));
@@ -256,7 +256,7 @@ TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
       const auto dx = whole.work.backward(y, slope, x);
       expect_near(part.work.backward(y_here, mine(slope), x_here), mine(dx), "dx");
       sum_shared(part.weights, groups);
-      for (const auto& run : part.weights.layout().runs())
+      for (const auto& run : part.weights.layout().ranges())
         if (sequence && run.parameter->name == "attention.linear_proj.bias")
           groups.tensor.all_reduce(part.weights.grad(run), "bias");
       part.weights.expect_part_of(whole.weights);

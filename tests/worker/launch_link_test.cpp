@@ -1,4 +1,4 @@
-#include "framework/comm/launch_link.h"
+#include "framework/worker/launch_link.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

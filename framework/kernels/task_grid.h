@@ -6,7 +6,7 @@ namespace tessera {
 
 /// How the output of a product is divided into tasks: a grid of equal blocks; the last block of a row or column may be
 /// smaller. It depends on the extents only, so that results do not depend on the number of threads.
-struct Cut {
+struct TaskGrid {
   std::int64_t rows, cols;              ///< of one block
   std::int64_t row_blocks, col_blocks;  ///< of the grid
   bool rows_first;  ///< consecutive tasks go down a column of blocks, so that the larger operand stays in cache

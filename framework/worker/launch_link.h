@@ -11,7 +11,7 @@ namespace tessera {
 enum class LinkWord : char {
   joining = 'J',    ///< about to wait in MPI_Init for the other workers
   joined = 'I',     ///< MPI_Init has returned: all workers are there
-  place = 'P',      ///< its coordinates in the layout, and its iteration
+  position = 'P',   ///< its coordinates in the layout, and its iteration
   failed = 'F',     ///< it ends because of an error of its own
   lost_peer = 'L',  ///< it ends because another worker failed or is missing
   done = 'D',       ///< its work is complete
@@ -41,8 +41,8 @@ class LaunchLink {
   /// --cluster_time_out. A process that has joined and ends without done() counts as failed, whatever its exit code.
   void joining() const { say(LinkWord::joining, ""); }
   void joined() const { say(LinkWord::joined, ""); }
-  /// This worker's place, for the report of a failure: "tp 0 dp 1 pp 0, iteration 12". May be sent in every step.
-  void report(const std::string& place) const { say(LinkWord::place, place); }
+  /// This worker's coordinates, for the report of a failure: "tp 0 dp 1 pp 0, iteration 12". May be sent in every step.
+  void report(const std::string& position) const { say(LinkWord::position, position); }
   /// Why this worker is about to end. `lost_peer`: because another worker failed or is missing; the launcher then looks
   /// for the root cause there.
   void failed(const std::string& message, bool lost_peer) const {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "framework/comm/communicator.h"
-#include "framework/comm/launch_link.h"
-#include "framework/comm/operation_record.h"
 #include "framework/comm/world.h"
+#include "framework/worker/launch_link.h"
+#include "framework/worker/operation_record.h"
 
 namespace tessera {
 
@@ -28,15 +28,15 @@ struct Peer {
 };
 
 /// What all groups of a process share: the other ranks, and how long to wait for them. Internal to this component.
-class Run {
+class WorldState {
  public:
   /// A run of one process, without MPI.
-  Run();
+  WorldState();
   /// Collective; MPI must be initialized. Exchanges host, process id and operation record with all ranks.
-  explicit Run(Transport transport);
-  ~Run();
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  explicit WorldState(Transport transport);
+  ~WorldState();
+  WorldState(const WorldState&) = delete;
+  WorldState& operator=(const WorldState&) = delete;
 
   /// Lets MPI make progress with messages while this process waits for something else.
   void progress() const;
@@ -58,56 +58,15 @@ class Run {
 /// The back-off of one wait: polls, then yields the core, then sleeps 50 us at a time.
 class Patience {
  public:
-  explicit Patience(const Run& run) : run_(run) {}
+  explicit Patience(const WorldState& world) : world_(world) {}
   /// One step; returns false when the time-out has passed.
   bool pause();
 
  private:
-  const Run& run_;
+  const WorldState& world_;
   std::int64_t pauses_ = 0;
   std::chrono::steady_clock::time_point begin_;
   std::chrono::nanoseconds waited_{0};
-};
-
-/// Ranks in the group that an operation is waiting for.
-using Missing = std::vector<int>;
-
-/// An operation of a group, from its entry to its end: it is in the operation record as long as this object lives. If
-/// an exception leaves it, the record stays "inside": that is where the rank failed.
-class Operation {
- public:
-  /// `sequence` 0: a point-to-point message. `name` and `who` must live as long as the operation.
-  Operation(const Communicator::State& group, std::string_view name, std::uint64_t sequence, std::size_t bytes,
-            std::string_view who);
-  ~Operation();
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-
-  /// Blocks until ready() is true. After the time-out throws CommError that names the ranks in missing().
-  template <class Ready, class MissingRanks>
-  void wait(const Ready& ready, const MissingRanks& missing) const {
-    for (Patience patience(run_); !ready();)
-      if (!patience.pause()) late(missing());
-  }
-
-  /// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, asked by 'x'".
-  std::string describe() const;
-
-  /// A hash of operation and size, to detect that members have entered different operations.
-  std::uint64_t ticket() const;
-  /// Throws CommError: `member` entered another operation, or one of another size.
-  [[noreturn]] void disagree(int member) const;
-  const Run& run() const { return run_; }
-
- private:
-  [[noreturn]] void late(const Missing& missing) const;
-
-  const Communicator::State& group_;
-  const Run& run_;
-  std::string_view name_, who_;
-  std::uint64_t sequence_;
-  std::size_t bytes_;
-  int exceptions_;
 };
 
 }  // namespace tessera

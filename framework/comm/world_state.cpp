@@ -1,4 +1,4 @@
-#include "framework/comm/run.h"
+#include "framework/comm/world_state.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "framework/base/relax.h"
-#include "framework/comm/group.h"
 
 namespace tessera {
 namespace {
@@ -62,13 +61,13 @@ void check_mpi(int code, const char* call) {
   throw CommError(text(call, ": ", std::string(words.data(), static_cast<std::size_t>(length))));
 }
 
-Run::Run() {
+WorldState::WorldState() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   peers.push_back({host.data(), ::getpid(), true, std::nullopt});
 }
 
-Run::Run(Transport how) : transport(how), mpi(true) {
+WorldState::WorldState(Transport how) : transport(how), mpi(true) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
@@ -101,95 +100,43 @@ Run::Run(Transport how) : transport(how), mpi(true) {
   if (local_size <= ::sysconf(_SC_NPROCESSORS_ONLN)) spins = 4000;
 }
 
-Run::~Run() = default;
+WorldState::~WorldState() = default;
 
 // Open MPI moves messages only inside MPI calls. Probing a communicator on which nothing ever arrives is such a call
 // without side effects.
-void Run::progress() const {
+void WorldState::progress() const {
   if (open_transfers == 0) return;
   int flag = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, 0, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
 }
 
-std::string Run::where_is(int world_rank) const {
+std::string WorldState::where_is(int world_rank) const {
   const Peer& peer = peers[static_cast<std::size_t>(world_rank)];
   std::string story = text("rank ", world_rank, " (process ", peer.pid, " of host ", peer.host, ") ");
   if (!peer.record) return story + "is where this host cannot see it";
-  const auto places = peer.record->read();
-  if (places.empty()) return story + "has entered no operation yet";
-  return story + "is " + tessera::describe(places.front(), OperationRecord::now());
+  const auto entries = peer.record->read();
+  if (entries.empty()) return story + "has entered no operation yet";
+  return story + "is " + tessera::describe(entries.front(), OperationRecord::now());
 }
 
 bool Patience::pause() {
   constexpr std::int64_t looks = 32;
-  const std::int64_t spins = run_.spins;
+  const std::int64_t spins = world_.spins;
   ++pauses_;
   if (pauses_ <= spins) {
     relax();
-    if (pauses_ % looks == 0) run_.progress();
+    if (pauses_ % looks == 0) world_.progress();
     return true;
   }
   if (pauses_ == spins + 1) begin_ = std::chrono::steady_clock::now();
-  run_.progress();
+  world_.progress();
   if (waited_ > std::chrono::milliseconds(20))
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   else
     ::sched_yield();
   if (pauses_ % looks != 0) return true;
   waited_ = std::chrono::steady_clock::now() - begin_;
-  return run_.time_out == std::chrono::nanoseconds::zero() || waited_ < run_.time_out;
-}
-
-Operation::Operation(const Communicator::State& group, std::string_view name, std::uint64_t sequence, std::size_t bytes,
-                     std::string_view who)
-    : group_(group),
-      run_(*group.run),
-      name_(name),
-      who_(who),
-      sequence_(sequence),
-      bytes_(bytes),
-      exceptions_(std::uncaught_exceptions()) {
-  group.run->record->enter(group.name, name, sequence, bytes, who);
-}
-
-// During an exception the record stays inside the operation: that is what the other ranks report about this one.
-Operation::~Operation() {
-  if (std::uncaught_exceptions() == exceptions_) group_.run->record->leave();
-}
-
-std::string Operation::describe() const {
-  std::string story(name_);
-  if (sequence_ != 0) story += text(" ", sequence_);
-  story += text(" of group ", group_.name, " (ranks");
-  constexpr std::size_t shown = 16;
-  for (std::size_t r = 0; r < std::min(shown, group_.world_ranks.size()); ++r)
-    story += text(" ", group_.world_ranks[r]);
-  if (group_.world_ranks.size() > shown) story += text(" ... ", group_.world_ranks.back());
-  return story + text("), ", bytes_, " bytes, asked by '", who_, "'");
-}
-
-// FNV-1a.
-std::uint64_t Operation::ticket() const {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
-  for (const char letter : name_) mix(static_cast<unsigned char>(letter));
-  mix(bytes_);
-  return hash;
-}
-
-void Operation::disagree(int member) const {
-  throw CommError(text(describe(), ": another member came with something else:\n  ",
-                       run_.where_is(group_.world_ranks[static_cast<std::size_t>(member)])));
-}
-
-void Operation::late(const Missing& missing) const {
-  const double seconds = std::chrono::duration<double>(run_.time_out).count();
-  std::string story =
-      text(describe(), ": rank ", run_.rank, " of host ", run_.peers[static_cast<std::size_t>(run_.rank)].host,
-           " has waited ", std::fixed, std::setprecision(1), seconds, " s for:");
-  for (const int member : missing)
-    story += "\n  " + run_.where_is(group_.world_ranks[static_cast<std::size_t>(member)]);
-  throw CommError(story);
+  return world_.time_out == std::chrono::nanoseconds::zero() || waited_ < world_.time_out;
 }
 
 }  // namespace tessera

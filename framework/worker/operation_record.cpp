@@ -1,4 +1,4 @@
-#include "framework/comm/operation_record.h"
+#include "framework/worker/operation_record.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -174,32 +174,32 @@ void OperationRecord::leave() {
 int OperationRecord::rank() const { return page_->rank; }
 int OperationRecord::pid() const { return page_->pid; }
 
-std::vector<OperationPlace> OperationRecord::read() const {
-  std::vector<OperationPlace> places;
+std::vector<OperationEntry> OperationRecord::read() const {
+  std::vector<OperationEntry> entries;
   const std::uint64_t newest = page_->entered.load(std::memory_order_acquire);
   for (std::uint64_t back = 1; back <= std::min<std::uint64_t>(newest, kept); ++back) {
     const Page::Entry& entry = page_->entries[(newest - back) % kept];
     for (int attempt = 0; attempt < 100; ++attempt) {
       const std::uint64_t before = entry.version.load(std::memory_order_acquire);
-      OperationPlace place{get(entry.group), get(entry.operation), get(entry.who), entry.sequence,
-                           entry.bytes,      entry.entered,        std::nullopt};
-      if (entry.left != 0) place.left = entry.left;
+      OperationEntry copy{get(entry.group), get(entry.operation), get(entry.who), entry.sequence,
+                          entry.bytes,      entry.entered,        std::nullopt};
+      if (entry.left != 0) copy.left = entry.left;
       std::atomic_thread_fence(std::memory_order_acquire);
       if (before % 2 != 0 || entry.version.load(std::memory_order_relaxed) != before) continue;
-      places.push_back(std::move(place));
+      entries.push_back(std::move(copy));
       break;
     }
   }
-  return places;
+  return entries;
 }
 
-std::string describe(const OperationPlace& place, double now) {
-  std::string story = place.inside() ? "in " : "in no operation; its last was ";
-  story += place.operation;
-  if (place.sequence != 0) story += text(" ", place.sequence);
-  story += text(" of group ", place.group, ", ", place.bytes, " bytes, asked by '", place.who, "', ");
+std::string describe(const OperationEntry& entry, double now) {
+  std::string story = entry.inside() ? "in " : "in no operation; its last was ";
+  story += entry.operation;
+  if (entry.sequence != 0) story += text(" ", entry.sequence);
+  story += text(" of group ", entry.group, ", ", entry.bytes, " bytes, asked by '", entry.who, "', ");
   return story +
-         (place.inside() ? "for " + seconds(now - place.entered) : "left " + seconds(now - *place.left) + " ago");
+         (entry.inside() ? "for " + seconds(now - entry.entered) : "left " + seconds(now - *entry.left) + " ago");
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "framework/comm/operation_record.h"
+#include "framework/worker/operation_record.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -20,17 +20,17 @@ TEST_F(OperationRecords, ShowsOthersWhatAProcessDoesAndDid) {
   EXPECT_EQ(reader->pid(), ::getpid());
   EXPECT_TRUE(reader->read().empty());
   writer.enter("tensor", "all_reduce", 17, 4096, "linear_fc2 of layer 3");
-  auto places = reader->read();
-  ASSERT_EQ(places.size(), 1U);
-  EXPECT_TRUE(places[0].inside());
-  EXPECT_EQ(places[0].sequence, 17U);
-  EXPECT_TRUE(says(describe(places[0], places[0].entered + 12.5),
+  auto entries = reader->read();
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_TRUE(entries[0].inside());
+  EXPECT_EQ(entries[0].sequence, 17U);
+  EXPECT_TRUE(says(describe(entries[0], entries[0].entered + 12.5),
                    "in all_reduce 17 of group tensor, 4096 bytes, asked by 'linear_fc2 of layer 3', for 12.5 s"));
   writer.leave();
-  places = reader->read();
-  ASSERT_FALSE(places[0].inside());
-  EXPECT_TRUE(says(describe(places[0], *places[0].left + 2), "its last was all_reduce 17 of group tensor"));
-  EXPECT_TRUE(says(describe(places[0], *places[0].left + 2), "left 2.0 s ago"));
+  entries = reader->read();
+  ASSERT_FALSE(entries[0].inside());
+  EXPECT_TRUE(says(describe(entries[0], *entries[0].left + 2), "its last was all_reduce 17 of group tensor"));
+  EXPECT_TRUE(says(describe(entries[0], *entries[0].left + 2), "left 2.0 s ago"));
 }
 
 TEST_F(OperationRecords, KeepsTheNewestEightTheNewestFirst) {
@@ -39,11 +39,11 @@ TEST_F(OperationRecords, KeepsTheNewestEightTheNewestFirst) {
     record.enter("g", "barrier", i, 0, std::string(1000, 'x'));
     record.leave();
   }
-  const auto places = record.read();
-  ASSERT_EQ(places.size(), 8U);
-  EXPECT_EQ(places.front().sequence, 20U);
-  EXPECT_EQ(places.back().sequence, 13U);
-  EXPECT_EQ(places.front().who, std::string(135, 'x'));
+  const auto entries = record.read();
+  ASSERT_EQ(entries.size(), 8U);
+  EXPECT_EQ(entries.front().sequence, 20U);
+  EXPECT_EQ(entries.back().sequence, 13U);
+  EXPECT_EQ(entries.front().who, std::string(135, 'x'));
 }
 
 TEST_F(OperationRecords, OutlivesItsWriterInAFileAndNothingIsLeftOfAnUnnamedOne) {

@@ -14,7 +14,7 @@
 namespace tessera {
 
 /// One collective or message that a rank has entered.
-struct OperationPlace {
+struct OperationEntry {
   std::string group;      ///< for example "tensor"
   std::string operation;  ///< for example "all_reduce"
   std::string who;        ///< the caller: "linear_fc2 of layer 3"
@@ -30,7 +30,7 @@ struct OperationPlace {
 
 /// "in all_reduce 17 of group tensor, 4096 bytes, asked by 'linear_fc2 of layer 3', for 12.5 s", or the last operation
 /// that was left. `now`: OperationRecord::now().
-std::string describe(const OperationPlace& place, double now);
+std::string describe(const OperationEntry& entry, double now);
 
 /// The file of a rank's record in the folder of the launcher (LaunchLink::folder).
 std::filesystem::path operations_file(const std::filesystem::path& folder, int rank);
@@ -55,7 +55,7 @@ class OperationRecord {
   /// "/proc/17/fd/5".
   std::filesystem::path descriptor_path() const;
 
-  /// The writer enters an operation, and leaves the last one entered. The arguments are the fields of OperationPlace.
+  /// The writer enters an operation, and leaves the last one entered. The arguments are the fields of OperationEntry.
   void enter(std::string_view group, std::string_view operation, std::uint64_t sequence, std::uint64_t bytes,
              std::string_view who);
   void leave();
@@ -63,9 +63,9 @@ class OperationRecord {
   int rank() const;  ///< of the writer
   int pid() const;   ///< of the writer
   /// The newest operations, at most eight, the newest first. An entry that is being written is retried, then skipped.
-  std::vector<OperationPlace> read() const;
+  std::vector<OperationEntry> read() const;
 
-  static double now();  ///< seconds of the clock of OperationPlace
+  static double now();  ///< seconds of the clock of OperationEntry
 
  private:
   struct Page;

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+
+namespace tessera {
+
+/// A range of an array, in bytes.
+struct ByteRange {
+  std::size_t first = 0, count = 0;
+  std::size_t end() const { return first + count; }
+};
+
+/// The shard of `whole` that member `rank` of `size` owns: as even as possible, in the order of ranks, with boundaries
+/// at multiples of `grain` bytes from the beginning of the range. May be empty.
+ByteRange shard_of(ByteRange whole, int rank, int size, std::size_t grain);
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/comm/exchange.h"
+#include "framework/comm/messages.h"
+#include "framework/comm/world_state.h"
+
+namespace tessera {
+
+/// Tags of the messages in a group's own MPI communicator: of the collectives of private memory, of the
+/// buffers, of users. In the world's communicator also those with which groups are created.
+enum GroupTag {
+  collectives_tag,
+  tags_of_an_exchange = 3,
+  first_buffer_tag = collectives_tag + tags_of_an_exchange,
+  first_user_tag = 1 << 20,
+  user_tags = 1 << 27,
+  first_meeting_tag = 1 << 28
+};
+
+/// The state that all handles of a group share. Internal to this component.
+class Communicator::State : public std::enable_shared_from_this<Communicator::State> {
+ public:
+  State() = default;
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  int size() const { return static_cast<int>(world_ranks.size()); }
+  /// What is known of a member, by its rank in the group.
+  const Peer& peer(int member) const;
+  /// One byte for each member, for barriers.
+  std::span<std::byte> marks() { return marks_; }
+  Messages messages() const { return {comm, *world}; }
+  /// The other members' ranks in the group, beginning with the next one. Starting at different members spreads
+  /// messages.
+  const std::vector<int>& others() const { return others_; }
+  /// Sets the members (world ranks) and this process's rank in the group.
+  void set_members(std::vector<int> ranks, int own_rank);
+
+  /// A collective of private memory, from begin to end. Takes the group's next sequence number. Throws CommError.
+  void run(Collective collective, std::string_view name, std::size_t bytes, std::string_view who);
+
+  std::string name = "alone";
+  int rank = 0;
+  std::vector<int> world_ranks = {0};
+  std::shared_ptr<WorldState> world;   ///< null for the default-constructed group of one rank
+  MPI_Comm comm = MPI_COMM_NULL;       ///< owned, if there are several members
+  bool shares_memory = false;          ///< all members can map each other's memory
+  std::unique_ptr<Exchange> exchange;  ///< of private memory; null for a group of one rank
+  std::uint64_t sequence = 0;          ///< number of the last collective
+  int buffers = 0;                     ///< GroupBuffers created so far
+
+ private:
+  std::vector<int> others_;
+  std::vector<std::byte> marks_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "framework/comm/exchange.h"
+#include "framework/comm/world_state.h"
+
+namespace tessera {
+
+/// An operation of a group, from its entry to its end: it is in the operation record as long as this object lives. If
+/// an exception leaves it, the record stays "inside": that is where the rank failed. Internal to this component.
+class Operation {
+ public:
+  /// The names must live as long as the operation.
+  Operation(const Communicator::State& group, const OperationName& name);
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  /// Blocks until ready() is true. After the time-out throws CommError that names the ranks in missing(), without those
+  /// that are known to have entered the operation.
+  template <class Ready, class MissingRanks>
+  void wait(const Ready& ready, const MissingRanks& missing) const {
+    for (Patience patience(world_); !ready();)
+      if (!patience.pause()) late(missing());
+  }
+
+ private:
+  [[noreturn]] void late(const Missing& missing) const;
+
+  const Communicator::State& group_;
+  const WorldState& world_;
+  OperationName name_;
+  int exceptions_;
+};
+
+/// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, asked by 'x'".
+std::string describe(const Communicator::State& group, const OperationName& name);
+
+/// Throws CommError: `member` entered another operation than `name`, or one of another size.
+[[noreturn]] void disagree(const Communicator::State& group, const OperationName& name, int member);
+
+}  // namespace tessera

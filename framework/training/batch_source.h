@@ -1,0 +1,56 @@
+#pragma once
+
+#include <deque>
+
+#include "framework/data/batch_loader.h"
+
+namespace tessera {
+
+/// The micro-batches of one step or evaluation, by number.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  virtual std::int64_t samples() const = 0;     ///< of a micro-batch
+  virtual std::int64_t seq_length() const = 0;  ///< tokens of a sample
+  /// Fills `batch`, which has that shape, with micro-batch `micro_batch`, counted from 0. Returns for how many seconds the
+  /// caller waited. Throws what reading the data throws.
+  virtual double read(std::int64_t micro_batch, Batch& batch) = 0;
+};
+
+/// The micro-batches of one data-parallel rank that follow `consumed` samples of the run.
+class LoadedBatches final : public BatchSource {
+ public:
+  /// The loader is not owned; it was made for `share`.
+  LoadedBatches(BatchLoader& loader, const BatchShare& share, std::int64_t consumed)
+      : loader_(loader), share_(share), consumed_(consumed) {}
+  std::int64_t samples() const override { return share_.samples; }
+  std::int64_t seq_length() const override { return loader_.dataset().seq_length(); }
+  double read(std::int64_t micro_batch, Batch& batch) override {
+    return loader_.read(consumed_ + micro_batch * share_.of_all_ranks(), batch);
+  }
+
+ private:
+  BatchLoader& loader_;
+  BatchShare share_;
+  std::int64_t consumed_;
+};
+
+/// The batch loaders of one data-parallel rank, one for each dataset and order; each is made at its first use.
+class BatchLoaders {
+ public:
+  /// `workers`: threads of each loader.
+  BatchLoaders(const BatchShare& share, std::int64_t workers) : share_(share), workers_(workers) {}
+  /// The micro-batches of `data` in `order`, both of which must outlive this, that follow `consumed` samples.
+  LoadedBatches batches(const Dataset& data, const Sampler& order, std::int64_t consumed) {
+    for (auto& one : loaders_)
+      if (&one.dataset() == &data && &one.order() == &order) return {one, share_, consumed};
+    return {loaders_.emplace_back(data, order, share_, workers_), share_, consumed};
+  }
+
+ private:
+  BatchShare share_;
+  std::int64_t workers_;
+  std::deque<BatchLoader> loaders_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+
+#include "framework/optim/clipping.h"
+#include "framework/optim/optimizer.h"
+#include "framework/optim/parameter_groups.h"
+#include "framework/parallel/data_parallel_options.h"
+#include "framework/schedule/optimizer_schedule.h"
+#include "framework/training/loss_scale.h"
+
+namespace tessera {
+
+/// How gradients become updates. Owns all; the schedule and the loss scaler change from step to step and are saved in
+/// every checkpoint.
+struct OptimizationSetup {
+  std::unique_ptr<Optimizer> optimizer;
+  ParameterGroupOptions groups;
+  ClippingOptions clipping;
+  std::unique_ptr<OptimizerSchedule> schedule;
+  ScheduleResumeOptions schedule_resume;
+  LossScaler loss_scaler;
+  bool per_token_loss = false;  ///< calculate_per_token_loss
+  DataParallelOptions data_parallel;
+  ParameterGatherOptions parameter_gather;
+};
+
+}  // namespace tessera

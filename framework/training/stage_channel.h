@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "framework/comm/communicator.h"
+
+namespace tessera {
+
+/// A message between pipeline stages that is under way.
+class StageMessage {
+ public:
+  virtual ~StageMessage() = default;
+  virtual bool done() = 0;  ///< whether it has completed; does not block
+  virtual void wait() = 0;  ///< blocks; throws CommError after the time-out
+};
+
+/// Sends and receives activations and gradients between pipeline stages.
+class StageChannel {
+ public:
+  virtual ~StageChannel() = default;
+  /// Does not block. `values` must stay valid and unchanged until the message is done. A receive matches the send with
+  /// the same tag (0 .. 32767) from that stage, in order; sizes are equal. `who` names the values in messages.
+  virtual std::unique_ptr<StageMessage> send(std::span<const std::byte> values, std::int64_t to_stage, int tag,
+                                             std::string_view who) = 0;
+  /// Likewise.
+  virtual std::unique_ptr<StageMessage> receive(std::span<std::byte> values, std::int64_t from_stage, int tag,
+                                                std::string_view who) = 0;
+};
+
+/// The channel of a run: messages of a pipeline group, whose rank is the stage.
+class CommunicatorChannel final : public StageChannel {
+ public:
+  explicit CommunicatorChannel(Communicator stages) : stages_(std::move(stages)) {}
+  std::unique_ptr<StageMessage> send(std::span<const std::byte> values, std::int64_t to_stage, int tag,
+                                     std::string_view who) override;
+  std::unique_ptr<StageMessage> receive(std::span<std::byte> values, std::int64_t from_stage, int tag,
+                                        std::string_view who) override;
+
+ private:
+  Communicator stages_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,167 @@
+#include "framework/training/state_layout.h"
+
+#include <algorithm>
+
+#include "framework/base/checked.h"
+
+namespace tessera {
+namespace {
+
+std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+
+/// Appends a range; one that continues the last is joined with it.
+void join(std::vector<StateRange>& all, const StateRange& next) {
+  if (next.count == 0) return;
+  if (!all.empty() && all.back().array == next.array && all.back().first + all.back().count == next.first)
+    all.back().count += next.count;
+  else
+    all.push_back(next);
+}
+
+}  // namespace
+
+StateLayout::StateLayout(std::vector<Parameter*> parameters, const Optimizer* optimizer, const StateSharing& sharing)
+    : sharing_(sharing), parameters_(std::move(parameters)) {
+  if (optimizer) state_tensors_ = optimizer->slots();
+  must(state_tensors_.size() <= most_slots, "an optimizer has no more state tensors than a block can name");
+  buckets_ = make_buckets(parameters_, sharing.bucket_elements);
+  place_shards();
+  size_arrays(optimizer != nullptr);
+  join_owned();
+}
+
+/// The weights of shards that are not in `weights`, and the state of all shards, lie one after the other.
+void StateLayout::place_shards() {
+  const auto in_weights = [&](std::size_t parameter) {
+    return !sharing_.shards() || parameters_.ranges()[parameter].parameter->type == DType::float32;
+  };
+  for (std::size_t i = 0; i < parameters_.ranges().size(); ++i) {
+    weight_of_.push_back(weights_);
+    if (in_weights(i)) weights_ += size(parameters_.ranges()[i].padded());
+  }
+  const auto shards = sharing_.shards() ? shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
+                                        : whole_parameters(parameters_);
+  for (const auto& shard : shards) {
+    PlacedShard placed{.parameter = shard.parameter,
+                       .elements = shard.elements,
+                       .weights_in = in_weights(shard.parameter) ? StateArray::weights : StateArray::master_weights,
+                       .weight = masters_,
+                       .state = updated_};
+    if (placed.weights_in == StateArray::weights)
+      placed.weight =
+          weight_of_[shard.parameter] + size(shard.elements.first - parameters_.ranges()[shard.parameter].first);
+    else
+      masters_ += size(shard.elements.count);
+    updated_ += size(shard.elements.count);
+    shards_.push_back(placed);
+  }
+}
+
+/// Arrays that are not exchanged come first: one rank's own memory may hold these alone.
+void StateLayout::size_arrays(bool trains) {
+  const auto bytes = [](const char* name, std::size_t elements, std::size_t tensors = 1) {
+    return size(checked_product({{name, static_cast<std::int64_t>(elements)},
+                                 {"state tensors", static_cast<std::int64_t>(tensors)},
+                                 {"bytes of each", sizeof(float)}}));
+  };
+  const auto all = size(parameters_.elements());
+  auto& arrays = segment_.arrays;
+  const auto set = [&](StateArray which, std::size_t count, bool exchanged) {
+    arrays[static_cast<std::size_t>(which)] = {0, count, exchanged && count > 0};
+  };
+  set(StateArray::weights, bytes("weights", weights_), sharing_.shards());
+  set(StateArray::gradients, trains ? bytes("gradients", all) : 0, sharing_.ranks > 1);
+  set(StateArray::rounded_weights, parameters_.has_16_bit() ? bytes("weights", all) / 2 : 0, sharing_.shards());
+  set(StateArray::master_weights, bytes("weights", masters_), false);
+  set(StateArray::optimizer_state, bytes("elements of optimizer state", updated_, state_tensors_.size()), false);
+  for (const bool exchanged : {false, true}) {
+    for (auto& array : arrays) {
+      if (array.exchanged != exchanged) continue;
+      array.offset = segment_.bytes;
+      segment_.bytes += (array.bytes + StateSegment::alignment - 1) / StateSegment::alignment * StateSegment::alignment;
+    }
+    if (!exchanged) segment_.own_bytes = segment_.bytes;
+  }
+}
+
+void StateLayout::join_owned() {
+  for (const auto& shard : shards_) {
+    const auto& range = parameters_.ranges()[shard.parameter];
+    const auto first = shard.elements.first - range.first, end = first + shard.elements.count;  // in the parameter
+    for (auto own : elements_of(shard, StateScope::owned)) {
+      if (own.first + own.count == range.count) {  // the padding behind it too, so that neighbours join
+        owned_padding_ += end - range.count;
+        own.count = end - own.first;
+      }
+      if (segment_.of(StateArray::gradients).bytes > 0)
+        join(owned_gradients_, {StateArray::gradients, size(range.first + own.first), size(own.count)});
+      join(owned_weights_, {shard.weights_in, shard.weight + size(own.first - first), size(own.count)});
+    }
+  }
+}
+
+StateBytes StateLayout::bytes() const {
+  const auto of = [&](StateArray which) { return static_cast<std::int64_t>(segment_.of(which).bytes); };
+  return {of(StateArray::weights) + of(StateArray::rounded_weights) + of(StateArray::master_weights),
+          of(StateArray::gradients), of(StateArray::optimizer_state)};
+}
+
+StateRange StateLayout::state_of(const PlacedShard& shard, std::size_t tensor) const {
+  return {StateArray::optimizer_state, tensor * updated_ + shard.state, size(shard.elements.count)};
+}
+
+StateLayout::GatherRange StateLayout::gathered(const Bucket& bucket) const {
+  const bool plain = bucket.type == DType::float32;
+  const auto bytes = plain ? sizeof(float) : 2;
+  const auto first = plain ? weight_of_[bucket.first_parameter] : size(bucket.elements.first);
+  return {plain ? StateArray::weights : StateArray::rounded_weights,
+          {first * bytes, size(bucket.elements.count) * bytes},
+          bytes};
+}
+
+/// Counted in the parameter, without padding.
+std::vector<ElementRange> StateLayout::elements_of(const PlacedShard& shard, StateScope scope) const {
+  const auto& range = parameters_.ranges()[shard.parameter];
+  const auto first = shard.elements.first - range.first, last = std::min(first + shard.elements.count, range.count);
+  if (scope == StateScope::held) return {{first, last - first}};
+  if (!sharing_.shards() && sharing_.rank > 0) return {};
+  std::vector<ElementRange> ranges;
+  for (const auto& owned : range.parameter->owned()) {
+    const auto begin = std::max(first, owned.first), end = std::min(last, owned.first + owned.count);
+    if (begin < end) ranges.push_back({begin, end - begin});
+  }
+  return ranges;
+}
+
+template <class FirstOf>
+std::vector<StateBox> StateLayout::boxes(StateScope scope, const FirstOf& first_of) const {
+  std::vector<StateBox> out;
+  for (const auto& shard : shards_) {
+    const auto& range = parameters_.ranges()[shard.parameter];
+    const auto in_parameter = shard.elements.first - range.first;
+    const auto [array, first] = first_of(shard);
+    for (const auto& elements : elements_of(shard, scope)) {
+      if (elements.count <= 0) continue;  // padding alone
+      for (auto& box : boxes_of(*range.parameter, elements))
+        out.push_back({.parameter = shard.parameter,
+                       .offsets = std::move(box.offsets),
+                       .shape = box.shape,
+                       .array = array,
+                       .first = first + size(box.first - in_parameter)});
+    }
+  }
+  return out;
+}
+
+std::vector<StateBox> StateLayout::weight_boxes(StateScope scope) const {
+  return boxes(scope, [](const PlacedShard& shard) { return std::pair(shard.weights_in, shard.weight); });
+}
+
+std::vector<StateBox> StateLayout::state_boxes(StateScope scope, std::size_t tensor) const {
+  return boxes(scope, [&](const PlacedShard& shard) {
+    const auto range = state_of(shard, tensor);
+    return std::pair(range.array, range.first);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/nn/flat_parameters.h"
+#include "framework/optim/optimizer.h"
+#include "framework/parallel/buckets.h"
+
+namespace tessera {
+
+/// How the data-parallel ranks, which have the same weights, divide the work on them.
+struct StateSharing {
+  int rank = 0, ranks = 1;             ///< of the data-parallel group
+  bool distributed_optimizer = false;  ///< each rank updates its shards and keeps the optimizer state of these alone
+  std::int64_t bucket_elements = 0;    ///< of one gradient bucket; 0: as few buckets as possible
+
+  /// Whether a rank updates shards instead of everything.
+  bool shards() const { return distributed_optimizer && ranks > 1; }
+};
+
+/// The arrays that hold what training changes, on one rank.
+enum class StateArray {
+  weights,          ///< fp32 weights; with shards, of the parameters that the model reads in fp32 only
+  gradients,        ///< fp32 main gradients of all parameters; without an optimizer empty
+  rounded_weights,  ///< weights in 16 bits, 2 bytes per element of the flat layout; empty if no parameter is 16-bit
+  master_weights,   ///< with shards: this rank's shards of the fp32 weights behind rounded_weights; else empty
+  optimizer_state   ///< fp32: this rank's shards of the first state tensor, then those of the second, ...
+};
+inline constexpr std::size_t state_arrays = 5;
+
+/// The arrays in one contiguous segment of memory: their sizes are known before there is any memory.
+struct StateSegment {
+  struct Array {
+    std::size_t offset = 0, bytes = 0;  ///< offset: in the segment, a multiple of `alignment`
+    bool exchanged = false;             ///< the data-parallel ranks sum or gather it
+  };
+  static constexpr std::size_t alignment = 4096;  ///< a page
+
+  std::array<Array, state_arrays> arrays = {};
+  std::size_t bytes = 0;      ///< of the whole segment, padding between arrays included
+  std::size_t own_bytes = 0;  ///< of its beginning, which has all arrays that are not exchanged
+
+  const Array& of(StateArray which) const { return arrays[static_cast<std::size_t>(which)]; }
+};
+
+/// Bytes by purpose, without padding between arrays.
+struct StateBytes {
+  std::int64_t weights = 0, gradients = 0, optimizer = 0;
+  std::int64_t all() const { return weights + gradients + optimizer; }
+};
+
+/// A range of one parameter that this rank updates, and where its weights and optimizer state lie.
+struct PlacedShard {
+  std::size_t parameter;  ///< index in StateLayout::parameters().ranges()
+  ElementRange elements;  ///< of the flat arrays, which `gradients` is one of; may end with padding
+  StateArray weights_in;  ///< weights or master_weights
+  std::size_t weight;     ///< index of its first element there
+  std::size_t state;      ///< index of its first element within each tensor of the optimizer state
+};
+
+/// A range of elements of one array.
+struct StateRange {
+  StateArray array;
+  std::size_t first, count;
+};
+
+/// A box of an unsharded parameter (see PlacedBox) that is contiguous in an array.
+struct StateBox {
+  std::size_t parameter;              ///< index in StateLayout::parameters().ranges()
+  std::vector<std::int64_t> offsets;  ///< in the unsharded tensor
+  Shape shape;
+  StateArray array;
+  std::size_t first;  ///< index of its first element in the array
+};
+
+/// Which elements something is about.
+enum class StateScope {
+  held,  ///< all that are on this rank
+  owned  ///< those that count as this rank's: over all ranks of the run, each element of the model exactly once
+};
+
+/// What lies where in the state of a model on one rank: shards, buckets, arrays and the ranges that checkpoints and norms
+/// read. Pure: a function of the parameters, the optimizer's list of state tensors and the sharing. No memory, no
+/// communication. Source of the distributed optimizer: Rajbhandari et al., arXiv:1910.02054 (stage 1).
+class StateLayout {
+ public:
+  /// The parameters are not owned and must outlive this; their leaves are numbered in this order. `optimizer` nullptr:
+  /// weights alone, for evaluation and generation; it is asked for its state tensors only. Throws ConfigError if an array
+  /// would have 2^63 bytes or more.
+  StateLayout(std::vector<Parameter*> parameters, const Optimizer* optimizer, const StateSharing& sharing = {});
+
+  const FlatParameters& parameters() const { return parameters_; }
+  const StateSharing& sharing() const { return sharing_; }
+  /// In the order of the backward pass.
+  std::span<const Bucket> buckets() const { return buckets_; }
+  /// What this rank updates, in ascending order of elements.
+  std::span<const PlacedShard> shards() const { return shards_; }
+  /// Names of the optimizer's state tensors.
+  std::span<const std::string> state_tensors() const { return state_tensors_; }
+
+  const StateSegment& segment() const { return segment_; }
+  /// The sizes by purpose.
+  StateBytes bytes() const;
+
+  /// Index of the first element of a parameter in `weights`. With shards, for parameters that the model reads in fp32.
+  std::size_t weight_of(std::size_t parameter) const { return weight_of_[parameter]; }
+  /// State tensor `tensor` of a shard.
+  StateRange state_of(const PlacedShard& shard, std::size_t tensor) const;
+  /// The array and bytes that ranks all-gather after an update, for one bucket: what the model reads of its parameters.
+  struct GatherRange {
+    StateArray array;
+    ByteRange bytes;
+    std::size_t element_bytes;
+  };
+  GatherRange gathered(const Bucket& bucket) const;
+
+  /// The elements that this rank owns, joined to long ranges, for sums over the model: in `gradients`, and the weights of
+  /// the same. They may contain padding, which is zero in every array.
+  std::span<const StateRange> owned_gradients() const { return owned_gradients_; }
+  std::span<const StateRange> owned_weights() const { return owned_weights_; }
+  /// Number of elements of owned_gradients() that are padding.
+  std::int64_t owned_padding() const { return owned_padding_; }
+
+  /// The fp32 weights in boxes, for checkpoints.
+  std::vector<StateBox> weight_boxes(StateScope scope) const;
+  /// State tensor `tensor` in boxes.
+  std::vector<StateBox> state_boxes(StateScope scope, std::size_t tensor) const;
+
+ private:
+  void place_shards();
+  void size_arrays(bool trains);
+  void join_owned();
+  std::vector<ElementRange> elements_of(const PlacedShard& shard, StateScope scope) const;
+  /// The boxes of the shards' elements; `first_of` gives the array and the index of a shard's first element.
+  template <class FirstOf>
+  std::vector<StateBox> boxes(StateScope scope, const FirstOf& first_of) const;
+
+  StateSharing sharing_;
+  FlatParameters parameters_;
+  std::vector<std::string> state_tensors_;
+  std::vector<Bucket> buckets_;
+  std::vector<PlacedShard> shards_;
+  std::vector<std::size_t> weight_of_;
+  std::size_t weights_ = 0, masters_ = 0, updated_ = 0;  ///< elements of weights, master_weights, one state tensor
+  StateSegment segment_;
+  std::vector<StateRange> owned_gradients_, owned_weights_;
+  std::int64_t owned_padding_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "framework/comm/group_buffer.h"
+#include "framework/tensor/arena.h"
+#include "framework/training/state_layout.h"
+
+namespace tessera {
+
+/// The memory of the arrays of a StateLayout. Movable; the arrays keep their addresses.
+class StateMemory {
+ public:
+  /// Zeros, owned by this object. Arrays that the data-parallel ranks exchange are in buffers that `data` can reach;
+  /// collective if there are such. Throws Error if the system refuses the memory; BugError if arrays are to be exchanged
+  /// within a group of one rank.
+  explicit StateMemory(const StateSegment& sizes, const Communicator& data = {});
+  /// In `segment`, memory of the caller that must outlive this: at least sizes.bytes, aligned to 64 bytes. It contains
+  /// zeros, or what an earlier StateMemory of the same sizes left. Throws ShapeError if it is too short or not aligned,
+  /// BugError if arrays are to be exchanged.
+  StateMemory(const StateSegment& sizes, std::span<std::byte> segment);
+
+  std::span<std::byte> bytes(StateArray which) { return arrays_[static_cast<std::size_t>(which)]; }
+  std::span<const std::byte> bytes(StateArray which) const { return arrays_[static_cast<std::size_t>(which)]; }
+  /// An fp32 array.
+  std::span<float> floats(StateArray which);
+  std::span<const float> floats(StateArray which) const;
+  /// A range of an fp32 array.
+  std::span<float> floats(const StateRange& range) { return floats(range.array).subspan(range.first, range.count); }
+  std::span<const float> floats(const StateRange& range) const {
+    return floats(range.array).subspan(range.first, range.count);
+  }
+  /// The buffer of an array that ranks exchange; nullptr for others.
+  GroupBuffer* buffer(StateArray which) { return buffers_[static_cast<std::size_t>(which)].get(); }
+
+ private:
+  Storage own_;
+  std::array<std::unique_ptr<GroupBuffer>, state_arrays> buffers_;
+  std::array<std::span<std::byte>, state_arrays> arrays_;
+};
+
+}  // namespace tessera

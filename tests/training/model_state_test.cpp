@@ -1,0 +1,130 @@
+// The state of a model in memory: what the model reads follows the fp32 weights, in memory of whoever owns it.
+#include "framework/training/model_state.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "framework/checkpoint/convert.h"
+#include "tests/story.h"
+#include "tests/training/stand_in_model.h"
+
+namespace tessera {
+namespace {
+
+/// Subtracts the gradient times the rate and counts in its state how often.
+class Descent final : public Optimizer {
+ public:
+  std::vector<std::string> slots() const override { return {"times", "sum"}; }
+  void update(const StepScalars& s, Block b) const override {
+    for (std::size_t i = 0; i < b.master.size(); ++i) {
+      b.master[i] -= static_cast<float>(s.lr) * b.grad[i];
+      b.slots[0][i] += 1;
+      b.slots[1][i] += b.grad[i];
+    }
+  }
+};
+
+class TwoTensors final : public StandInModel {
+ public:
+  TwoTensors() : plain(declare("plain", {5, 3}, Init::normal(1))), narrow(declare("narrow", {70}, Init::normal(1))) {
+    narrow.type = DType::bfloat16;
+  }
+  Parameter &plain, &narrow;
+};
+
+float read(const Parameter& parameter, std::size_t element) {
+  std::vector<float> out(static_cast<std::size_t>(parameter.elements()));
+  copy_converted(parameter.leaf.value, Tensor(std::span(out), parameter.shape()));
+  return out[element];
+}
+
+TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
+  TwoTensors model;
+  const Descent descent;
+  Threads threads(2);
+  ModelState state(model, &descent);
+  state.initialise(threads, 3);
+  const float plain = read(model.plain, 14), narrow = read(model.narrow, 69);
+  model.plain.leaf.grad.floats()[14] = 2;
+  model.narrow.leaf.grad.floats()[69] = 2;
+  StepScalars scalars;
+  scalars.lr = 8;
+  state.update(threads, scalars);
+  EXPECT_EQ(read(model.plain, 14), plain - 16);
+  EXPECT_NEAR(read(model.narrow, 69), narrow - 16, 0.0625);  // 8 bits of mantissa below 32
+  EXPECT_NE(read(model.narrow, 69), narrow);
+}
+
+TEST(ModelState, WhatIsWrittenIntoRangesReachesTheModelWhenItIsTold) {
+  TwoTensors model;
+  ModelState state(model, nullptr);
+  for (const auto& range : state.weight_ranges())
+    for (auto& x : range.tensor.floats()) x = 1.5F;
+  EXPECT_EQ(read(model.narrow, 0), 0);
+  state.weights_changed();
+  EXPECT_EQ(read(model.narrow, 69), 1.5F);
+  EXPECT_EQ(read(model.plain, 0), 1.5F);
+}
+
+TEST(ModelState, ASegmentOfTheCallerOutlivesTheStateWithAllItsNumbers) {
+  const Descent descent;
+  Threads threads(1);
+  TwoTensors first, second;
+  const StateLayout sizes(first.parameters(), &descent);
+  alignas(64) std::array<std::byte, 5 * StateSegment::alignment> segment = {};
+  ASSERT_EQ(sizes.segment().bytes, 4 * StateSegment::alignment);  // no masters
+  const auto in_segment = [&](Model& model) {
+    StateLayout layout(model.parameters(), &descent);
+    StateMemory memory(layout.segment(), segment);
+    return ModelState(std::move(layout), std::move(memory), &descent);
+  };
+  {
+    auto state = in_segment(first);
+    state.initialise(threads, 5);
+    std::fill(state.gradients().begin(), state.gradients().end(), 1.F);
+    state.update(threads, StepScalars{.step = 1, .lr = 0.5});
+  }
+  auto again = in_segment(second);
+  for (std::size_t i = 0; i < 70; ++i) EXPECT_EQ(read(second.narrow, i), read(first.narrow, i));
+  for (std::size_t i = 0; i < 15; ++i) EXPECT_EQ(read(second.plain, i), read(first.plain, i));
+  int times = 0;
+  for (const auto& range : again.optimizer_ranges())
+    for (const auto x : range.tensor.floats()) times += x == 1 ? 1 : 0;
+  EXPECT_EQ(times, 2 * (15 + 70));
+}
+
+TEST(ModelState, ASegmentThatDoesNotFitIsRefused) {
+  TwoTensors model;
+  const StateLayout layout(model.parameters(), nullptr);
+  alignas(64) std::array<std::byte, 3 * StateSegment::alignment> segment = {};
+  const auto story = story_of([&] { StateMemory(layout.segment(), std::span(segment).first(100)); });
+  EXPECT_TRUE(says(story, "a segment of 100 bytes") && says(story, text("expected ", layout.segment().bytes))) << story;
+  EXPECT_THROW(StateMemory(layout.segment(), std::span(segment).subspan(4)), ShapeError);
+}
+
+TEST(ModelState, OwnedRangesAreViewsOfItsGradientsAndWeights) {
+  TwoTensors model;
+  const Descent descent;
+  ModelState state(model, &descent);
+  std::fill(state.gradients().begin(), state.gradients().end(), 1.F);
+  std::fill(state.weights().begin(), state.weights().end(), 2.F);
+  double gradients = 0, weights = 0;
+  for (const auto& part : state.owned_gradients())
+    for (const auto x : part) gradients += x;
+  for (const auto& part : state.owned_weights())
+    for (const auto x : part) weights += x;
+  EXPECT_EQ(gradients - static_cast<double>(state.layout().owned_padding()), 85);
+  EXPECT_EQ(weights, 2 * gradients);
+}
+
+TEST(ModelState, WithoutAnOptimizerNothingIsUpdated) {
+  TwoTensors model;
+  ModelState state(model, nullptr);
+  Threads threads(1);
+  EXPECT_TRUE(state.gradients().empty());
+  EXPECT_THROW(state.update(threads, StepScalars{}), BugError);
+}
+
+}  // namespace
+}  // namespace tessera
