@@ -28,7 +28,7 @@ struct Progress {
   std::int64_t consumed_valid_samples = 0;     ///< of the validation split; -1: not known
   std::int64_t data_start = 0;                 ///< consumed_samples when the data began: not 0 after new_dataset
   std::uint64_t seed = 0;                      ///< of dropout
-  std::string run;                             ///< id of the run; empty: not known, as in checkpoints of other programs
+  std::string run = {};                        ///< id of the run; empty: not known, as in checkpoints of other programs
   std::optional<ScheduleState> schedule = {};  ///< nothing in checkpoints of the first version
   std::optional<LossScaleState> loss_scale = {};  ///< of a dynamic scale
 };

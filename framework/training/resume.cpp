@@ -87,7 +87,8 @@ Progress continue_from(const OpenedCheckpoint& given, Progress progress, Trainin
 }
 
 /// The weights alone; all else begins anew.
-void begin_with(const OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state, std::vector<std::string>& notes) {
+void begin_with(const OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state,
+                std::vector<std::string>& notes) {
   const auto ranges = state.weight_ranges();
   const auto changes = load_all(given, ranges, setup.model.all_weights);
   for (const auto& range : ranges)
@@ -144,7 +145,8 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
 /// What load_checkpoint names, of any format; null where the run's own folder has none yet.
 std::unique_ptr<OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
   const auto& o = setup.options;
-  if (const auto* format = setup.documents.formats.of(place)) return format->open(*format->find(place), setup.documents.mappings);
+  if (const auto* format = setup.documents.formats.of(place))
+    return format->open(*format->find(place), setup.documents.mappings);
   auto native = open_given(o, place);
   if (!native) return nullptr;
   const bool resumes = o.resume_training != Resume::never && native->blobs().count(progress_blob) != 0;

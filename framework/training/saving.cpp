@@ -92,7 +92,8 @@ void save_through_native(const CheckpointFormat& format, ForeignSave save, const
   const auto& world = setup.model.processes.world;
   const auto& place = setup.model.processes.place;
   const auto& sizes = setup.model.processes.mesh.sizes();
-  save.layout = {sizes.tensor, sizes.data, setup.model.plan.layers_by_chunk(), setup.optimization.data_parallel.use_distributed_optimizer};
+  save.layout = {sizes.tensor, sizes.data, setup.model.plan.layers_by_chunk(),
+                 setup.optimization.data_parallel.use_distributed_optimizer};
   const auto between = save.root / "before_megatron_tmp";
   const CheckpointWriter writer(between, "", save.iteration);
   const auto work = [&] {

@@ -4,7 +4,7 @@
 
 #include "framework/checkpoint/progress.h"
 #include "framework/training/model_state.h"
-#include "framework/training/setup.h"
+#include "framework/training/training_setup.h"
 
 namespace tessera {
 

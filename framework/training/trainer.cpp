@@ -115,9 +115,9 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       restored_(restore(setup_, state_, threads_, &folder_)),
       progress_(restored_.progress),
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed) {
-  progress_.run = folder_.begin(restored_.continues, progress_.run,
-                                with_notes(setup_.documents.resolved_recipe, setup_.documents.notes),
-                                setup_.documents.same_recipe);
+  progress_.run =
+      folder_.begin(restored_.continues, progress_.run,
+                    with_notes(setup_.documents.resolved_recipe, setup_.documents.notes), setup_.documents.same_recipe);
   together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   last_ = restored_.folder;

@@ -18,8 +18,8 @@ struct RunDocuments {
   std::string resolved_recipe;  ///< written into the run folder as resolved.yaml; repeats the run
   /// On the recipe; kept in resolved.yaml, so that the next start does not repeat them.
   std::vector<std::string> notes;
-  Blobs files;        ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
-  Value recipe;       ///< the resolved recipe, for formats of checkpoints that describe it
+  Blobs files;   ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
+  Value recipe;  ///< the resolved recipe, for formats of checkpoints that describe it
 
   CheckpointFormats formats;  ///< of other programs
   Mappings mappings;          ///< other programs' names of weights and arguments

@@ -8,6 +8,8 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/convert.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_files.h"
+#include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -76,8 +78,7 @@ class MegatronRanks : public InOwnFolder {
   fs::path save(const std::string& root, const Form& form, const CheckpointLayout& layout,
                 DType type = DType::float32) {
     fs::remove_all(root);
-    return save_megatron(root, 7, model(form), R"({"iteration": 7, "updates": 6})", recipe(form), type, mappings,
-                         layout);
+    return save_megatron(root, {.iteration = 7, .updates = 6}, model(form), recipe(form), type, mappings, layout);
   }
 
   /// Empty, or what differs.
@@ -126,10 +127,10 @@ TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
       EXPECT_NEAR(placed, expected[1].get<double>(), 1e-12 * placed_size) << run << " " << name;
       ++tensors;
     }
-    const auto progress = Json::parse(source.progress());
-    EXPECT_EQ(progress["iteration"], 10);
-    EXPECT_EQ(progress["updates"], 10);
-    EXPECT_EQ(progress["consumed_samples"], 80);
+    const auto progress = source.progress().value_or(Progress{});
+    EXPECT_EQ(progress.iteration, 10);
+    EXPECT_EQ(progress.updates, 10);
+    EXPECT_EQ(progress.consumed_samples, 80);
   }
   EXPECT_EQ(tensors, 2 * (15 + 28 + 28));
 }
@@ -169,7 +170,7 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
               EXPECT_EQ(source.layout().layers, layers) << name;
             }
             EXPECT_EQ(source.names().size() * 3, model(form).size()) << name;
-            EXPECT_EQ(Json::parse(source.progress())["updates"], 6) << name;
+            EXPECT_EQ(source.progress()->updates, 6) << name;
             ++layouts;
           }
   EXPECT_EQ(layouts, 96);
@@ -182,7 +183,7 @@ TEST_F(MegatronRanks, ValuesAndOrderSurviveEveryLayout) {
          {CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, true}, CheckpointLayout{4, 1, {{3}, {1}}, false},
           CheckpointLayout{1, 1, {{1}, {1}, {2}}, true}, CheckpointLayout{2, 1, {}, false}}) {
       fs::remove_all("run");
-      save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, layout);
+      save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, layout);
       const MegatronCheckpoint source("run", mappings);
       EXPECT_EQ(differences(source, all), "") << layout.tensor << " " << layout.stages();
       std::vector<std::string> weights;
@@ -198,7 +199,7 @@ TEST_F(MegatronRanks, AParticularRankHasItsRowsOfGateAndUp) {
   form.layers = 1;
   const auto all = model(form);
   fs::remove_all("run");
-  save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, {2, 1, {}, false});
+  save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, {2, 1, {}, false});
   const TorchFile file("run/iter_0000007/mp_rank_01/model_optim_rng.pt");
   const auto own = file.tensor(*file.root().find("model")->find("decoder.layers.0.mlp.linear_fc1.bias"), "bias");
   std::vector<float> values(24);
@@ -214,6 +215,7 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
   const Form form{false, true};
   const auto all = model(form);
   const CheckpointLayout layout{2, 1, {{2}, {2}}, false};
+  const auto to_save = megatron_save("run", {.iteration = 7}, recipe(form), DType::float32, mappings, layout);
   fs::remove_all("run");
   for (std::int64_t stage = 0; stage < 2; ++stage)
     for (std::int64_t tensor = 0; tensor < 2; ++tensor) {
@@ -230,13 +232,12 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
         own.back().tensor = range.tensor.slice(tensor * rows, rows);
         own.back().offsets[0] = tensor * rows;
       }
-      save_megatron_rank("run", 7, own, "", recipe(form), DType::float32, mappings, layout, tensor, stage);
+      MegatronFormat().write_rank(to_save, {tensor, stage}, own);
       if (stage == 1 && tensor == 0) {
-        EXPECT_THROW(save_megatron_rank("x", 7, own, "", recipe(form), DType::float32, mappings, layout, 1, 1),
-                     BugError);
+        EXPECT_THROW(MegatronFormat().write_rank(to_save, {1, 1}, own), BugError);
       }
     }
-  EXPECT_EQ(finish_megatron("run", 7), fs::path("run/iter_0000007"));
+  EXPECT_EQ(MegatronFormat().finish(to_save), fs::path("run/iter_0000007"));
   EXPECT_EQ(differences(MegatronCheckpoint("run", mappings), all), "");
 }
 
@@ -244,7 +245,7 @@ TEST_F(MegatronRanks, APartOfATensorIsReadFromTheRanksThatHaveIt) {
   const Form form{true, false};
   const auto all = model(form);
   fs::remove_all("run");
-  save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, {4, 1, {}, true});
+  save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, {4, 1, {}, true});
   const MegatronCheckpoint source("run", mappings);
   for (const auto& range : all) {
     if (range.global_shape.rank() != 2) continue;
