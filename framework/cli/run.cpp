@@ -45,7 +45,7 @@ void add_commands(Command& app, CommandContext& context) {
 int run(int argc, char** argv, Registries registries) {
   try {
     CommandContext context{std::move(registries), 0};
-    register_formats(context.registries.formats);
+    add_all_formats(context.registries.formats);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(
            "--mappings", [&context](const std::string& folder) { context.registries.mappings = Mappings(folder); },

@@ -10,6 +10,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe_differences.h"
 #include "framework/recipe/saved_model.h"
+#include "framework/training/run_checkpoints.h"
 
 namespace tessera {
 namespace {
@@ -214,6 +215,7 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   setup.documents.recipe = parse_yaml(setup.documents.resolved_recipe, recipe_blob);
   setup.documents.formats = recipe.formats;
   setup.documents.mappings = recipe.mappings;
+  saving_format(setup.options, setup.documents.formats);  // throws before the run instead of at its first save
   setup.documents.recipe_differences = [own = setup.documents.resolved_recipe](const Blobs& saved) {
     return recipe_differences(own, saved);
   };

@@ -5,14 +5,14 @@
 
 namespace tessera {
 
-void register_formats(CheckpointFormats& formats) {
+void add_all_formats(CheckpointFormats& formats) {
   formats.add(std::make_shared<HuggingFaceFormat>());
   formats.add(std::make_shared<MegatronFormat>());
 }
 
 CheckpointFormats all_formats() {
   CheckpointFormats formats;
-  register_formats(formats);
+  add_all_formats(formats);
   return formats;
 }
 

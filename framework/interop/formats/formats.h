@@ -5,7 +5,7 @@
 namespace tessera {
 
 /// Adds every format of another program's checkpoints: "hf" (Hugging Face Transformers) and "torch" (Megatron-LM).
-void register_formats(CheckpointFormats& formats);
+void add_all_formats(CheckpointFormats& formats);
 
 /// A registry with these.
 CheckpointFormats all_formats();
