@@ -8,6 +8,7 @@
 #include "framework/options/same.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/recipe.h"
+#include "framework/recipe/saved_model.h"
 
 namespace tessera {
 namespace {

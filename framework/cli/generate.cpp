@@ -7,7 +7,7 @@
 
 #include "framework/model/generate.h"
 #include "framework/options/limits.h"
-#include "framework/recipe/build.h"
+#include "framework/recipe/saved_model.h"
 
 namespace tessera {
 namespace {

@@ -39,7 +39,7 @@ void check_built(const Recipe& r, Report& report) {
     if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
-  if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == CheckpointFormat::torch)
+  if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == CheckpointFormatName::torch)
     tell(r, report, "noop layers", {cut + "noop_layers", "training_config.ckpt_format"},
          "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
          "leave noop_layers or ckpt_format out");

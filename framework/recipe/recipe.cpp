@@ -5,7 +5,7 @@
 #include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/describe.h"
-#include "framework/recipe/hugging_face_model.h"
+#include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/planned.h"
 
 namespace tessera {
@@ -32,6 +32,7 @@ void report_unknown_groups(const Value& tree, const Facts& facts, Report& report
 
 Recipe read_recipe(const Value& tree, const Registries& registries, Report& report) {
   Recipe recipe;
+  recipe.formats = registries.formats;
   recipe.mappings = registries.mappings;
   const auto read = [&](const std::string& name, const auto& schemas) {
     Group group(tree, name, report);
@@ -88,7 +89,7 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries,
                    Report& report) {
   auto tree = read_yaml(file, sets, report);
-  lay_on_given_model(tree, registries.mappings, report);
+  lay_on_given_model(tree, registries, report);
   return read_recipe(tree, registries, report);
 }
 

@@ -56,9 +56,10 @@ struct Recipe {
   TokenizerRegistry::Choice tokenizer;
   SamplerRegistry::Choice sampler;
 
-  Value resolved;     ///< every option, its final value and its origin; reads back to this same recipe
-  Facts facts;        ///< every option there is, also of what was not chosen: for docs and flag tables
-  Mappings mappings;  ///< of the registries that it was read with
+  Value resolved;             ///< every option, its final value and its origin; reads back to this same recipe
+  Facts facts;                ///< every option there is, also of what was not chosen: for docs and flag tables
+  CheckpointFormats formats;  ///< of the registries that it was read with
+  Mappings mappings;          ///< the same
   std::map<std::string, Derived> derived_in_groups;   ///< option -> what its own struct derives for it
   std::map<std::string, std::string> idle_in_groups;  ///< option -> why it has no effect by its own struct
 

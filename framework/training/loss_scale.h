@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "framework/checkpoint/progress.h"
 #include "framework/options/schema.h"
 
 namespace tessera {
@@ -23,13 +24,6 @@ struct LossScaleOptions {
   std::int64_t overflows() const { return hysteresis.value_or(2); }
 };
 void describe(Schema<LossScaleOptions>& s);
-
-/// What a checkpoint keeps of a scaler; Megatron-LM's names.
-struct LossScaleState {
-  float scale = 1;
-  std::int64_t growth_tracker = 0;
-  std::int64_t hysteresis_tracker = 0;
-};
 
 /// The factor on the loss before the backward pass, and how it follows overflows. A value of a few numbers.
 ///

@@ -166,7 +166,7 @@ TEST(NumpyShuffle, WideNumbersTakeTwoDraws) {  // the first in the upper half; d
   EXPECT_EQ(NumpyRandomState(1234).bounded(~std::uint64_t{0}), (std::uint64_t{822569775} << 32U) | 2137449171U);
 }
 
-TEST(Split, IsCutAsMegatronCutsIt) {
+TEST(Split, IsCutAsCheckpointCutsIt) {
   const auto bounds = [](const std::string& weights) {
     std::vector<std::int64_t> all;
     for (const auto& range : cut_split(weights, 1000)) {

@@ -14,6 +14,7 @@
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/every_option_cases.h"
+#include "tests/recipe/text_format.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -161,7 +162,13 @@ class EveryOption : public InOwnFolder {
   std::map<std::string, Sight> usual_;  ///< by name_of
 
  private:
-  Registries registries_;
+  static Registries with_text_format() {
+    Registries all;
+    all.formats.add(std::make_shared<TextFormat>());
+    return all;
+  }
+
+  Registries registries_ = with_text_format();
 };
 
 /// Another value than the default, by what is known of the option.

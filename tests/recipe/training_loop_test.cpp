@@ -87,6 +87,12 @@ class TrainingLoop : public InOwnFolder {
   }
 };
 
+TEST_F(TrainingLoop, WithoutFormatsOfOtherProgramsARunThatSavesInOneIsRefusedBeforeItBegins) {
+  EXPECT_TRUE(says(refused({t + "ckpt_format=torch"}),
+                   "checkpoints of format 'torch': this build of tessera has no formats of other programs"));
+  EXPECT_FALSE(std::filesystem::exists("run"));
+}
+
 TEST_F(TrainingLoop, AConstantScaleThatIsAPowerOfTwoChangesNoBit) {
   run("plain", {});
   const auto console = run("scaled", {t + "loss_scale=1024"});

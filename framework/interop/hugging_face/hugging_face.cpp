@@ -98,12 +98,9 @@ WeightTable weight_table(const std::string& name, const Value& model_config, con
           [&](const std::string& key) { return is_true(model_config, key); }};
 }
 
-bool is_hugging_face_folder(const fs::path& folder) {
-  return fs::exists(folder / "config.json") && !fs::exists(folder / "manifest.json");
-}
-
 HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const Mappings& mappings)
     : folder_(folder),
+      carried_(HuggingFaceFormat().carried_files(folder)),
       config_(read_hugging_face_config(folder / "config.json", mappings)),
       files_(folder),
       table_(weight_table(config_.weights_table, config_.model_config, mappings, (folder / "config.json").string())) {

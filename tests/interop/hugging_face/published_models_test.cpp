@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/recipe/figures.h"
-#include "framework/recipe/hugging_face_model.h"
+#include "framework/recipe/imported_recipe.h"
 #include "tests/story.h"
 
 namespace tessera {
