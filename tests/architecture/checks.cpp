@@ -41,12 +41,13 @@ struct Owned {
   std::string component;
 };
 
-const std::array<Owned, 5>& owned_headers() {
-  static const std::array<Owned, 5> all = {
+const std::array<Owned, 6>& owned_headers() {
+  static const std::array<Owned, 6> all = {
       {{std::regex("yaml-cpp/.*"), "options"},
        {std::regex("(cblas|hwy/.*|openblas.*|dnnl.*|immintrin)(\\.h(pp)?)?"), "kernels"},
        {std::regex("mpi\\.h"), "comm"},
        {std::regex("CLI/.*"), "cli"},
+       {std::regex("spdlog/.*"), "log"},
        {std::regex("hwloc.*"), "kernels"}}};
   return all;
 }
