@@ -18,8 +18,8 @@ LogLevel log_level_of(std::string_view word);
 /// Writes the messages of one component, for example `const Logger logger("comm");`, to standard error and, in a run, to
 /// the run's log file. All threads may use it at any time; it never throws and never blocks for longer than a write.
 ///
-/// A message is plain text; one newline at its end is left out, and an empty message shows nothing. A warning that repeats an earlier one word for word is shown at
-/// most once a minute, with the number of repetitions.
+/// A message is plain text; one newline at its end is left out, and an empty message shows nothing. A warning that
+/// repeats an earlier one word for word is shown at most once a minute, with the number of repetitions.
 class Logger {
  public:
   /// `component` must stay valid.
@@ -29,12 +29,12 @@ class Logger {
   void info(std::string_view message) const { write(LogLevel::info, message); }
   void warning(std::string_view message) const { write(LogLevel::warning, message); }
   void error(std::string_view message) const { write(LogLevel::error, message); }
+  void write(LogLevel level, std::string_view message) const;
 
   /// Whether messages of `level` are shown: for messages that are expensive to make.
   static bool shows(LogLevel level);
 
  private:
-  void write(LogLevel level, std::string_view message) const;
   const char* component_;
 };
 
