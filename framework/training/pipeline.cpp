@@ -42,14 +42,14 @@ const PipelineSchedule& Pipeline::schedule(bool trains, std::int64_t micro_batch
 Pipeline::Totals Pipeline::train(BatchSource& source, std::int64_t micro_batches, double scale) {
   Totals totals;
   inputs_.listener.begin_step();
-  execute({source, micro_batches, true, scale, totals});
+  execute({.source = source, .micro_batches = micro_batches, .trains = true, .scale = scale, .totals = totals});
   return totals;
 }
 
 Pipeline::Totals Pipeline::evaluate(BatchSource& source, std::int64_t micro_batches,
                                     const std::function<void(std::int64_t)>& progress) {
   Totals totals;
-  execute({source, micro_batches, false, 1, totals}, progress);
+  execute({.source = source, .micro_batches = micro_batches, .trains = false, .scale = 1, .totals = totals}, progress);
   return totals;
 }
 

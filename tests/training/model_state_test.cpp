@@ -56,6 +56,23 @@ TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
   EXPECT_NE(read(model.narrow, 69), narrow);
 }
 
+TEST(ModelState, AParameterOfSeveralPiecesIsUpdatedAndRoundedWhole) {
+  class Long final : public StandInModel {
+   public:
+    Long() : values(declare("values", {100'003}, Init::zeros())) { values.type = DType::bfloat16; }
+    Parameter& values;
+  };
+  Long model;
+  const Descent descent;
+  Threads threads(2);
+  ModelState state(model, &descent);
+  for (std::size_t i = 0; i < 100'003; ++i) model.values.leaf.grad.floats()[i] = static_cast<float>(i % 251);
+  state.update(threads, StepScalars{.step = 1, .lr = -1});
+  std::vector<float> read(100'003);  // whole numbers up to 256 have a bfloat16
+  copy_converted(model.values.leaf.value, Tensor(std::span(read), model.values.shape()));
+  for (std::size_t i = 0; i < read.size(); ++i) ASSERT_EQ(read[i], static_cast<float>(i % 251)) << i;
+}
+
 TEST(ModelState, WhatIsWrittenIntoRangesReachesTheModelWhenItIsTold) {
   TwoTensors model;
   ModelState state(model, nullptr);

@@ -1,0 +1,485 @@
+// The pipeline by itself: all stages in this process, a thread each, with chunks whose values are known exactly, batches
+// that are known, and a channel of mailboxes. Everything a stage does is recorded.
+#include "framework/training/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <exception>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <queue>
+#include <set>
+#include <thread>
+
+#include "tests/story.h"
+#include "tests/training/stand_in_model.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t samples = 2, seq_length = 3;
+constexpr auto tokens_of_batch = static_cast<std::size_t>(samples * seq_length);
+
+/// Token `i` of a micro-batch: different in all micro-batches, exact in fp32 also after some multiplications.
+std::int32_t token(std::int64_t micro_batch, std::size_t i) {
+  return static_cast<std::int32_t>(1 + 10 * micro_batch) + static_cast<std::int32_t>(i);
+}
+float mask_of(std::size_t i) { return i % 3 == 2 ? 0.F : 1.F; }
+
+/// The factor of the chunk that is the `number`-th of the model: a power of two.
+float factor(std::int64_t number) { return number % 3 == 0 ? 2.F : number % 3 == 1 ? 0.5F : 4.F; }
+float factors_before(std::int64_t number) {
+  float all = 1;
+  for (std::int64_t k = 0; k < number; ++k) all *= factor(k);
+  return all;
+}
+
+/// What a stage does: "f0a" the forward pass of micro-batch 0 through chunk 0, "B0b" the backward pass through chunk 1.
+using Record = std::vector<std::string>;
+std::string name_of(bool forward, std::int64_t micro_batch, std::int64_t chunk) {
+  return text(forward ? "f" : "B", micro_batch, static_cast<char>('a' + chunk));
+}
+std::string told(const Record& record) {
+  std::string all;
+  for (const auto& one : record) all += (all.empty() ? "" : " ") + one;
+  return all;
+}
+
+/// y = factor x; the last chunk's loss of a token is its value.
+class Multiplied final : public Node {
+ public:
+  Multiplied(Place y, Var x, LeafUse weight, std::span<const float> seeds, Record& record, std::string name)
+      : y_(y), x_(std::move(x)), weight_(weight), seeds_(seeds), record_(record), name_(std::move(name)) {}
+  void backward(Tape& tape) override {
+    record_.push_back(name_);
+    const auto dy = seeds_.empty() ? tape.take_grad(y_) : Gradient();
+    if (seeds_.empty()) must(!dy.empty(), "a gradient arrives");
+    const auto gradient = seeds_.empty() ? std::span<const float>(dy.tensor.floats()) : seeds_;
+    const auto dx = tape.grad_target(x_);
+    const float weight = weight_.leaf->value.floats()[0];
+    for (std::size_t i = 0; i < tokens_of_batch; ++i) {
+      weight_.leaf->grad.floats()[0] += gradient[i] * x_.floats()[i];
+      if (!dx.tensor.empty()) dx.tensor.floats()[i] = gradient[i] * weight;
+    }
+    tape.done(weight_);
+  }
+
+ private:
+  Place y_;
+  Var x_;
+  LeafUse weight_;
+  std::span<const float> seeds_;
+  Record& record_;
+  std::string name_;
+};
+
+/// A chunk that multiplies with its factor, and refuses values that are not those of the micro-batch.
+class FakeChunk final : public StandInModel {
+ public:
+  FakeChunk(std::int64_t number, std::int64_t number_here, bool is_last, Record& record)
+      : number_(number), here_(number_here), is_last_(is_last), record_(record) {
+    leaf_.value = Tensor(std::span(&weight_, 1), Shape{1});
+    leaf_.grad = Tensor(std::span(&gradient_, 1), Shape{1});
+    leaf_.number = static_cast<int>(number_here);
+  }
+  Boundary boundary(const TokenBatch& batch) const override {
+    return {{batch.samples, batch.seq_length}, DType::float32};
+  }
+  ChunkResult forward(Tape& tape, const Var& given, const TokenBatch& batch, const ForwardMode& mode) const override {
+    const auto micro_batch = batch.sample_ids[0];
+    record_.push_back(name_of(true, micro_batch, here_));
+    modes.push_back(mode);
+    const Shape shape{batch.samples, batch.seq_length};
+    Var x = given;
+    if (x.empty()) {
+      x = tape.make(shape, false);
+      for (std::size_t i = 0; i < tokens_of_batch; ++i) x.floats()[i] = static_cast<float>(batch.tokens[i]);
+    }
+    for (std::size_t i = 0; i < tokens_of_batch; ++i)
+      must(x.floats()[i] == static_cast<float>(token(micro_batch, i)) * factors_before(number_),
+           "the values that arrive are those of the micro-batch");
+    ChunkResult result;
+    Var y = tape.make(shape, true);
+    for (std::size_t i = 0; i < tokens_of_batch; ++i) y.floats()[i] = x.floats()[i] * weight_;
+    std::span<float> seeds;
+    if (is_last_) {
+      const auto kept = tape.keep(tokens_of_batch * sizeof(float));
+      seeds = {reinterpret_cast<float*>(kept.data()), tokens_of_batch};
+      for (std::size_t i = 0; i < tokens_of_batch; ++i) {
+        seeds[i] = static_cast<float>(mode.loss_seed) * batch.loss_mask[i];
+        result.loss.total.sum += y.floats()[i] * batch.loss_mask[i];
+        result.loss.total.count += batch.loss_mask[i];
+      }
+    }
+    if (tape.records())
+      tape.record<Multiplied>(Place(y), x, tape.use(&leaf_), seeds, record_, name_of(false, micro_batch, here_));
+    if (!is_last_) result.hidden = std::move(y);
+    return result;
+  }
+  double gradient() const { return gradient_; }
+  mutable std::vector<ForwardMode> modes;
+
+ private:
+  std::int64_t number_, here_;
+  bool is_last_;
+  Record& record_;
+  float weight_ = factor(number_);
+  float gradient_ = 0;
+  mutable Leaf leaf_;
+};
+
+/// Micro-batches by their number; counts how often each is read.
+class FakeBatches final : public BatchSource {
+ public:
+  std::int64_t samples() const override { return tessera::samples; }
+  std::int64_t seq_length() const override { return tessera::seq_length; }
+  double read(std::int64_t micro_batch, Batch& batch) override {
+    ++times[micro_batch];
+    for (std::size_t i = 0; i < tokens_of_batch; ++i) {
+      batch.tokens[i] = token(micro_batch, i);
+      batch.loss_mask[i] = mask_of(i);
+    }
+    std::fill(batch.sample_ids.begin(), batch.sample_ids.end(), micro_batch);
+    return 0.25;
+  }
+  std::map<std::int64_t, int> times;
+};
+
+/// Messages of all stages. A receiver who waits longer than ten seconds throws CommError.
+class Mailboxes {
+ public:
+  using Address = std::array<std::int64_t, 3>;  // from, to, tag
+  void put(const Address& address, std::vector<std::byte> values) {
+    const std::lock_guard lock(mutex_);
+    boxes_[address].push(std::move(values));
+    changed_.notify_all();
+  }
+  bool has(const Address& address) {
+    const std::lock_guard lock(mutex_);
+    return !boxes_[address].empty();
+  }
+  std::vector<std::byte> take(const Address& address) {
+    std::unique_lock lock(mutex_);
+    auto& box = boxes_[address];
+    if (!changed_.wait_for(lock, std::chrono::seconds(10), [&] { return !box.empty(); }))
+      throw CommError("no message came");
+    auto values = std::move(box.front());
+    box.pop();
+    return values;
+  }
+  bool all_taken() {
+    return std::all_of(boxes_.begin(), boxes_.end(), [](const auto& box) { return box.second.empty(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Address, std::queue<std::vector<std::byte>>> boxes_;
+};
+
+/// A stage's end of the mailboxes. What it sends stays under way until it was asked several times, or is waited for; the
+/// memory must be unchanged then.
+class FakeChannel final : public StageChannel {
+ public:
+  FakeChannel(Mailboxes& mail, std::int64_t stage, std::int64_t all) : mail_(mail), stage_(stage), stages_(all) {}
+
+  std::unique_ptr<StageMessage> send(std::span<const std::byte> values, std::int64_t to, int tag,
+                                     std::string_view) override {
+    must(to >= 0 && to < stages_ && to != stage_ && tag >= 0 && tag < 32768, "a message has a receiver");
+    record.push_back(text("send ", tag, " to ", to));
+    mail_.put({stage_, to, tag}, {values.begin(), values.end()});
+    return std::make_unique<Sent>(values);
+  }
+  std::unique_ptr<StageMessage> receive(std::span<std::byte> values, std::int64_t from, int tag,
+                                        std::string_view) override {
+    std::fill(values.begin(), values.end(), std::byte{0xff});  // NaNs: whoever reads too early finds them
+    return std::make_unique<Received>(mail_, Mailboxes::Address{from, stage_, tag}, values);
+  }
+  Record record;
+
+ private:
+  class Sent final : public StageMessage {
+   public:
+    explicit Sent(std::span<const std::byte> values) : values_(values), copy_(values.begin(), values.end()) {}
+    ~Sent() override {
+      if (!copy_.empty() && std::uncaught_exceptions() == 0)
+        ADD_FAILURE() << "a message is dropped while it is under way";
+    }
+    bool done() override {
+      if (asked_++ < 3) return false;
+      check();
+      return true;
+    }
+    void wait() override {
+      asked_ = 3;
+      check();
+    }
+
+   private:
+    void check() {
+      must(std::equal(values_.begin(), values_.end(), copy_.begin()), "what is under way does not change");
+      values_ = {};
+      copy_.clear();
+    }
+    std::span<const std::byte> values_;
+    std::vector<std::byte> copy_;
+    int asked_ = 0;
+  };
+  class Received final : public StageMessage {
+   public:
+    Received(Mailboxes& mail, const Mailboxes::Address& address, std::span<std::byte> values)
+        : mail_(mail), address_(address), values_(values) {}
+    bool done() override { return here_ || mail_.has(address_); }
+    void wait() override {
+      if (here_) return;
+      const auto came = mail_.take(address_);
+      must(came.size() == values_.size(), "a message has the size that is received");
+      std::copy(came.begin(), came.end(), values_.begin());
+      here_ = true;
+    }
+
+   private:
+    Mailboxes& mail_;
+    Mailboxes::Address address_;
+    std::span<std::byte> values_;
+    bool here_ = false;
+  };
+
+  Mailboxes& mail_;
+  std::int64_t stage_, stages_;
+};
+
+class FakeListener final : public BackwardListener {
+ public:
+  void begin_step() override { record.emplace_back("step"); }
+  void begin_pass(bool last) override { record.emplace_back(last ? "last" : "pass"); }
+  void gradient_complete(const Leaf& leaf) override { record.push_back(text("leaf ", leaf.number)); }
+  void end_pass() override { record.emplace_back("end"); }
+  Record record;
+};
+
+/// One stage with all it works with.
+struct Stage {
+  Stage(const LayerPlan& plan, std::int64_t stage, std::int64_t group, Mailboxes& mail, const Objective& objective)
+      : channel(mail, stage, plan.stages()) {
+    for (std::int64_t c = 0; c < plan.chunks(); ++c)
+      chunks.push_back(std::make_unique<FakeChunk>(c * plan.stages() + stage, c, !plan.after({stage, c}), record));
+    std::vector<const Model*> models;
+    for (const auto& chunk : chunks) models.push_back(chunk.get());
+    pipeline = std::make_unique<Pipeline>(PipelineInputs{.chunks = models,
+                                                         .plan = plan,
+                                                         .stage = stage,
+                                                         .micro_batch_group = group,
+                                                         .channel = channel,
+                                                         .listener = listener,
+                                                         .threads = threads},
+                                          objective);
+  }
+  Record record;
+  FakeChannel channel;
+  FakeListener listener;
+  FakeBatches batches;
+  Threads threads{1};
+  std::vector<std::unique_ptr<FakeChunk>> chunks;
+  std::unique_ptr<Pipeline> pipeline;
+  Pipeline::Totals totals;
+};
+
+/// All stages of a pipeline.
+class Stages {
+ public:
+  explicit Stages(const PipelineShape& shape, const Objective& objective = {.per_token_loss = true})
+      : shape_(shape), plan_(plan_of(shape)) {
+    for (std::int64_t p = 0; p < shape.stages; ++p)
+      stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, objective));
+  }
+  Stage& operator[](std::int64_t p) { return *stages_[static_cast<std::size_t>(p)]; }
+  bool all_messages_taken() { return mail_.all_taken(); }
+
+  void train(double scale = 1) {
+    on_all([&](Stage& stage) { stage.totals = stage.pipeline->train(stage.batches, shape_.micro_batches, scale); });
+  }
+  void evaluate() {
+    on_all([&](Stage& stage) { stage.totals = stage.pipeline->evaluate(stage.batches, shape_.micro_batches); });
+  }
+
+ private:
+  static LayerPlan plan_of(const PipelineShape& shape) {
+    ParallelOptions options;
+    options.pipeline_model_parallel_size = shape.stages;
+    if (shape.chunks > 1) options.num_virtual_stages_per_pipeline_rank = shape.chunks;
+    return {options, shape.stages * shape.chunks};
+  }
+  void on_all(const std::function<void(Stage&)>& work) {
+    std::vector<std::exception_ptr> errors(stages_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t p = 0; p < stages_.size(); ++p)
+      threads.emplace_back([&, p] {
+        try {
+          work(*stages_[p]);
+        } catch (...) {
+          errors[p] = std::current_exception();
+        }
+      });
+    for (auto& thread : threads) thread.join();
+    for (const auto& error : errors)
+      if (error) std::rethrow_exception(error);
+  }
+
+  PipelineShape shape_;
+  LayerPlan plan_;
+  Mailboxes mail_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+};
+
+TEST(Pipeline, OneForwardOneBackwardIsDoneInTheRecordedOrder) {
+  Stages stages({3, 1, 4, 0});
+  stages.train();
+  EXPECT_EQ(told(stages[0].record), "f0a f1a f2a B0a f3a B1a B2a B3a");
+  EXPECT_EQ(told(stages[1].record), "f0a f1a B0a f2a B1a f3a B2a B3a");
+  EXPECT_EQ(told(stages[2].record), "f0a B0a f1a B1a f2a B2a f3a B3a");
+}
+
+TEST(Pipeline, TheInterleavedScheduleIsDoneInTheRecordedOrder) {
+  Stages stages({2, 2, 4, 0});
+  stages.train();
+  EXPECT_EQ(told(stages[0].record), "f0a f1a f0b f1b f2a B0b f3a B1b f2b B0a f3b B1a B2b B3b B2a B3a");
+  EXPECT_EQ(told(stages[1].record), "f0a f1a f0b B0b f1b B1b f2a B0a f3a B1a f2b B2b f3b B3b B2a B3a");
+}
+
+TEST(Pipeline, MessagesAreSentInTheOrderOfThePassesAndTaggedByMicroBatchChunkAndDirection) {
+  Stages stages({2, 2, 2, 0});
+  stages.train();
+  // A tag is 2 (micro-batch * chunks + chunk of the receiver), plus 1 for gradients.
+  EXPECT_EQ(told(stages[0].channel.record), "send 0 to 1 send 4 to 1 send 2 to 1 send 6 to 1 send 1 to 1 send 5 to 1");
+  EXPECT_EQ(told(stages[1].channel.record), "send 2 to 0 send 6 to 0 send 3 to 0 send 7 to 0 send 1 to 0 send 5 to 0");
+}
+
+TEST(Pipeline, TheListenerLearnsOfEachPassAndWhichIsTheLastThroughItsChunk) {
+  Stages stages({2, 2, 2, 0});
+  stages.train();
+  EXPECT_EQ(told(stages[1].listener.record), "step pass leaf 1 end last leaf 1 end pass leaf 0 end last leaf 0 end");
+}
+
+/// The schedule's actions as a stage records them.
+Record scheduled(const PipelineSchedule& schedule, std::int64_t stage) {
+  Record record;
+  for (const auto& action : schedule.of_stage(stage))
+    record.push_back(name_of(action.kind == PipelineAction::Kind::forward, action.micro_batch, action.chunk));
+  return record;
+}
+
+double sum_of_tokens(std::int64_t micro_batches) {
+  double sum = 0;
+  for (std::int64_t m = 0; m < micro_batches; ++m)
+    for (std::size_t i = 0; i < tokens_of_batch; ++i) sum += token(m, i) * mask_of(i);
+  return sum;
+}
+
+std::vector<PipelineShape> shapes() {
+  std::vector<PipelineShape> all;
+  for (const std::int64_t stages : {1, 2, 3, 4})
+    for (const std::int64_t chunks : {1, 2, 3})
+      for (const std::int64_t micro_batches : {1, 2, 3, 4, 5, 8, 12})
+        for (const std::int64_t group : {0, 3, 4}) {
+          const PipelineShape shape{stages, chunks, micro_batches, group};
+          if ((stages > 1 || chunks == 1) && mistakes_of_schedule(shape).empty()) all.push_back(shape);
+        }
+  return all;
+}
+
+std::string name_of(const PipelineShape& shape) {
+  return text(shape.stages, " stages, ", shape.chunks, " chunks, ", shape.micro_batches, " micro-batches, group ",
+              shape.group);
+}
+
+TEST(Pipeline, EveryShapeFollowsItsScheduleAndFindsTheExactGradients) {
+  for (const auto& shape : shapes()) {
+    Stages stages(shape);
+    for (const int step : {1, 2}) {  // the second in memory that the first used
+      for (std::int64_t p = 0; p < shape.stages; ++p) stages[p].record.clear();
+      stages.train(0.5);
+      const auto schedule = PipelineSchedule::training(shape);
+      const auto tokens = sum_of_tokens(shape.micro_batches);
+      const auto all = factors_before(shape.stages * shape.chunks);
+      for (std::int64_t p = 0; p < shape.stages; ++p) {
+        auto& stage = stages[p];
+        ASSERT_EQ(told(stage.record), told(scheduled(schedule, p))) << name_of(shape);
+        ASSERT_EQ(stage.totals.loss.sum, p + 1 == shape.stages ? tokens * all : 0) << name_of(shape);
+        ASSERT_EQ(stage.totals.data_wait_seconds, 0.25 * static_cast<double>(shape.micro_batches)) << name_of(shape);
+        for (std::int64_t m = 0; m < shape.micro_batches; ++m)
+          ASSERT_EQ(stage.batches.times[m], step) << name_of(shape);
+        for (std::int64_t c = 0; c < shape.chunks; ++c)
+          ASSERT_EQ(stage.chunks[static_cast<std::size_t>(c)]->gradient(),
+                    step * 0.5 * tokens * all / factor(c * shape.stages + p))
+              << name_of(shape);
+        ASSERT_EQ(stage.pipeline->arena().in_use(), 0U) << name_of(shape);
+      }
+      ASSERT_TRUE(stages.all_messages_taken()) << name_of(shape);
+    }
+  }
+}
+
+TEST(Pipeline, AnEvaluationGoesForwardOnlyWithoutDropoutOrGradients) {
+  for (const auto& shape : shapes()) {
+    Stages stages(shape, {.seed = 7, .per_token_loss = true});
+    stages.evaluate();
+    const auto schedule = PipelineSchedule::forward_only(shape);
+    for (std::int64_t p = 0; p < shape.stages; ++p) {
+      auto& stage = stages[p];
+      ASSERT_EQ(told(stage.record), told(scheduled(schedule, p))) << name_of(shape);
+      ASSERT_TRUE(stage.listener.record.empty());
+      for (const auto& chunk : stage.chunks) {
+        ASSERT_EQ(chunk->gradient(), 0);
+        for (const auto& mode : chunk->modes) ASSERT_FALSE(mode.training) << name_of(shape);
+      }
+      ASSERT_EQ(stage.pipeline->arena().in_use(), 0U) << name_of(shape);
+    }
+    ASSERT_EQ(stages[shape.stages - 1].totals.loss.count, 4.0 * static_cast<double>(shape.micro_batches));
+    ASSERT_TRUE(stages.all_messages_taken()) << name_of(shape);
+  }
+}
+
+TEST(Pipeline, ProgressOfAnEvaluationCountsMicroBatches) {
+  Stages stages({1, 1, 3, 0});
+  std::vector<std::int64_t> told_of;
+  stages[0].pipeline->evaluate(stages[0].batches, 3, [&](std::int64_t done) { told_of.push_back(done); });
+  EXPECT_EQ(told_of, (std::vector<std::int64_t>{1, 2, 3}));
+}
+
+TEST(Pipeline, TheMeanLossIsOverTokensMicroBatchesAndReplicas) {
+  Stages stages({1, 1, 3, 0}, {.seed = 7, .per_token_loss = false, .replicas = 5});
+  stages.train(60);
+  for (const auto& mode : stages[0].chunks[0]->modes) {
+    EXPECT_EQ(mode.loss_seed, 60.0 / (4 * 3 * 5));  // 4 of 6 tokens count
+    EXPECT_TRUE(mode.training);
+    EXPECT_EQ(mode.seed, 7U);
+  }
+}
+
+TEST(Pipeline, AnEvaluationBetweenStepsChangesNoGradient) {
+  Stages stages({2, 2, 4, 0}), plain({2, 2, 4, 0});
+  stages.train();
+  stages.evaluate();
+  stages.train();
+  plain.train();
+  plain.train();
+  for (std::int64_t p = 0; p < 2; ++p)
+    for (std::size_t c = 0; c < 2; ++c) EXPECT_EQ(stages[p].chunks[c]->gradient(), plain[p].chunks[c]->gradient());
+}
+
+TEST(Pipeline, AStageWithoutAllItsChunksIsRefused) {
+  Mailboxes mail;
+  FakeChannel channel(mail, 0, 1);
+  FakeListener listener;
+  Threads threads(1);
+  const LayerPlan plan(2);
+  EXPECT_THROW(Pipeline({.chunks = {}, .plan = plan, .channel = channel, .listener = listener, .threads = threads}, {}),
+               BugError);
+}
+
+}  // namespace
+}  // namespace tessera
