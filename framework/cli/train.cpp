@@ -61,7 +61,7 @@ void train_recipe(const Flags& flags, CommandContext& context) {
   together(world.all(), "reading the recipe", [&] {
     std::vector<FlagFate> fates;
     recipe = read_recipe(flags.arguments, context, report, fates);
-    set_log_level_from_recipe(recipe.training.log_level);
+    set_log_level_from_recipe(recipe.training.log_level);  // already for the notes
     if (first) log_notes(news(flags, report, recipe), fates, flags.arguments.verbose);
     report.must_be_good();
   });
