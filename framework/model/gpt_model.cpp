@@ -13,7 +13,8 @@
 #include "framework/model/transformer_layer.h"
 #include "framework/model/visibility.h"
 #include "framework/nn/key_value_cache.h"
-#include "framework/parallel/mappings.h"
+#include "framework/parallel/tensor_parallel.h"
+#include "framework/parallel/tensor_parallel_ops.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +38,8 @@ class GptModel final : public Model {
   AttentionSizes attention_sizes(std::int64_t layer) const;
   struct Run;
   Var through_layers(Var x, const Pass& pass) const;
-  Var project(const Var& h) const;
+  Var project(const Var& h, const Pass& pass) const;
+  Var before_head(const Var& h, const Pass& pass) const;
   Pass pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
   Var embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Var embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
@@ -54,6 +56,7 @@ class GptModel final : public Model {
   GptOptions o_;
   Precision precision_;
   ModelChunk chunk_;
+  TensorRank tensor_;
   TensorParallelLayers maker_;
   std::int64_t vocabulary_, positions_;
   std::optional<RotaryEmbedding> rotary_;
@@ -62,7 +65,6 @@ class GptModel final : public Model {
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<Norm> final_norm_;
   std::unique_ptr<LinearLayer> output_;
-  std::optional<VocabParallelHead> sharers_;
 };
 
 GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
@@ -70,15 +72,15 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       o_(options),
       precision_(parts.precision),
       chunk_(parts.chunk),
-      maker_(parts.tensor),
+      tensor_(parts.tensor),
+      maker_(tensor_),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
   for (const auto& found : contradictions(o_, parts.seq_length)) throw ConfigError(found.words);
-  if (vocabulary_ % maker_.ranks() != 0)
-    throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", maker_.ranks(),
+  if (vocabulary_ % tensor_.ranks != 0)
+    throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
                            ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));
   if (!chunk_.layers) chunk_.layers = o_.num_layers - chunk_.first_layer;
-  if (maker_.ranks() > 1) sharers_.emplace(parts.tensor.group, vocabulary_);
   declare_tables();
   add_layers();
   if (chunk_.loss) add_head();
@@ -86,24 +88,19 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
   share_copies();
 }
 
-/// This rank's rows of the vocabulary.
-TensorCut vocabulary_cut(std::int64_t vocabulary, const LayerMaker& maker) {
-  return maker.ranks() == 1 ? TensorCut{} : TensorCut::even(0, vocabulary, maker.rank(), maker.ranks());
-}
-
 void GptModel::declare_tables() {
   const bool head_alone = chunk_.loss && !chunk_.embedding && tied();
   if (chunk_.embedding || head_alone) {
-    auto cut = vocabulary_cut(vocabulary_, maker_);
+    auto cut = tensor_.part(0, vocabulary_, "rows of the word embedding");
     if (head_alone && cut.strips.empty()) cut = TensorCut::copy(vocabulary_);
     if (head_alone) cut.strips[0].owned = false;  // owned by the stage with the embedding
-    words_ = &declare("embedding.word_embeddings.weight", {vocabulary_, o_.hidden_size}, o_.table_init(vocabulary_),
-                      std::move(cut));
+    words_ = &declare("embedding.word_embeddings.weight", ParameterRole::word_embedding, {vocabulary_, o_.hidden_size},
+                      o_.table_init(vocabulary_), std::move(cut));
     if (tied() && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
   }
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
-    position_table_ =
-        &declare("embedding.position_embeddings.weight", {positions_, o_.hidden_size}, o_.table_init(positions_));
+    position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
+                               {positions_, o_.hidden_size}, o_.table_init(positions_));
 }
 
 void GptModel::add_layers() {
@@ -127,9 +124,12 @@ void GptModel::add_head() {
     contains(*final_norm_);
   }
   if (tied()) return;
-  output_ = maker_.outputs_cut("output_layer",
-                               {o_.hidden_size, vocabulary_, false, o_.weight_init(vocabulary_, o_.hidden_size, false)},
-                               vocabulary_cut(vocabulary_, maker_));
+  output_ = maker_.column_parallel("output_layer",
+                                   {.in = o_.hidden_size,
+                                    .out = vocabulary_,
+                                    .init = o_.weight_init(vocabulary_, o_.hidden_size, false),
+                                    .role = ParameterRole::output_layer},
+                                   tensor_.part(0, vocabulary_, "rows of the output layer"));
   contains(*output_);
 }
 
@@ -142,11 +142,11 @@ void GptModel::set_types() {
 /// Parameters that are replicated in the tensor-parallel group are owned by its first rank. With sequence parallelism
 /// each rank computes their gradient from its own tokens, so these are summed.
 void GptModel::share_copies() {
-  if (maker_.ranks() == 1) return;
+  if (tensor_.whole()) return;
   for (auto* parameter : parameters()) {
     if (!parameter->cut.strips.empty()) continue;
-    if (maker_.rank() > 0) parameter->cut = TensorCut::copy(parameter->global_shape[0]);
-    if (maker_.cuts_sequence() && parameter->shared.empty()) parameter->share(GradientSharers::tensor);
+    if (tensor_.rank > 0) parameter->cut = TensorCut::copy(parameter->global_shape[0]);
+    if (tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(GradientSharers::tensor);
   }
 }
 
@@ -181,9 +181,11 @@ TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int6
     return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
   const auto inner = o_.inner(), wide = is_gated(o_.feed_forward()) ? 2 * inner : inner;
-  const FeedForwardSizes feed_forward{o_.hidden_size, inner, o_.mlp_has_bias.value_or(o_.add_bias_linear),
-                                      o_.weight_init(wide, o_.hidden_size, false),
-                                      o_.weight_init(o_.hidden_size, inner, true)};
+  const FeedForwardSizes feed_forward{.hidden = o_.hidden_size,
+                                      .inner = inner,
+                                      .has_bias = o_.mlp_has_bias.value_or(o_.add_bias_linear),
+                                      .init = o_.weight_init(wide, o_.hidden_size, false),
+                                      .out_init = o_.weight_init(o_.hidden_size, inner, true)};
   TransformerLayer::Parts parts;
   parts.before_attention = norm("input_layernorm");
   if (!o_.shared_parallel_norm) parts.before_feed_forward = norm("pre_mlp_layernorm");
@@ -242,17 +244,16 @@ std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::
 }
 
 Var GptModel::embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
-  auto x = vocab_parallel_embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, sharers_->first_row(), vocabulary_,
-                                    maker_.parallel(), precision_.residual);
+  auto x = vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass, precision_.residual);
   if (!position_table_) return x;
   const auto here = x.shape()[1];
   return plus_positions(std::move(x), positions_here(tape, pass, here), position_table_->leaf);
 }
 
 Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
-  auto x = sharers_ ? embedded_in_parts(tape, tokens, pass)
-                    : embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
-                                position_table_ ? &position_table_->leaf : nullptr, precision_.residual);
+  auto x = tensor_.whole() ? embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
+                                       position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
+                           : embedded_in_parts(tape, tokens, pass);
   if (o_.scale_embeddings) x = scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
   auto mask = pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate);
   mask.first_element = pass.first_token * o_.hidden_size;
@@ -277,40 +278,48 @@ Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, co
 
 Pass GptModel::pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
   auto pass = training_pass(tape, batch, mode, o_.window());
-  if (maker_.cuts_sequence()) pass.first_token = batch.seq_length / maker_.ranks() * maker_.rank();
+  if (tensor_.cuts_sequence()) pass.first_token = batch.seq_length / tensor_.ranks * tensor_.rank;
   return pass;
 }
 
 Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
-  const auto here = maker_.cuts_sequence() ? batch.seq_length / maker_.ranks() : batch.seq_length;
+  const auto here = tensor_.cuts_sequence() ? batch.seq_length / tensor_.ranks : batch.seq_length;
   return {{batch.samples, here, o_.hidden_size}, precision_.residual};
 }
 
 /// h of all tokens on every rank that has a part of the output layer.
-Var before_head(const Var& h, const TensorParallelLayers& maker) {
+Var GptModel::before_head(const Var& h, const Pass& pass) const {
+  if (tensor_.whole()) return h;
   constexpr auto who = "output layer";
-  const auto& parallel = maker.parallel();
-  return maker.cuts_sequence() ? gather_from_sequence_region(h, parallel.group, who)
-                               : copy_to_tensor_region(h, parallel.group, who);
+  const auto& group = tensor_group(pass, tensor_);
+  return tensor_.cuts_sequence() ? gather_from_sequence_region(h, group, who) : copy_to_tensor_region(h, group, who);
 }
 
 ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const {
-  auto h = hidden(tape, x, batch.tokens, pass_of(tape, batch, mode));
+  const auto pass = pass_of(tape, batch, mode);
+  auto h = hidden(tape, x, batch.tokens, pass);
   if (!chunk_.loss) return {std::move(h), {}};
-  h = before_head(h, maker_);
+  h = before_head(h, pass);
+  std::optional<VocabParallelHead> sharers;
+  if (!tensor_.whole()) sharers.emplace(tensor_group(pass, tensor_), vocabulary_);
   return {{},
           vocabulary_loss(h, head(),
-                          {batch.labels, batch.loss_mask, mode.loss_seed, precision_.logits,
-                           o_.output_logit_softcap.value_or(0), sharers_ ? &*sharers_ : nullptr})};
+                          {.labels = batch.labels,
+                           .mask = batch.loss_mask,
+                           .seed = mode.loss_seed,
+                           .type = precision_.logits,
+                           .softcap = o_.output_logit_softcap.value_or(0),
+                           .sharers = sharers ? &*sharers : nullptr})};
 }
 
 Var GptModel::logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
-  return project(hidden(tape, {}, batch.tokens, pass_of(tape, batch, mode)));
+  const auto pass = pass_of(tape, batch, mode);
+  return project(hidden(tape, {}, batch.tokens, pass), pass);
 }
 
-Var GptModel::project(const Var& h) const {
-  const auto part = linear(before_head(h, maker_), head(), nullptr);
-  const auto logits = gather_from_tensor_region(part, maker_.parallel().group, "logits");
+Var GptModel::project(const Var& h, const Pass& pass) const {
+  auto logits = linear(before_head(h, pass), head(), nullptr);
+  if (!tensor_.whole()) logits = gather_from_tensor_region(logits, tensor_group(pass, tensor_), "logits");
   return o_.output_logit_softcap ? softcapped(logits, *o_.output_logit_softcap) : logits;
 }
 
@@ -323,7 +332,8 @@ Var GptModel::next_logits(Tape& tape, std::span<const std::int32_t> tokens, std:
   if (cache.length() + count > std::min(cache.capacity(), positions_))
     throw ShapeError(text("gpt: ", count, " tokens after ", cache.length(), " do not fit; the cache holds ",
                           cache.capacity(), " and the model has ", positions_, " positions"));
-  const auto h = hidden(tape, {}, tokens, generating_pass(tape, count, cache, o_.window()));
+  const auto pass = generating_pass(tape, count, cache, o_.window());
+  const auto h = hidden(tape, {}, tokens, pass);
   const auto all = tape.read(h);
   cache.advance(count);
   auto last = tape.make({cache.samples(), o_.hidden_size}, false);
@@ -333,7 +343,7 @@ Var GptModel::next_logits(Tape& tape, std::span<const std::int32_t> tokens, std:
     std::copy_n(all.span().begin() + static_cast<std::ptrdiff_t>(row * width), width,
                 last.floats().begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(b) * width));
   }
-  return project(last);
+  return project(last, pass);
 }
 
 double GptModel::flops(std::int64_t samples, std::int64_t seq_length) const {
@@ -343,9 +353,9 @@ double GptModel::flops(std::int64_t samples, std::int64_t seq_length) const {
   const auto qkv = hidden * static_cast<double>((o_.num_attention_heads + 2 * o_.groups()) * o_.channels());
   const auto fc1 = hidden * static_cast<double>(o_.inner() * (is_gated(o_.feed_forward()) ? 2 : 1));
   const auto layer = qkv + attended * hidden + fc1 + hidden * static_cast<double>(o_.inner());
-  const auto products = static_cast<double>(o_.num_layers) * layer + hidden * static_cast<double>(vocabulary_);
-  const auto scores = static_cast<double>(o_.num_layers) * attended *
-                      static_cast<double>(seq_length);  // causal: half of q k^T and of p v
+  const auto layers = static_cast<double>(o_.num_layers) - static_cast<double>(chunk_.noop.size());
+  const auto products = layers * layer + hidden * static_cast<double>(vocabulary_);
+  const auto scores = layers * attended * static_cast<double>(seq_length);  // causal: half of q k^T and of p v
   return 6 * tokens * (products + scores);
 }
 

@@ -5,10 +5,10 @@
 
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/model/precision.h"
+#include "framework/nn/layers.h"
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
 #include "framework/options/registry.h"
-#include "framework/parallel/tensor_parallel.h"
 #include "framework/tensor/batch.h"
 
 namespace tessera {
@@ -44,9 +44,9 @@ struct ModelChunk {
 
 /// What a model is constructed from besides its options.
 struct ModelParts {
-  std::int64_t seq_length, vocabulary;  ///< vocabulary: rows, including padding
+  std::int64_t seq_length = 0, vocabulary = 0;  ///< vocabulary: rows, including padding
   Precision precision = {};
-  TensorParallel tensor = {};
+  TensorRank tensor = {};  ///< whose part of the layers
   ModelChunk chunk = {};
 };
 
@@ -56,6 +56,7 @@ struct ForwardMode {
   bool training = false;   ///< dropout is on
   double loss_seed = 1;    ///< gradient of the objective with respect to the sum of loss * mask
   const Tap* tap = nullptr;
+  const ProcessGroups* groups = nullptr;  ///< for a model that is sharded over ranks; must outlive the backward pass
 };
 
 /// The result of a chunk; only one of the two is set.

@@ -69,6 +69,7 @@ Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode,
   pass.seed = mode.seed;
   pass.training = mode.training;
   pass.tap = mode.tap;
+  pass.groups = mode.groups;
   return pass;
 }
 

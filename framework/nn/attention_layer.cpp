@@ -4,23 +4,28 @@
 
 #include "framework/autograd/ops/recompute.h"
 #include "framework/nn/key_value_cache.h"
+#include "framework/tensor/strided.h"
 
 namespace tessera {
 
-SelfAttention::Heads SelfAttention::heads_here(const AttentionSizes& s, const LayerMaker& maker) {
-  const auto heads = s.heads / maker.ranks();
-  return {heads, std::max<std::int64_t>(1, s.groups / maker.ranks()), heads * maker.rank()};
+HeadsOfRank heads_of_rank(std::int64_t heads, std::int64_t groups, const TensorRank& tensor) {
+  const auto here = heads / tensor.ranks;
+  return {here, std::max<std::int64_t>(1, groups / tensor.ranks), here * tensor.rank};
 }
 
 SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
                              const RotaryEmbedding* rotary, const LayerMaker& maker)
-    : Module(name), sizes_(s), here_(heads_here(s, maker)), layer_(layer), rotary_(rotary) {
-  qkv_ = maker.outputs_cut(inner("linear_qkv"), {s.hidden, (s.heads + 2 * s.groups) * s.channels, s.qkv_bias, s.init},
-                           rows_here(maker));
-  out_ = maker.inputs_cut(inner("linear_proj"), {s.heads * s.channels, s.hidden, s.out_bias, s.out_init});
+    : Module(name), sizes_(s), here_(heads_of_rank(s.heads, s.groups, maker.tensor())), layer_(layer), rotary_(rotary) {
+  const auto& tensor = maker.tensor();
+  qkv_ = maker.column_parallel(
+      inner("linear_qkv"),
+      {.in = s.hidden, .out = (s.heads + 2 * s.groups) * s.channels, .has_bias = s.qkv_bias, .init = s.init},
+      rows_here(tensor));
+  out_ = maker.row_parallel(inner("linear_proj"),
+                            {.in = s.heads * s.channels, .out = s.hidden, .has_bias = s.out_bias, .init = s.out_init});
   contains(*qkv_);
   contains(*out_);
-  share_copies(maker);
+  share_copies(tensor);
   // Heads of a group in a row of the projection: its query heads, then one key and one value head. All but the value
   // head are rotated.
   const auto in_group = here_.heads / here_.groups + 2;
@@ -33,9 +38,10 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
   if (!s.head_norm) return;
   for (auto* norm : {&query_norm_, &key_norm_}) {
     const std::string of = norm == &query_norm_ ? "q_layernorm." : "k_layernorm.";
-    norm->gain = &declare(of + "weight", {s.channels}, s.head_norm->gain());
-    if (s.head_norm->kind == Normalization::layer_norm) norm->bias = &declare(of + "bias", {s.channels}, Init::zeros());
-    if (maker.ranks() == 1) continue;
+    norm->gain = &declare(of + "weight", ParameterRole::norm_gain, {s.channels}, s.head_norm->gain());
+    if (s.head_norm->kind == Normalization::layer_norm)
+      norm->bias = &declare(of + "bias", ParameterRole::bias, {s.channels}, Init::zeros());
+    if (tensor.whole()) continue;
     norm->gain->share(GradientSharers::tensor);  // each rank computed the gradient of its own heads only
     if (norm->bias) norm->bias->share(GradientSharers::tensor);
   }
@@ -43,10 +49,10 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
 
 /// Rows of linear_qkv on this rank: whole groups; or, with more ranks than groups, some query heads of one group and a
 /// copy of its key and value heads, owned by the first of the ranks that share the group.
-TensorCut SelfAttention::rows_here(const LayerMaker& maker) const {
-  const auto rows = (sizes_.heads + 2 * sizes_.groups) * sizes_.channels;
-  if (maker.ranks() == 1) return {};
-  if (sizes_.groups >= maker.ranks()) return TensorCut::even(0, rows, maker.rank(), maker.ranks());
+TensorCut SelfAttention::rows_here(const TensorRank& tensor) const {
+  if (tensor.whole()) return {};
+  if (sizes_.groups >= tensor.ranks)
+    return tensor.part(0, (sizes_.heads + 2 * sizes_.groups) * sizes_.channels, "rows of the QKV projection");
   const auto queries = sizes_.heads / sizes_.groups, group = here_.first_head / queries;
   const auto first = group * (queries + 2), own = here_.first_head % queries;
   TensorCut cut;
@@ -56,8 +62,8 @@ TensorCut SelfAttention::rows_here(const LayerMaker& maker) const {
 }
 
 /// Each rank with a copy of a key and value head has the gradient from its own query heads only.
-void SelfAttention::share_copies(const LayerMaker& maker) {
-  if (sizes_.groups >= maker.ranks()) return;
+void SelfAttention::share_copies(const TensorRank& tensor) {
+  if (sizes_.groups >= tensor.ranks) return;
   for (auto* parameter : qkv_->parameters()) {
     const auto columns = parameter->global_shape.rank() == 2 ? parameter->global_shape[1] : 1;
     const auto queries = here_.heads * sizes_.channels;
@@ -69,18 +75,18 @@ void SelfAttention::share_copies(const LayerMaker& maker) {
 AttentionExtents SelfAttention::extents(const Pass& pass) const {
   const auto D = sizes_.channels, queries = here_.heads / here_.groups, group = (queries + 2) * D;
   const auto row = here_.groups * group;
-  return {pass.B,
-          pass.T,
-          pass.T,
-          here_.heads,
-          here_.groups,
-          D,
-          sizes_.scale,
-          {row, 0, group, D},
-          {row, queries * D, group},
-          {row, (queries + 1) * D, group},
-          {here_.heads * D, 0, queries * D, D},
-          sizes_.softcap};
+  return {.B = pass.B,
+          .T = pass.T,
+          .S = pass.T,
+          .H = here_.heads,
+          .G = here_.groups,
+          .D = D,
+          .scale = sizes_.scale,
+          .q = {row, 0, group, D},
+          .k = {row, queries * D, group},
+          .v = {row, (queries + 1) * D, group},
+          .o = {here_.heads * D, 0, queries * D, D},
+          .softcap = sizes_.softcap};
 }
 
 Var SelfAttention::normalised(Var qkv) const {
@@ -98,15 +104,15 @@ Var SelfAttention::mixed(const Var& qkv, const Pass& pass) const {
 }
 
 Var SelfAttention::forward(const Var& x, const Pass& pass) const {
-  auto projected = normalised(qkv_->forward(x));
+  auto projected = normalised(qkv_->forward(x, pass));
   if (rotary_) projected = rotary(std::move(projected), rotary_->tables(turning_heads_), pass.positions);
-  if (pass.cache) return out_->forward(cached(projected, pass));
+  if (pass.cache) return out_->forward(cached(projected, pass), pass);
   if (sizes_.recomputed)
-    return recomputed(projected, [this, pass](const Var& qkv) { return out_->forward(mixed(qkv, pass)); });
+    return recomputed(projected, [this, pass](const Var& qkv) { return out_->forward(mixed(qkv, pass), pass); });
   const auto heads = mixed(projected, pass);
   // Frees the projection early if no gradient is needed; else the recorded operation keeps it.
   projected = {};
-  return out_->forward(heads);
+  return out_->forward(heads, pass);
 }
 
 // Generation: the keys and values of the new tokens are stored in the cache, and their queries attend to all of it.
@@ -118,14 +124,13 @@ Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
   const auto keys = cache.keys(layer_), values = cache.values(layer_);
   const auto projected = tape.read(qkv);
   const auto rows = projected.span();
-  for (std::int64_t b = 0; b < pass.B; ++b)
-    for (std::int64_t t = 0; t < pass.T; ++t)
-      for (std::int64_t g = 0; g < e.G; ++g) {
-        const auto from = (b * pass.T + t) * e.k.row_stride + g * e.k.group_stride;
-        const auto to = (b * cache.capacity() + cache.length() + t) * cache.width() + g * e.D;
-        std::copy_n(rows.begin() + from + e.k.offset, e.D, keys.begin() + to);
-        std::copy_n(rows.begin() + from + e.v.offset, e.D, values.begin() + to);
-      }
+  // [sample, token, group] in the projection, and behind the tokens that the cache has already.
+  const auto in_row = [&](const HeadRows& head) {
+    return StridedRows{head.offset, {pass.T * head.row_stride, head.row_stride, head.group_stride}};
+  };
+  const StridedRows behind{cache.length() * cache.width(), {cache.capacity() * cache.width(), cache.width(), e.D}};
+  copy_strided({pass.B, pass.T, e.G, e.D}, rows, in_row(e.k), keys, behind);
+  copy_strided({pass.B, pass.T, e.G, e.D}, rows, in_row(e.v), values, behind);
   // The cache has room for more tokens than it holds; `seen` limits the keys to those that exist.
   e.S = cache.capacity();
   e.k = e.v = {cache.width(), 0, e.D};

@@ -22,6 +22,15 @@ struct AttentionSizes {
   std::optional<NormKind> head_norm = {};  ///< QK norm of each query and key head, before the rotary embedding
 };
 
+/// The heads of one tensor-parallel rank: `heads` query heads from `first_head` of the unsharded model, in `groups` key
+/// and value heads.
+struct HeadsOfRank {
+  std::int64_t heads = 0, groups = 0, first_head = 0;
+};
+/// Those of a layer with `heads` query heads in `groups`. `tensor.ranks` must divide `heads`, and divide `groups` or be
+/// a multiple of them: then each rank has a copy of one group's key and value head.
+HeadsOfRank heads_of_rank(std::int64_t heads, std::int64_t groups, const TensorRank& tensor);
+
 /// Self-attention with grouped query heads (multi-head if groups == heads).
 ///
 /// linear_qkv is one fused projection whose rows are ordered [group][query heads of the group, key, value][channel], as
@@ -52,17 +61,12 @@ class SelfAttention final : public Module {
   /// The same for generation, with the key/value cache.
   Var cached(const Var& qkv, const Pass& pass) const;
 
-  /// The heads of this rank: `heads` query heads from `first_head` of the unsharded model, in `groups`.
-  struct Heads {
-    std::int64_t heads, groups, first_head;
-  };
-  static Heads heads_here(const AttentionSizes& sizes, const LayerMaker& maker);
-  TensorCut rows_here(const LayerMaker& maker) const;
+  TensorCut rows_here(const TensorRank& tensor) const;
   /// Registers the copies of key and value heads for gradient summation.
-  void share_copies(const LayerMaker& maker);
+  void share_copies(const TensorRank& tensor);
 
   AttentionSizes sizes_;
-  Heads here_;
+  HeadsOfRank here_;
   std::int64_t layer_;
   const RotaryEmbedding* rotary_;
   std::unique_ptr<LinearLayer> qkv_, out_;

@@ -11,9 +11,9 @@ namespace {
 /// Rows of linear_fc1 on this rank: `parts` blocks (gate and up) of `inner` rows, each divided equally.
 TensorCut rows_of(const FeedForwardSizes& s, int parts, const LayerMaker& maker) {
   TensorCut cut;
-  if (maker.ranks() == 1) return cut;
+  if (maker.tensor().whole()) return cut;
   for (int part = 0; part < parts; ++part) {
-    auto strip = TensorCut::even(0, s.inner, maker.rank(), maker.ranks()).strips[0];
+    auto strip = maker.tensor().part(0, s.inner, "channels of a feed-forward layer").strips[0];
     strip.first += part * s.inner;
     cut.strips.push_back(strip);
   }
@@ -26,20 +26,23 @@ class Mlp final : public FeedForward {
   Mlp(const std::string& name, Activation act, bool gated, const FeedForwardSizes& s, const LayerMaker& maker)
       : FeedForward(name), act_(act), gated_(gated) {
     const int parts = gated ? 2 : 1;
-    fc1_ = maker.outputs_cut(inner("linear_fc1"), {s.hidden, parts * s.inner, s.has_bias, s.init},
-                             rows_of(s, parts, maker));
-    fc2_ = maker.inputs_cut(inner("linear_fc2"), {s.inner, s.hidden, s.has_bias, s.out_init});
+    fc1_ = maker.column_parallel(inner("linear_fc1"),
+                                 {.in = s.hidden, .out = parts * s.inner, .has_bias = s.has_bias, .init = s.init},
+                                 rows_of(s, parts, maker));
+    fc2_ = maker.row_parallel(inner("linear_fc2"),
+                              {.in = s.inner, .out = s.hidden, .has_bias = s.has_bias, .init = s.out_init});
     contains(*fc1_);
     contains(*fc2_);
   }
-  Var forward(const Var& x, const Pass&) const override {
-    return fc2_->forward(gated_ ? gated(fc1_->forward(x), act_) : fc1_->forward(x, act_));
+  Var forward(const Var& x, const Pass& pass) const override {
+    return fc2_->forward(gated_ ? gated(fc1_->forward(x, pass), act_) : fc1_->forward(x, act_, pass), pass);
   }
 
  private:
   Activation act_;
   bool gated_;
-  std::unique_ptr<LinearLayer> fc1_, fc2_;
+  std::unique_ptr<ActivatedLinearLayer> fc1_;
+  std::unique_ptr<LinearLayer> fc2_;
 };
 
 /// The three names of one activation: elementwise, as a gate, and as a function.

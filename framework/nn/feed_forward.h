@@ -40,9 +40,9 @@ FeedForwardKind gated(FeedForwardKind kind);
 
 /// Configuration of a dense feed-forward network of the unsharded model.
 struct FeedForwardSizes {
-  std::int64_t hidden, inner;  ///< inner: ffn_hidden_size; a gated kind has 2 * inner outputs of linear_fc1
-  bool has_bias;
-  Init init, out_init;  ///< of linear_fc1 and of linear_fc2
+  std::int64_t hidden = 0, inner = 0;  ///< inner: ffn_hidden_size; a gated kind has 2 * inner outputs of linear_fc1
+  bool has_bias = false;
+  Init init = {}, out_init = {};  ///< of linear_fc1 and of linear_fc2
 };
 
 /// A dense network: linear_fc2(act(linear_fc1(x))). For a gated kind linear_fc1 has the rows [gate; up]; under tensor

@@ -6,14 +6,16 @@ namespace tessera {
 namespace {
 
 /// The linear layer of one rank.
-class WholeLinear final : public LinearLayer {
+class WholeLinear final : public ActivatedLinearLayer {
  public:
   WholeLinear(const std::string& name, const LinearSizes& s)
-      : LinearLayer(name), weight_(declare("weight", {s.out, s.in}, s.init)) {
-    if (s.has_bias) bias_ = &declare("bias", {s.out}, Init::zeros());
+      : ActivatedLinearLayer(name), weight_(declare("weight", s.role, {s.out, s.in}, s.init)) {
+    if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, Init::zeros());
   }
-  Var forward(const Var& x) const override { return linear(x, weight_.leaf, bias()); }
-  Var forward(const Var& x, Activation act) const override { return linear_activation(x, weight_.leaf, bias(), act); }
+  Var forward(const Var& x, const Pass&) const override { return linear(x, weight_.leaf, bias()); }
+  Var forward(const Var& x, Activation act, const Pass&) const override {
+    return linear_activation(x, weight_.leaf, bias(), act);
+  }
   Leaf& weight() const override { return weight_.leaf; }
 
  private:
@@ -26,8 +28,8 @@ class LayerNormLayer final : public Norm {
  public:
   LayerNormLayer(const std::string& name, std::int64_t width, const NormKind& kind, double first_gain)
       : Norm(name),
-        gain_(declare("weight", {width}, kind.gain(first_gain))),
-        bias_(declare("bias", {width}, Init::zeros())),
+        gain_(declare("weight", ParameterRole::norm_gain, {width}, kind.gain(first_gain))),
+        bias_(declare("bias", ParameterRole::bias, {width}, Init::zeros())),
         kind_(kind) {}
   Var forward(const Var& x) const override {
     return layernorm(x, gain_.leaf, &bias_.leaf, kind_.eps, kind_.gain_offset());
@@ -41,7 +43,7 @@ class LayerNormLayer final : public Norm {
 class RmsNormLayer final : public Norm {
  public:
   RmsNormLayer(const std::string& name, std::int64_t width, const NormKind& kind, double first_gain)
-      : Norm(name), gain_(declare("weight", {width}, kind.gain(first_gain))), kind_(kind) {}
+      : Norm(name), gain_(declare("weight", ParameterRole::norm_gain, {width}, kind.gain(first_gain))), kind_(kind) {}
   Var forward(const Var& x) const override { return rmsnorm(x, gain_.leaf, kind_.eps, kind_.gain_offset()); }
 
  private:
@@ -51,13 +53,22 @@ class RmsNormLayer final : public Norm {
 
 }  // namespace
 
-std::unique_ptr<LinearLayer> LayerMaker::outputs_cut(const std::string& name, const LinearSizes& sizes,
-                                                     TensorCut rows) const {
-  must(rows.strips.empty(), "one process has all rows");
+TensorCut TensorRank::part(std::size_t dim, std::int64_t extent, const char* what) const {
+  if (whole()) return {};
+  if (extent % ranks != 0)
+    throw ShapeError(text("tensor parallel: ", extent, " ", what, " cannot be divided equally over ", ranks,
+                          " tensor-parallel ranks; make it a multiple of ", ranks));
+  return TensorCut::even(dim, extent, rank, ranks);
+}
+
+std::unique_ptr<ActivatedLinearLayer> LayerMaker::column_parallel(const std::string& name, const LinearSizes& sizes,
+                                                                  TensorCut rows) const {
+  must(tensor_.whole() && rows.strips.empty(),
+       "the layers of this maker are whole; sharded ones are made in parallel/");
   return std::make_unique<WholeLinear>(name, sizes);
 }
 
-std::unique_ptr<LinearLayer> LayerMaker::inputs_cut(const std::string& name, const LinearSizes& sizes) const {
+std::unique_ptr<LinearLayer> LayerMaker::row_parallel(const std::string& name, const LinearSizes& sizes) const {
   return std::make_unique<WholeLinear>(name, sizes);
 }
 

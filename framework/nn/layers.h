@@ -5,25 +5,53 @@
 
 #include "framework/autograd/ops/linear.h"
 #include "framework/nn/module.h"
+#include "framework/nn/pass.h"
 
 namespace tessera {
 
 /// Configuration of a linear layer of the unsharded model.
 struct LinearSizes {
-  std::int64_t in, out;
-  bool has_bias;
-  Init init;
+  std::int64_t in = 0, out = 0;
+  bool has_bias = false;
+  Init init = {};                              ///< of w; a bias begins with zeros
+  ParameterRole role = ParameterRole::matrix;  ///< of w
 };
 
 /// y = x w^T + bias with w [out, in], on one rank or sharded over tensor-parallel ranks.
 class LinearLayer : public Module {
  public:
   using Module::Module;
-  /// x [.., in] to [.., out]; a sharded layer may take or give this rank's part of a dimension (see LayerMaker).
-  virtual Var forward(const Var& x) const = 0;
-  virtual Var forward(const Var& x, Activation act) const = 0;  ///< act(x w^T + bias)
-  /// The weight on this rank, for operations that need it directly (tied embeddings).
+  /// x [.., in] to [.., out]; a sharded layer takes or gives this rank's part of a dimension (see LayerMaker), and
+  /// communicates within the group of `pass`.
+  virtual Var forward(const Var& x, const Pass& pass) const = 0;
+  /// The weight on this rank, for operations that need it directly.
   virtual Leaf& weight() const = 0;
+};
+
+/// A linear layer whose outputs an activation may follow at once: whole, or column-parallel. The outputs of a
+/// row-parallel layer are sums over ranks, which its own products alone are not.
+class ActivatedLinearLayer : public LinearLayer {
+ public:
+  using LinearLayer::forward;
+  using LinearLayer::LinearLayer;
+  /// act(x w^T + bias), as one operation.
+  virtual Var forward(const Var& x, Activation act, const Pass& pass) const = 0;
+};
+
+/// The position of a rank in its tensor-parallel group: which part of every sharded layer it has. Plain numbers, so
+/// the model of any rank can be constructed in any process, for example to count what that rank holds. The group that
+/// communicates comes with the pass (Pass::groups).
+struct TensorRank {
+  int rank = 0, ranks = 1;
+  /// Sequence parallelism: outside the pairs of layers each rank has tokens [rank, rank + 1) * T / ranks of every
+  /// sample. No effect on one rank. Source: Korthikanti et al., arXiv:2205.05198.
+  bool sequence_parallel = false;
+
+  bool whole() const { return ranks == 1; }
+  bool cuts_sequence() const { return sequence_parallel && ranks > 1; }
+  /// This rank's equal part of dimension `dim` with `extent` elements; on one rank, the whole without strips. Throws
+  /// ShapeError if `ranks` does not divide `extent`; `what` names the elements there: "rows of an embedding".
+  TensorCut part(std::size_t dim, std::int64_t extent, const char* what) const;
 };
 
 /// Creates the linear layers of a model, sharded or not. This base class makes whole layers, for one rank; parallel/
@@ -33,18 +61,22 @@ class LinearLayer : public Module {
 /// divides its inputs, so that between them no communication is needed. Source: Shoeybi et al., arXiv:1909.08053.
 class LayerMaker {
  public:
+  LayerMaker() = default;
+  explicit LayerMaker(const TensorRank& tensor) : tensor_(tensor) {}
+  LayerMaker(const LayerMaker&) = default;
+  LayerMaker& operator=(const LayerMaker&) = delete;
   virtual ~LayerMaker() = default;
-  virtual int rank() const { return 0; }   ///< tensor-parallel rank
-  virtual int ranks() const { return 1; }  ///< tensor-parallel size
-  /// Sequence parallelism: outside the pairs each rank has tokens [rank, rank + 1) * T / ranks of every sample. Source:
-  /// Korthikanti et al., arXiv:2205.05198.
-  virtual bool cuts_sequence() const { return false; }
 
-  /// The first of a pair (column-parallel). `rows` are the rows of w and bias on this rank; empty: all.
-  virtual std::unique_ptr<LinearLayer> outputs_cut(const std::string& name, const LinearSizes& sizes,
-                                                   TensorCut rows) const;
-  /// The second of a pair (row-parallel). This rank has the rank()-th of ranks() equal parts of the inputs.
-  virtual std::unique_ptr<LinearLayer> inputs_cut(const std::string& name, const LinearSizes& sizes) const;
+  const TensorRank& tensor() const { return tensor_; }
+
+  /// The first layer of a pair. `rows` are the rows of w and bias on this rank; without strips: all.
+  virtual std::unique_ptr<ActivatedLinearLayer> column_parallel(const std::string& name, const LinearSizes& sizes,
+                                                                TensorCut rows) const;
+  /// The second layer of a pair. This rank has its equal part of the inputs.
+  virtual std::unique_ptr<LinearLayer> row_parallel(const std::string& name, const LinearSizes& sizes) const;
+
+ private:
+  TensorRank tensor_;
 };
 /// The LayerMaker for one rank, which divides nothing.
 const LayerMaker& whole_layers();

@@ -15,9 +15,10 @@ std::vector<Parameter*> Module::parameters() {
   return all;
 }
 
-Parameter& Module::declare(const std::string& name, const Shape& shape, Init init, TensorCut cut) {
+Parameter& Module::declare(const std::string& name, ParameterRole role, const Shape& shape, Init init, TensorCut cut) {
   auto& parameter = own_.emplace_back();
   parameter.name = inner(name);
+  parameter.role = role;
   parameter.global_shape = shape;
   parameter.init = init;
   parameter.cut = std::move(cut);

@@ -24,8 +24,8 @@ class Module {
 
  protected:
   /// Declares the parameter "<module>.<name>" of the unsharded shape `shape`; `cut` says which part of it this rank
-  /// has. The reference stays valid as long as the module.
-  Parameter& declare(const std::string& name, const Shape& shape, Init init, TensorCut cut = {});
+  /// has. `role` decides how the optimizer and others treat it. The reference stays valid as long as the module.
+  Parameter& declare(const std::string& name, ParameterRole role, const Shape& shape, Init init, TensorCut cut = {});
   /// Registers a submodule, which must live as long as this. The order of declare() and contains() calls is the order
   /// of parameters().
   void contains(Module& part) { order_.push_back({nullptr, &part}); }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/autograd/tape.h"
+#include "framework/tensor/parameter_role.h"
 
 namespace tessera {
 
@@ -55,7 +56,8 @@ enum class GradientSharers {
 
 /// A trainable tensor and its identity. Its memory is bound from outside (FlatParameters); a parameter owns none.
 struct Parameter {
-  std::string name;    ///< global, the same on every layout: "decoder.layers.0.mlp.linear_fc1.weight"
+  std::string name;  ///< global, the same on every layout: "decoder.layers.0.mlp.linear_fc1.weight"
+  ParameterRole role = ParameterRole::matrix;
   Shape global_shape;  ///< of the unsharded tensor
   Init init;
   DType type = DType::float32;  ///< in which the model reads it; a 16-bit value is a rounded copy of the fp32 weight

@@ -9,6 +9,7 @@
 namespace tessera {
 
 class KeyValueCache;
+struct ProcessGroups;
 
 /// Observes named intermediate values: to find where a NaN first appears, or to compare with another program. The value
 /// is valid only during the call.
@@ -26,6 +27,8 @@ struct Pass {
   bool training = false;                     ///< dropout is on
   KeyValueCache* cache = nullptr;            ///< generation: keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
+  /// The groups that sharded layers communicate in (parallel/process_groups.h); null if every layer is whole.
+  const ProcessGroups* groups = nullptr;
 
   /// Passes `value` to the tap, if there is one.
   void show(std::string_view name, const Var& value) const {

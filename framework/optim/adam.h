@@ -32,12 +32,12 @@ StepScalars bias_corrected(const std::array<double, 2>& betas, StepScalars s);
 
 /// The factors of one AdamW update of a block.
 template <class Options>
-AdamWFactors adamw_factors(const Options& o, const StepScalars& s, bool decays) {
+AdamWFactors adamw_factors(const Options& o, const StepScalars& s) {
   return {.lr = s.lr,
           .beta1 = o.betas[0],
           .beta2 = o.betas[1],
           .eps = o.eps,
-          .decay = decays ? s.weight_decay : 0,
+          .decay = s.weight_decay,
           .clip = s.clip,
           .fix1 = s.bias_correction[0],
           .fix2 = s.bias_correction[1]};

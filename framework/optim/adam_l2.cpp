@@ -28,9 +28,10 @@ class AdamL2 final : public Optimizer {
 
   void update(const StepScalars& s, Block block) const override {
     if (s.skip) return;
-    auto factors = adamw_factors(o_, s, false);
-    factors.clip = 1;  // the clipping is applied below, before the weight decay is added
-    const auto clip = static_cast<float>(s.clip), decay = static_cast<float>(block.decays ? s.weight_decay : 0);
+    auto factors = adamw_factors(o_, s);
+    factors.clip = 1;  // clipping and weight decay are applied to the gradient below, in this order
+    factors.decay = 0;
+    const auto clip = static_cast<float>(s.clip), decay = static_cast<float>(s.weight_decay);
     constexpr std::size_t at_once = 16 * block_elements;
     alignas(64) std::array<float, at_once> decayed;
     for (std::size_t first = 0; first < block.master.size(); first += at_once) {

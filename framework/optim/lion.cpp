@@ -30,7 +30,7 @@ class Lion final : public Optimizer {
     const auto f32 = [](double x) { return static_cast<float>(x); };
     const float mix = f32(o_.lion_betas[0]), fresh = f32(1 - o_.lion_betas[0]);
     const float keep = f32(o_.lion_betas[1]), take = f32(1 - o_.lion_betas[1]);
-    const float clip = f32(s.clip), rate = f32(s.lr), shrink = f32(1 - s.lr * (block.decays ? s.weight_decay : 0));
+    const float clip = f32(s.clip), rate = f32(s.lr), shrink = f32(1 - s.lr * s.weight_decay);
     float* const weight = block.master.data();
     float* const mean = block.slots[0].data();
     const float* const grad = block.grad.data();

@@ -92,17 +92,13 @@ class Muon final : public Optimizer {
   /// A matrix uses only the first; both exist because all parameters have the same number of state tensors.
   std::vector<std::string> slots() const override { return adam_slots(); }
 
-  bool wants_whole(std::string_view name, std::int64_t, std::int64_t) const override {
-    for (const auto* outer : {"embedding", "output_layer", "lm_head"})
-      if (name.find(outer) != std::string_view::npos) return false;
-    return true;
-  }
+  bool wants_whole(ParameterRole role) const override { return role == ParameterRole::matrix; }
 
   StepScalars prepared(StepScalars s) const override { return bias_corrected(o_.betas, s); }
 
   void update(const StepScalars& s, Block block) const override {
     if (s.skip) return;
-    adamw_update(adamw_factors(o_, s, block.decays), block.master, block.grad, block.slots[0], block.slots[1]);
+    adamw_update(adamw_factors(o_, s), block.master, block.grad, block.slots[0], block.slots[1]);
   }
 
   void update_whole(Threads& threads, const StepScalars& s, MatrixBlock matrix) const override {
@@ -114,8 +110,7 @@ class Muon final : public Optimizer {
     const double norm = std::sqrt(sum_of_squares(threads, x));
     scale(threads, static_cast<float>(1 / (norm + 1e-7)), x);
     orthogonalise(threads, e, o_.muon_num_ns_steps, x);
-    const double decay = block.decays ? s.weight_decay : 0;
-    const auto shrink = static_cast<float>(1 - s.lr * decay), stride = static_cast<float>(s.lr * length(e));
+    const auto shrink = static_cast<float>(1 - s.lr * s.weight_decay), stride = static_cast<float>(s.lr * length(e));
     threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
       for (auto i = first; i < last; ++i) block.master[i] = shrink * block.master[i] - stride * x[i];
     });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "framework/optim/optimizer.h"
 #include "framework/options/limits.h"
 
 namespace tessera {
@@ -67,17 +66,17 @@ bool fits(std::string_view pattern, std::string_view name) {
 }
 
 // Every matching rule applies, so the order of rules does not matter.
-ParameterGroup group_of(const ParameterGroupOptions& o, std::string_view name, std::size_t dims) {
+ParameterGroup group_of(const ParameterGroupOptions& o, ParameterRole role, std::string_view name) {
   ParameterGroup group;
   const auto ends = o.no_weight_decay_params.value_or(std::vector<std::string>{});
   const bool spared = std::any_of(ends.begin(), ends.end(), [&](const auto& end) { return name.ends_with(end); });
-  if (spared || !decays(name, dims)) group.wd_mult = 0;
+  if (spared || !decays(role)) group.wd_mult = 0;
   for (const auto& rule : o.param_rules) {
     if (!fits(rule.params, name)) continue;
     group.lr_mult *= rule.lr_mult;
     group.wd_mult *= rule.wd_mult;
   }
-  group.decoupled = o.decoupled_lr && (name == "embedding.word_embeddings.weight" || name == "output_layer.weight");
+  group.decoupled = o.decoupled_lr && has_vocabulary_rows(role);
   return group;
 }
 

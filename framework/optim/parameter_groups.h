@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/options/schema.h"
+#include "framework/tensor/parameter_role.h"
 
 namespace tessera {
 
@@ -35,8 +36,8 @@ struct ParameterGroupOptions {
 /// Declares the options.
 void describe(Schema<ParameterGroupOptions>& s);
 
-/// The treatment of one parameter. Depends on the recipe, the parameter's name and number of dimensions only, so it
-/// does not depend on the order of parameters and is not stored in checkpoints.
+/// The treatment of one parameter. Depends on the recipe and on the parameter's role and name only, so it does not
+/// depend on the order of parameters and is not stored in checkpoints.
 struct ParameterGroup {
   double lr_mult = 1;      ///< factor of the learning rate
   double wd_mult = 1;      ///< factor of the weight decay; 0: none
@@ -44,10 +45,9 @@ struct ParameterGroup {
   bool operator==(const ParameterGroup&) const = default;
 };
 
-/// The group of a parameter. Megatron-LM's rule (no weight decay for `*.bias` and one-dimensional parameters), then
-/// no_weight_decay_params and the factors of all matching rules; decoupled_lr is for the word embedding and the output
-/// layer.
-ParameterGroup group_of(const ParameterGroupOptions& options, std::string_view name, std::size_t dims);
+/// The group of a parameter: no weight decay if its role has none (`decays`) or no_weight_decay_params names it, then
+/// the factors of all rules that match its name. decoupled_lr is for the word embedding and the output layer.
+ParameterGroup group_of(const ParameterGroupOptions& options, ParameterRole role, std::string_view name);
 
 /// Whether the whole of `name` matches `pattern`, in which `*` matches any number of characters.
 bool fits(std::string_view pattern, std::string_view name);

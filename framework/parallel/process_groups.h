@@ -1,17 +1,24 @@
 #pragma once
 
 #include "framework/comm/world.h"
+#include "framework/nn/layers.h"
 #include "framework/parallel/mesh.h"
 
 namespace tessera {
 
-/// The communicators of a rank: one for each axis, or set of axes, that something is reduced over.
+/// The communicators of a rank: one for each axis, or set of axes, that something is reduced over. Sharded layers get
+/// them with the pass (Pass::groups).
 struct ProcessGroups {
   /// The groups of a run of one process.
   ProcessGroups() = default;
   /// Collective over the world, whose size must be that of the mesh (BugError). `query_groups`: key/value heads of a
   /// layer; with fewer of them than tensor-parallel ranks, some ranks have copies of the same head.
   ProcessGroups(const World& world, const Mesh& mesh, std::int64_t query_groups);
+
+  /// The position of this rank in its tensor-parallel group, to construct its part of a model.
+  TensorRank tensor_rank(bool sequence_parallel = false) const {
+    return {tensor.rank(), tensor.size(), sequence_parallel};
+  }
 
   Mesh mesh;
   int cores = 0;             ///< cores for this process when its host's are divided among the ranks there; 0: not known

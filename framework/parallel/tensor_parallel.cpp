@@ -1,91 +1,82 @@
 #include "framework/parallel/tensor_parallel.h"
 
-#include <cstring>
-
 #include "framework/autograd/ops/in_place.h"
 #include "framework/kernels/embedding.h"
-#include "framework/parallel/mappings.h"
+#include "framework/parallel/tensor_parallel_ops.h"
 
 namespace tessera {
-namespace {
 
-TensorCut even_rows(const LinearSizes& sizes, const TensorParallel& parallel) {
-  const auto& group = parallel.group;
-  if (sizes.out % group.size() != 0)
-    throw ShapeError(
-        text("tensor parallel: ", sizes.out, " rows of a weight do not divide by ", group.size(), " processes"));
-  return TensorCut::even(0, sizes.out, group.rank(), group.size());
+const Communicator& tensor_group(const Pass& pass, const TensorRank& tensor) {
+  must(pass.groups != nullptr, "the pass of a sharded model has the groups of this rank");
+  const auto& group = pass.groups->tensor;
+  must(group.size() == tensor.ranks && group.rank() == tensor.rank,
+       "the rank of a layer is that of the pass in its tensor-parallel group");
+  return group;
 }
-
-TensorCut even_columns(const LinearSizes& sizes, const TensorParallel& parallel) {
-  const auto& group = parallel.group;
-  if (sizes.in % group.size() != 0)
-    throw ShapeError(
-        text("tensor parallel: ", sizes.in, " columns of a weight do not divide by ", group.size(), " processes"));
-  return TensorCut::even(1, sizes.in, group.rank(), group.size());
-}
-
-}  // namespace
 
 ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const LinearSizes& s, TensorCut rows,
-                                           const TensorParallel& parallel, bool gather_output)
-    : LinearLayer(name),
-      parallel_(parallel),
+                                           const TensorRank& tensor, bool gather_output)
+    : ActivatedLinearLayer(name),
+      tensor_(tensor),
       gather_output_(gather_output),
-      weight_(declare("weight", {s.out, s.in}, s.init, rows)) {
-  if (s.has_bias) bias_ = &declare("bias", {s.out}, Init::zeros(), std::move(rows));
+      weight_(declare("weight", s.role, {s.out, s.in}, s.init, rows)) {
+  if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, Init::zeros(), std::move(rows));
 }
 
-ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const LinearSizes& s,
-                                           const TensorParallel& parallel, bool gather_output)
-    : ColumnParallelLinear(name, s, even_rows(s, parallel), parallel, gather_output) {}
+ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const LinearSizes& s, const TensorRank& tensor,
+                                           bool gather_output)
+    : ColumnParallelLinear(name, s, tensor.part(0, s.out, "rows of a weight"), tensor, gather_output) {}
 
-Var ColumnParallelLinear::entered(const Var& x) const {
-  if (parallel_.sequence_parallel) return gather_from_sequence_region(x, parallel_.group, name());
-  return copy_to_tensor_region(x, parallel_.group, name());
+Var ColumnParallelLinear::entered(const Var& x, const Pass& pass) const {
+  if (tensor_.whole()) return x;
+  const auto& group = tensor_group(pass, tensor_);
+  return tensor_.sequence_parallel ? gather_from_sequence_region(x, group, name())
+                                   : copy_to_tensor_region(x, group, name());
 }
 
-Var ColumnParallelLinear::forward(const Var& x) const {
-  const auto y = linear(entered(x), weight_.leaf, bias_ ? &bias_->leaf : nullptr);
-  return gather_output_ ? gather_from_tensor_region(y, parallel_.group, name()) : y;
+Var ColumnParallelLinear::left(const Var& y, const Pass& pass) const {
+  if (tensor_.whole() || !gather_output_) return y;
+  return gather_from_tensor_region(y, tensor_group(pass, tensor_), name());
 }
 
-Var ColumnParallelLinear::forward(const Var& x, Activation act) const {
-  const auto y = linear_activation(entered(x), weight_.leaf, bias_ ? &bias_->leaf : nullptr, act);
-  return gather_output_ ? gather_from_tensor_region(y, parallel_.group, name()) : y;
+Var ColumnParallelLinear::forward(const Var& x, const Pass& pass) const {
+  return left(linear(entered(x, pass), weight_.leaf, bias_ ? &bias_->leaf : nullptr), pass);
 }
 
-RowParallelLinear::RowParallelLinear(const std::string& name, const LinearSizes& s, const TensorParallel& parallel,
+Var ColumnParallelLinear::forward(const Var& x, Activation act, const Pass& pass) const {
+  return left(linear_activation(entered(x, pass), weight_.leaf, bias_ ? &bias_->leaf : nullptr, act), pass);
+}
+
+RowParallelLinear::RowParallelLinear(const std::string& name, const LinearSizes& s, const TensorRank& tensor,
                                      bool input_is_parallel)
     : LinearLayer(name),
-      parallel_(parallel),
+      tensor_(tensor),
       input_is_parallel_(input_is_parallel),
-      weight_(declare("weight", {s.out, s.in}, s.init, even_columns(s, parallel))) {
-  if (s.has_bias) bias_ = &declare("bias", {s.out}, Init::zeros());
+      weight_(declare("weight", s.role, {s.out, s.in}, s.init, tensor.part(1, s.in, "columns of a weight"))) {
+  if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, Init::zeros());
 }
 
-Var RowParallelLinear::forward(const Var& x) const {
-  const auto& group = parallel_.group;
+Var RowParallelLinear::forward(const Var& x, const Pass& pass) const {
+  if (tensor_.whole()) return linear(x, weight_.leaf, bias_ ? &bias_->leaf : nullptr);
+  const auto& group = tensor_group(pass, tensor_);
   auto part = linear(input_is_parallel_ ? x : scatter_to_tensor_region(x, group, name()), weight_.leaf, nullptr);
-  auto y = parallel_.sequence_parallel ? reduce_scatter_to_sequence_region(part, group, name())
-                                       : reduce_from_tensor_region(std::move(part), group, name());
+  auto y = tensor_.sequence_parallel ? reduce_scatter_to_sequence_region(part, group, name())
+                                     : reduce_from_tensor_region(std::move(part), group, name());
   part = {};  // the partial products are not needed any more
   return bias_ ? add_bias(std::move(y), bias_->leaf) : y;
 }
 
-Var RowParallelLinear::forward(const Var&, Activation) const {
-  throw BugError(text(name(), ": an activation follows the first layer of a pair, not the second"));
+std::unique_ptr<ActivatedLinearLayer> TensorParallelLayers::column_parallel(const std::string& name,
+                                                                            const LinearSizes& sizes,
+                                                                            TensorCut rows) const {
+  if (tensor().whole()) return LayerMaker::column_parallel(name, sizes, std::move(rows));
+  return std::make_unique<ColumnParallelLinear>(name, sizes, std::move(rows), tensor());
 }
 
-std::unique_ptr<LinearLayer> TensorParallelLayers::outputs_cut(const std::string& name, const LinearSizes& sizes,
-                                                               TensorCut rows) const {
-  if (ranks() == 1) return LayerMaker::outputs_cut(name, sizes, std::move(rows));
-  return std::make_unique<ColumnParallelLinear>(name, sizes, std::move(rows), parallel_);
-}
-
-std::unique_ptr<LinearLayer> TensorParallelLayers::inputs_cut(const std::string& name, const LinearSizes& sizes) const {
-  if (ranks() == 1) return LayerMaker::inputs_cut(name, sizes);
-  return std::make_unique<RowParallelLinear>(name, sizes, parallel_);
+std::unique_ptr<LinearLayer> TensorParallelLayers::row_parallel(const std::string& name,
+                                                                const LinearSizes& sizes) const {
+  if (tensor().whole()) return LayerMaker::row_parallel(name, sizes);
+  return std::make_unique<RowParallelLinear>(name, sizes, tensor());
 }
 
 // The backward pass of the sharded embedding: tokens of other ranks' rows are skipped. The gradient that arrives has
@@ -132,15 +123,17 @@ class PlusPositions final : public Node {
 
 }  // namespace
 
-Var vocab_parallel_embedding(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens, Leaf& words,
-                             std::int64_t first_row, std::int64_t vocabulary, const TensorParallel& parallel,
-                             DType type) {
-  auto part = tape.make(type, {batch[0], batch[1], words.value.shape().width()}, words.trained());
+Var vocab_parallel_embedding(Tape& tape, std::span<const std::int32_t> tokens, Leaf& words, std::int64_t vocabulary,
+                             const TensorRank& tensor, const Pass& pass, DType type) {
+  const auto first_row = vocabulary / tensor.ranks * tensor.rank;
+  auto part = tape.make(type, {pass.B, pass.T, words.value.shape().width()}, words.trained());
   embedding_part_forward(tape.threads(), vocabulary, first_row, tokens, words.value, tape.write(part));
   if (part.wants_grad()) tape.record<PartEmbedding>(part, tokens, tape.use(&words), first_row);
+  if (tensor.whole()) return part;
   constexpr auto me = "word embedding";
-  if (parallel.sequence_parallel) return reduce_scatter_to_sequence_region(part, parallel.group, me);
-  return reduce_from_tensor_region(std::move(part), parallel.group, me);
+  const auto& group = tensor_group(pass, tensor);
+  if (tensor.sequence_parallel) return reduce_scatter_to_sequence_region(part, group, me);
+  return reduce_from_tensor_region(std::move(part), group, me);
 }
 
 Var plus_positions(Var x, std::span<const std::int32_t> positions, Leaf& table) {

@@ -1,38 +1,37 @@
 #pragma once
 
 #include "framework/autograd/ops/vocabulary_loss.h"
-#include "framework/comm/communicator.h"
 #include "framework/nn/layers.h"
+#include "framework/parallel/process_groups.h"
 
 namespace tessera {
 
-/// How layers are sharded over a tensor-parallel group.
-struct TensorParallel {
-  Communicator group = {};
-  bool sequence_parallel = false;  ///< between the pairs of layers each rank has a part of the tokens
-};
+/// The group that a layer of the rank `tensor` communicates in. Throws BugError if the pass has no groups, or the rank
+/// has another position in its group there: the pass belongs to another model. Call for ranks > 1 only.
+const Communicator& tensor_group(const Pass& pass, const TensorRank& tensor);
 
 /// y = x w^T + bias with w sharded by rows (output features).
 ///
 ///   x   [B, T, in] on every rank; with sequence parallelism [B, T / n, in], which is all-gathered first
 ///   y   [B, T, out / n]; with `gather_output` [B, T, out]
 ///
-/// Source: Megatron-LM core, ColumnParallelLinear.
-class ColumnParallelLinear final : public LinearLayer {
+/// Communicates in the tensor-parallel group of the pass. Source: Megatron-LM core, ColumnParallelLinear.
+class ColumnParallelLinear final : public ActivatedLinearLayer {
  public:
   /// `rows` are the rows of w and bias on this rank.
-  ColumnParallelLinear(const std::string& name, const LinearSizes& sizes, TensorCut rows,
-                       const TensorParallel& parallel, bool gather_output = false);
-  /// The same with equal parts. Throws ShapeError if the group's size does not divide sizes.out.
-  ColumnParallelLinear(const std::string& name, const LinearSizes& sizes, const TensorParallel& parallel,
+  ColumnParallelLinear(const std::string& name, const LinearSizes& sizes, TensorCut rows, const TensorRank& tensor,
                        bool gather_output = false);
-  Var forward(const Var& x) const override;
-  Var forward(const Var& x, Activation act) const override;
+  /// The same with equal parts. Throws ShapeError if tensor.ranks does not divide sizes.out.
+  ColumnParallelLinear(const std::string& name, const LinearSizes& sizes, const TensorRank& tensor,
+                       bool gather_output = false);
+  Var forward(const Var& x, const Pass& pass) const override;
+  Var forward(const Var& x, Activation act, const Pass& pass) const override;
   Leaf& weight() const override { return weight_.leaf; }
 
  private:
-  Var entered(const Var& x) const;
-  TensorParallel parallel_;
+  Var entered(const Var& x, const Pass& pass) const;
+  Var left(const Var& y, const Pass& pass) const;
+  TensorRank tensor_;
   bool gather_output_;
   Parameter& weight_;
   Parameter* bias_ = nullptr;
@@ -43,19 +42,17 @@ class ColumnParallelLinear final : public LinearLayer {
 ///   x   [B, T, in / n]; without `input_is_parallel` [B, T, in] on every rank
 ///   y   [B, T, out] on every rank; with sequence parallelism [B, T / n, out], reduce-scattered
 ///
-/// Source: Megatron-LM core, RowParallelLinear.
+/// Communicates in the tensor-parallel group of the pass. Source: Megatron-LM core, RowParallelLinear.
 class RowParallelLinear final : public LinearLayer {
  public:
-  /// Throws ShapeError if the group's size does not divide sizes.in.
-  RowParallelLinear(const std::string& name, const LinearSizes& sizes, const TensorParallel& parallel,
+  /// Throws ShapeError if tensor.ranks does not divide sizes.in.
+  RowParallelLinear(const std::string& name, const LinearSizes& sizes, const TensorRank& tensor,
                     bool input_is_parallel = true);
-  Var forward(const Var& x) const override;
-  /// Throws BugError: an activation follows the first layer of a pair.
-  Var forward(const Var& x, Activation act) const override;
+  Var forward(const Var& x, const Pass& pass) const override;
   Leaf& weight() const override { return weight_.leaf; }
 
  private:
-  TensorParallel parallel_;
+  TensorRank tensor_;
   bool input_is_parallel_;
   Parameter& weight_;
   Parameter* bias_ = nullptr;
@@ -64,32 +61,22 @@ class RowParallelLinear final : public LinearLayer {
 /// Makes the layers of a model sharded over a tensor-parallel group; for a group of one rank, whole layers.
 class TensorParallelLayers final : public LayerMaker {
  public:
-  explicit TensorParallelLayers(TensorParallel parallel = {}) : parallel_(std::move(parallel)) {}
-  int rank() const override { return parallel_.group.rank(); }
-  int ranks() const override { return parallel_.group.size(); }
-  bool cuts_sequence() const override { return parallel_.sequence_parallel && ranks() > 1; }
-  std::unique_ptr<LinearLayer> outputs_cut(const std::string& name, const LinearSizes& sizes,
-                                           TensorCut rows) const override;
-  std::unique_ptr<LinearLayer> inputs_cut(const std::string& name, const LinearSizes& sizes) const override;
-
-  const TensorParallel& parallel() const { return parallel_; }
-
- private:
-  TensorParallel parallel_;
+  using LayerMaker::LayerMaker;
+  std::unique_ptr<ActivatedLinearLayer> column_parallel(const std::string& name, const LinearSizes& sizes,
+                                                        TensorCut rows) const override;
+  std::unique_ptr<LinearLayer> row_parallel(const std::string& name, const LinearSizes& sizes) const override;
 };
 
 /// Token embedding from a table that is sharded by rows.
 ///
-///   batch    {B, T}
 ///   tokens   [B * T]   the same on all ranks; must stay unchanged until the backward pass is done
-///   words    [rows of this rank, C], beginning with row `first_row` of `vocabulary`
+///   words    [vocabulary / n, C]: this rank's rows of `vocabulary`
 ///   result   [B, T, C] in `type` on every rank; with sequence parallelism [B, T / n, C]
 ///
-/// Each rank gives zeros for tokens of other ranks' rows, and the results are summed. Throws ShapeError for a token
+/// `pass` has the batch {B, T} and the group of `tensor`. Each rank gives zeros for tokens of other ranks' rows, and the results are summed. Throws ShapeError for a token
 /// outside [0, vocabulary). Source: Megatron-LM core, VocabParallelEmbedding.
-Var vocab_parallel_embedding(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens, Leaf& words,
-                             std::int64_t first_row, std::int64_t vocabulary, const TensorParallel& parallel,
-                             DType type);
+Var vocab_parallel_embedding(Tape& tape, std::span<const std::int32_t> tokens, Leaf& words, std::int64_t vocabulary,
+                             const TensorRank& tensor, const Pass& pass, DType type);
 
 /// y = x + table[positions], in the memory of x if possible. The table is replicated; positions [B * T] are those of
 /// this rank's tokens.

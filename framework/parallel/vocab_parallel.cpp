@@ -77,26 +77,18 @@ class Smoothing {
   double share_;
 };
 
-TensorCut rows_here(std::int64_t rows, const TensorParallel& parallel) {
-  const auto& group = parallel.group;
-  if (rows % group.size() != 0)
-    throw ShapeError(
-        text("tensor parallel: ", rows, " rows of an embedding do not divide by ", group.size(), " processes"));
-  return TensorCut::even(0, rows, group.rank(), group.size());
-}
-
 }  // namespace
 
 VocabParallelEmbedding::VocabParallelEmbedding(const std::string& name, std::int64_t rows, std::int64_t width,
-                                               const Init& init, TensorParallel parallel)
+                                               const Init& init, const TensorRank& tensor)
     : Module(name),
       rows_(rows),
-      parallel_(std::move(parallel)),
-      weight_(declare("weight", {rows, width}, init, rows_here(rows, parallel_))) {}
+      tensor_(tensor),
+      weight_(declare("weight", ParameterRole::word_embedding, {rows, width}, init,
+                      tensor.part(0, rows, "rows of an embedding"))) {}
 
-Var VocabParallelEmbedding::forward(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens) const {
-  const auto first = rows_ / parallel_.group.size() * parallel_.group.rank();
-  return vocab_parallel_embedding(tape, batch, tokens, weight_.leaf, first, rows_, parallel_, tape.type());
+Var VocabParallelEmbedding::forward(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
+  return vocab_parallel_embedding(tape, tokens, weight_.leaf, rows_, tensor_, pass, tape.type());
 }
 
 Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t> labels, const Communicator& group,

@@ -9,19 +9,19 @@ namespace tessera {
 /// core, VocabParallelEmbedding.
 class VocabParallelEmbedding final : public Module {
  public:
-  /// Declares the table "<name>.weight" [rows, width]. Throws ShapeError if the group's size does not divide `rows`.
+  /// Declares the table "<name>.weight" [rows, width]. Throws ShapeError if tensor.ranks does not divide `rows`.
   VocabParallelEmbedding(const std::string& name, std::int64_t rows, std::int64_t width, const Init& init,
-                         TensorParallel parallel);
+                         const TensorRank& tensor);
 
-  /// The embeddings of `tokens` [B * T] of a `batch` {B, T}: [B, T, width] in the tape's compute type on every rank;
-  /// with sequence parallelism [B, T / n, width]. All ranks give the same tokens, which must stay unchanged until the
+  /// The embeddings of `tokens` [B * T] of the pass: [B, T, width] in the tape's compute type on every rank; with
+  /// sequence parallelism [B, T / n, width]. All ranks give the same tokens, which must stay unchanged until the
   /// backward pass is done. Throws ShapeError for a token outside the table.
-  Var forward(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens) const;
+  Var forward(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Leaf& weight() const { return weight_.leaf; }
 
  private:
   std::int64_t rows_;
-  TensorParallel parallel_;
+  TensorRank tensor_;
   Parameter& weight_;
 };
 

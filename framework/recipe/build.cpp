@@ -102,8 +102,11 @@ std::int64_t weight_bytes(Model& model) {
 }
 
 std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer) {
-  return recipe.model.make(
-      {recipe.size.seq_length, vocabulary(recipe, tokenizer), precision(recipe.half, recipe.precision)});
+  ModelParts parts{.seq_length = recipe.size.seq_length,
+                   .vocabulary = vocabulary(recipe, tokenizer),
+                   .precision = precision(recipe.half, recipe.precision)};
+  parts.chunk.noop = recipe.parallel.noop_layers.ids;
+  return recipe.model.make(parts);
 }
 
 namespace {
@@ -122,6 +125,24 @@ ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
   return out;
 }
 
+}  // namespace
+
+std::vector<std::unique_ptr<Model>> build_stage(const Recipe& recipe, std::int64_t rows, const LayerPlan& plan,
+                                                std::int64_t stage, const TensorRank& tensor) {
+  ModelParts parts{.seq_length = recipe.size.seq_length,
+                   .vocabulary = rows,
+                   .precision = precision(recipe.half, recipe.precision),
+                   .tensor = tensor};
+  std::vector<std::unique_ptr<Model>> chunks;
+  for (const auto& chunk : plan.stage(stage)) {
+    parts.chunk = chunk_of(plan, chunk);
+    chunks.push_back(recipe.model.make(parts));
+  }
+  return chunks;
+}
+
+namespace {
+
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
 /// the names and shapes of all of it.
 void add_model(const Recipe& recipe, const Tokenizer* tokenizer, ModelSetup& setup) {
@@ -129,15 +150,8 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, ModelSetup& set
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = setup.processes;
-  ModelParts model{recipe.size.seq_length,
-                   vocabulary(recipe, tokenizer),
-                   setup.precision,
-                   {processes.tensor, recipe.parallel.sequence_parallel},
-                   {}};
-  for (const auto& chunk : setup.plan.stage(processes.place.pipeline)) {
-    model.chunk = chunk_of(setup.plan, chunk);
-    setup.chunks.push_back(recipe.model.make(model));
-  }
+  setup.chunks = build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
+                             processes.tensor_rank(recipe.parallel.sequence_parallel));
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   if (processes.world.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);

@@ -27,8 +27,14 @@ std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer);
 DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations, int replicas = 1);
 /// The schedules of a run of that length, at their beginning.
 std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const RunLength& length);
-/// The model of a recipe, without memory for its weights. `tokenizer` may be null when the recipe gives vocab_size.
+/// The whole, unsharded model of a recipe, without memory for its weights. `tokenizer` may be null if the recipe has
+/// vocab_size.
 std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer);
+/// The chunks of one pipeline stage of `plan`, with the part of them that the tensor-parallel rank `tensor` holds;
+/// without memory for weights. A rank of a run constructs its own; layout_figures constructs those of every stage.
+/// `rows`: see vocabulary().
+std::vector<std::unique_ptr<Model>> build_stage(const Recipe& recipe, std::int64_t rows, const LayerPlan& plan,
+                                                std::int64_t stage, const TensorRank& tensor);
 
 /// Steps of a run that is counted in passes over a training split of so many samples. Throws ConfigError when a pass
 /// has none.

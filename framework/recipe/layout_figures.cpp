@@ -1,129 +1,93 @@
 #include "framework/recipe/layout_figures.h"
 
-#include <algorithm>
-#include <deque>
+#include <map>
 
 #include "framework/base/checked.h"
-#include "framework/model/gpt_options.h"
+#include "framework/comm/group_buffer.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {
 namespace {
 
-bool ends_with(const std::string& name, const std::string& end) {
-  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+/// Elements of the parameters that a token is multiplied with in a chunk: the matrices of its layers, and behind them
+/// the output layer, for which a model without one takes the word embedding.
+double products(const std::vector<Parameter*>& parameters, bool loss) {
+  double matrices = 0, head = 0, words = 0;
+  for (const auto* parameter : parameters) {
+    const auto elements = static_cast<double>(parameter->elements());
+    if (parameter->role == ParameterRole::matrix) matrices += elements;
+    if (parameter->role == ParameterRole::output_layer) head += elements;
+    if (parameter->role == ParameterRole::word_embedding) words += elements;
+  }
+  if (!loss) return matrices;
+  return matrices + (head > 0 ? head : words);
 }
-bool has(const std::string& name, const std::string& word) { return name.find(word) != std::string::npos; }
 
-/// The layer in "decoder.layers.7.mlp..."; -1: in none.
-std::int64_t layer_of(const std::string& name) {
-  const std::string start = "decoder.layers.";
-  return name.rfind(start, 0) == 0 ? std::stoll(name.substr(start.size())) : -1;
+/// The sizes of the state of a stage on every data-parallel rank. Their shards differ by the remainders of the buckets;
+/// ranks whose shards of all buckets are equally long have equal sizes, which are computed once.
+std::vector<StateBytes> state_of_data_ranks(const std::vector<Parameter*>& parameters, const Optimizer& optimizer,
+                                            StateSharing sharing) {
+  const StateLayout first(parameters, &optimizer, sharing);
+  std::vector<StateBytes> all(static_cast<std::size_t>(sharing.ranks), first.bytes());
+  if (!sharing.shards()) return all;
+  std::map<std::vector<std::size_t>, StateBytes> known;
+  for (sharing.rank = 0; sharing.rank < sharing.ranks; ++sharing.rank) {
+    std::vector<std::size_t> shards;
+    for (const auto& bucket : first.buckets()) {
+      const ByteRange range{0, static_cast<std::size_t>(bucket.elements.count) * sizeof(float)};
+      shards.push_back(GroupBuffer::share(range, sharing.rank, sharing.ranks).count);
+    }
+    auto found = known.find(shards);
+    if (found == known.end()) found = known.emplace(shards, StateLayout(parameters, &optimizer, sharing).bytes()).first;
+    all[static_cast<std::size_t>(sharing.rank)] = found->second;
+  }
+  return all;
 }
-
-bool is_table(const std::string& name) { return ends_with(name, "word_embeddings.weight"); }
-
-/// Counts what each stage of a tensor parallel rank holds.
-class Counter {
- public:
-  Counter(const Recipe& recipe, std::int64_t world)
-      : gpt_(recipe.model.options<GptOptions>()),
-        tensor_(recipe.parallel.tensor_model_parallel_size),
-        sharers_(recipe.shares_optimizer() ? static_cast<int>(data_parallel_ranks(recipe.parallel, world)) : 1) {}
-
-  void count(Model& model, const Optimizer& optimizer, LayoutFigures& out) {
-    const auto& plan = out.plan;
-    of_layer_.resize(static_cast<std::size_t>(plan.layers()));
-    for (std::int64_t p = 0; p < plan.stages(); ++p)
-      for (std::int64_t c = 0; c < plan.chunks(); ++c)
-        for (auto layer = plan.at(p, c).first_layer; layer < plan.at(p, c).end_layer(); ++layer)
-          of_layer_[static_cast<std::size_t>(layer)] = {p, c};
-    std::vector<std::deque<Parameter>> stages(static_cast<std::size_t>(plan.stages()));
-    out.costs.assign(stages.size(), std::vector<double>(static_cast<std::size_t>(plan.chunks()), 0));
-    for (const auto* parameter : model.parameters())
-      for (const auto& place : places(parameter->name, plan)) {
-        const auto stage = static_cast<std::size_t>(place.stage);
-        stages[stage].push_back(own_part(*parameter));
-        if (multiplies(parameter->name, place, plan))
-          out.costs[stage][static_cast<std::size_t>(place.chunk)] +=
-              static_cast<double>(stages[stage].back().elements());
-      }
-    std::vector<RankFigures> of_stage;
-    for (auto& stage : stages) of_stage.push_back(held(stage, optimizer));
-    for (auto& rank : out.ranks) {
-      const auto& same = of_stage[static_cast<std::size_t>(rank.place.pipeline)];
-      rank.parameters = same.parameters;
-      rank.state = same.state;
-    }
-  }
-
- private:
-  /// The figures of every rank of a stage.
-  RankFigures held(std::deque<Parameter>& stage, const Optimizer& optimizer) const {
-    RankFigures out;
-    std::vector<Parameter*> parameters;
-    for (auto& parameter : stage) {
-      parameters.push_back(&parameter);
-      out.parameters = checked_sum({{"parameters", out.parameters}, {parameter.name.c_str(), parameter.elements()}});
-    }
-    out.state = bytes_of_state(parameters, optimizer, sharers_);
-    return out;
-  }
-
-  /// Chunks that hold a parameter: two for a table that the head of another stage reads too.
-  std::vector<LayerPlan::Place> places(const std::string& name, const LayerPlan& plan) const {
-    const LayerPlan::Place first{0, 0}, last{plan.stages() - 1, plan.chunks() - 1};
-    if (const auto layer = layer_of(name); layer >= 0 && layer < plan.layers())
-      return {of_layer_[static_cast<std::size_t>(layer)]};
-    if (name.rfind("embedding.", 0) != 0) return {last};
-    if (is_table(name) && tied() && plan.stages() > 1) return {first, last};
-    return {first};
-  }
-
-  bool tied() const { return gpt_ && !gpt_->untie_embeddings_and_output_weights; }
-
-  /// Whether tokens of that chunk are multiplied with the parameter.
-  bool multiplies(const std::string& name, const LayerPlan::Place& place, const LayerPlan& plan) const {
-    if (is_table(name)) return tied() && plan.at(place.stage, place.chunk).loss;
-    return has(name, "linear_") ? ends_with(name, ".weight") : name == "output_layer.weight";
-  }
-
-  /// What one tensor parallel rank has of a parameter.
-  Parameter own_part(const Parameter& parameter) const {
-    Parameter own{parameter.name, parameter.global_shape, parameter.init, parameter.type, {}, {}, {}};
-    if (tensor_ == 1 || !gpt_) return own;
-    const auto& name = parameter.name;
-    const auto rows = parameter.global_shape[0];
-    const auto ranks = static_cast<int>(tensor_);
-    if (has(name, "linear_qkv.")) {  // a group that several ranks share is on each of them
-      const auto all = gpt_->num_attention_heads + 2 * gpt_->groups();
-      const auto here = gpt_->num_attention_heads / tensor_ + 2 * std::max<std::int64_t>(gpt_->groups() / tensor_, 1);
-      own.cut.strips = {{0, rows / all * here, true}};
-    } else if (is_table(name) || name.rfind("output_layer.", 0) == 0 || has(name, "linear_fc1.")) {
-      own.cut = TensorCut::even(0, rows, 0, ranks);
-    } else if (ends_with(name, "linear_proj.weight") || ends_with(name, "linear_fc2.weight")) {
-      own.cut = TensorCut::even(1, parameter.global_shape[1], 0, ranks);
-    }
-    return own;
-  }
-
-  const GptOptions* gpt_;
-  std::int64_t tensor_;
-  int sharers_;
-  std::vector<LayerPlan::Place> of_layer_ = {};
-};
 
 }  // namespace
 
 double LayoutFigures::bubble() const { return simulate(PipelineSchedule::training(shape), costs).bubble(); }
 
+// The tensor-parallel ranks of a stage hold equally many elements of each parameter: every division among them is even
+// (TensorRank::part) or gives each a copy of one key and value head. So rank 0 of each stage stands for all; a property
+// test constructs the others too.
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto mesh = mesh_of(recipe, world);
-  LayoutFigures out{mesh, recipe.layer_plan(), {}, recipe.pipeline_shape(mesh.sizes().data), {}};
-  for (int rank = 0; rank < world; ++rank) out.ranks.push_back({out.mesh.place_of(rank)});
-  const auto tokenizer = recipe.tokenizer.make();
-  const auto model = build_model(recipe, tokenizer.get());
-  Counter(recipe, world).count(*model, *recipe.optimizer.make(), out);
+  LayoutFigures out{.mesh = mesh,
+                    .plan = recipe.layer_plan(),
+                    .ranks = {},
+                    .shape = recipe.pipeline_shape(mesh.sizes().data),
+                    .costs = {}};
+  const auto rows = vocabulary(recipe, recipe.tokenizer.make().get());
+  const auto optimizer = recipe.optimizer.make();
+  const StateSharing sharing{.ranks = mesh.sizes().data,
+                             .distributed_optimizer = recipe.shares_optimizer(),
+                             .bucket_elements = recipe.data_parallel.bucket_elements(mesh.sizes().data)};
+  const TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
+  struct Stage {
+    std::int64_t parameters = 0;
+    std::vector<StateBytes> state = {};  ///< of each data-parallel rank
+  };
+  std::vector<Stage> stages;
+  for (std::int64_t p = 0; p < out.plan.stages(); ++p) {
+    const auto chunks = build_stage(recipe, rows, out.plan, p, tensor);
+    auto& stage = stages.emplace_back();
+    auto& costs = out.costs.emplace_back();
+    std::vector<Parameter*> held;
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      const auto own = chunks[c]->parameters();
+      costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss));
+      held.insert(held.end(), own.begin(), own.end());
+    }
+    for (const auto* parameter : held)
+      stage.parameters = checked_sum({{"parameters", stage.parameters}, {"more", parameter->elements()}});
+    stage.state = state_of_data_ranks(held, *optimizer, sharing);
+  }
+  for (int rank = 0; rank < world; ++rank) {
+    const auto place = mesh.place_of(rank);
+    const auto& stage = stages[static_cast<std::size_t>(place.pipeline)];
+    out.ranks.push_back({place, stage.parameters, stage.state[static_cast<std::size_t>(place.data)]});
+  }
   return out;
 }
 

@@ -13,7 +13,7 @@ struct RankFigures {
   StateBytes state = {};        ///< weights, main gradients and optimizer state, as they lie in memory
 };
 
-/// How a run is cut over processes, before anything runs. All numbers are exact.
+/// How a run is divided over ranks, before anything runs. All numbers are exact.
 struct LayoutFigures {
   Mesh mesh;
   LayerPlan plan;
@@ -25,8 +25,8 @@ struct LayoutFigures {
   double bubble() const;
 };
 
-/// Of a run of `world` processes, which check_ranks finds no mistake in. Makes the model without memory for weights;
-/// reads tokenizer files. Throws ConfigError for what is missing there.
+/// Of a run of `world` ranks, which check_ranks finds no mistake in. Counts the real models: constructs the chunks of
+/// every stage, without memory for weights. Reads tokenizer files; throws ConfigError for what is missing there.
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world);
 
 /// "embedding, 0-3 | 16-19": the layers of one stage, chunk by chunk.

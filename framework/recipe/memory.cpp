@@ -8,6 +8,7 @@
 #include "framework/data/batch_loader.h"
 #include "framework/data/gpt/gpt_index.h"
 #include "framework/model/gpt_options.h"
+#include "framework/nn/attention_layer.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {
@@ -27,9 +28,9 @@ class Kept {
 
   /// At least the input of each layer, its queries, keys and values, and the input of its activation; of layers that
   /// are computed again, the input of each group.
-  double bytes(const std::vector<Chunk>& stage) const {
+  double bytes(const LayerPlan& plan, std::int64_t stage) const {
     double sum = 0;
-    for (const auto& chunk : stage) sum += of_chunk(chunk);
+    for (const auto& chunk : plan.stage(stage)) sum += of_chunk(plan, chunk);
     return sum;
   }
   double logits() const {
@@ -53,18 +54,21 @@ class Kept {
     return here * static_cast<double>(gpt_.hidden_size) * static_cast<double>(size_of(types_.residual));
   }
   double inside_layer() const {
-    const auto heads = static_cast<double>(gpt_.num_attention_heads + 2 * gpt_.groups());
-    const auto qkv = heads * static_cast<double>(gpt_.channels());
-    const auto inner = static_cast<double>(gpt_.inner()) * (is_gated(gpt_.feed_forward()) ? 2 : 1);
+    const TensorRank tensor{0, static_cast<int>(recipe_.parallel.tensor_model_parallel_size)};
+    const auto here = heads_of_rank(gpt_.num_attention_heads, gpt_.groups(), tensor);
+    const auto qkv = static_cast<double>(here.heads + 2 * here.groups) * static_cast<double>(gpt_.channels());
+    const auto inner = static_cast<double>(gpt_.inner()) * (is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
     const auto width = qkv + (gpt_.recomputes(RecomputedModule::mlp) ? 0 : inner);
-    return tokens() * width / tensor_ranks() * static_cast<double>(size_of(types_.compute));
+    return tokens() * width * static_cast<double>(size_of(types_.compute));
   }
 
-  double of_chunk(const Chunk& chunk) const {
-    const auto layers = static_cast<double>(chunk.layers);
+  double of_chunk(const LayerPlan& plan, const Chunk& chunk) const {
+    double layers = static_cast<double>(chunk.layers);  // of those that compute something
+    for (const auto noop : plan.noop_layers())
+      if (noop >= chunk.first_layer && noop < chunk.end_layer()) --layers;
     double again = 0, groups = 0;
     if (chunk.recompute) {
-      again = groups = static_cast<double>(chunk.recompute->layers);
+      again = groups = std::min(static_cast<double>(chunk.recompute->layers), layers);
     } else if (gpt_.recompute_granularity == Recomputation::full) {
       const auto count = std::min(static_cast<double>(*gpt_.recompute_num_layers), layers);
       const bool block = *gpt_.recompute_method == RecomputedLayers::block;
@@ -132,7 +136,7 @@ std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigure
                   {"optimizer state", rank.state.optimizer}};
     if (gpt) {
       const Kept kept(recipe, *gpt);
-      need.parts.push_back({"activations", whole(kept.bytes(layout.plan.stage(stage)) * in_flight(layout, stage))});
+      need.parts.push_back({"activations", whole(kept.bytes(layout.plan, stage) * in_flight(layout, stage))});
       if (layout.plan.stage(stage).back().loss) need.parts.push_back({"logits", whole(kept.logits())});
       if (gpt->position_embedding_type == PositionEmbedding::rope)
         need.parts.push_back(

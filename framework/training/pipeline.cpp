@@ -140,6 +140,7 @@ void Pipeline::used(LoadedBatch& loaded) {
 
 ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const {
   ForwardMode mode;
+  mode.groups = inputs_.groups;
   if (!run.trains) return mode;
   const auto tokens = objective_.per_token_loss
                           ? 1

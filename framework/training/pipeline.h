@@ -23,6 +23,7 @@ struct PipelineInputs {
   StageChannel& channel;               ///< to the other stages; not used if there are none
   BackwardListener& listener;
   Threads& threads;
+  const ProcessGroups* groups = nullptr;  ///< of the forward passes; null: no layer is sharded
 };
 
 /// What the gradients of a step are gradients of.

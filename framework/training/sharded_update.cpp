@@ -18,17 +18,16 @@ ShardedUpdate::ShardedUpdate(const StateLayout& layout, const Optimizer& optimiz
     const auto& shard = layout.shards()[i];
     const auto& parameter = *layout.parameters().ranges()[shard.parameter].parameter;
     const auto shape = parameter.shape();
-    const bool decay = decays(parameter.name, shape.rank());
     const auto all = static_cast<std::size_t>(shard.elements.count);
-    if (shape.rank() == 2 && optimizer.wants_whole(parameter.name, shape[0], shape[1])) {
+    if (shape.rank() == 2 && optimizer.wants_whole(parameter.role)) {
       if (layout.sharing().shards() || !parameter.cut.strips.empty())
         throw ConfigError(text("optimizer_config.optimizer_type works on whole matrices, but processes share ",
                                parameter.name, "; give tensor_model_parallel_size 1 and no distributed optimizer"));
-      matrices_.push_back({i, 0, all, decay});
+      matrices_.push_back({i, 0, all});
       continue;
     }
     for (std::size_t first = 0; first < all; first += piece_elements)
-      pieces_.push_back({i, first, std::min(piece_elements, all - first), decay});
+      pieces_.push_back({i, first, std::min(piece_elements, all - first)});
   }
 }
 
@@ -40,7 +39,6 @@ Block ShardedUpdate::block(const Piece& piece) {
   block.grad = memory_.floats({StateArray::gradients, gradient + piece.first, piece.count});
   for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k)
     block.slots[k] = memory_.floats(layout_.state_of(shard, k)).subspan(piece.first, piece.count);
-  block.decays = piece.decays;
   return block;
 }
 

@@ -22,7 +22,6 @@ class ShardedUpdate {
   /// What one thread updates at a time, or a matrix that the optimizer needs as a whole.
   struct Piece {
     std::size_t shard, first, count;  ///< first: in the shard
-    bool decays;
   };
   Block block(const Piece& piece);
 

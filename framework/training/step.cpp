@@ -43,7 +43,8 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .micro_batch_group = model.micro_batch_group,
                  .channel = channel_,
                  .listener = sync_,
-                 .threads = threads},
+                 .threads = threads,
+                 .groups = &model.processes},
                 {.seed = seed,
                  .per_token_loss = optimization.per_token_loss,
                  .replicas = static_cast<double>(model.processes.data.size())}),
@@ -55,7 +56,7 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
 
 void TrainingStep::sort_into_groups() {
   for (const auto& range : state_.layout().parameters().ranges()) {
-    const auto group = group_of(optimization_.groups, range.parameter->name, range.parameter->global_shape.rank());
+    const auto group = group_of(optimization_.groups, range.parameter->role, range.parameter->name);
     const auto known = std::find(groups_.begin(), groups_.end(), group);
     group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);

@@ -138,7 +138,7 @@ Rates rates_of(const TrainingSetup& setup) {
   const auto& own = setup.optimization.groups;
   Rates rates;
   for (const auto* parameter : setup.model.first().parameters()) {
-    const auto group = group_of(own, parameter->name, parameter->global_shape.rank());
+    const auto group = group_of(own, parameter->role, parameter->name);
     const auto lowest = own.decoupled_min_lr.value_or(schedule.rate_shape().lowest);
     const auto rate = group.decoupled ? schedule.learning_rate(*own.decoupled_lr, lowest) : schedule.learning_rate();
     rates.emplace(rate * group.lr_mult, schedule.weight_decay() * group.wd_mult);

@@ -28,7 +28,7 @@ struct Built {
     }
     Report report;
     Group group(tree, "model_config", report);
-    model = models().read(group).make({seq_length, vocabulary, precision});
+    model = models().read(group).make({.seq_length = seq_length, .vocabulary = vocabulary, .precision = precision});
     group.finish();
     report.must_be_good();
     layout = std::make_unique<FlatParameters>(model->parameters());

@@ -175,8 +175,8 @@ double rounding_of(Built& b, const TokenBatch& batch, std::mt19937& random) {
 /// How the loss changes along a direction in the elements of one parameter.
 class Along {
  public:
-  Along(Built& b, const FlatParameters::Run& run, std::mt19937& random)
-      : b_(b), first_(static_cast<std::size_t>(run.first)), direction_(static_cast<std::size_t>(run.count)) {
+  Along(Built& b, const ParameterRange& range, std::mt19937& random)
+      : b_(b), first_(static_cast<std::size_t>(range.first)), direction_(static_cast<std::size_t>(range.count)) {
     std::normal_distribution<double> normal;
     double square = 0, most = 0;
     for (std::size_t i = 0; i < direction_.size(); ++i) square += std::pow(b.grads[first_ + i], 2);
@@ -224,15 +224,15 @@ TEST(AnyModel, GradientsAreDifferencesOfTheLoss) {
     const auto rounding = rounding_of(b, batch, random);
     const auto has = [&](const char* part) { return words.find(part) != std::string::npos; };
     const double corners = has("act:relu") || has("act:reglu") ? 0.15 : 0.02;
-    for (const auto& run : b.layout->runs()) {
-      Along along(b, run, random);
+    for (const auto& range : b.layout->ranges()) {
+      Along along(b, range, random);
       const auto step = along.step();
       if (step == 0) continue;
       // Differences over a step are wrong by its square: over half the step by a quarter. So what they differ in bounds
       // what is left when they are put together. Where an activation has a corner that holds less well.
       const double whole = along.measured(batch, step), half = along.measured(batch, step / 2);
       const double tolerance = 3 * rounding / step + std::abs(whole - half) + corners * std::abs(along.claimed());
-      ASSERT_NEAR((4 * half - whole) / 3, along.claimed(), tolerance) << run.parameter->name;
+      ASSERT_NEAR((4 * half - whole) / 3, along.claimed(), tolerance) << range.parameter->name;
       told += tolerance < 0.2 * std::abs(along.claimed()) ? 1 : 0;
       ++parameters;
     }

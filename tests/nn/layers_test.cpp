@@ -184,7 +184,7 @@ TEST_F(LayerTest, FeedForwardWithEachActivationAndGateWithAndWithoutBias) {
     for (const bool bias : {true, false}) {
       SCOPED_TRACE(text("activation ", static_cast<int>(act), is_gate ? ", gated" : "", bias ? ", bias" : ""));
       const std::size_t inner = 5, hidden = 4;
-      const auto layer = make_feed_forward(kind, "mlp", {4, 5, bias, {}, {}}, whole_layers());
+      const auto layer = make_feed_forward(kind, "mlp", {.hidden = 4, .inner = 5, .has_bias = bias}, whole_layers());
       const auto expected = [&, function = act, gate = is_gate](const Numbers& n) {
         const auto width = gate ? 2 * inner : inner;
         const auto h = linear_of(n, "mlp.linear_fc1", n.at("x"), width);
@@ -354,7 +354,10 @@ TEST_F(AttentionTest, RecomputationChangesNothing) {
 /// Tables for token and position embeddings.
 class Tables final : public Module {
  public:
-  Tables() : Module("embedding"), words(declare("words", {7, 3}, {})), places(declare("positions", {5, 3}, {})) {}
+  Tables()
+      : Module("embedding"),
+        words(declare("words", ParameterRole::word_embedding, {7, 3}, {})),
+        places(declare("positions", ParameterRole::position_embedding, {5, 3}, {})) {}
   Parameter &words, &places;
 };
 

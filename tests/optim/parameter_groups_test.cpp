@@ -29,9 +29,11 @@ TEST(ParameterGroups, APatternFitsWholeNames) {
 
 TEST(ParameterGroups, AreMegatronsWithoutFurtherRules) {
   const ParameterGroupOptions none;
-  EXPECT_EQ(group_of(none, weight, 2), ParameterGroup());
-  EXPECT_EQ(group_of(none, "decoder.final_layernorm.weight", 1).wd_mult, 0);
-  EXPECT_EQ(group_of(none, "decoder.layers.0.mlp.linear_fc1.bias", 1).wd_mult, 0);
+  for (const auto role : {ParameterRole::matrix, ParameterRole::word_embedding, ParameterRole::position_embedding,
+                          ParameterRole::output_layer})
+    EXPECT_EQ(group_of(none, role, weight), ParameterGroup());
+  EXPECT_EQ(group_of(none, ParameterRole::norm_gain, "decoder.final_layernorm.weight").wd_mult, 0);
+  EXPECT_EQ(group_of(none, ParameterRole::bias, "decoder.layers.0.mlp.linear_fc1.bias").wd_mult, 0);
 }
 
 TEST(ParameterGroups, RulesMultiplyAndEndsOfNamesSpare) {
@@ -44,9 +46,10 @@ TEST(ParameterGroups, RulesMultiplyAndEndsOfNamesSpare) {
                        {"param_rules[1].wd_mult", "3"}},
                       report);
   EXPECT_EQ(report.problems(), std::vector<std::string>{});
-  EXPECT_EQ(group_of(o, weight, 2), (ParameterGroup{0.25, 0, false}));
-  EXPECT_EQ(group_of(o, "decoder.layers.3.mlp.linear_fc2.weight", 2), (ParameterGroup{0.25, 3, false}));
-  EXPECT_EQ(group_of(o, "embedding.word_embeddings.weight", 2), ParameterGroup());
+  EXPECT_EQ(group_of(o, ParameterRole::matrix, weight), (ParameterGroup{0.25, 0, false}));
+  EXPECT_EQ(group_of(o, ParameterRole::matrix, "decoder.layers.3.mlp.linear_fc2.weight"),
+            (ParameterGroup{0.25, 3, false}));
+  EXPECT_EQ(group_of(o, ParameterRole::word_embedding, "embedding.word_embeddings.weight"), ParameterGroup());
 }
 
 TEST(ParameterGroups, ARuleWithAnUnknownKeyOrANegativeFactorIsRefused) {
@@ -60,10 +63,10 @@ TEST(ParameterGroups, ARuleWithAnUnknownKeyOrANegativeFactorIsRefused) {
 TEST(ParameterGroups, TheWordEmbeddingAndTheOutputLayerMayHaveTheirOwnRate) {
   ParameterGroupOptions o;
   o.decoupled_lr = 1e-3;
-  EXPECT_TRUE(group_of(o, "embedding.word_embeddings.weight", 2).decoupled);
-  EXPECT_TRUE(group_of(o, "output_layer.weight", 2).decoupled);
-  EXPECT_FALSE(group_of(o, "embedding.position_embeddings.weight", 2).decoupled);
-  EXPECT_FALSE(group_of(o, weight, 2).decoupled);
+  EXPECT_TRUE(group_of(o, ParameterRole::word_embedding, "embedding.word_embeddings.weight").decoupled);
+  EXPECT_TRUE(group_of(o, ParameterRole::output_layer, "output_layer.weight").decoupled);
+  EXPECT_FALSE(group_of(o, ParameterRole::position_embedding, "embedding.position_embeddings.weight").decoupled);
+  EXPECT_FALSE(group_of(o, ParameterRole::matrix, weight).decoupled);
 }
 
 }  // namespace

@@ -181,10 +181,11 @@ TEST_P(MuonRule, GivesTheSameBitsOnAnyNumberOfThreads) {
 
 TEST(Muon, WantsTheMatricesInsideTheNetwork) {
   const auto muon = made("muon");
-  EXPECT_TRUE(muon->wants_whole("decoder.layers.0.mlp.linear_fc1.weight", 8, 4));
-  EXPECT_FALSE(muon->wants_whole("embedding.word_embeddings.weight", 8, 4));
-  EXPECT_FALSE(muon->wants_whole("output_layer.weight", 8, 4));
-  EXPECT_FALSE(made("adamw")->wants_whole("decoder.layers.0.mlp.linear_fc1.weight", 8, 4));
+  EXPECT_TRUE(muon->wants_whole(ParameterRole::matrix));
+  for (const auto role :
+       {ParameterRole::word_embedding, ParameterRole::position_embedding, ParameterRole::output_layer})
+    EXPECT_FALSE(muon->wants_whole(role));
+  EXPECT_FALSE(made("adamw")->wants_whole(ParameterRole::matrix));
 }
 
 }  // namespace

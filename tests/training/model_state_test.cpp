@@ -27,7 +27,9 @@ class Descent final : public Optimizer {
 
 class TwoTensors final : public StandInModel {
  public:
-  TwoTensors() : plain(declare("plain", {5, 3}, Init::normal(1))), narrow(declare("narrow", {70}, Init::normal(1))) {
+  TwoTensors()
+      : plain(declare("plain", ParameterRole::matrix, {5, 3}, Init::normal(1))),
+        narrow(declare("narrow", ParameterRole::norm_gain, {70}, Init::normal(1))) {
     narrow.type = DType::bfloat16;
   }
   Parameter &plain, &narrow;
@@ -59,7 +61,7 @@ TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
 TEST(ModelState, AParameterOfSeveralPiecesIsUpdatedAndRoundedWhole) {
   class Long final : public StandInModel {
    public:
-    Long() : values(declare("values", {100'003}, Init::zeros())) { values.type = DType::bfloat16; }
+    Long() : values(declare("values", ParameterRole::bias, {100'003}, Init::zeros())) { values.type = DType::bfloat16; }
     Parameter& values;
   };
   Long model;

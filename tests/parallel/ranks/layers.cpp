@@ -1,7 +1,7 @@
 // Layers that are cut over a group give what the plain ones give: values and gradients.
 #include "framework/autograd/ops/embedding.h"
 #include "framework/nn/attention_layer.h"
-#include "framework/parallel/mappings.h"
+#include "framework/parallel/tensor_parallel_ops.h"
 #include "framework/parallel/vocab_parallel.h"
 #include "tests/parallel/ranks/cut.h"
 #include "tests/story.h"
@@ -9,6 +9,7 @@
 namespace tessera {
 namespace {
 
+constexpr std::int64_t B = 2, T = 8, in = 16, out = 24;
 const Init drawn = Init::normal(0.5);
 
 /// A layer with its weights and its place of work.
@@ -23,16 +24,22 @@ struct Bench {
 
 struct WholeLinear : Module {
   WholeLinear(const std::string& name, const LinearSizes& sizes)
-      : Module(""), linear(whole_layers().outputs_cut(name, sizes, {})) {
+      : Module(""), linear(whole_layers().column_parallel(name, sizes, {})) {
     contains(*linear);
   }
-  std::unique_ptr<LinearLayer> linear;
+  std::unique_ptr<ActivatedLinearLayer> linear;
 };
 
 class OnGroupsOf : public testing::TestWithParam<int> {
  protected:
-  TensorParallel alone() const { return {}; }
-  TensorParallel cut(bool sequence = false) const { return {groups.tensor, sequence}; }
+  TensorRank cut(bool sequence = false) const { return groups.tensor_rank(sequence); }
+  Pass pass() const {
+    Pass pass;
+    pass.B = B;
+    pass.T = T;
+    pass.groups = &groups;
+    return pass;
+  }
   std::vector<float> my_part(const std::vector<float>& whole, const Shape& shape, std::size_t dim) const {
     return part_of(whole, shape, dim, groups.tensor.rank(), groups.tensor.size());
   }
@@ -40,17 +47,17 @@ class OnGroupsOf : public testing::TestWithParam<int> {
   const ProcessGroups groups = initialize_model_parallel(world(), members);
 };
 
-constexpr std::int64_t B = 2, T = 8, in = 16, out = 24;
+const LinearSizes linear_sizes{.in = in, .out = out, .has_bias = true, .init = drawn};
 const Shape x_shape{B, T, in}, y_shape{B, T, out};
 
 TEST_P(OnGroupsOf, AColumnParallelLinearGivesItsColumnsOfThePlainOne) {
   for (const bool gathers : {false, true}) {
     for (const bool activated : {false, true}) {
-      Bench<WholeLinear> whole("linear", LinearSizes{in, out, true, drawn});
-      Bench<ColumnParallelLinear> part("linear", LinearSizes{in, out, true, drawn}, cut(), gathers);
+      Bench<WholeLinear> whole("linear", linear_sizes);
+      Bench<ColumnParallelLinear> part("linear", linear_sizes, cut(), gathers);
       auto values = made(x_shape.elements(), 1), slope = made(y_shape.elements(), 2);
-      const auto forward = [&](const LinearLayer& layer, const Var& x) {
-        return activated ? layer.forward(x, Activation::gelu_tanh) : layer.forward(x);
+      const auto forward = [&](const ActivatedLinearLayer& layer, const Var& x) {
+        return activated ? layer.forward(x, Activation::gelu_tanh, pass()) : layer.forward(x, pass());
       };
       const auto x = whole.work.input(values, x_shape), x_here = part.work.input(values, x_shape);
       const auto y = forward(*whole.layer.linear, x), y_here = forward(part.layer, x_here);
@@ -64,13 +71,13 @@ TEST_P(OnGroupsOf, AColumnParallelLinearGivesItsColumnsOfThePlainOne) {
 
 TEST_P(OnGroupsOf, ARowParallelLinearGivesThePlainOne) {
   for (const bool parallel_input : {false, true}) {
-    Bench<WholeLinear> whole("linear", LinearSizes{in, out, true, drawn});
-    Bench<RowParallelLinear> part("linear", LinearSizes{in, out, true, drawn}, cut(), parallel_input);
+    Bench<WholeLinear> whole("linear", linear_sizes);
+    Bench<RowParallelLinear> part("linear", linear_sizes, cut(), parallel_input);
     auto values = made(x_shape.elements(), 1), slope = made(y_shape.elements(), 2);
     auto values_here = parallel_input ? my_part(values, x_shape, 2) : values;
     const auto x = whole.work.input(values, x_shape);
     const auto x_here = part.work.input(values_here, parallel_input ? x_shape.with_width(in / members) : x_shape);
-    const auto y = whole.layer.linear->forward(x), y_here = part.layer.forward(x_here);
+    const auto y = whole.layer.linear->forward(x, pass()), y_here = part.layer.forward(x_here, pass());
     expect_near(values_of(y_here), values_of(y), "y");
     const auto dx = whole.work.backward(y, slope, x);
     expect_near(part.work.backward(y_here, slope, x_here), parallel_input ? my_part(dx, x_shape, 2) : dx, "dx");
@@ -81,15 +88,17 @@ TEST_P(OnGroupsOf, ARowParallelLinearGivesThePlainOne) {
 /// The pair that a feed-forward is: columns, an activation, rows.
 struct Pair : Module {
   explicit Pair(const LayerMaker& maker) : Module("") {
-    const auto n = maker.ranks();
-    up = maker.outputs_cut("up", {in, out, true, drawn},
-                           n == 1 ? TensorCut{} : TensorCut::even(0, out, maker.rank(), n));
-    down = maker.inputs_cut("down", {out, in, true, drawn});
+    up = maker.column_parallel("up", {.in = in, .out = out, .has_bias = true, .init = drawn},
+                               maker.tensor().part(0, out, "rows"));
+    down = maker.row_parallel("down", {.in = out, .out = in, .has_bias = true, .init = drawn});
     contains(*up);
     contains(*down);
   }
-  Var forward(const Var& x) const { return down->forward(up->forward(x, Activation::gelu_tanh)); }
-  std::unique_ptr<LinearLayer> up, down;
+  Var forward(const Var& x, const Pass& pass) const {
+    return down->forward(up->forward(x, Activation::gelu_tanh, pass), pass);
+  }
+  std::unique_ptr<ActivatedLinearLayer> up;
+  std::unique_ptr<LinearLayer> down;
 };
 
 TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
@@ -99,7 +108,7 @@ TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
   auto values = made(x_shape.elements(), 1), slope = made(x_shape.elements(), 2);
   auto values_here = my_part(values, x_shape, 1);
   const auto x = whole.work.input(values, x_shape), x_here = part.work.input(values_here, {B, T / members, in});
-  const auto y = whole.layer.forward(x), y_here = part.layer.forward(x_here);
+  const auto y = whole.layer.forward(x, pass()), y_here = part.layer.forward(x_here, pass());
   expect_near(values_of(y_here), my_part(values_of(y), x_shape, 1), "y");
   const auto dx = whole.work.backward(y, slope, x);
   expect_near(part.work.backward(y_here, my_part(slope, x_shape, 1), x_here), my_part(dx, x_shape, 1), "dx");
@@ -110,7 +119,7 @@ TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
 
 struct WholeTable : Module {
   WholeTable(std::int64_t rows, std::int64_t width)
-      : Module("table"), weight(declare("weight", {rows, width}, drawn)) {}
+      : Module("table"), weight(declare("weight", ParameterRole::word_embedding, {rows, width}, drawn)) {}
   Parameter& weight;
 };
 
@@ -123,7 +132,7 @@ TEST_P(OnGroupsOf, AVocabParallelEmbeddingGivesThePlainOne) {
     Bench<VocabParallelEmbedding> part("table", rows, in, drawn, cut(sequence));
     auto slope = made(x_shape.elements(), 3);
     const auto y = embedding(whole.work.tape, {B, T}, tokens, whole.layer.weight.leaf, {}, nullptr);
-    const auto y_here = part.layer.forward(part.work.tape, {B, T}, tokens);
+    const auto y_here = part.layer.forward(part.work.tape, tokens, pass());
     const bool cuts = sequence && members > 1;
     EXPECT_EQ(values_of(y_here), cuts ? my_part(values_of(y), x_shape, 1) : values_of(y));
     whole.work.backward(y, slope);
@@ -237,13 +246,14 @@ void sum_shared(Weights& weights, const ProcessGroups& groups) {
 TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
   std::vector<std::int32_t> from(B * T, 0), to;
   for (int i = 0; i < B * T; ++i) to.push_back(i % static_cast<int>(T));
-  const auto pass = causal_pass(from, to);
+  auto pass = causal_pass(from, to);
   for (const int members : {2, 4, 8})
     for (const bool sequence : {false, true}) {
       const auto groups = initialize_model_parallel(world(), members, 1, 2);
+      pass.groups = &groups;
       EXPECT_EQ(groups.head_copies.size(), members / 2);
       Bench<SelfAttention> whole("attention", 0, grouped_heads(), nullptr, whole_layers());
-      const TensorParallelLayers maker({groups.tensor, sequence});
+      const TensorParallelLayers maker(groups.tensor_rank(sequence));
       Bench<SelfAttention> part("attention", 0, grouped_heads(), nullptr, maker);
       const auto mine = [&](const std::vector<float>& all) {
         return sequence ? part_of(all, x_shape, 1, groups.tensor.rank(), members) : all;

@@ -27,7 +27,7 @@ class SomeTensors final : public StandInModel {
  public:
   SomeTensors() {
     for (const std::int64_t rows : {3, 40, 1, 200, 7}) {
-      auto& p = declare(text("p", all.size()), {rows, 5}, Init::zeros());
+      auto& p = declare(text("p", all.size()), ParameterRole::matrix, {rows, 5}, Init::zeros());
       if (all.size() % 2 == 1) p.type = DType::bfloat16;
       all.push_back(&p);
     }

@@ -1,6 +1,6 @@
 // Passages in and out of the cut regions: the values that Megatron-LM's own tests ask for, and every one of them, both
 // ways, against a reckoning by one process.
-#include "framework/parallel/mappings.h"
+#include "framework/parallel/tensor_parallel_ops.h"
 
 #include <functional>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "framework/parallel/mappings.h"
+#include "framework/parallel/tensor_parallel_ops.h"
 
 #include <cstring>
 

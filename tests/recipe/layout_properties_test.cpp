@@ -1,0 +1,194 @@
+// Random models on random layouts: what the ranks hold, and what is reported of it before a run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "framework/options/yaml.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/layout_figures.h"
+
+namespace tessera {
+namespace {
+
+/// TESSERA_TEST_SEED draws other cases than usual.
+unsigned seed() {
+  const char* given = std::getenv("TESSERA_TEST_SEED");
+  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 20261122U;
+}
+
+/// Recipes of small models with a layout, one after the other. Some contradict a rule and are refused.
+class Recipes {
+ public:
+  struct Drawn {
+    std::string yaml;
+    int world = 1;
+  };
+  Drawn next() {
+    const int tensor = one<int>({1, 2, 4, 8}), pipeline = one<int>({1, 2, 3, 4}), data = one<int>({1, 1, 2, 3});
+    const int layers = pipeline * 2 + one<int>({0, 1, 2, 3});
+    model_ = text("{num_layers: ", layers,
+                  ", hidden_size: 16, num_attention_heads: 8, seq_length: 16, vocab_size: ", one<int>({64, 96}),
+                  ", ffn_hidden_size: ", one<int>({16, 40}));
+    say("num_query_groups", one<std::string>({"1", "2", "4", "8"}), "group_query_attention: true");
+    for (const auto* flag : {"untie_embeddings_and_output_weights", "qk_layernorm", "add_bias_linear", "qkv_has_bias",
+                             "use_final_norm", "use_sandwich_norm", "use_parallel_residual"})
+      say(flag, one<std::string>({"true", "false"}));
+    say("normalization", one<std::string>({"LayerNorm", "RMSNorm"}));
+    say("hidden_act", one<std::string>({"gelu", "swiglu"}));
+    say("position_embedding_type", one<std::string>({"learned_absolute", "rope", "none"}));
+    layout_ = text("{tensor_model_parallel_size: ", tensor, ", pipeline_model_parallel_size: ", pipeline);
+    if (random_() % 2) layout_ += ", sequence_parallel: true";
+    divide(pipeline, layers);
+    const auto training = one<std::string>({"", ", bf16: true", ", use_distributed_optimizer: true",
+                                            ", use_distributed_optimizer: true, bucket_size: 1000",
+                                            ", bf16: true, use_distributed_optimizer: true"});
+    return {text("training_config: {training_iters: 1", training, "}\nmodel_config: ", model_, "}\nparallel_config: ",
+                 layout_, "}\ndataset_config: {dataset_type: mock, batch_size: 1, micro_batch_num: 12}\n"),
+            tensor * pipeline * data};
+  }
+
+ private:
+  template <class T>
+  T one(const std::vector<T>& from) {
+    return from[random_() % from.size()];
+  }
+  void say(const std::string& key, const std::string& value, const std::string& more = "") {
+    model_ += text(", ", key, ": ", value);
+    if (!more.empty()) model_ += ", " + more;
+  }
+  /// Equal or unequal numbers of layers, one or two chunks for each stage, layers that do nothing.
+  void divide(int pipeline, int layers) {
+    if (random_() % 3 == 0) layout_ += text(", noop_layers: [", random_() % 2, ", ", layers - 1, "]");
+    if (pipeline == 1 || random_() % 3 == 0) return;
+    const bool interleaved = random_() % 2;
+    std::string list;
+    int left = layers;
+    for (int stage = 0; stage < pipeline; ++stage) {
+      const int here = stage + 1 == pipeline ? left : std::min(left - (pipeline - stage - 1), 1 + int(random_() % 3));
+      left -= here;
+      const int second = interleaved ? here / 2 : 0;
+      list += text(stage == 0 ? "" : ", ", "[", here - second, interleaved ? text(", ", second) : "", "]");
+    }
+    layout_ += text(", num_layer_list: '[", list, "]'");
+    if (interleaved) layout_ += ", virtual_pipeline_model_parallel_size: 2";
+  }
+
+  std::mt19937 random_{seed()};
+  std::string model_, layout_;
+};
+
+/// The real chunks of one rank, without memory.
+struct RankModel {
+  std::vector<std::unique_ptr<Model>> chunks;
+  std::vector<Parameter*> parameters() const {
+    std::vector<Parameter*> all;
+    for (const auto& chunk : chunks)
+      for (auto* parameter : chunk->parameters()) all.push_back(parameter);
+    return all;
+  }
+};
+
+struct Case {
+  explicit Case(const Recipes::Drawn& drawn) : world(drawn.world) {
+    recipe = read_recipe(parse_yaml(drawn.yaml, "run.yaml"), Registries{}, report);
+    if (report.good()) check_ranks(recipe, world, report);
+  }
+  RankModel rank(std::int64_t stage, int tensor) const {
+    return {build_stage(recipe, vocabulary(recipe, nullptr), recipe.layer_plan(), stage,
+                        {tensor, tensor_ranks(), recipe.parallel.sequence_parallel})};
+  }
+  int tensor_ranks() const { return static_cast<int>(recipe.parallel.tensor_model_parallel_size); }
+  std::int64_t stages() const { return recipe.parallel.pipeline_model_parallel_size; }
+  Report report;
+  Recipe recipe;
+  int world;
+};
+
+/// `check` of every drawn case that no rule refuses.
+void for_every_layout(const std::function<void(const Case&)>& check) {
+  constexpr int wanted = 60, most_drawn = 600;
+  Recipes recipes;
+  int good = 0;
+  for (int drawn = 0; drawn < most_drawn && good < wanted; ++drawn) {
+    const auto next = recipes.next();
+    SCOPED_TRACE(text("seed ", seed(), ", ", next.world, " ranks of\n", next.yaml));
+    const Case one(next);
+    if (!one.report.good()) continue;
+    ++good;
+    check(one);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_EQ(good, wanted) << "seed " << seed();
+}
+
+/// How often each element of one unsharded tensor is owned.
+struct Ownership {
+  const Parameter* whole = nullptr;
+  std::vector<int> owners;
+
+  void add(const Parameter& part) {
+    const auto owned = part.owned();
+    for (const auto& run : runs_of(part))
+      for (std::int64_t i = 0; i < run.count; ++i) {
+        const auto here = run.first + i;
+        const bool own = std::any_of(owned.begin(), owned.end(), [&](const ElementRange& range) {
+          return here >= range.first && here < range.first + range.count;
+        });
+        owners[static_cast<std::size_t>(run.global_first + i)] += own;
+      }
+  }
+};
+
+TEST(LayoutProperties, TheElementsThatRanksOwnAreEveryTensorExactlyOnce) {
+  for_every_layout([](const Case& one) {
+    const auto whole = build_model(one.recipe, nullptr);
+    std::map<std::string, Ownership> tensors;
+    for (const auto* parameter : whole->parameters())
+      tensors[parameter->name] = {parameter, std::vector<int>(static_cast<std::size_t>(parameter->elements()), 0)};
+    for (std::int64_t stage = 0; stage < one.stages(); ++stage)
+      for (int tensor = 0; tensor < one.tensor_ranks(); ++tensor) {
+        const auto rank = one.rank(stage, tensor);
+        for (const auto* parameter : rank.parameters()) {
+          const auto found = tensors.find(parameter->name);
+          ASSERT_NE(found, tensors.end()) << parameter->name;
+          EXPECT_EQ(parameter->global_shape, found->second.whole->global_shape) << parameter->name;
+          EXPECT_EQ(parameter->role, found->second.whole->role) << parameter->name;
+          found->second.add(*parameter);
+        }
+      }
+    for (const auto& [name, tensor] : tensors)
+      ASSERT_EQ(tensor.owners, std::vector<int>(tensor.owners.size(), 1)) << name;
+  });
+}
+
+TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
+  for_every_layout([](const Case& one) {
+    const auto optimizer = one.recipe.optimizer.make();
+    const auto figures = layout_figures(one.recipe, one.world);
+    ASSERT_EQ(figures.ranks.size(), static_cast<std::size_t>(one.world));
+    for (const auto& told : figures.ranks) {
+      const auto rank = one.rank(told.place.pipeline, told.place.tensor);
+      const auto parameters = rank.parameters();
+      std::int64_t elements = 0;
+      for (const auto* parameter : parameters) elements += parameter->elements();
+      EXPECT_EQ(told.parameters, elements);
+      const StateLayout layout(
+          parameters, optimizer.get(),
+          {.rank = told.place.data,
+           .ranks = figures.mesh.sizes().data,
+           .distributed_optimizer = one.recipe.shares_optimizer(),
+           .bucket_elements = one.recipe.data_parallel.bucket_elements(figures.mesh.sizes().data)});
+      const auto state = layout.bytes();
+      EXPECT_EQ(told.state.weights, state.weights);
+      EXPECT_EQ(told.state.gradients, state.gradients);
+      EXPECT_EQ(told.state.optimizer, state.optimizer);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera
