@@ -14,6 +14,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/saved_layout.h"
+#include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/step.h"
 #include "framework/training/trainer.h"

@@ -5,6 +5,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_files.h"
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/saved_layout.h"
 #include "tests/golden/data_cases.h"
