@@ -10,9 +10,12 @@
 #include "framework/checkpoint/find.h"
 #include "framework/cli/convert_checkpoint.h"
 #include "framework/cli/reshard.h"
+#include "framework/log/log.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("checkpoint");
 
 namespace fs = std::filesystem;
 
@@ -113,7 +116,7 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
   try {
     work();
   } catch (const DamageError& error) {
-    std::cerr << error.what() << "\n";
+    logger.error(error.what());
     context.exit_code = no_usable_checkpoint;
   }
 }
