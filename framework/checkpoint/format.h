@@ -168,8 +168,8 @@ class CheckpointFormats {
   std::vector<std::shared_ptr<const CheckpointFormat>> all_;
 };
 
-/// The error of a command or option that needs another program's formats in a build without them.
+/// The error of an option that needs another program's formats in a program without them.
 inline constexpr const char* no_interop =
-    "this build of tessera has no formats of other programs; configure it with -DTESSERA_INTEROP=ON";
+    "this program has no formats of other programs; link it with framework/interop and register them";
 
 }  // namespace tessera

@@ -237,7 +237,8 @@ TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
   EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::full; }), "recompute_method");
   EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::selective, o.recompute_num_layers = 1; }),
             "recompute_num_layers");
-  EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.hidden_act = FeedForwardKind::relu; }), "swiglu");
+  EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.ffn_hidden_size = 32, o.hidden_act = FeedForwardKind::relu; }),
+            "swiglu");
 }
 
 }  // namespace
