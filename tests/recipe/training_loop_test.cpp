@@ -91,8 +91,7 @@ TEST_F(TrainingLoop, WithoutFormatsOfOtherProgramsARunThatSavesInOneIsRefusedBef
   const auto why = story_of([] {
     build(read_recipe("run.yaml", {t + "ckpt_format=torch", t + "output_dir=run"}, Registries{}));
   });
-  EXPECT_TRUE(says(why, "checkpoints of format 'torch': this build of tessera has no formats of other programs"))
-      << why;
+  EXPECT_TRUE(says(why, "checkpoints of format 'torch': this program has no formats of other programs")) << why;
   EXPECT_FALSE(std::filesystem::exists("run"));
 }
 
