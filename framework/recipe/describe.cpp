@@ -88,7 +88,7 @@ void describe_training(RecipeSchema& s) {
           [](const Recipe& r) {
             return r.data_parallel.overlap_grad_reduce && r.parallel.pipeline_model_parallel_size > 1;
           },
-          "it is for `overlap_grad_reduce` with several pipeline stages");
+          "`overlap_grad_reduce` is false, or if `pipeline_model_parallel_size` is 1");
 }
 
 void describe_data(RecipeSchema& s) {

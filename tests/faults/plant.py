@@ -4,7 +4,7 @@
 faults.tsv has one fault a line, five columns between tabs:
 
     file       a source, from the root of the repository
-    text       what stands there once
+    text       what stands there once; a space of it is any white space, so a line may be wrapped otherwise
     fault      what is put in its place: the program then does something else, visibly
     program    the test program that must notice it, as CMake calls it
     tests      which of its tests, as --gtest_filter takes them
@@ -33,6 +33,11 @@ COLUMNS = ("file", "text", "fault", "program", "tests")
 LONGEST = 600  # seconds
 
 Fault = collections.namedtuple("Fault", COLUMNS + ("line",))
+
+
+def places(text, fault):
+    """Where the text of the fault occurs in `text`."""
+    return list(re.finditer(r"\s+".join(re.escape(word) for word in fault.text.split()), text))
 
 
 def read_table():
@@ -67,7 +72,7 @@ def problems(faults):
         if not path.is_file():
             yield where + f"no file {fault.file}; name another, or delete the row"
             continue
-        count = path.read_text(encoding="utf-8").count(fault.text)
+        count = len(places(path.read_text(encoding="utf-8"), fault))
         if count != 1:
             yield where + f"{fault.file} has the text {count} times, expected once: {fault.text}"
         if fault.text == fault.fault:
@@ -124,7 +129,8 @@ class Copy:
         path = self.tree / fault.file
         sound = path.read_text(encoding="utf-8")
         try:
-            path.write_text(sound.replace(fault.text, fault.fault), encoding="utf-8")
+            (place,) = places(sound, fault)
+            path.write_text(sound[:place.start()] + fault.fault + sound[place.end():], encoding="utf-8")
             if self.make(fault.program):
                 return "invalid"
             return "survived" if self.passes(fault) else "killed"
