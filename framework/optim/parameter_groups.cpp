@@ -11,7 +11,7 @@ bool is_factor(double number) { return number >= 0 && number <= most_factor; }
 
 }  // namespace
 
-bool OptionType<ParameterRule>::read(const Value& value, ParameterRule& out) {
+bool ParameterRule::Option::read(const Value& value, ParameterRule& out) {
   if (value.kind != Value::Kind::group || !value.find("params")) return false;
   ParameterRule rule;
   for (const auto& [name, given] : value.fields) {
@@ -25,12 +25,12 @@ bool OptionType<ParameterRule>::read(const Value& value, ParameterRule& out) {
   return true;
 }
 
-std::string OptionType<ParameterRule>::json_schema() {
+std::string ParameterRule::Option::json_schema() {
   return R"({"type": "object", "required": ["params"], "additionalProperties": false, "properties": {
     "params": {"$ref": "#/$defs/text"}, "lr_mult": {"$ref": "#/$defs/factor"}, "wd_mult": {"$ref": "#/$defs/factor"}}})";
 }
 
-Value OptionType<ParameterRule>::write(const ParameterRule& rule) {
+Value ParameterRule::Option::write(const ParameterRule& rule) {
   Value value;
   value.set("params", OptionType<std::string>::write(rule.params));
   value.set("lr_mult", OptionType<double>::write(rule.lr_mult));

@@ -15,15 +15,14 @@ struct ParameterRule {
   std::string params;  ///< pattern for the whole name; `*` matches any characters: "decoder.layers.*.mlp.*"
   double lr_mult = 1;  ///< multiplies their learning rate
   double wd_mult = 1;  ///< multiplies their weight decay
-};
 
-/// In a recipe: {params: "*.bias", lr_mult: 2, wd_mult: 0}; an omitted factor is 1.
-template <>
-struct OptionType<ParameterRule> : OneValue<ParameterRule> {
-  static std::string name() { return "{params, lr_mult, wd_mult}"; }
-  static std::string json_schema();
-  static bool read(const Value& value, ParameterRule& out);
-  static Value write(const ParameterRule& rule);
+  /// In a recipe: {params: "*.bias", lr_mult: 2, wd_mult: 0}; an omitted factor is 1.
+  struct Option : OneValue<ParameterRule> {
+    static std::string name() { return "{params, lr_mult, wd_mult}"; }
+    static std::string json_schema();
+    static bool read(const Value& value, ParameterRule& out);
+    static Value write(const ParameterRule& rule);
+  };
 };
 
 /// Options of optimizer_config about parameters with their own learning rate or weight decay.

@@ -159,7 +159,7 @@ std::int64_t tensor_times_pipeline(const ParallelOptions& o) {
 
 }  // namespace
 
-bool OptionType<ChunkNumbers>::read(const Value& value, ChunkNumbers& out) {
+bool ChunkNumbers::Option::read(const Value& value, ChunkNumbers& out) {
   if (says_nothing(value)) return out = {}, true;
   const auto list = as_list(value);
   ChunkNumbers all;
@@ -172,11 +172,11 @@ bool OptionType<ChunkNumbers>::read(const Value& value, ChunkNumbers& out) {
   return out = std::move(all), true;
 }
 
-Value OptionType<ChunkNumbers>::write(const ChunkNumbers& numbers) {
+Value ChunkNumbers::Option::write(const ChunkNumbers& numbers) {
   return numbers.empty() ? Value{} : OptionType<std::vector<Numbers>>::write(numbers.stages);
 }
 
-std::string OptionType<ChunkNumbers>::json_schema() {
+std::string ChunkNumbers::Option::json_schema() {
   const std::string numbers = " *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*", list = "\\\\[" + numbers + "\\\\] *";
   const std::string lists = " *" + list + "(?:, *" + list + ")*";
   const auto texts = text("^(?:", numbers, "|", lists, "|\\\\[", lists, "\\\\])?$");
@@ -186,17 +186,17 @@ std::string OptionType<ChunkNumbers>::json_schema() {
          texts + "\"}]}";
 }
 
-std::string OptionType<LayerIds>::json_schema() {
+std::string LayerIds::Option::json_schema() {
   return R"({"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/item"}}, {"type": "integer", "minimum": 0},
     {"type": "string", "pattern": "^(?: *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*)?$"}]})";
 }
 
-bool OptionType<LayerIds>::read(const Value& value, LayerIds& out) {
+bool LayerIds::Option::read(const Value& value, LayerIds& out) {
   if (says_nothing(value)) return out = {}, true;
   return OptionType<Numbers>::read(as_list(value), out.ids);
 }
 
-Value OptionType<LayerIds>::write(const LayerIds& layers) {
+Value LayerIds::Option::write(const LayerIds& layers) {
   return layers.ids.empty() ? Value{} : OptionType<Numbers>::write(layers.ids);
 }
 

@@ -14,37 +14,37 @@ namespace tessera {
 struct ChunkNumbers {
   std::vector<std::vector<std::int64_t>> stages;
   bool empty() const { return stages.empty(); }
-};
-/// How the option is read, written and described (options/option_type.h).
-template <>
-struct OptionType<ChunkNumbers> {
-  using Item = std::int64_t;
-  static bool each(const ChunkNumbers& numbers, const auto& holds) {
-    for (const auto& stage : numbers.stages)
-      if (!std::all_of(stage.begin(), stage.end(), holds)) return false;
-    return true;
-  }
-  static std::string name() { return "list of list of int, or null"; }
-  static std::string json_schema();
-  static bool read(const Value& value, ChunkNumbers& out);
-  static Value write(const ChunkNumbers& numbers);
+
+  /// How the option is read, written and described (options/option_type.h).
+  struct Option {
+    using Item = std::int64_t;
+    static bool each(const ChunkNumbers& numbers, const auto& holds) {
+      for (const auto& stage : numbers.stages)
+        if (!std::all_of(stage.begin(), stage.end(), holds)) return false;
+      return true;
+    }
+    static std::string name() { return "list of list of int, or null"; }
+    static std::string json_schema();
+    static bool read(const Value& value, ChunkNumbers& out);
+    static Value write(const ChunkNumbers& numbers);
+  };
 };
 
 /// Layer indices. In a recipe: a list, or text ("60,61"). Empty: none; null and empty text are read as that.
 struct LayerIds {
   std::vector<std::int64_t> ids;
-};
-/// How the option is read, written and described.
-template <>
-struct OptionType<LayerIds> {
-  using Item = std::int64_t;
-  static bool each(const LayerIds& layers, const auto& holds) {
-    return std::all_of(layers.ids.begin(), layers.ids.end(), holds);
-  }
-  static std::string name() { return "list of int, or null"; }
-  static std::string json_schema();
-  static bool read(const Value& value, LayerIds& out);
-  static Value write(const LayerIds& layers);
+
+  /// How the option is read, written and described.
+  struct Option {
+    using Item = std::int64_t;
+    static bool each(const LayerIds& layers, const auto& holds) {
+      return std::all_of(layers.ids.begin(), layers.ids.end(), holds);
+    }
+    static std::string name() { return "list of int, or null"; }
+    static std::string json_schema();
+    static bool read(const Value& value, LayerIds& out);
+    static Value write(const LayerIds& layers);
+  };
 };
 
 /// ZeRO level: what is sharded over data-parallel ranks.

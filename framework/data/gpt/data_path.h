@@ -12,16 +12,15 @@ namespace tessera {
 struct DataPath {
   std::vector<std::string> parts;
   bool empty() const { return parts.empty(); }
-};
 
-template <>
-struct OptionType<DataPath> : OneValue<DataPath> {
-  static std::string name() { return "prefix, or list of weights and prefixes, or null"; }
-  static std::string json_schema() {
-    return R"({"anyOf": [{"$ref": "#/$defs/text"}, {"type": "array", "items": {"$ref": "#/$defs/text"}}]})";
-  }
-  static bool read(const Value& value, DataPath& out);
-  static Value write(const DataPath& path);
+  struct Option : OneValue<DataPath> {
+    static std::string name() { return "prefix, or list of weights and prefixes, or null"; }
+    static std::string json_schema() {
+      return R"({"anyOf": [{"$ref": "#/$defs/text"}, {"type": "array", "items": {"$ref": "#/$defs/text"}}]})";
+    }
+    static bool read(const Value& value, DataPath& out);
+    static Value write(const DataPath& path);
+  };
 };
 
 }  // namespace tessera

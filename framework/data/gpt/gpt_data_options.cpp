@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-bool OptionType<DataPath>::read(const Value& value, DataPath& out) {
+bool DataPath::Option::read(const Value& value, DataPath& out) {
   DataPath given;
   if (value.kind == Value::Kind::scalar) {
     std::istringstream words(value.scalar);
@@ -28,7 +28,7 @@ bool OptionType<DataPath>::read(const Value& value, DataPath& out) {
   return true;
 }
 
-Value OptionType<DataPath>::write(const DataPath& path) {
+Value DataPath::Option::write(const DataPath& path) {
   if (path.parts.empty()) return {};
   if (path.parts.size() == 1) return Value::of(path.parts[0], {});
   Value value;
