@@ -19,6 +19,7 @@
 #include "framework/kernels/vector.h"
 #include "framework/optim/clipping.h"
 #include "framework/recipe/build.h"
+#include "framework/training/model_state.h"
 
 namespace tessera {
 namespace {

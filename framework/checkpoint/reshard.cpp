@@ -21,7 +21,7 @@ class Resharder {
   Resharder(const Checkpoint& from, const Resharding& how, const Value& table)
       : from_(from), weights_(from), how_(how), cut_(table, how.gated) {
     for (const auto& name : from.names()) {
-      const auto layer = megatron_layer_of(weight_of(name));
+      const auto layer = layer_of(weight_of(name));
       if (layer >= layers())
         throw ConfigError(
             text(from.folder().string(), ": has layer ", layer, ", and the layout ", layers(), " layers"));
@@ -55,7 +55,7 @@ class Resharder {
 
   std::int64_t stage_of(const std::string& weight) const {
     const auto& stages = how_.layout.layers;
-    auto layer = megatron_layer_of(weight);
+    auto layer = layer_of(weight);
     if (layer < 0) return weight.rfind("embedding.", 0) == 0 ? 0 : how_.layout.stages() - 1;
     for (std::size_t c = 0; c < stages[0].size(); ++c)
       for (std::size_t p = 0; p < stages.size(); ++p)
@@ -110,7 +110,7 @@ class Resharder {
   const Checkpoint& from_;
   CheckpointWeights weights_;
   const Resharding& how_;
-  MegatronCut cut_;
+  CheckpointCut cut_;
 };
 
 }  // namespace

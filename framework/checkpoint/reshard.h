@@ -1,14 +1,14 @@
 #pragma once
 
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/checkpoint/megatron_layout.h"
+#include "framework/checkpoint/layout.h"
 
 namespace tessera {
 
 /// How a checkpoint is parted anew.
 struct Resharding {
-  MegatronLayout layout;             ///< a writer for each tensor rank of each stage; layers as the model has
-  bool gated = false;                ///< see MegatronCut
+  CheckpointLayout layout;           ///< a writer for each tensor rank of each stage; layers as the model has
+  bool gated = false;                ///< see CheckpointCut
   std::int64_t vocabulary = 0;       ///< rows of the vocabulary; 0: as many as there are
   std::int64_t true_vocabulary = 0;  ///< of which so many are tokens and may not be lost; 0: all there are
   Blobs blobs = {};                  ///< laid over those of the checkpoint

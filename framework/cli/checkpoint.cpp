@@ -7,11 +7,9 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/number_text.h"
-#include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/find.h"
 #include "framework/cli/convert_checkpoint.h"
 #include "framework/cli/reshard.h"
-#include "framework/interop/megatron/megatron.h"
-#include "framework/interop/megatron/saved_place.h"
 #include "framework/log/log.h"
 
 namespace tessera {
@@ -35,25 +33,25 @@ std::string size_text(std::uint64_t bytes) {
   return words.data();
 }
 
-bool is_optimizer_state(const std::string& name) { return name.rfind("optimizer.", 0) == 0; }
-
 struct Sum {
   std::size_t tensors = 0;
   std::int64_t elements = 0;
 };
 
-/// What `checkpoint`, of either format, holds; `files`: how it lies on the disk, where there is more than one way.
-template <class Source>
-void print_summary(const Source& checkpoint, const std::vector<std::string>& names, const std::string& files) {
-  Sum weights, state;
-  for (const auto& name : names) {
-    auto& sum = is_optimizer_state(name) ? state : weights;
-    ++sum.tensors;
-    sum.elements += checkpoint.shape(name).elements();
-  }
+void print_summary(const OpenedCheckpoint& checkpoint) {
+  const auto sum_of = [&](const std::vector<std::string>& names) {
+    Sum sum;
+    for (const auto& name : names) {
+      ++sum.tensors;
+      sum.elements += checkpoint.shape(name).elements();
+    }
+    return sum;
+  };
+  const auto weights = sum_of(checkpoint.names()), state = sum_of(checkpoint.optimizer_names());
   std::cout << checkpoint.folder().string() << "\n"
             << "  iteration        " << checkpoint.iteration() << "\n";
-  if (!files.empty()) std::cout << "  format           " << files << "\n";
+  if (const auto format = checkpoint.description(); !format.empty())
+    std::cout << "  format           " << format << "\n";
   std::cout << "  weights          " << weights.tensors << " tensors, " << weights.elements << " elements\n"
             << "  optimizer state  " << state.tensors << " tensors, " << state.elements << " elements\n"
             << "  size             " << size_text(checkpoint.bytes()) << "\n";
@@ -67,62 +65,50 @@ std::string list_text(const std::vector<std::int64_t>& numbers) {
   return out + "]";
 }
 
-void print_tensors(const Checkpoint& checkpoint) {
-  for (const auto& name : checkpoint.names()) {
-    std::cout << name << " " << name_of(checkpoint.dtype(name)) << " " << checkpoint.shape(name) << "\n";
-    const auto& ranges = checkpoint.ranges(name);
+void print_tensor(const WeightSource& checkpoint, const std::string& name) {
+  std::cout << name << " " << name_of(checkpoint.dtype(name)) << " " << checkpoint.shape(name) << "\n";
+}
+
+/// All tensors; of our own format sorted, with the ranges that were saved of each.
+void print_tensors(const OpenedCheckpoint& checkpoint) {
+  const auto* native = dynamic_cast<const NativeCheckpoint*>(&checkpoint);
+  if (native == nullptr) {
+    for (const auto& name : checkpoint.names()) print_tensor(checkpoint, name);
+    for (const auto& name : checkpoint.optimizer_names()) print_tensor(checkpoint, name);
+    return;
+  }
+  for (const auto& name : native->checkpoint().names()) {
+    print_tensor(checkpoint, name);
+    const auto& ranges = native->checkpoint().ranges(name);
     if (ranges.size() == 1) continue;
     for (const auto& range : ranges)
       std::cout << "  at " << list_text(range.offsets) << " " << range.extents << " in " << range.file << "\n";
   }
 }
 
-std::string counted(std::int64_t count, const char* what) { return text(count, " ", what, count == 1 ? "" : "s"); }
-
-void inspect_megatron(const fs::path& folder, const Mappings& mappings, bool tensors) {
-  const MegatronCheckpoint checkpoint(folder, mappings);
-  auto names = checkpoint.names();
-  const auto state = checkpoint.optimizer_names();
-  names.insert(names.end(), state.begin(), state.end());
-  const auto& layout = checkpoint.layout();
-  print_summary(checkpoint, names,
-                text("torch (Megatron-LM's), of ", counted(layout.tensor, "tensor parallel rank"), " x ",
-                     counted(layout.stages(), "stage")));
-  if (!tensors) return;
-  for (const auto& name : names)
-    std::cout << name << " " << name_of(checkpoint.dtype(name)) << " " << checkpoint.shape(name) << "\n";
+void inspect(const fs::path& folder, const Registries& registries, bool tensors) {
+  const auto checkpoint = open_checkpoint(find_checkpoints(folder, registries.formats).front(), registries.mappings);
+  print_summary(*checkpoint);
+  if (tensors) print_tensors(*checkpoint);
 }
 
-void inspect(const fs::path& folder, const Mappings& mappings, bool tensors) {
-  const auto newest = saved_places(folder).front();
-  if (newest.megatron) return inspect_megatron(newest.folder, mappings, tensors);
-  const auto checkpoint = Checkpoint::open(newest.folder);
-  print_summary(checkpoint, checkpoint.names(), "");
-  if (tensors) print_tensors(checkpoint);
-}
-
-template <class Source>
-void print_verified(const Source& checkpoint, const Stopwatch& watch) {
-  checkpoint.verify();
-  std::cout << checkpoint.folder().string() << ": good, iteration " << checkpoint.iteration() << ", "
-            << size_text(checkpoint.bytes()) << " read in " << short_number(watch.seconds()) << " s\n";
-}
-
-/// Whatever keeps it from being opened makes it unusable.
-void verify_megatron(const fs::path& folder, const Mappings& mappings) {
-  const Stopwatch watch;
+/// Opens a checkpoint of another program; whatever keeps it from being opened makes it unusable.
+std::unique_ptr<OpenedCheckpoint> open_to_verify(const FoundCheckpoint& found, const Mappings& mappings) {
   try {
-    print_verified(MegatronCheckpoint(folder, mappings), watch);
+    return open_checkpoint(found, mappings);
   } catch (const ConfigError& error) {
+    if (found.format == nullptr) throw;
     throw DamageError(error.what());
   }
 }
 
-void verify(const fs::path& folder, const Mappings& mappings) {
-  const auto newest = saved_places(folder).front();
-  if (newest.megatron) return verify_megatron(newest.folder, mappings);
+void verify(const fs::path& folder, const Registries& registries) {
   const Stopwatch watch;
-  print_verified(Checkpoint::open(newest.folder), watch);
+  const auto newest = find_checkpoints(folder, registries.formats).front();
+  const auto checkpoint = open_to_verify(newest, registries.mappings);
+  checkpoint->verify();
+  std::cout << checkpoint->folder().string() << ": good, iteration " << checkpoint->iteration() << ", "
+            << size_text(checkpoint->bytes()) << " read in " << short_number(watch.seconds()) << " s\n";
 }
 
 /// Damage is told in one line and by the exit code of its own.
@@ -153,10 +139,10 @@ void add_checkpoint_commands(Command& app, CommandContext& context) {
   auto* inspecting = add("inspect", "What a checkpoint holds: iteration, sizes, blobs");
   inspecting->add_flag("--tensors", given->tensors, "Every tensor with its type, its shape and its parts");
   inspecting->callback([given, &context] {
-    telling_damage(context, [&] { inspect(given->folder, context.mappings(), given->tensors); });
+    telling_damage(context, [&] { inspect(given->folder, context.registries, given->tensors); });
   });
   add("verify", "Read everything and compare every checksum; exit code 24 when it is damaged")
-      ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder, context.mappings()); }); });
+      ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder, context.registries); }); });
   add_convert_checkpoint_command(*group, context);
   add_reshard_command(*group, context);
 }

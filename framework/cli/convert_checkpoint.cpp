@@ -8,13 +8,13 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/base/memory_limit.h"
-#include "framework/checkpoint/blobs.h"
+#include "framework/checkpoint/find.h"
 #include "framework/cli/recipe_arguments.h"
+#include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face_export.h"
-#include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/build.h"
-#include "framework/recipe/hugging_face_model.h"
 #include "framework/recipe/saved_layout.h"
+#include "framework/recipe/saved_model.h"
 
 namespace tessera {
 namespace {
@@ -80,23 +80,38 @@ void check_output(const Flags& flags) {
     throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
 }
 
-/// From Transformers: weights, the recipe that describes them, and what is carried along.
-void import_hugging_face(const Flags& flags, const CommandContext& context) {
+/// From another program: weights, optimizer state and progress where there are any, the recipe, and what is carried
+/// along.
+void import_checkpoint(const CheckpointFormat& format, const Flags& flags, const CommandContext& context) {
   check_output(flags);
-  const fs::path in = flags.in;
-  const HuggingFaceModel source(in, context.mappings());
-  auto blobs = carried_files(in);
-  const auto [recipe, tokenizer, no_tokenizer] = recipe_of_folder(source, in, flags.sets, context.registries);
-  if (tokenizer) blobs.merge(tokenizer_blobs(*tokenizer));
-  const auto model = build_model(recipe, nullptr);
-  const auto weights = room_for(*model, source, wanted_type(flags));
-  tell(load_all(source, weights.ranges));
-  blobs[recipe_blob] = resolved_yaml(recipe);
-  save_checkpoint(flags.out, "", 0, weights.ranges, blobs);
-  if (!tokenizer)
-    std::cout << "note: no tokenizer is saved with it, so generate takes --prompt-tokens: " << no_tokenizer << "\n";
-  std::cout << (fs::path(flags.out) / checkpoint_name("", 0)).string() << ": " << source.family() << ", "
-            << weights.ranges.size() << " tensors\n";
+  const auto in = format.find(flags.in);
+  if (!in) throw ConfigError(text(flags.in, ": holds no checkpoint of --from ", flags.from));
+  const auto source = format.open(*in, context.mappings());
+  const auto saved = saved_recipe(*source, context.registries, flags.sets);
+  const auto progress = source->progress();
+  const auto model = build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
+  // What a run can resume from keeps its weights in fp32, the type of the masters.
+  auto all = room_for(*model, *source, progress ? wanted_type(flags).value_or(DType::float32) : wanted_type(flags));
+  tell(load_all(*source, all.ranges));
+  for (const auto& name : source->optimizer_names()) {
+    const auto shape = source->shape(name);
+    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    source->read(name, all.ranges.back().tensor);
+  }
+  auto blobs = source->blobs();
+  const bool saved_by_us = blobs.count(recipe_blob) != 0;
+  blobs[recipe_blob] =
+      saved_by_us ? saved_recipe_text(source->folder(), context.registries, flags.sets) : resolved_yaml(saved.recipe);
+  if (saved.tokenizer && !saved_by_us) blobs.merge(tokenizer_blobs(*saved.tokenizer));
+  if (progress) blobs[progress_blob] = write_progress(*progress);
+  const auto iteration = source->iteration();
+  save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
+  if (!saved.tokenizer)
+    std::cout << "note: no tokenizer is saved with it, so generate takes --prompt-tokens: " << saved.no_tokenizer
+              << "\n";
+  std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": " << source->description() << ", "
+            << (progress ? text("iteration ", iteration, ", ") : "") << all.ranges.size() << " tensors\n";
 }
 
 /// What config.json says of the tokens where the model never had one.
@@ -176,33 +191,6 @@ void export_hugging_face(const Flags& flags, const CommandContext& context) {
   std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
 }
 
-/// From Megatron-LM: weights, optimizer state, progress, and the recipe saved beside them or described by its
-/// arguments.
-void import_megatron(const Flags& flags, const CommandContext& context) {
-  check_output(flags);
-  const auto mappings = context.mappings();
-  const MegatronCheckpoint source(flags.in, mappings);
-  const auto saved = saved_recipe(source, context.registries, flags.sets);
-  const auto model = build_model(saved.recipe, saved.tokenizer.get());
-  auto all = room_for(*model, source, wanted_type(flags).value_or(DType::float32));
-  tell(load_all(source, all.ranges));
-  for (const auto& name : source.optimizer_names()) {
-    const auto shape = source.shape(name);
-    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
-    source.read(name, all.ranges.back().tensor);
-  }
-  const auto progress = source.progress();
-  const auto iteration = nlohmann::json::parse(progress)["iteration"].get<std::int64_t>();
-  auto blobs = source.blobs();
-  blobs[recipe_blob] =
-      blobs.empty() ? resolved_yaml(saved.recipe) : saved_recipe_text(source.folder(), context.registries, flags.sets);
-  blobs["progress.json"] = progress;
-  save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
-  std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": iteration " << iteration << ", "
-            << all.ranges.size() << " tensors\n";
-}
-
 void export_megatron(const Flags& flags, const CommandContext& context) {
   check_output(flags);
   const auto saved = open_saved(flags.in, context.registries, flags.sets);
@@ -216,24 +204,28 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
     all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
     checkpoint.read(all.ranges.back(), {true, true});
   }
-  const auto type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
-  const auto& blobs = checkpoint.blobs();
-  const auto progress = blobs.find("progress.json");
-  auto beside = checkpoint.blobs();
-  beside.erase("progress.json");  // the ranks' files have it
-  beside[recipe_blob] = saved_recipe_text(checkpoint.folder(), context.registries, flags.sets);
-  write_blobs_beside(fs::path(flags.out) / checkpoint_name("", checkpoint.iteration()), checkpoint.iteration(), beside);
-  const auto folder =
-      save_megatron(flags.out, checkpoint.iteration(), all.ranges, progress == blobs.end() ? "" : progress->second,
-                    saved.recipe.resolved, type, context.mappings(),
-                    saved_layout(saved.recipe, saved.recipe.parallel.data_parallel_size.value_or(1)));
-  std::cout << folder.string() << ": " << name_of(type) << "; Megatron-LM takes it with --no-load-rng\n";
+  ForeignSave save;
+  save.root = flags.out;
+  save.iteration = checkpoint.iteration();
+  save.recipe = saved.recipe.resolved;
+  save.type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
+  save.layout = saved_layout(saved.recipe, saved.recipe.parallel.data_parallel_size.value_or(1));
+  save.files = checkpoint.blobs();
+  save.files[recipe_blob] = saved_recipe_text(checkpoint.folder(), context.registries, flags.sets);
+  save.mappings = context.mappings();
+  if (const auto progress = save.files.find(progress_blob); progress != save.files.end()) {
+    save.progress = read_progress(progress->second, (checkpoint.folder() / progress_blob).string());
+    save.files.erase(progress);  // the ranks' files have it
+  }
+  const auto folder = save_all_ranks(context.registries.formats.named("torch"), save, all.ranges);
+  std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
 }
 
 void convert(const Flags& flags, const CommandContext& context) {
-  if (flags.from == "hf" && flags.to == "tessera") return import_hugging_face(flags, context);
+  if (flags.to == "tessera")
+    for (const auto& format : context.registries.formats.all())
+      if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
-  if (flags.from == "megatron" && flags.to == "tessera") return import_megatron(flags, context);
   if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
   throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
                          ": one of them is tessera, the other another program; go by way of tessera"));

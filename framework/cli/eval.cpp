@@ -13,7 +13,7 @@
 #include "framework/cli/meter.h"
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/options/limits.h"
-#include "framework/recipe/build.h"
+#include "framework/recipe/saved_model.h"
 #include "framework/training/score.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include "framework/log/log.h"
 #include "framework/model/generate.h"
 #include "framework/options/limits.h"
-#include "framework/recipe/build.h"
+#include "framework/recipe/saved_model.h"
 
 namespace tessera {
 namespace {

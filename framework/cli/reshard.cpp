@@ -8,6 +8,7 @@
 #include "framework/cli/recipe_arguments.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/saved_layout.h"
+#include "framework/recipe/saved_model.h"
 
 namespace tessera {
 namespace {

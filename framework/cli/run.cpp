@@ -14,6 +14,7 @@
 #include "framework/cli/options.h"
 #include "framework/cli/train.h"
 #include "framework/comm/together.h"
+#include "framework/interop/formats/formats.h"
 #include "framework/log/log.h"
 #include "framework/options/report.h"
 #include "framework/worker/launch_link.h"
@@ -44,6 +45,7 @@ void add_commands(Command& app, CommandContext& context) {
 int run(int argc, char** argv, Registries registries) {
   try {
     CommandContext context{std::move(registries), 0};
+    add_all_formats(context.registries.formats);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(
            "--mappings", [&context](const std::string& folder) { context.registries.mappings = Mappings(folder); },

@@ -10,6 +10,7 @@
 #include "framework/log/log.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
+#include "framework/recipe/saved_model.h"
 #include "framework/training/run_notes.h"
 #include "framework/training/trainer.h"
 #include "framework/worker/launch_link.h"

@@ -1,17 +1,16 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
-#include <set>
 
 #include "framework/base/checked.h"
-#include "framework/base/files.h"
-#include "framework/base/memory_limit.h"
 #include "framework/base/random.h"
-#include "framework/interop/megatron/saved_place.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
-#include "framework/recipe/hugging_face_model.h"
-#include "framework/training/resume.h"
+#include "framework/options/same.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe_differences.h"
+#include "framework/recipe/saved_model.h"
+#include "framework/training/run_checkpoints.h"
 
 namespace tessera {
 namespace {
@@ -19,9 +18,18 @@ namespace {
 Blobs files_to_keep(const Recipe& recipe, const Tokenizer* tokenizer) {
   Blobs files = {{recipe_blob, resolved_yaml(recipe)}};
   const auto& given = recipe.training.load_checkpoint;
-  if (given && is_hugging_face_folder(*given)) files.merge(carried_files(*given));
+  if (const auto* format = given ? recipe.formats.of(*given) : nullptr) files.merge(format->carried_files(*given));
   if (tokenizer) files.merge(tokenizer_blobs(*tokenizer));
   return files;
+}
+
+/// Whether a text of resolved.yaml says the same as `own`.
+bool is_recipe(const std::string& resolved, const Value& own) {
+  try {
+    return same(parse_yaml(resolved, recipe_blob), own);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 /// The largest token id of the tokenizer must have a row.
@@ -32,30 +40,6 @@ void check_vocabulary(std::int64_t rows, const Tokenizer* tokenizer) {
 }
 
 }  // namespace
-
-Blobs tokenizer_blobs(const Tokenizer& tokenizer) {
-  const auto sources = tokenizer.files();
-  Blobs blobs;
-  for (const auto& file : sources) {
-    const std::filesystem::path path(file.path);
-    const auto beside =
-        std::count_if(sources.begin(), sources.end(), [&](const auto& other) { return other.option == file.option; });
-    const bool in_folder = beside > 1 || path.filename() == "tokenizer.json";  // its name says what it is
-    const auto name = in_folder ? "/" + path.filename().string() : path.extension().string();
-    blobs["tokenizer." + file.option + name] = read_file(path);
-  }
-  return blobs;
-}
-
-std::vector<std::string> tokenizer_sets(const Blobs& blobs, const std::filesystem::path& folder) {
-  std::set<std::string> sets;
-  for (const auto& [name, content] : blobs) {
-    if (name.rfind("tokenizer.", 0) != 0) continue;
-    const auto option = name.substr(10, name.find_first_of("./", 10) - 10);
-    sets.insert(text("dataset_config.", option, "=", (folder / name.substr(0, name.find('/'))).string()));
-  }
-  return {sets.begin(), sets.end()};
-}
 
 std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas) {
   const auto step = recipe.batch_sizes(replicas).global;
@@ -230,8 +214,6 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   optimization.per_token_loss = recipe.training.calculate_per_token_loss;
   optimization.data_parallel = recipe.data_parallel;
   optimization.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
-  if (recipe.parallel.overlap_grad_reduce)
-    optimization.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
   optimization.parameter_gather = recipe.parameter_gather;
   optimization.optimizer = recipe.optimizer.make();
   add_model(recipe, tokenizer, setup.model);
@@ -242,98 +224,18 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   optimization.schedule = build_schedule(recipe, length);
   setup.documents.resolved_recipe = resolved_yaml(recipe);
   setup.documents.files = files_to_keep(recipe, tokenizer);
+  setup.documents.recipe = parse_yaml(setup.documents.resolved_recipe, recipe_blob);
+  setup.documents.formats = recipe.formats;
   setup.documents.mappings = recipe.mappings;
+  saving_format(setup.options, setup.documents.formats);  // throws before the run instead of at its first save
+  setup.documents.recipe_differences = [own = setup.documents.resolved_recipe](const Blobs& saved) {
+    return recipe_differences(own, saved);
+  };
+  setup.documents.same_recipe = [own = setup.documents.recipe](const std::string& resolved) {
+    return is_recipe(resolved, own);
+  };
   setup.data = std::move(data);
   return setup;
-}
-
-namespace {
-
-/// The newest of our own format that opens. Looks only.
-Checkpoint open_newest(const std::vector<SavedPlace>& places) {
-  std::string damage;
-  for (const auto& place : places) {
-    if (place.megatron) continue;
-    try {
-      return Checkpoint::open(place.folder);
-    } catch (const DamageError& error) {
-      damage += text("\n  ", error.what());
-    }
-  }
-  throw DamageError(text("no checkpoint is usable:", damage));
-}
-
-/// By the blobs of a checkpoint, which lie in <folder>/blobs.
-SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, const Registries& registries,
-                      const std::vector<std::string>& given_sets) {
-  const auto files = folder / "blobs";
-  auto sets = tokenizer_sets(blobs, files);
-  sets.insert(sets.end(), given_sets.begin(), given_sets.end());
-  SavedRecipe out;
-  out.recipe = read_recipe((files / recipe_blob).string(), sets, registries);
-  out.tokenizer = out.recipe.tokenizer.make();
-  return out;
-}
-
-/// A model with memory for its weights, which are still to be filled.
-TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::unique_ptr<Tokenizer> tokenizer) {
-  TrainedModel out;
-  out.folder = folder;
-  out.recipe = std::move(recipe);
-  out.tokenizer = std::move(tokenizer);
-  out.model = build_model(out.recipe, out.tokenizer.get());
-  require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model));
-  out.weights = std::make_unique<ModelState>(*out.model, nullptr);
-  return out;
-}
-
-TrainedModel load_megatron(const std::filesystem::path& folder, const Registries& registries) {
-  const MegatronCheckpoint checkpoint(folder, registries.mappings);
-  auto saved = saved_recipe(checkpoint, registries);
-  auto out = unfilled(folder, std::move(saved.recipe), std::move(saved.tokenizer));
-  load_all(checkpoint, out.weights->weight_ranges());
-  out.weights->weights_changed();
-  return out;
-}
-
-}  // namespace
-
-SavedRecipe saved_recipe(const MegatronCheckpoint& checkpoint, const Registries& registries,
-                         const std::vector<std::string>& sets) {
-  if (checkpoint.blobs().count(recipe_blob))
-    return recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, sets);
-  return {imported_recipe(checkpoint.recipe(), sets, registries), nullptr};
-}
-
-std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
-                              const std::vector<std::string>& sets) {
-  return resolved_yaml(read_recipe((checkpoint / "blobs" / recipe_blob).string(), sets, registries));
-}
-
-SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,
-                      const std::vector<std::string>& given_sets) {
-  const auto places = saved_places(folder);
-  if (places.front().megatron)
-    throw ConfigError(text(places.front().folder.string(),
-                           ": is a checkpoint in Megatron-LM's format; bring it into ours first, with `tessera "
-                           "checkpoint convert --from megatron --to tessera ",
-                           places.front().folder.string(), " NEW_FOLDER`"));
-  auto checkpoint = open_newest(places);
-  if (!checkpoint.blobs().count(recipe_blob))
-    throw ConfigError(text(checkpoint.folder().string(), ": holds no ", recipe_blob,
-                           ", so its model is not known; was it saved by another program?"));
-  auto saved = recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, given_sets);
-  return {std::move(checkpoint), std::move(saved.recipe), std::move(saved.tokenizer)};
-}
-
-TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries) {
-  if (is_hugging_face_folder(folder)) return load_hugging_face(folder, registries, registries.mappings);
-  if (const auto newest = saved_places(folder).front(); newest.megatron)
-    return load_megatron(newest.folder, registries);
-  auto saved = open_saved(folder, registries);
-  auto out = unfilled(saved.checkpoint.folder(), std::move(saved.recipe), std::move(saved.tokenizer));
-  load_weights(saved.checkpoint, *out.weights, true);
-  return out;
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "framework/checkpoint/format.h"
 #include "framework/data/dataset.h"
 #include "framework/data/tokenizers/tokenizer.h"
 #include "framework/model/model.h"
@@ -18,7 +19,8 @@ struct Registries {
   DatasetRegistry datasets = tessera::datasets();
   TokenizerRegistry tokenizers = tessera::tokenizers();
   SamplerRegistry samplers = tessera::samplers();
-  Mappings mappings;  ///< compiled in, or those of --mappings DIR
+  CheckpointFormats formats;  ///< of other programs; none unless registered
+  Mappings mappings;          ///< compiled in, or those of --mappings DIR
 };
 
 }  // namespace tessera

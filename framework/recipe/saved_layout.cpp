@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-MegatronLayout saved_layout(const Recipe& recipe, std::int64_t data_ranks) {
-  MegatronLayout layout;
+CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t data_ranks) {
+  CheckpointLayout layout;
   layout.tensor = recipe.parallel.tensor_model_parallel_size;
   layout.data = data_ranks;
   layout.distributed_optimizer = recipe.shares_optimizer();

@@ -17,6 +17,21 @@ struct ScheduleState {
   std::string wd_incr_style;
 };
 
+/// Calls `visit(name, field)` for every field of a ScheduleState; the names are those of checkpoints, and Megatron-LM's.
+template <class State, class Visit>
+void visit_fields(State& s, Visit visit) {
+  visit("max_lr", s.max_lr);
+  visit("min_lr", s.min_lr);
+  visit("lr_warmup_steps", s.lr_warmup_steps);
+  visit("lr_decay_steps", s.lr_decay_steps);
+  visit("lr_decay_style", s.lr_decay_style);
+  visit("num_steps", s.num_steps);
+  visit("start_wd", s.start_wd);
+  visit("end_wd", s.end_wd);
+  visit("wd_incr_steps", s.wd_incr_steps);
+  visit("wd_incr_style", s.wd_incr_style);
+}
+
 /// For messages: the keys of the recipe from which the numbers of a schedule come, and the unit of lengths there.
 struct ScheduleKeys {
   std::string warmup = "optimizer_config.lr_warmup_iters";
@@ -35,8 +50,6 @@ struct ScheduleResumeOptions {
 };
 /// Declares the options.
 void describe(Schema<ScheduleResumeOptions>& s);
-/// Both options together contradict each other.
-std::vector<BrokenRule> broken_rules(const ScheduleResumeOptions& options);
 
 /// Learning rate and weight decay of a run, and the current position. The only class of this component with a state: it
 /// counts the samples of steps that changed weights, so a step that is skipped because of an overflow does not advance

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "framework/checkpoint/progress.h"
 #include "framework/options/schema.h"
 
 namespace tessera {
@@ -15,15 +16,14 @@ struct LossScaleOptions {
   std::optional<double> loss_scale_window;
   std::optional<double> loss_scale_factor;
   std::optional<std::int64_t> hysteresis;
+
+  // Of a dynamic scale, with Megatron-LM's defaults.
+  double initial() const { return loss_scale_value.value_or(4294967296); }
+  double window() const { return loss_scale_window.value_or(1000); }
+  double factor() const { return loss_scale_factor.value_or(2); }
+  std::int64_t overflows() const { return hysteresis.value_or(2); }
 };
 void describe(Schema<LossScaleOptions>& s);
-
-/// What a checkpoint keeps of a scaler; Megatron-LM's names.
-struct LossScaleState {
-  float scale = 1;
-  std::int64_t growth_tracker = 0;
-  std::int64_t hysteresis_tracker = 0;
-};
 
 /// The factor on the loss before the backward pass, and how it follows overflows. A value of a few numbers.
 ///

@@ -16,10 +16,6 @@
 #include "framework/base/links.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/comm/together.h"
-#include "framework/interop/hugging_face/hugging_face.h"
-#include "framework/interop/megatron/megatron.h"
-#include "framework/options/same.h"
-#include "framework/options/yaml.h"
 #include "framework/training/run_log.h"
 #include "framework/training/tensorboard.h"
 #include "framework/worker/launch_link.h"
@@ -51,12 +47,12 @@ bool names_checkpoint(const std::string& name) {
          std::isdigit(static_cast<unsigned char>(name[at + 5])) != 0 && !ends_with(name, "_tmp");
 }
 
-/// iter_* folders in Megatron-LM's format.
-std::vector<fs::path> megatron_iterations(const fs::path& folder) {
+/// iter_* folders in formats of other programs.
+std::vector<fs::path> foreign_iterations(const fs::path& folder, const CheckpointFormats& formats) {
   auto found = list_folder(folder);
-  std::erase_if(found, [](const fs::path& path) {
+  std::erase_if(found, [&](const fs::path& path) {
     const auto name = path.filename().string();
-    return name.rfind("iter_", 0) != 0 || !names_checkpoint(name) || !is_megatron_folder(path);
+    return name.rfind("iter_", 0) != 0 || !names_checkpoint(name) || formats.of(path) == nullptr;
   });
   return found;
 }
@@ -84,8 +80,8 @@ bool is_log_folder(const fs::path& logs) {
 }
 
 /// What a run wrote: all that is to be moved when it is set aside.
-std::vector<fs::path> contents(const fs::path& folder) {
-  auto all = megatron_iterations(folder);
+std::vector<fs::path> contents(const fs::path& folder, const CheckpointFormats& formats) {
+  auto all = foreign_iterations(folder, formats);
   // The tracker goes first: without the folders nothing would tell that it is one of theirs.
   if (const auto tracker = folder / tracker_name(""); !all.empty() && is_there(tracker))
     all.insert(all.begin(), tracker);
@@ -173,17 +169,9 @@ bool restarts(const RunRecord& record) {
   });
 }
 
-bool same_recipe(const fs::path& file, const std::string& recipe) {
-  try {
-    return same(parse_yaml(read_file(file), file.string()), parse_yaml(recipe, file.string()));
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 /// Whether a run could begin from what is there.
-bool holds_loadable(const fs::path& place, const std::string& prefix) {
-  if (fs::exists(place / "manifest.json") || is_hugging_face_folder(place) || is_megatron_folder(place)) return true;
+bool holds_loadable(const fs::path& place, const std::string& prefix, const CheckpointFormats& formats) {
+  if (fs::exists(place / "manifest.json") || formats.of(place) != nullptr) return true;
   for (const auto& beginning : {prefix, std::string()})
     for (const auto& folder : {place, place / "checkpoints"})
       if (!list_checkpoints(folder, beginning).empty()) return true;
@@ -204,17 +192,18 @@ void write_record(const fs::path& folder, const RunRecord& record) {
 }
 
 /// Whether a run left checkpoints, damaged ones included.
-bool holds_checkpoints(const fs::path& folder) {
+bool holds_checkpoints(const fs::path& folder, const CheckpointFormats& formats) {
   const auto found = list_folder(folder / "checkpoints");
-  return !megatron_iterations(folder).empty() ||
+  return !foreign_iterations(folder, formats).empty() ||
          std::any_of(found.begin(), found.end(), [](const auto& path) { return names_checkpoint(path.filename()); });
 }
 
 /// Whether a run left what another run must not overwrite: checkpoints, logged steps, events.
-bool holds_results(const fs::path& folder) {
+bool holds_results(const fs::path& folder, const CheckpointFormats& formats) {
   std::error_code absent;
   const auto logged = fs::file_size(folder / "metrics.jsonl", absent);
-  return (!absent && logged > 0) || holds_checkpoints(folder) || holds_points((folder / "tensorboard").string());
+  return (!absent && logged > 0) || holds_checkpoints(folder, formats) ||
+         holds_points((folder / "tensorboard").string());
 }
 
 /// A move of an earlier run to `to`, and the record of the run that takes its place. The journal of it lies in the run
@@ -240,13 +229,13 @@ void end_move(const fs::path& place, const SettingAside& move) {
 /// Move what a run wrote in `folder` into a new folder beside it, by renaming, and return that. `next` makes the new
 /// run's record, given that folder and what moves there. Throws ConfigError when it is not possible; then everything
 /// is where it was.
-fs::path set_run_aside(const fs::path& folder,
+fs::path set_run_aside(const fs::path& folder, const CheckpointFormats& formats,
                        const std::function<RunRecord(const fs::path& to, const std::vector<fs::path>& moving)>& next) {
   const auto place = fs::canonical(folder);
   fs::path aside;
   try {
     aside = make_sibling(place);
-    const auto moving = contents(place);
+    const auto moving = contents(place, formats);
     const SettingAside move{aside, next(aside, moving)};
     write_journal(place, move);
     move_all(moving, aside);
@@ -262,7 +251,7 @@ fs::path set_run_aside(const fs::path& folder,
 }
 
 /// Complete a move that was cut short; returns where to, or nothing when there was none. Throws ConfigError.
-std::optional<fs::path> finish_setting_aside(const fs::path& folder) {
+std::optional<fs::path> finish_setting_aside(const fs::path& folder, const CheckpointFormats& formats) {
   const auto journal = folder / journal_file;
   if (!fs::is_regular_file(journal)) return std::nullopt;
   const auto place = fs::canonical(folder);
@@ -276,7 +265,7 @@ std::optional<fs::path> finish_setting_aside(const fs::path& folder) {
                            "', and there is no such folder beside ", place.string(),
                            "; delete the file if what the folder holds is one whole run"));
   try {
-    for (const auto& path : contents(place))
+    for (const auto& path : contents(place, formats))
       if (!is_there(aside / path.filename())) move_into(path, aside);  // run.json may be the new one already
     end_move(place, {aside, record_of(json.value("next", Json()).dump())});
   } catch (const IoError& error) {
@@ -288,8 +277,8 @@ std::optional<fs::path> finish_setting_aside(const fs::path& folder) {
 
 }  // namespace
 
-RunFolder::RunFolder(const Communicator& world, const TrainingOptions& options)
-    : world_(world), options_(options), folder_(options.output_dir) {
+RunFolder::RunFolder(const Communicator& world, const TrainingOptions& options, const CheckpointFormats& formats)
+    : world_(world), options_(options), formats_(formats), folder_(options.output_dir) {
   Json known;
   together(world_, "the run folder", [&] {
     if (world_.rank() > 0) return;
@@ -301,7 +290,7 @@ RunFolder::RunFolder(const Communicator& world, const TrainingOptions& options)
       throw ConfigError(
           text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
     }
-    if (const auto aside = finish_setting_aside(folder_))
+    if (const auto aside = finish_setting_aside(folder_, formats_))
       notes_.push_back(text("finished setting the earlier run in ", folder_.string(), " aside as ", aside->string(),
                             ", which was cut short"));
     const auto record = read_record(folder_);
@@ -314,7 +303,7 @@ RunFolder::RunFolder(const Communicator& world, const TrainingOptions& options)
 
 fs::path RunFolder::given_checkpoint() const {
   const fs::path given = *options_.load_checkpoint;
-  if (found_.moved_to.empty() || found_.load_checkpoint != given || holds_loadable(given, options_.prefix))
+  if (found_.moved_to.empty() || found_.load_checkpoint != given || holds_loadable(given, options_.prefix, formats_))
     return given;
   if (fs::exists(found_.moved_to)) return found_.moved_to;
   throw ConfigError(text("training_config.load_checkpoint: ", given.string(), " was set aside with an earlier run as ",
@@ -322,9 +311,11 @@ fs::path RunFolder::given_checkpoint() const {
 }
 
 /// No checkpoint was saved, so that it starts from its first step: the run that was in the folder all the same?
-bool RunFolder::is_same_run(const std::string& recipe) const {
-  if (holds_checkpoints(folder_)) return false;
-  return is_restart_ || (options_.resume_training != Resume::never && same_recipe(folder_ / "resolved.yaml", recipe));
+bool RunFolder::is_same_run(const std::function<bool(const std::string& resolved)>& same_recipe) const {
+  if (holds_checkpoints(folder_, formats_)) return false;
+  const auto file = folder_ / "resolved.yaml";
+  return is_restart_ ||
+         (options_.resume_training != Resume::never && fs::is_regular_file(file) && same_recipe(read_file(file)));
 }
 
 /// Where `source` lies when `moving` have moved from the run folder to `to`.
@@ -337,8 +328,9 @@ fs::path RunFolder::place_after(const fs::path& source, const fs::path& to, cons
   return moves ? to / below : source;
 }
 
-std::string RunFolder::take_over(bool continues, const std::string& checkpoint_run, const std::string& recipe) {
-  const bool same_run = continues || is_same_run(recipe);
+std::string RunFolder::take_over(bool continues, const std::string& checkpoint_run, const std::string& recipe,
+                                 const std::function<bool(const std::string& resolved)>& same_recipe) {
+  const bool same_run = continues || is_same_run(same_recipe);
   RunRecord record;
   record.run = continues && !checkpoint_run.empty() ? checkpoint_run : same_run ? found_.run : "";
   if (record.run.empty()) record.run = new_run_id();
@@ -355,8 +347,8 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
     if (now != given) out.load_checkpoint = given.string(), out.moved_to = fs::absolute(now).string();
     return out;
   };
-  if (!same_run && holds_results(folder_)) {
-    const auto aside = set_run_aside(folder_, [&](const fs::path& to, const std::vector<fs::path>& moving) {
+  if (!same_run && holds_results(folder_, formats_)) {
+    const auto aside = set_run_aside(folder_, formats_, [&](const fs::path& to, const std::vector<fs::path>& moving) {
       return with_source(place_after(source, to, moving));
     });
     notes_.push_back(text("the earlier run in ", folder_.string(), " was set aside as ", aside.string()));
@@ -367,10 +359,11 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
   return record.run;
 }
 
-std::string RunFolder::begin(bool continues, const std::string& checkpoint_run, const std::string& recipe) {
+std::string RunFolder::begin(bool continues, const std::string& checkpoint_run, const std::string& recipe,
+                             const std::function<bool(const std::string& resolved)>& same_recipe) {
   std::string run;
   together(world_, "the run folder", [&] {
-    if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe);
+    if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe, same_recipe);
   });
   return world_.broadcast(run, 0, "the run's id");
 }

@@ -11,8 +11,10 @@
 #include "framework/log/log.h"
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
+#include "framework/training/run_checkpoints.h"
 #include "framework/training/run_log.h"
 #include "framework/training/run_notes.h"
+#include "framework/training/saving.h"
 #include "framework/training/step.h"
 #include "framework/worker/launch_link.h"
 
@@ -108,14 +110,15 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       o_(setup_.options),
       stop_(stop),
       world_(setup_.model.processes.world),
-      folder_(world_, o_),
+      folder_(world_, o_, setup_.documents.formats),
       threads_(thread_count(setup_)),
       state_(make_state(setup_)),
       restored_(restore(setup_, state_, threads_, &folder_)),
       progress_(restored_.progress),
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed) {
-  progress_.run = folder_.begin(restored_.continues, progress_.run,
-                                with_notes(setup_.documents.resolved_recipe, setup_.documents.notes));
+  progress_.run =
+      folder_.begin(restored_.continues, progress_.run,
+                    with_notes(setup_.documents.resolved_recipe, setup_.documents.notes), setup_.documents.same_recipe);
   together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   last_ = restored_.folder;

@@ -26,12 +26,12 @@ inline Words<LogLevel> words(LogLevel) { return {log_levels.begin(), log_levels.
 inline Words<LogStyle> words(LogStyle) { return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}}; }
 
 /// What checkpoints look like.
-enum class CheckpointFormat {
+enum class CheckpointFormatName {
   safetensors,  ///< docs/checkpoints.md
   torch         ///< Megatron-LM's --ckpt-format torch, in output_dir itself
 };
-inline Words<CheckpointFormat> words(CheckpointFormat) {
-  return {{"safetensors", CheckpointFormat::safetensors}, {"torch", CheckpointFormat::torch}};
+inline Words<CheckpointFormatName> words(CheckpointFormatName) {
+  return {{"safetensors", CheckpointFormatName::safetensors}, {"torch", CheckpointFormatName::torch}};
 }
 
 /// training_config: how long, from which seed, what is written when, and where.
@@ -63,8 +63,10 @@ struct TrainingOptions {
   bool new_dataset = false;
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
+  /// Whether the run may begin from a checkpoint.
+  bool may_load() const { return resume_training != Resume::never || load_checkpoint; }
   bool exit_on_missing_checkpoint = false;
-  std::optional<CheckpointFormat> ckpt_format;
+  std::optional<CheckpointFormatName> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/format.h"
 #include "framework/options/mappings.h"
 #include "framework/training/model_setup.h"
 #include "framework/training/optimization_setup.h"
@@ -16,8 +18,16 @@ struct RunDocuments {
   std::string resolved_recipe;  ///< written into the run folder as resolved.yaml; repeats the run
   /// On the recipe; kept in resolved.yaml, so that the next start does not repeat them.
   std::vector<std::string> notes;
-  Blobs files;        ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
-  Mappings mappings;  ///< other programs' names of weights and arguments
+  Blobs files;   ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
+  Value recipe;  ///< the resolved recipe, for formats of checkpoints that describe it
+
+  CheckpointFormats formats;  ///< of other programs
+  Mappings mappings;          ///< other programs' names of weights and arguments
+
+  /// What differs between the resolved recipe saved in a checkpoint and this one, a line for each option.
+  std::function<std::string(const Blobs& saved)> recipe_differences;
+  /// Whether the text of a resolved recipe is this one, comments aside.
+  std::function<bool(const std::string& resolved)> same_recipe;
 };
 
 /// A run, checked and constructed; the trainer, which owns it, does not know the recipe.

@@ -57,6 +57,16 @@ TEST(Architecture, AllComponentsAreRead) {
   EXPECT_FALSE(plan.at("base").count("options"));
 }
 
+TEST(Architecture, NoComponentOfTheCoreIncludesOneOfInterop) {
+  int core = 0;
+  for (const auto& [component, allowed] : read_components(COMPONENTS)) {
+    if (component.rfind("interop/", 0) == 0 || component == "cli") continue;
+    ++core;
+    for (const auto& other : allowed) EXPECT_NE(other.rfind("interop/", 0), 0U) << component << " includes " << other;
+  }
+  EXPECT_GE(core, 15);
+}
+
 TEST(Architecture, ThePageOfTheArchitectureListsTheSameComponents) {
   std::ifstream page(fs::path(SOURCE_DIR) / "docs" / "architecture.md");
   std::string told, granted;

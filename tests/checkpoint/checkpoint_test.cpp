@@ -10,6 +10,7 @@
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
+#include "framework/checkpoint/format.h"
 #include "framework/checkpoint/writer.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -380,6 +381,18 @@ TEST_F(CheckpointTest, ARootThatIsNoFolderIsAnErrorOfTheSystem) {
   write("taken", "a file");
   EXPECT_THROW(model.save(1, "taken"), IoError);
   EXPECT_EQ(read_file("taken"), "a file");
+}
+
+// A run that resumes learns that optimizer state is missing before it reads anything.
+TEST_F(CheckpointTest, NativeCheckpointsNameTheOptimizerStateThatTheyDoNotHave) {
+  save_checkpoint("run", "", 5, model.ranges(), model.blobs);
+  const NativeCheckpoint saved(Checkpoint::open("run/iter_0000005"));
+  EXPECT_EQ(saved.optimizer_names(), std::vector<std::string>{"optimizer.exp_avg.layer.weight"});
+  const std::vector<TensorRange> held = {whole("optimizer.exp_avg.layer.weight", model.moment.tensor)};
+  EXPECT_NO_THROW(saved.must_fit_optimizer(held));
+  const std::vector<TensorRange> missing = {whole("optimizer.exp_avg_sq.layer.weight", model.moment.tensor)};
+  const auto story = story_of([&] { saved.must_fit_optimizer(missing); });
+  EXPECT_TRUE(says(story, "optimizer.exp_avg_sq.layer.weight")) << story;
 }
 
 }  // namespace

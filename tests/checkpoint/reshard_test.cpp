@@ -57,9 +57,9 @@ class Reshard : public InOwnFolder {
 
 TEST_F(Reshard, EveryLayoutKeepsEveryElement) {
   const auto before = saved();
-  for (const auto& layout : {MegatronLayout{1, 1, {{4}}, false}, MegatronLayout{2, 1, {{4}}, false},
-                             MegatronLayout{4, 1, {{3}, {1}}, false}, MegatronLayout{2, 1, {{1, 1}, {1, 1}}, false},
-                             MegatronLayout{3, 1, {{4}}, false}}) {  // 3 divide little: the rest stays in one piece
+  for (const auto& layout : {CheckpointLayout{1, 1, {{4}}, false}, CheckpointLayout{2, 1, {{4}}, false},
+                             CheckpointLayout{4, 1, {{3}, {1}}, false}, CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, false},
+                             CheckpointLayout{3, 1, {{4}}, false}}) {  // 3 divide little: the rest stays in one piece
     Resharding how;
     how.layout = layout;
     how.gated = true;

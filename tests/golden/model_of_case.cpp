@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "framework/base/files.h"
+#include "framework/interop/formats/formats.h"
 #include "framework/kernels/vector.h"
 #include "framework/recipe/build.h"
 #include "framework/training/step.h"
@@ -147,6 +148,7 @@ Value recipe_of(const fs::path& folder, const Value& model_config, const Json& c
 
 TrainingSetup setup_of(const Value& tree) {
   Registries registries;
+  add_all_formats(registries.formats);
   registries.datasets.add("golden", make, "The batches of a golden case.");
   Report report;
   const auto recipe = read_recipe(tree, registries, report);

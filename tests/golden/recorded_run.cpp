@@ -15,6 +15,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/saved_layout.h"
 #include "framework/training/resume.h"
+#include "framework/training/run_checkpoints.h"
 #include "framework/training/step.h"
 #include "framework/training/trainer.h"
 #include "tests/golden/data_cases.h"
@@ -372,7 +373,7 @@ Values RecordedRun::saved_weights(std::int64_t iteration) const {
   };
   const Mappings mappings;
   const auto& run = recipe_->training;
-  if (const auto theirs = places_.output / checkpoint_name("", iteration); is_megatron_folder(theirs))
+  if (const auto theirs = places_.output / checkpoint_name("", iteration); MegatronFormat().find(theirs))
     return read_all(MegatronCheckpoint(theirs, mappings));
   const auto folder = checkpoint_folder(run) / checkpoint_name(run.prefix, iteration);
   if (!fs::exists(folder)) return {};

@@ -5,6 +5,7 @@
 #include "framework/base/files.h"
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/interop/flags/flag_table.h"
+#include "framework/interop/formats/formats.h"
 #include "framework/options/mappings.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/schedule_flags.h"
@@ -173,6 +174,7 @@ Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
   const auto map = FlagTable::from("megatron.yaml", Mappings());
   must_know(argv, map);
   Registries registries;
+  add_all_formats(registries.formats);
   Report report;
   Tree tree(map.convert(argv, all_facts(registries), report));
   must_be_built(report);

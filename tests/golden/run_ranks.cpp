@@ -5,6 +5,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_files.h"
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/saved_layout.h"
 #include "tests/golden/data_cases.h"
@@ -19,7 +20,7 @@ std::int64_t number(const RunFlags& flags, const char* flag) {
 }
 
 /// The first layer of each chunk, [stage][chunk]: they are numbered through chunk 0 of all stages, then chunk 1, ...
-std::vector<std::vector<std::int64_t>> first_layers(const MegatronLayout& layout) {
+std::vector<std::vector<std::int64_t>> first_layers(const CheckpointLayout& layout) {
   auto first = layout.layers;
   std::int64_t next = 0;
   for (std::size_t chunk = 0; !layout.layers.empty() && chunk < layout.layers[0].size(); ++chunk)
@@ -84,8 +85,8 @@ class Assembly {
   }
 
   Value table_;
-  MegatronCut cut_;
-  MegatronLayout layout_;
+  CheckpointCut cut_;
+  CheckpointLayout layout_;
   std::vector<std::vector<std::int64_t>> first_layers_;
   bool tied_ = false;
 };

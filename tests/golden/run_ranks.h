@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/checkpoint/megatron_layout.h"
+#include "framework/checkpoint/layout.h"
 #include "framework/recipe/recipe.h"
 #include "tests/golden/run_flags.h"
 

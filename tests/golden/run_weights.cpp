@@ -24,7 +24,7 @@ double largest(const std::vector<double>& x) {
 /// The weights in the folder of an iteration, and what there is of squares of gradients. Nothing: it holds none.
 RecordedTensors read(const fs::path& folder, const fs::path& scratch) {
   if (is_dist_checkpoint(folder)) return read_dist_checkpoint(folder, scratch);
-  if (!is_megatron_folder(folder)) return {};
+  if (!MegatronFormat().find(folder)) return {};
   const Mappings mappings;
   const MegatronCheckpoint checkpoint(folder, mappings);
   RecordedTensors all;

@@ -224,7 +224,7 @@ TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
     GptOptions o;
     o.num_layers = 2, o.hidden_size = 16, o.num_attention_heads = 4;
     change(o);
-    const auto found = contradictions(o, 8);
+    const auto found = broken_rules(o, 8);
     return found.empty() ? std::string("nothing") : found[0].option;
   };
   EXPECT_EQ(said([](auto&) {}), "nothing");
@@ -237,7 +237,8 @@ TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
   EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::full; }), "recompute_method");
   EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::selective, o.recompute_num_layers = 1; }),
             "recompute_num_layers");
-  EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.hidden_act = FeedForwardKind::relu; }), "swiglu");
+  EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.ffn_hidden_size = 32, o.hidden_act = FeedForwardKind::relu; }),
+            "swiglu");
 }
 
 }  // namespace

@@ -87,6 +87,14 @@ class TrainingLoop : public InOwnFolder {
   }
 };
 
+TEST_F(TrainingLoop, WithoutFormatsOfOtherProgramsARunThatSavesInOneIsRefusedBeforeItBegins) {
+  const auto why = story_of([] {
+    build(read_recipe("run.yaml", {t + "ckpt_format=torch", t + "output_dir=run"}, Registries{}));
+  });
+  EXPECT_TRUE(says(why, "checkpoints of format 'torch': this program has no formats of other programs")) << why;
+  EXPECT_FALSE(std::filesystem::exists("run"));
+}
+
 TEST_F(TrainingLoop, AConstantScaleThatIsAPowerOfTwoChangesNoBit) {
   run("plain", {});
   const auto console = run("scaled", {t + "loss_scale=1024"});

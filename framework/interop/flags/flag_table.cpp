@@ -279,7 +279,7 @@ class Converter {
     (value.origin.layer == implied ? fate.implied : fate.to).push_back(to);
     if (asks_for_planned(to, value, facts_)) {
       fate.fate = FlagFate::Fate::planned;
-      fate.why = option_at(to, facts_)->doc + " Not built yet.";
+      fate.why = option_at(to, facts_)->doc + " Not implemented yet.";
     }
     const auto* there = out_.recipe.at(to);
     if (there && there->origin.layer > value.origin.layer)

@@ -97,7 +97,7 @@ class FlagTable {
 
   /// Turn a command line into a recipe that repeats their run. An option of a type that is not chosen is left out;
   /// `facts` knows which those are. Refused and unknown flags are problems; ignored ones and those without effect are
-  /// notes. A flag that leads to an option not built yet has the fate `planned` unless its value changes nothing; the
+  /// notes. A flag that leads to an option not implemented yet has the fate `planned` unless its value changes nothing; the
   /// recipe has it all the same, and reading that recipe refuses it.
   Conversion convert(const std::vector<GivenFlag>& flags, const Facts& facts, Report& report) const;
   /// The recipe of a list of words.

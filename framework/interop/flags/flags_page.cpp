@@ -117,7 +117,7 @@ std::string section(const std::string& file, const Facts& facts, const Mappings&
   const auto* base = tree.find("base");
   auto page = text("\n## ", own.name(), "\n\n", own.doc(), ": `mappings/", file, "`");
   if (base) page += text("; what is not here is as in `", base->scalar, "`");
-  page += ".\n\n| flag | fate | becomes, or why it is dropped or refused | not given |\n|---|---|---|---|\n";
+  page += ".\n\n| flag | status | becomes, or why it is dropped or refused | not given |\n|---|---|---|---|\n";
   for (const auto& row : own.rows())
     page += text("| `", row.flag, "` | ", word_of(fate_of(row, facts)), " | ", with_links(cell(meaning_of(row, facts))),
                  " | ", row.absent.empty() ? "" : code(row.absent), " |\n");
@@ -179,13 +179,13 @@ std::map<RowFate, int> count_fates(const FlagTable& table, const Facts& facts) {
 std::string flags_page(const Facts& facts, const Mappings& mappings) {
   std::string page =
       "# Flags of other programs\n\nMade by `tessera options --flags-markdown` from the tables in `mappings/flags/`; a "
-      "test fails when this page is stale.\n\nA flag *runs* when it sets options that are built, or that change "
-      "nothing "
-      "whatever they are. It is *ignored* when dropping it changes no result; the reason is in parentheses: a "
+      "test fails when this page is stale.\n\nA flag *runs* when it sets options that are implemented, or options that "
+      "do "
+      "not affect results. It is *ignored* when dropping it does not affect results; the reason is in parentheses: a "
       "[rule](rules.md) of Megatron-LM's argument validation, or the one program that reads it. It is *planned* when "
-      "its option is "
-      "not built yet: the value that changes nothing is taken, any other refused by name. At a *refused* flag the "
-      "converter stops and says what to do. `tessera options --flag --adam-beta2` prints one flag.\n\n"
+      "its option is not implemented yet: the value that does not affect the run is accepted, any other is refused by "
+      "name. At a *refused* flag the converter stops and says what to do. `tessera options --flag --adam-beta2` prints "
+      "one flag.\n\n"
       "| table | flags | run | ignored | planned | refused |\n|---|---|---|---|---|---|\n";
   const auto files = files_of(mappings);
   for (const auto& file : files) page += counts_row(FlagTable::from(file_name(file), mappings), facts);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/format.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/checkpoint/weight_source.h"
 #include "framework/interop/hugging_face/weight_table.h"
@@ -29,6 +30,9 @@ HuggingFaceConfig read_hugging_face_config(const std::filesystem::path& file, co
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
                                             const Mappings& mappings);
 
+/// The tree of a recipe that has this model_config; seq_length is max_position_embeddings, 2048 at most.
+Value recipe_with(const Value& model_config);
+
 /// The families there are tables for, in the order of the alphabet.
 std::vector<std::string> hugging_face_families(const Mappings& mappings);
 /// The table of a family, with the one it is `like` below it. Throws ConfigError for an unknown family.
@@ -39,12 +43,29 @@ HeadLayout head_layout(const Value& model_config, const std::string& speaker);
 WeightTable weight_table(const std::string& name, const Value& model_config, const Mappings& mappings,
                          const std::string& speaker);
 
-/// Whether `folder` looks like what save_pretrained writes: it holds a config.json and no checkpoint of ours.
-bool is_hugging_face_folder(const std::filesystem::path& folder);
+/// Folders as save_pretrained of Transformers writes them: config.json and *.safetensors.
+class HuggingFaceFormat final : public CheckpointFormat {
+ public:
+  std::string name() const override { return "hf"; }
+  std::string program() const override { return "hf"; }
+  /// A folder that holds a config.json and no checkpoint of ours.
+  std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
+  std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder, const Mappings& mappings) const override;
+  std::optional<Value> model_config(const std::filesystem::path& folder, const Mappings& mappings) const override;
+  std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
+  /// What Transformers needs beside a model and this program only carries along: config.json, tokenizer.json,
+  /// generation_config.json, ... as blobs "hf.<name>" of a checkpoint.
+  Blobs carried_files(const std::filesystem::path& folder) const override;
+};
+inline constexpr const char* carried_prefix = "hf.";
+
+/// The options of dataset_config ("group.key=value") that choose the tokenizer in such a folder: HuggingFaceTokenizer
+/// for tokenizer.json, GPT2BPETokenizer for GPT-2's vocab.json and merges.txt alone. Empty if it has neither.
+std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& folder);
 
 /// A folder with config.json and *.safetensors as `save_pretrained` writes it, seen through our names and layouts.
 /// Opening reads headers only.
-class HuggingFaceModel final : public WeightSource {
+class HuggingFaceModel final : public OpenedCheckpoint {
  public:
   /// Throws ConfigError for what read_hugging_face_config refuses, for tensors that the table wants and the files lack,
   /// for tensors that the files have and no row takes, for one whose elements are no floating-point numbers, for an
@@ -62,6 +83,13 @@ class HuggingFaceModel final : public WeightSource {
   DType dtype(const std::string& name) const override;  ///< float32 when its parts differ
   void read(const std::string& name, const Tensor& into) const override;
   void read(const std::string& name, std::span<float> into) const;
+
+  const Blobs& blobs() const override { return carried_; }  ///< carried_files of its folder
+  Value recipe() const override { return recipe_with(config_.model_config); }
+  std::vector<std::string> tokenizer_options() const override { return folder_tokenizer_sets(folder_); }
+  std::string description() const override { return "Hugging Face Transformers, " + config_.family; }
+  std::uint64_t bytes() const override;
+  void verify() const override;  ///< Throws ConfigError: the files have no checksums.
 
   /// Elements of `name` in our layout (a weight, its gradient) as the tensors that the files keep: their names, shapes
   /// and order. The reverse of `read`.
@@ -82,6 +110,7 @@ class HuggingFaceModel final : public WeightSource {
   void refuse_another_size() const;
 
   std::filesystem::path folder_;
+  Blobs carried_;
   HuggingFaceConfig config_;
   SafetensorsReader files_;
   WeightTable table_;

@@ -8,7 +8,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/options/option_type.h"
 
@@ -53,17 +53,6 @@ Json json_of(const PickleNode& node) {
 
 }  // namespace
 
-bool is_megatron_folder(const fs::path& folder) {
-  if (!fs::is_directory(folder) || fs::exists(folder / "manifest.json")) return false;
-  if (!ranks_in(folder).empty()) return true;
-  if (!fs::exists(folder / tracker)) return false;
-  try {
-    return !ranks_in(megatron_iteration_folder(folder)).empty();
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
-
 fs::path megatron_iteration_folder(const fs::path& folder) {
   if (!ranks_in(folder).empty()) return folder;
   if (!fs::exists(folder / tracker))
@@ -75,6 +64,22 @@ fs::path megatron_iteration_folder(const fs::path& folder) {
                       std::all_of(words.begin(), words.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
   if (!counts) throw ConfigError(text((folder / tracker).string(), ": says '", words, "'; an iteration was expected"));
   return folder / checkpoint_name("", std::stoll(words));
+}
+
+std::optional<fs::path> MegatronFormat::find(const fs::path& folder) const {
+  if (!fs::is_directory(folder) || fs::exists(folder / "manifest.json")) return std::nullopt;
+  if (!ranks_in(folder).empty()) return folder;
+  if (!fs::exists(folder / tracker)) return std::nullopt;
+  try {
+    const auto newest = megatron_iteration_folder(folder);
+    return ranks_in(newest).empty() ? std::nullopt : std::optional(newest);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+std::unique_ptr<OpenedCheckpoint> MegatronFormat::open(const fs::path& folder, const Mappings& mappings) const {
+  return std::make_unique<MegatronCheckpoint>(folder, mappings);
 }
 
 void MegatronCheckpoint::refuse(const std::string& story) const {
@@ -218,7 +223,33 @@ void MegatronCheckpoint::verify() const {
   for (const auto& rank : ranks_) rank->verify();
 }
 
-std::string MegatronCheckpoint::progress() const {
+std::string MegatronCheckpoint::description() const {
+  const auto counted = [](std::int64_t count, const char* what) {
+    return text(count, " ", what, count == 1 ? "" : "s");
+  };
+  return text("torch (Megatron-LM's), of ", counted(layout_.tensor, "tensor parallel rank"), " x ",
+              counted(layout_.stages(), "stage"));
+}
+
+namespace {
+
+/// A field of opt_param_scheduler: false when it is of another type.
+bool take(const std::optional<double>& value, const PickleNode&, double& field) {
+  if (value) field = *value;
+  return value.has_value();
+}
+bool take(const std::optional<double>& value, const PickleNode&, std::int64_t& field) {
+  if (value) field = static_cast<std::int64_t>(*value);
+  return value.has_value();
+}
+bool take(const std::optional<double>&, const PickleNode& node, std::string& field) {
+  if (node.kind == Kind::words) field = node.text;
+  return node.kind == Kind::words;
+}
+
+}  // namespace
+
+std::optional<Progress> MegatronCheckpoint::progress() const {
   const auto& first = *ranks_[0];
   const auto& root = first.root();
   const auto whole_number = [&](const PickleNode* node, std::int64_t otherwise) {
@@ -228,22 +259,28 @@ std::string MegatronCheckpoint::progress() const {
   const auto argument = [&](const char* key, std::int64_t otherwise) {
     return whole_number(first.argument(key), otherwise);
   };
-  Json json = {{"iteration", iteration()},
-               {"updates", first.updates() >= 0 ? static_cast<std::int64_t>(first.updates()) : iteration()},
-               {"consumed_samples", argument("consumed_train_samples", 0)},
-               {"skipped_samples", argument("skipped_train_samples", 0)},
-               {"consumed_valid_samples", argument("consumed_valid_samples", 0)},
-               {"seed", argument("seed", 1234)}};
-  if (const auto* schedule = root.find("opt_param_scheduler"); schedule != nullptr && schedule->kind == Kind::dict)
-    for (std::size_t i = 0; i + 1 < schedule->items.size(); i += 2)
-      json["schedule"][schedule->items[i]->text] = json_of(*schedule->items[i + 1]);
+  Progress out;
+  out.iteration = iteration();
+  out.updates = first.updates() >= 0 ? static_cast<std::int64_t>(first.updates()) : iteration();
+  out.consumed_samples = argument("consumed_train_samples", 0);
+  out.skipped_samples = argument("skipped_train_samples", 0);
+  out.consumed_valid_samples = argument("consumed_valid_samples", 0);
+  out.seed = static_cast<std::uint64_t>(argument("seed", 1234));
+  if (const auto* schedule = root.find("opt_param_scheduler"); schedule != nullptr && schedule->kind == Kind::dict) {
+    out.schedule.emplace();
+    visit_fields(*out.schedule, [&](const char* name, auto& field) {
+      const auto* node = schedule->find(name);
+      if (node == nullptr || !take(first.number(node), *node, field))
+        refuse(text("its opt_param_scheduler does not give ", name));
+    });
+  }
   const auto* optimizer = root.find("optimizer");
   const auto* scaler = optimizer != nullptr ? optimizer->find("grad_scaler") : nullptr;
   if (scaler != nullptr && scaler->find("scale") != nullptr)
-    json["loss_scale"] = {{"scale", OptionType<double>::write(first.number(scaler->find("scale")).value_or(1)).scalar},
-                          {"growth_tracker", whole_number(scaler->find("growth_tracker"), 0)},
-                          {"hysteresis_tracker", whole_number(scaler->find("hysteresis_tracker"), 0)}};
-  return json.dump(1);
+    out.loss_scale = {static_cast<float>(first.number(scaler->find("scale")).value_or(1)),
+                      whole_number(scaler->find("growth_tracker"), 0),
+                      whole_number(scaler->find("hysteresis_tracker"), 0)};
+  return out;
 }
 
 Value MegatronCheckpoint::recipe() const {

@@ -7,15 +7,31 @@
 #include <string>
 #include <vector>
 
-#include "framework/checkpoint/megatron_layout.h"
+#include "framework/checkpoint/format.h"
+#include "framework/checkpoint/layout.h"
 #include "framework/checkpoint/weight_source.h"
 #include "framework/interop/megatron/megatron_rank.h"
 #include "framework/options/mappings.h"
 
 namespace tessera {
 
-/// Whether `folder` holds what Megatron-LM saves with --ckpt-format torch, or is one iter_0000100 of that.
-bool is_megatron_folder(const std::filesystem::path& folder);
+/// Megatron-LM's --ckpt-format torch.
+class MegatronFormat final : public CheckpointFormat {
+ public:
+  std::string name() const override { return "torch"; }
+  std::string program() const override { return "megatron"; }
+  std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
+  std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder, const Mappings& mappings) const override;
+
+  /// What torch.load and Megatron-LM (with --no-load-rng: its generators are not ours) take: weights in fp32 and
+  /// "optimizer.<state>.<weight>" become mp_rank_*/model_optim_rng.pt of each rank, with a `type` of 16 bits the weights
+  /// of that type and the given ones their masters; and latest_checkpointed_iteration.txt.
+  std::vector<TensorBox> needed_by(const ForeignSave& save, SavingRank rank,
+                                   const std::map<std::string, Shape>& shapes) const override;
+  void write_rank(const ForeignSave& save, SavingRank rank, std::span<const TensorRange> tensors) const override;
+  std::filesystem::path finish(const ForeignSave& save) const override;
+};
+
 /// The iteration that `folder` means: itself, or what its tracker latest_checkpointed_iteration.txt names. Throws
 /// ConfigError when there is none.
 std::filesystem::path megatron_iteration_folder(const std::filesystem::path& folder);
@@ -26,7 +42,7 @@ std::filesystem::path megatron_iteration_folder(const std::filesystem::path& fol
 ///
 /// `read` and its like know whole weights by our names, and optimizer state as "optimizer.<slot>.<weight>"; of a weight
 /// that has an fp32 master it is the master.
-class MegatronCheckpoint final : public WeightSource {
+class MegatronCheckpoint final : public OpenedCheckpoint {
  public:
   /// `folder` as megatron_iteration_folder takes it. Throws ConfigError for ranks that are missing, for experts, for
   /// the other formats of Megatron-LM, and for optimizer state that cannot be told apart by its groups; each by name.
@@ -40,20 +56,21 @@ class MegatronCheckpoint final : public WeightSource {
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const TensorRange& into) const override;
 
-  std::vector<std::string> optimizer_names() const;
-  std::int64_t iteration() const;
+  std::vector<std::string> optimizer_names() const override;
+  std::int64_t iteration() const override;
   /// Files of ours beside its ranks, iter_*/blobs: the resolved recipe and the tokenizer's files. Empty when this
   /// program did not save it.
-  const Blobs& blobs() const { return blobs_; }
-  std::uint64_t bytes() const;  ///< of all files
+  const Blobs& blobs() const override { return blobs_; }
+  std::string description() const override;
+  std::uint64_t bytes() const override;
   /// Reads everything and compares every checksum. Throws DamageError naming the file.
-  void verify() const;
-  /// Steps done, samples consumed, schedule and loss scale: progress.json of a checkpoint of ours.
-  std::string progress() const;
+  void verify() const override;
+  /// Throws ConfigError for a schedule that lacks a field.
+  std::optional<Progress> progress() const override;
   /// The recipe that its arguments describe, as far as mappings/arguments/megatron.yaml knows them.
-  Value recipe() const;
+  Value recipe() const override;
   /// The ranks that saved it.
-  const MegatronLayout& layout() const { return layout_; }
+  const CheckpointLayout& layout() const { return layout_; }
 
  private:
   void open_ranks(const Value& table);
@@ -68,37 +85,14 @@ class MegatronCheckpoint final : public WeightSource {
   std::filesystem::path folder_;
   Blobs blobs_;
   Mappings mappings_;
-  MegatronLayout layout_;
+  CheckpointLayout layout_;
   std::vector<std::unique_ptr<MegatronRank>> ranks_;  ///< [stage][tensor]
-  std::optional<MegatronCut> cut_;
+  std::optional<CheckpointCut> cut_;
   std::vector<std::string> names_;
   std::map<std::string, std::int64_t> holders_;  ///< our names, optimizer state included -> the stage
 };
 
 /// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is no weight.
 std::string our_name_of_megatron(const std::string& theirs, const Value& table);
-
-/// Write `tensors` (weights in fp32, "optimizer.<slot>.<weight>"; together they cover every tensor) as
-/// <root>/iter_0000100/mp_rank_*/model_optim_rng.pt of the ranks of `layout` and
-/// <root>/latest_checkpointed_iteration.txt, so that torch.load and Megatron-LM (with --no-load-rng: its generators
-/// are not ours) take it. `progress` is progress.json, `recipe` the resolved recipe; a `type` of 16 bits makes the
-/// weights of that type and the given ones their masters. Returns the folder of the iteration. Throws IoError;
-/// ConfigError for a layout that does not fit the tensors.
-std::filesystem::path save_megatron(const std::filesystem::path& root, std::int64_t iteration,
-                                    std::span<const TensorRange> tensors, const std::string& progress,
-                                    const Value& recipe, DType type, const Mappings& mappings,
-                                    const MegatronLayout& layout = {});
-
-/// The same for one rank of many that save together: `tensors` need only cover what that rank writes. Every
-/// (tensor rank, stage) must be written, by one process each, before finish_megatron.
-void save_megatron_rank(const std::filesystem::path& root, std::int64_t iteration, std::span<const TensorRange> tensors,
-                        const std::string& progress, const Value& recipe, DType type, const Mappings& mappings,
-                        const MegatronLayout& layout, std::int64_t tensor_rank, std::int64_t stage);
-/// The same of a checkpoint of ours, whatever layout saved it: reads what that rank writes and nothing else.
-void save_megatron_rank(const std::filesystem::path& root, const Checkpoint& from, const std::string& progress,
-                        const Value& recipe, DType type, const Mappings& mappings, const MegatronLayout& layout,
-                        std::int64_t tensor_rank, std::int64_t stage);
-/// When all ranks are written: the tracker file names the iteration. Returns its folder.
-std::filesystem::path finish_megatron(const std::filesystem::path& root, std::int64_t iteration);
 
 }  // namespace tessera

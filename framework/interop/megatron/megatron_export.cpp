@@ -5,8 +5,10 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/convert.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/megatron/megatron_writer.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/options/option_type.h"
@@ -28,7 +30,7 @@ bool ends(const std::string& name, const std::string& end) {
 /// weight.
 std::tuple<std::size_t, std::int64_t, std::size_t, bool> place_of(const std::string& name, const Value& table) {
   const auto& order = table.find("order")->items;
-  const auto layer = megatron_layer_of(name);
+  const auto layer = layer_of(name);
   std::size_t part = order.size(), inside = order.size();
   for (std::size_t i = order.size(); i-- > 0;) {
     if (begins(name, order[i].scalar)) part = i;
@@ -38,8 +40,8 @@ std::tuple<std::size_t, std::int64_t, std::size_t, bool> place_of(const std::str
 }
 
 /// What Megatron-LM looks at when it loads, beside what the table says.
-void add_fixed_arguments(Json& args, const Json& progress, std::int64_t rows, DType type,
-                         const MegatronLayout& layout) {
+void add_fixed_arguments(Json& args, const Progress& progress, std::int64_t rows, DType type,
+                         const CheckpointLayout& layout) {
   const auto stages = layout.stages();
   const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, Json>>{
@@ -59,16 +61,16 @@ void add_fixed_arguments(Json& args, const Json& progress, std::int64_t rows, DT
            {"ckpt_format", "torch"},
            {"use_dist_ckpt", false},
            {"add_position_embedding", true},
-           {"consumed_train_samples", progress.value("consumed_samples", std::int64_t{0})},
-           {"skipped_train_samples", progress.value("skipped_samples", std::int64_t{0})},
-           {"consumed_valid_samples", progress.value("consumed_valid_samples", std::int64_t{0})},
+           {"consumed_train_samples", progress.consumed_samples},
+           {"skipped_train_samples", progress.skipped_samples},
+           {"consumed_valid_samples", std::max<std::int64_t>(progress.consumed_valid_samples, 0)},
            {"padded_vocab_size", rows},
            {"bf16", type == DType::bfloat16},
            {"fp16", type == DType::float16}})
     args[name] = value;
 }
 
-std::int64_t first_layer(const MegatronLayout& layout, std::int64_t stage, std::size_t chunk) {
+std::int64_t first_layer(const CheckpointLayout& layout, std::int64_t stage, std::size_t chunk) {
   std::int64_t first = 0;
   for (std::size_t c = 0; c <= std::min(chunk, layout.layers[0].size() - 1); ++c)
     for (std::int64_t p = 0; p < (c == chunk ? stage : layout.stages()); ++p)
@@ -77,8 +79,8 @@ std::int64_t first_layer(const MegatronLayout& layout, std::int64_t stage, std::
 }
 
 /// Whether a chunk has that weight; copies are another matter.
-bool holds(const MegatronLayout& layout, std::int64_t stage, std::size_t chunk, const std::string& weight) {
-  const auto layer = megatron_layer_of(weight);
+bool holds(const CheckpointLayout& layout, std::int64_t stage, std::size_t chunk, const std::string& weight) {
+  const auto layer = layer_of(weight);
   if (layer >= 0) {
     const auto first = first_layer(layout, stage, chunk);
     return layer >= first && layer < first + layout.layers[static_cast<std::size_t>(stage)][chunk];
@@ -88,9 +90,10 @@ bool holds(const MegatronLayout& layout, std::int64_t stage, std::size_t chunk, 
 }
 
 /// Puts together what each rank has of tensors that are given in boxes.
-class Parts {
+class RankParts {
  public:
-  Parts(std::span<const TensorRange> tensors, const Value& table, const MegatronLayout& layout, bool gated, bool tied)
+  RankParts(std::span<const TensorRange> tensors, const Value& table, const CheckpointLayout& layout, bool gated,
+            bool tied)
       : table_(table), layout_(layout), cut_(table, gated), tied_(tied) {
     std::set<std::string> slots;
     for (const auto& range : tensors) {
@@ -108,7 +111,7 @@ class Parts {
       throw ConfigError(text("saving for Megatron-LM: the layout has ", planned, " layers, the model ", layers()));
   }
 
-  const MegatronLayout& layout() const { return layout_; }
+  const CheckpointLayout& layout() const { return layout_; }
 
   MegatronContent of(std::int64_t tensor_rank, std::int64_t stage) const {
     MegatronContent out;
@@ -135,7 +138,7 @@ class Parts {
  private:
   std::int64_t layers() const {
     std::int64_t count = 0;
-    for (const auto& name : weights_) count = std::max(count, megatron_layer_of(name) + 1);
+    for (const auto& name : weights_) count = std::max(count, layer_of(name) + 1);
     return count;
   }
 
@@ -189,54 +192,27 @@ class Parts {
   }
 
   const Value& table_;
-  MegatronLayout layout_;
-  MegatronCut cut_;
+  CheckpointLayout layout_;
+  CheckpointCut cut_;
   bool tied_;
   std::map<std::string, std::vector<const TensorRange*>> boxes_;
   std::set<std::string> weights_;
   std::vector<std::string> slots_;
 };
 
-/// A checkpoint while it is written.
-class Saving {
- public:
-  Saving(std::span<const TensorRange> tensors, const std::string& progress, const Value& recipe,
-         const Mappings& mappings, const MegatronLayout& layout, DType type)
-      : table_(mappings.table("weights/megatron.yaml")),
-        progress_(parse_json(progress.empty() ? "{}" : progress)),
-        args_(Json::parse(
-            write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"))),
-        type_(type),
-        parts_(tensors, table_, layout, args_.value("swiglu", false),
-               !args_.value("untie_embeddings_and_output_weights", false)) {
-    std::int64_t rows = layout.vocabulary > 0 ? layout.vocabulary : recipe_rows(recipe);
-    for (const auto& range : tensors)
-      if (has_vocabulary_rows(range.name)) rows = range.global_shape[0];
-    add_fixed_arguments(args_, progress_, rows, type, parts_.layout());
-  }
+Json arguments_of(const Value& recipe, const Mappings& mappings) {
+  return Json::parse(write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
+}
 
-  const MegatronLayout& layout() const { return parts_.layout(); }
-
-  void write(const fs::path& folder, std::int64_t iteration, std::int64_t tensor_rank, std::int64_t stage) const {
-    const auto own = folder / megatron_rank_folder(tensor_rank, stage, layout().stages());
-    make_folder(own);
-    write_megatron_rank(own, iteration, parts_.of(tensor_rank, stage), progress_, args_, type_);
-    sync_folder(own);
-  }
-
- private:
-  static std::int64_t recipe_rows(const Value& recipe) {
-    const auto* rows = recipe.at("model_config.vocab_size");
-    std::int64_t count = 0;
-    return rows != nullptr && OptionType<std::int64_t>::read(*rows, count) ? count : 0;
-  }
-
-  const Value table_;
-  const Json progress_;
-  Json args_;
-  DType type_;
-  Parts parts_;
-};
+/// Rows of the vocabulary.
+std::int64_t rows_of(const ForeignSave& save, std::span<const TensorRange> tensors) {
+  for (const auto& range : tensors)
+    if (has_vocabulary_rows(range.name)) return range.global_shape[0];
+  if (save.layout.vocabulary > 0) return save.layout.vocabulary;
+  const auto* rows = save.recipe.at("model_config.vocab_size");
+  std::int64_t count = 0;
+  return rows != nullptr && OptionType<std::int64_t>::read(*rows, count) ? count : 0;
+}
 
 }  // namespace
 
@@ -244,7 +220,7 @@ std::string our_name_of_megatron(const std::string& theirs, const Value& table) 
   if (const auto* ignored = table.find("ignored"))
     for (const auto& end : ignored->items)
       if (ends(theirs, end.scalar)) return "";
-  const auto layer = megatron_layer_of(theirs);
+  const auto layer = layer_of(theirs);
   const std::string mark = "{layer}";
   const auto of_layer = [&](std::string pattern) {
     if (const auto at = pattern.find(mark); at != std::string::npos)
@@ -257,51 +233,43 @@ std::string our_name_of_megatron(const std::string& theirs, const Value& table) 
   return theirs;
 }
 
-fs::path save_megatron(const fs::path& root, std::int64_t iteration, std::span<const TensorRange> tensors,
-                       const std::string& progress, const Value& recipe, DType type, const Mappings& mappings,
-                       const MegatronLayout& layout) {
-  const Saving saving(tensors, progress, recipe, mappings, layout, type);
-  for (std::int64_t stage = 0; stage < saving.layout().stages(); ++stage)
-    for (std::int64_t tensor = 0; tensor < layout.tensor; ++tensor)
-      saving.write(root / checkpoint_name("", iteration), iteration, tensor, stage);
-  return finish_megatron(root, iteration);
-}
-
-void save_megatron_rank(const fs::path& root, std::int64_t iteration, std::span<const TensorRange> tensors,
-                        const std::string& progress, const Value& recipe, DType type, const Mappings& mappings,
-                        const MegatronLayout& layout, std::int64_t tensor_rank, std::int64_t stage) {
-  Saving(tensors, progress, recipe, mappings, layout, type)
-      .write(root / checkpoint_name("", iteration), iteration, tensor_rank, stage);
-}
-
-void save_megatron_rank(const fs::path& root, const Checkpoint& from, const std::string& progress, const Value& recipe,
-                        DType type, const Mappings& mappings, const MegatronLayout& layout, std::int64_t tensor_rank,
-                        std::int64_t stage) {
-  const auto args =
-      Json::parse(write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
-  const MegatronCut cut(mappings.table("weights/megatron.yaml"), args.value("swiglu", false));
-  auto full = layout;
-  std::deque<std::vector<std::byte>> memory;
-  std::vector<TensorRange> ranges;
-  for (const auto& name : from.names()) {
-    if (has_vocabulary_rows(name)) full.vocabulary = from.shape(name)[0];
+std::vector<TensorBox> MegatronFormat::needed_by(const ForeignSave& save, SavingRank rank,
+                                                 const std::map<std::string, Shape>& shapes) const {
+  const CheckpointCut cut(save.mappings.table("weights/megatron.yaml"),
+                          arguments_of(save.recipe, save.mappings).value("swiglu", false));
+  const auto& layout = save.layout;
+  const auto chunks = layout.layers.empty() ? std::size_t{0} : layout.layers[0].size();
+  std::vector<TensorBox> needed;
+  for (const auto& [name, shape] : shapes) {
     const auto weight = begins(name, optimizer_mark) ? name.substr(name.find('.', optimizer_mark.size()) + 1) : name;
-    bool wanted = weight == "embedding.word_embeddings.weight" && stage + 1 == layout.stages();
-    for (std::size_t c = 0; c < layout.layers[0].size(); ++c) wanted = wanted || holds(layout, stage, c, weight);
+    bool wanted =
+        layout.layers.empty() || (weight == "embedding.word_embeddings.weight" && rank.stage + 1 == layout.stages());
+    for (std::size_t c = 0; c < chunks; ++c) wanted = wanted || holds(layout, rank.stage, c, weight);
     if (!wanted) continue;
-    for (const auto& box : cut.boxes(name, from.shape(name), layout.tensor, tensor_rank)) {
-      const Shape extent(box.extent);
-      auto& bytes = memory.emplace_back(static_cast<std::size_t>(extent.elements()) * sizeof(float));
-      ranges.push_back({name, from.shape(name), box.begin, Tensor{std::span(bytes), DType::float32, extent}});
-      from.read(ranges.back(), {false, true});
-    }
+    for (auto& box : cut.boxes(name, shape, layout.tensor, rank.tensor))
+      needed.push_back({name, shape, std::move(box)});
   }
-  save_megatron_rank(root, from.iteration(), ranges, progress, recipe, type, mappings, full, tensor_rank, stage);
+  return needed;
 }
 
-fs::path finish_megatron(const fs::path& root, std::int64_t iteration) {
-  write_file_atomic(root / tracker_name(""), std::to_string(iteration));
-  return root / checkpoint_name("", iteration);
+void MegatronFormat::write_rank(const ForeignSave& save, SavingRank rank, std::span<const TensorRange> tensors) const {
+  const auto table = save.mappings.table("weights/megatron.yaml");
+  auto args = arguments_of(save.recipe, save.mappings);
+  const RankParts parts(tensors, table, save.layout, args.value("swiglu", false),
+                        !args.value("untie_embeddings_and_output_weights", false));
+  add_fixed_arguments(args, save.progress, rows_of(save, tensors), save.type, parts.layout());
+  const auto folder = save.root / checkpoint_name("", save.iteration) /
+                      megatron_rank_folder(rank.tensor, rank.stage, parts.layout().stages());
+  make_folder(folder);
+  write_megatron_rank(folder, save.iteration, parts.of(rank.tensor, rank.stage), save.progress, args, save.type);
+  sync_folder(folder);
+}
+
+fs::path MegatronFormat::finish(const ForeignSave& save) const {
+  const auto folder = save.root / checkpoint_name("", save.iteration);
+  write_blobs_beside(folder, save.iteration, save.files);
+  write_file_atomic(save.root / tracker_name(""), std::to_string(save.iteration));
+  return folder;
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "framework/checkpoint/convert.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_files.h"
 
 namespace tessera {
 namespace {
@@ -50,7 +51,7 @@ void MegatronRank::take_chunk(const PickleNode& model, const Value& table) {
     const auto ours = our_name_of_megatron(theirs, table);
     if (ours.empty()) continue;
     if (!TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
-    if (megatron_layer_of(ours) > most_layers) refuse(text("'", theirs, "' is of a layer beyond ", most_layers));
+    if (layer_of(ours) > most_layers) refuse(text("'", theirs, "' is of a layer beyond ", most_layers));
     weights.push_back({ours, model.items[i + 1]});
   }
 }
@@ -85,7 +86,7 @@ std::optional<double> MegatronRank::number(const PickleNode* node) const {
 
 std::int64_t MegatronRank::layers(std::size_t chunk) const {
   std::int64_t count = 0;
-  for (const auto& weight : chunks_[chunk]) count = std::max(count, megatron_layer_of(weight.name) + 1);
+  for (const auto& weight : chunks_[chunk]) count = std::max(count, layer_of(weight.name) + 1);
   return count;
 }
 

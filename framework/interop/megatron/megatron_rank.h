@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/checkpoint/megatron_layout.h"
+#include "framework/checkpoint/layout.h"
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/value.h"
 

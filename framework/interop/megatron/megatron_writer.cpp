@@ -4,7 +4,8 @@
 #include <cstring>
 
 #include "framework/checkpoint/convert.h"
-#include "framework/checkpoint/megatron_layout.h"
+#include "framework/checkpoint/layout.h"
+#include "framework/interop/megatron/megatron_files.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +36,7 @@ Groups groups_of(const std::vector<std::vector<MegatronWeight>>& chunks) {
 /// Puts values into a TorchFileWriter.
 class Writer {
  public:
-  Writer(const MegatronContent& content, const Json& progress, const Json& args, DType type)
+  Writer(const MegatronContent& content, const Progress& progress, const Json& args, DType type)
       : content_(content), progress_(progress), args_(args), type_(type) {}
 
   void write(const std::filesystem::path& path, std::int64_t iteration) {
@@ -60,9 +61,11 @@ class Writer {
       key("optimizer");
       optimizer();
     }
-    if (progress_.contains("schedule")) {
+    if (progress_.schedule) {
       key("opt_param_scheduler");
-      json(progress_["schedule"]);
+      Json fields;
+      visit_fields(*progress_.schedule, [&](const char* name, const auto& field) { fields[name] = field; });
+      json(fields);
     }
     key("num_floating_point_operations_so_far");
     p_.real(0);
@@ -126,9 +129,9 @@ class Writer {
     p_.mark();
     key("optimizer");
     inner_optimizer(groups);
-    if (progress_.contains("loss_scale")) {
+    if (progress_.loss_scale) {
       key("grad_scaler");
-      scaler(progress_["loss_scale"]);
+      scaler(*progress_.loss_scale);
     }
     if (content_.shared) return p_.set_items();
     key("fp32_from_fp16_params");
@@ -144,23 +147,22 @@ class Writer {
     p_.set_items();
   }
 
-  void scaler(const Json& scale) {
+  void scaler(const LossScaleState& state) {
     p_.empty_dict();
     p_.mark();
     key("scale");
     auto& bytes = memory_.emplace_back(sizeof(float));
-    const auto value = std::stof(scale["scale"].get<std::string>());
-    std::memcpy(bytes.data(), &value, sizeof value);
+    std::memcpy(bytes.data(), &state.scale, sizeof state.scale);
     file_.tensor(Tensor{std::span(bytes), DType::float32, Shape{1}});
-    for (const char* name : {"growth_tracker", "hysteresis_tracker"}) {
-      key(name);
-      p_.integer(scale[name].get<std::int64_t>());
-    }
+    key("growth_tracker");
+    p_.integer(state.growth_tracker);
+    key("hysteresis_tracker");
+    p_.integer(state.hysteresis_tracker);
     p_.set_items();
   }
 
   void inner_optimizer(const Groups& groups) {
-    const auto steps = progress_.value("updates", progress_.value("iteration", 0.0));
+    const auto steps = static_cast<double>(progress_.updates);
     p_.empty_dict();
     p_.mark();
     std::int64_t id = 0;
@@ -206,14 +208,14 @@ class Writer {
     const auto number_in = [](const Json& json, const char* name, double otherwise) {
       return json.contains(name) && json[name].is_number() ? json[name].get<double>() : otherwise;
     };
-    const auto schedule = progress_.value("schedule", Json::object());
+    const auto& schedule = progress_.schedule;
     const auto rate = number_in(args_, "lr", 0);
     Json fields = {{"wd_mult", decay},
                    {"lr_mult", 1.0},
                    {"is_expert_parallel", false},
                    {"is_decoupled_lr", false},
-                   {"max_lr", number_in(schedule, "max_lr", rate)},
-                   {"min_lr", number_in(schedule, "min_lr", 0)},
+                   {"max_lr", schedule ? schedule->max_lr : rate},
+                   {"min_lr", schedule ? schedule->min_lr : 0.0},
                    {"lr", rate},
                    {"weight_decay", decay * number_in(args_, "weight_decay", 0)}};
     if (is_adam()) {
@@ -223,7 +225,7 @@ class Writer {
       for (const char* unsaid : {"foreach", "fused"}) fields[unsaid] = nullptr;
       fields["decoupled_weight_decay"] = true;
     }
-    if (content_.shared) fields["step"] = progress_.value("updates", progress_.value("iteration", 0.0));
+    if (content_.shared) fields["step"] = static_cast<double>(progress_.updates);
     p_.empty_dict();
     p_.mark();
     for (const auto& [name, value] : fields.items()) {
@@ -241,7 +243,8 @@ class Writer {
   }
 
   const MegatronContent& content_;
-  const Json &progress_, &args_;
+  const Progress& progress_;
+  const Json& args_;
   DType type_;
   TorchFileWriter file_;
   PickleWriter& p_ = file_.pickle;
@@ -315,7 +318,7 @@ class SharedWriter {
 }  // namespace
 
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
-                         const nlohmann::json& progress, const nlohmann::json& args, DType type) {
+                         const Progress& progress, const nlohmann::json& args, DType type) {
   Writer(content, progress, args, type).write(folder / "model_optim_rng.pt", iteration);
   if (content.shared) SharedWriter(content, type).write(folder / "distrib_optim.pt");
 }

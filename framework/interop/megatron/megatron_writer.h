@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/progress.h"
 #include "framework/interop/torch/torch_file.h"
 
 namespace tessera {
@@ -27,9 +28,9 @@ struct MegatronContent {
   std::deque<std::vector<std::byte>> memory = {};   ///< of parts that had to be put together
 };
 
-/// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `progress`
-/// and `args` as save_megatron has them. Throws IoError.
+/// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `args`: Megatron's
+/// arguments. Throws IoError.
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
-                         const nlohmann::json& progress, const nlohmann::json& args, DType type);
+                         const Progress& progress, const nlohmann::json& args, DType type);
 
 }  // namespace tessera

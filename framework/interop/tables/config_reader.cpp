@@ -153,7 +153,7 @@ class ConfigReader {
     for (const auto& words : given)
       if (std::none_of(allowed.begin(), allowed.end(), [&](const auto& one) { return one.scalar == words; })) {
         const auto* why = row.find("why");
-        return problem(key, words, why != nullptr ? why->scalar : "not built");
+        return problem(key, words, why != nullptr ? why->scalar : "not implemented");
       }
   }
 

@@ -96,6 +96,24 @@ TEST_P(TimeOutOfBroadcast, NamesTheRoot) {
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, TimeOutOfBroadcast, testing::Values(8, 200'000));
 
+// The caller may have freed that memory: a later use of the group must not continue the operation.
+TEST_F(TimeOut, LeavesTheMemoryOfTheOperationAlone) {
+  std::vector<float> values(1000, 1.0F), later(1000, 2.0F);
+  if (!last()) {
+    world().set_time_out(300ms);
+    EXPECT_THROW(group.all_reduce(values, "too early"), CommError);
+  }
+  const auto before = values;
+  meet();
+  world().set_time_out(300ms);
+  try {
+    group.all_reduce(later, "after the error");
+  } catch (const Error&) {  // the group is unusable, which the ranks find at different moments
+  }
+  EXPECT_EQ(values, before);
+  meet();
+}
+
 TEST_F(TimeOut, HoldsForBuffersToo) {
   GroupBuffer buffer(group, 100000);
   if (last()) return meet();

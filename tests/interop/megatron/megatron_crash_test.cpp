@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "framework/interop/megatron/megatron.h"
+#include "tests/interop/megatron/save.h"
 #include "tests/names_given.h"
 #include "tests/own_folder.h"
 
@@ -23,7 +24,7 @@ TEST_F(MegatronCrashTest, ACheckpointForMegatronIsStoredBeforeTheTrackerNamesIt)
     source.read(name, ranges.back().tensor);
   }
   const auto given = names_given([&] {
-    save_megatron("for/megatron", 5, ranges, source.progress(), source.recipe(), DType::float32, mappings,
+    save_megatron("for/megatron", *source.progress(), ranges, source.recipe(), DType::float32, mappings,
                   {2, 1, {}, false});
   });
   EXPECT_EQ(given, (Names{"model_optim_rng.pt", "model_optim_rng.pt", "latest_checkpointed_iteration.txt"}));

@@ -8,6 +8,8 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/convert.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_files.h"
+#include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -73,10 +75,10 @@ class MegatronRanks : public InOwnFolder {
     return out;
   }
 
-  fs::path save(const std::string& root, const Form& form, const MegatronLayout& layout, DType type = DType::float32) {
+  fs::path save(const std::string& root, const Form& form, const CheckpointLayout& layout,
+                DType type = DType::float32) {
     fs::remove_all(root);
-    return save_megatron(root, 7, model(form), R"({"iteration": 7, "updates": 6})", recipe(form), type, mappings,
-                         layout);
+    return save_megatron(root, {.iteration = 7, .updates = 6}, model(form), recipe(form), type, mappings, layout);
   }
 
   /// Empty, or what differs.
@@ -125,10 +127,10 @@ TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
       EXPECT_NEAR(placed, expected[1].get<double>(), 1e-12 * placed_size) << run << " " << name;
       ++tensors;
     }
-    const auto progress = Json::parse(source.progress());
-    EXPECT_EQ(progress["iteration"], 10);
-    EXPECT_EQ(progress["updates"], 10);
-    EXPECT_EQ(progress["consumed_samples"], 80);
+    const auto progress = source.progress().value_or(Progress{});
+    EXPECT_EQ(progress.iteration, 10);
+    EXPECT_EQ(progress.updates, 10);
+    EXPECT_EQ(progress.consumed_samples, 80);
   }
   EXPECT_EQ(tensors, 2 * (15 + 28 + 28));
 }
@@ -154,7 +156,7 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
         for (const auto& layers : cuts)
           for (const bool shared : {false, true}) {
             const Form form{gated, tied};
-            const MegatronLayout layout{tensor, 2, layers, shared};
+            const CheckpointLayout layout{tensor, 2, layers, shared};
             const auto type = layouts % 3 == 0 ? DType::bfloat16 : DType::float32;
             const auto folder = save("run", form, layout, type);
             const auto name = text(gated, tied, " tensor ", tensor, " stages ", layout.stages(), " shared ", shared);
@@ -168,7 +170,7 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
               EXPECT_EQ(source.layout().layers, layers) << name;
             }
             EXPECT_EQ(source.names().size() * 3, model(form).size()) << name;
-            EXPECT_EQ(Json::parse(source.progress())["updates"], 6) << name;
+            EXPECT_EQ(source.progress()->updates, 6) << name;
             ++layouts;
           }
   EXPECT_EQ(layouts, 96);
@@ -177,10 +179,11 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
 TEST_F(MegatronRanks, ValuesAndOrderSurviveEveryLayout) {
   for (const auto& form : {Form{true, false}, Form{false, true}, Form{true, true}}) {
     const auto all = model(form);
-    for (const auto& layout : {MegatronLayout{2, 1, {{1, 1}, {1, 1}}, true}, MegatronLayout{4, 1, {{3}, {1}}, false},
-                               MegatronLayout{1, 1, {{1}, {1}, {2}}, true}, MegatronLayout{2, 1, {}, false}}) {
+    for (const auto& layout :
+         {CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, true}, CheckpointLayout{4, 1, {{3}, {1}}, false},
+          CheckpointLayout{1, 1, {{1}, {1}, {2}}, true}, CheckpointLayout{2, 1, {}, false}}) {
       fs::remove_all("run");
-      save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, layout);
+      save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, layout);
       const MegatronCheckpoint source("run", mappings);
       EXPECT_EQ(differences(source, all), "") << layout.tensor << " " << layout.stages();
       std::vector<std::string> weights;
@@ -196,7 +199,7 @@ TEST_F(MegatronRanks, AParticularRankHasItsRowsOfGateAndUp) {
   form.layers = 1;
   const auto all = model(form);
   fs::remove_all("run");
-  save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, {2, 1, {}, false});
+  save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, {2, 1, {}, false});
   const TorchFile file("run/iter_0000007/mp_rank_01/model_optim_rng.pt");
   const auto own = file.tensor(*file.root().find("model")->find("decoder.layers.0.mlp.linear_fc1.bias"), "bias");
   std::vector<float> values(24);
@@ -211,7 +214,8 @@ TEST_F(MegatronRanks, AParticularRankHasItsRowsOfGateAndUp) {
 TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
   const Form form{false, true};
   const auto all = model(form);
-  const MegatronLayout layout{2, 1, {{2}, {2}}, false};
+  const CheckpointLayout layout{2, 1, {{2}, {2}}, false};
+  const auto to_save = megatron_save("run", {.iteration = 7}, recipe(form), DType::float32, mappings, layout);
   fs::remove_all("run");
   for (std::int64_t stage = 0; stage < 2; ++stage)
     for (std::int64_t tensor = 0; tensor < 2; ++tensor) {
@@ -219,7 +223,7 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
       for (const auto& range : all) {
         const auto weight =
             range.name.rfind("optimizer.", 0) == 0 ? range.name.substr(range.name.find('.', 10) + 1) : range.name;
-        const auto layer = megatron_layer_of(weight);
+        const auto layer = layer_of(weight);
         const bool table = weight == "embedding.word_embeddings.weight";
         if (layer >= 0 ? layer / 2 != stage : !table && (weight.rfind("embedding.", 0) == 0) != (stage == 0)) continue;
         own.push_back(range);
@@ -228,13 +232,12 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
         own.back().tensor = range.tensor.slice(tensor * rows, rows);
         own.back().offsets[0] = tensor * rows;
       }
-      save_megatron_rank("run", 7, own, "", recipe(form), DType::float32, mappings, layout, tensor, stage);
+      MegatronFormat().write_rank(to_save, {tensor, stage}, own);
       if (stage == 1 && tensor == 0) {
-        EXPECT_THROW(save_megatron_rank("x", 7, own, "", recipe(form), DType::float32, mappings, layout, 1, 1),
-                     BugError);
+        EXPECT_THROW(MegatronFormat().write_rank(to_save, {1, 1}, own), BugError);
       }
     }
-  EXPECT_EQ(finish_megatron("run", 7), fs::path("run/iter_0000007"));
+  EXPECT_EQ(MegatronFormat().finish(to_save), fs::path("run/iter_0000007"));
   EXPECT_EQ(differences(MegatronCheckpoint("run", mappings), all), "");
 }
 
@@ -242,7 +245,7 @@ TEST_F(MegatronRanks, APartOfATensorIsReadFromTheRanksThatHaveIt) {
   const Form form{true, false};
   const auto all = model(form);
   fs::remove_all("run");
-  save_megatron("run", 7, all, "", recipe(form), DType::float32, mappings, {4, 1, {}, true});
+  save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, {4, 1, {}, true});
   const MegatronCheckpoint source("run", mappings);
   for (const auto& range : all) {
     if (range.global_shape.rank() != 2) continue;
@@ -272,7 +275,7 @@ TEST_F(MegatronRanks, BucketsOfTheSharedOptimizerFollowTheRunsArguments) {
 TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
   const Form form{false, true};
   const auto read = [&] { return story_of([&] { MegatronCheckpoint("run", mappings); }); };
-  const MegatronLayout layout{2, 1, {{2}, {2}}, true};
+  const CheckpointLayout layout{2, 1, {{2}, {2}}, true};
   const auto folder = save("run", form, layout);
   EXPECT_EQ(read(), "no error");
   fs::remove_all(folder / "mp_rank_01_001");

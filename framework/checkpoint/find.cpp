@@ -1,10 +1,9 @@
-#include "framework/interop/megatron/saved_place.h"
+#include "framework/checkpoint/find.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "framework/base/files.h"
-#include "framework/interop/megatron/megatron.h"
 
 namespace tessera {
 namespace {
@@ -24,35 +23,40 @@ std::optional<std::int64_t> iteration_in_name(const fs::path& folder) {
 }
 
 /// The folder itself, when it is a checkpoint, a damaged one included.
-std::optional<SavedPlace> itself(const fs::path& folder) {
+std::optional<FoundCheckpoint> itself(const fs::path& folder, const CheckpointFormats& formats) {
   const auto iteration = iteration_in_name(fs::absolute(folder));
-  if (fs::exists(folder / "manifest.json")) return SavedPlace{folder, iteration.value_or(0), false};
-  if (is_megatron_folder(folder) && megatron_iteration_folder(folder) == folder)
-    return SavedPlace{folder, iteration.value_or(0), true};
-  if (iteration && !is_megatron_folder(folder)) return SavedPlace{folder, *iteration, false};
+  if (fs::exists(folder / "manifest.json")) return FoundCheckpoint{folder, iteration.value_or(0)};
+  if (const auto* format = formats.of(folder))
+    return format->find(folder) == folder ? std::optional(FoundCheckpoint{folder, iteration.value_or(0), format})
+                                          : std::nullopt;
+  if (iteration) return FoundCheckpoint{folder, *iteration};
   return std::nullopt;
 }
 
 }  // namespace
 
-std::vector<SavedPlace> saved_places(const fs::path& folder) {
+std::vector<FoundCheckpoint> find_checkpoints(const fs::path& folder, const CheckpointFormats& formats) {
   if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
-  if (const auto found = itself(folder)) return {*found};
-  std::vector<SavedPlace> all;
+  if (const auto found = itself(folder, formats)) return {*found};
+  std::vector<FoundCheckpoint> all;
   for (const auto& root : {folder / "checkpoints", folder})
     for (const auto& entry : list_folder(root))
-      if (const auto found = itself(entry); found && !found->megatron && iteration_in_name(entry))
+      if (const auto found = itself(entry, formats); found && found->format == nullptr && iteration_in_name(entry))
         all.push_back(*found);
-  if (is_megatron_folder(folder)) {
-    const auto newest = megatron_iteration_folder(folder);
-    all.push_back({newest, iteration_in_name(newest).value_or(0), true});
-  }
+  for (const auto& format : formats.all())
+    if (const auto newest = format->find(folder))
+      all.push_back({*newest, iteration_in_name(*newest).value_or(0), format.get()});
   if (all.empty())
     throw ConfigError(text(folder.string(),
                            ": holds no checkpoint; give a checkpoint such as output/checkpoints/iter_0000100, or a run "
                            "folder that `tessera train` made"));
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.iteration > b.iteration; });
   return all;
+}
+
+std::unique_ptr<OpenedCheckpoint> open_checkpoint(const FoundCheckpoint& found, const Mappings& mappings) {
+  if (found.format != nullptr) return found.format->open(found.folder, mappings);
+  return std::make_unique<NativeCheckpoint>(Checkpoint::open(found.folder));
 }
 
 }  // namespace tessera

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/recipe/figures.h"
-#include "framework/recipe/hugging_face_model.h"
+#include "framework/recipe/imported_recipe.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -100,8 +101,8 @@ TEST(PublishedModels, AModelOfExpertsIsRefusedByTheNamesOfItsKeys) {
               {"training_config.training_iters=1", "dataset_config.dataset_type=mock"}, {}, report);
   const auto problems = report.findings();
   ASSERT_FALSE(problems.empty());
-  for (const auto& problem : problems) EXPECT_EQ(problem.key.rfind("moe_config.", 0), 0U) << text_of(problem);
-  EXPECT_EQ(problems[0].key, "moe_config.num_experts");
+  for (const auto& problem : problems) EXPECT_EQ(problem.option.rfind("moe_config.", 0), 0U) << text_of(problem);
+  EXPECT_EQ(problems[0].option, "moe_config.num_experts");
 }
 
 }  // namespace

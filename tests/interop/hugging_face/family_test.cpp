@@ -1,4 +1,4 @@
-#include "framework/recipe/hugging_face_model.h"
+#include "framework/interop/hugging_face/family.h"
 
 #include <cmath>
 #include <fstream>
@@ -7,6 +7,8 @@
 #include "framework/base/files.h"
 #include "framework/interop/hugging_face/hugging_face_export.h"
 #include "framework/model/generate.h"
+#include "framework/recipe/imported_recipe.h"
+#include "framework/recipe/saved_model.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -18,6 +20,13 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const fs::path families = TESTS_DATA "/families";  // made by tests/peers/record_families.py
+
+Registries registries() {
+  Registries all;
+  all.formats.add(std::make_shared<HuggingFaceFormat>());
+  all.mappings = Mappings(MAPPINGS_DIR);
+  return all;
+}
 
 std::vector<std::int32_t> ids_of(const Tensor& tensor) {
   std::vector<std::int32_t> ids;
@@ -31,7 +40,7 @@ class Family {
   explicit Family(const std::string& name)
       : recorded_(families / name / "case.safetensors"),
         facts_(Json::parse(read_file(families / name / "case.json"))),
-        trained_(load_hugging_face(families / name, {}, Mappings(MAPPINGS_DIR))) {}
+        trained_(load_trained(families / name, registries())) {}
 
   void expect_its_logits() {
     const auto tokens = ids_of(recorded_.tensor("tokens"));
@@ -91,7 +100,7 @@ TEST_P(EveryFamily, SaysWhatTransformersSays) { Family(GetParam()).expect_its_gr
 TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
   const Mappings mappings(MAPPINGS_DIR);
   const HuggingFaceModel model(families / GetParam(), mappings);
-  const auto recipe = recipe_of(model, {}, {});
+  const auto recipe = imported_recipe(model.recipe(), {}, {});
   EXPECT_EQ(family_that_fits(recipe, 96, {GetParam()}, {}, mappings), GetParam());
   const auto all = hugging_face_families(mappings);
   const auto found = family_that_fits(recipe, 96, all, {}, mappings);
@@ -106,11 +115,12 @@ INSTANTIATE_TEST_SUITE_P(All, EveryFamily,
 TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
   const Mappings mappings(MAPPINGS_DIR);
   const HuggingFaceModel model(families / "llama", mappings);
-  const auto recipe = recipe_of(model, {"model_config.attention_logit_softcap=30"}, {});
+  const auto recipe = imported_recipe(model.recipe(), {"model_config.attention_logit_softcap=30"}, {});
   const auto story = story_of([&] { family_that_fits(recipe, 96, hugging_face_families(mappings), {}, mappings); });
   EXPECT_NE(story.find("nearest is llama"), std::string::npos) << story;
   EXPECT_NE(story.find("attention_logit_softcap is 30"), std::string::npos) << story;
-  const auto forced = story_of([&] { family_that_fits(recipe_of(model, {}, {}), 96, {"gpt2"}, {}, mappings); });
+  const auto forced =
+      story_of([&] { family_that_fits(imported_recipe(model.recipe(), {}, {}), 96, {"gpt2"}, {}, mappings); });
   EXPECT_NE(forced.find("nearest is gpt2"), std::string::npos) << forced;
 }
 

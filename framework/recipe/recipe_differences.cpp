@@ -1,4 +1,4 @@
-#include "framework/training/recipe_differences.h"
+#include "framework/recipe/recipe_differences.h"
 
 #include <map>
 

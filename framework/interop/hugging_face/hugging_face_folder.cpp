@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/files.h"
+#include "framework/base/json.h"
+#include "framework/interop/hugging_face/hugging_face.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::array<const char*, 10> carried = {"config.json",
+                                                 "generation_config.json",
+                                                 "tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "tokenizer.model",
+                                                 "chat_template.jinja"};
+
+}  // namespace
+
+std::optional<fs::path> HuggingFaceFormat::find(const fs::path& folder) const {
+  return fs::exists(folder / "config.json") && !fs::exists(folder / "manifest.json") ? std::optional(folder)
+                                                                                     : std::nullopt;
+}
+
+std::unique_ptr<OpenedCheckpoint> HuggingFaceFormat::open(const fs::path& folder, const Mappings& mappings) const {
+  return std::make_unique<HuggingFaceModel>(folder, mappings);
+}
+
+fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { return folder / "config.json"; }
+
+std::optional<Value> HuggingFaceFormat::model_config(const fs::path& folder, const Mappings& mappings) const {
+  return read_hugging_face_config(model_config_file(folder), mappings).model_config;
+}
+
+Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const {
+  Blobs files;
+  for (const auto* name : carried)
+    if (fs::exists(folder / name)) files[std::string(carried_prefix) + name] = read_file(folder / name);
+  return files;
+}
+
+std::vector<std::string> folder_tokenizer_sets(const fs::path& folder) {
+  const std::string group = "dataset_config.";
+  if (fs::exists(folder / "tokenizer.json"))
+    return {group + "tokenizer_type=HuggingFaceTokenizer", group + "tokenizer_model=" + folder.string()};
+  if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) return {};
+  const auto config =
+      fs::exists(folder / "tokenizer_config.json") ? parse_json(read_file(folder / "tokenizer_config.json")) : Json();
+  const auto kind = config.is_object() ? config.value("tokenizer_class", Json("GPT2Tokenizer")) : Json("GPT2Tokenizer");
+  if (!kind.is_string() || kind.get<std::string>().rfind("GPT2", 0) != 0) return {};
+  return {group + "tokenizer_type=GPT2BPETokenizer", group + "vocab_file=" + (folder / "vocab.json").string(),
+          group + "merge_file=" + (folder / "merges.txt").string()};
+}
+
+Value recipe_with(const Value& model_config) {
+  constexpr std::int64_t longest = 2048;
+  auto model = model_config;
+  const auto* positions = model.find("max_position_embeddings");
+  const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
+  model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), {"conversion", 0, "", 1}));
+  Value tree;
+  tree.kind = Value::Kind::group;
+  tree.fields.push_back({"model_config", std::move(model)});
+  return tree;
+}
+
+std::uint64_t HuggingFaceModel::bytes() const {
+  std::uint64_t all = 0;
+  for (const auto& path : list_folder(folder_))
+    if (fs::is_regular_file(path)) all += fs::file_size(path);
+  return all;
+}
+
+void HuggingFaceModel::verify() const {
+  throw ConfigError(text(folder_.string(),
+                         ": files of Hugging Face Transformers have no checksums, so nothing can be compared; `tessera "
+                         "checkpoint inspect` reads their headers"));
+}
+
+}  // namespace tessera

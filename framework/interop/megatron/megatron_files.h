@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// How Megatron-LM names and lays out what its ranks save.
+
+namespace tessera {
+
+/// "mp_rank_01", with several stages "mp_rank_01_002".
+std::string megatron_rank_folder(std::int64_t tensor_rank, std::int64_t stage, std::int64_t stages);
+
+/// The name with its layer's number `by` higher.
+std::string megatron_shifted(const std::string& name, std::int64_t by);
+
+/// A weight of one chunk, as the distributed optimizer lays it out.
+struct MegatronFlat {
+  std::int64_t elements = 0;
+  bool bucket_of_its_own = false;  ///< a tied embedding of a pipeline's end
+};
+/// Where each weight of a chunk, given in the order of the modules, begins in a buffer of distrib_optim.pt; and the
+/// buffer's length as the last item. `bucket`: elements after which a bucket is full; 0: there is one.
+std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& weights, std::int64_t bucket);
+
+}  // namespace tessera

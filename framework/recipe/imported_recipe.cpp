@@ -1,0 +1,60 @@
+#include "framework/recipe/imported_recipe.h"
+
+#include "framework/options/yaml.h"
+
+namespace tessera {
+namespace {
+
+/// Adds `by` to the layer of every value.
+void raise_layers(Value& value, int by) {
+  value.origin.layer += by;
+  for (auto& item : value.items) raise_layers(item, by);
+  for (auto& [name, field] : value.fields) raise_layers(field, by);
+}
+
+void set_layers(Value& value, int layer) {
+  value.origin.layer = layer;
+  for (auto& item : value.items) set_layers(item, layer);
+  for (auto& [name, field] : value.fields) set_layers(field, layer);
+}
+
+}  // namespace
+
+Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const Registries& registries) {
+  if (tree.at("training_config.training_iters") == nullptr)
+    tree.set("training_config.training_iters", Value::of("1", Origin{"conversion", 0, "", 1}));
+  Report report;
+  for (const auto& set : sets) {
+    const auto equals = set.find('=');
+    if (equals == std::string::npos) throw ConfigError(text("--set ", set, ": group.key=value was expected"));
+    auto value = parse_yaml(set.substr(equals + 1), "--set " + set.substr(0, equals));
+    value.origin = {"--set " + set.substr(0, equals), 0, "", 2};
+    tree.set(set.substr(0, equals), std::move(value));
+  }
+  auto recipe = read_recipe(tree, registries, report);
+  report.must_be_good();
+  return recipe;
+}
+
+void lay_on_given_model(Value& tree, const Registries& registries, Report& report) {
+  const auto* given = tree.at("training_config.load_checkpoint");
+  if (given == nullptr || given->kind != Value::Kind::scalar) return;
+  const auto* format = registries.formats.of(given->scalar);
+  if (format == nullptr) return;
+  try {
+    auto model = format->model_config(given->scalar, registries.mappings);
+    if (!model) return;
+    set_layers(*model, 1);
+    raise_layers(tree, 1);
+    report.note(given->origin, text("model_config is that of ", format->model_config_file(given->scalar).string(),
+                                    " where the recipe says nothing"));
+    if (const auto* own = tree.find("model_config")) model->lay(*own);
+    for (auto& [name, field] : tree.fields)
+      if (name == "model_config") field = *model;
+    if (tree.find("model_config") == nullptr) tree.fields.push_back({"model_config", *std::move(model)});
+  } catch (const Error& error) {
+    report.problem(given->origin, "training_config.load_checkpoint", error.what());
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+#include "framework/recipe/saved_model.h"
+
+#include <algorithm>
+#include <set>
+
+#include "framework/base/files.h"
+#include "framework/base/memory_limit.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/imported_recipe.h"
+
+namespace tessera {
+
+Blobs tokenizer_blobs(const Tokenizer& tokenizer) {
+  const auto sources = tokenizer.files();
+  Blobs blobs;
+  for (const auto& file : sources) {
+    const std::filesystem::path path(file.path);
+    const auto beside =
+        std::count_if(sources.begin(), sources.end(), [&](const auto& other) { return other.option == file.option; });
+    const bool in_folder = beside > 1 || path.filename() == "tokenizer.json";  // its name says what it is
+    const auto name = in_folder ? "/" + path.filename().string() : path.extension().string();
+    blobs["tokenizer." + file.option + name] = read_file(path);
+  }
+  return blobs;
+}
+
+std::vector<std::string> tokenizer_sets(const Blobs& blobs, const std::filesystem::path& folder) {
+  std::set<std::string> sets;
+  for (const auto& [name, content] : blobs) {
+    if (name.rfind("tokenizer.", 0) != 0) continue;
+    const auto option = name.substr(10, name.find_first_of("./", 10) - 10);
+    sets.insert(text("dataset_config.", option, "=", (folder / name.substr(0, name.find('/'))).string()));
+  }
+  return {sets.begin(), sets.end()};
+}
+
+namespace {
+
+/// The first that opens; of our own format, or the newest of all. Looks only.
+std::unique_ptr<OpenedCheckpoint> open_newest(const std::vector<FoundCheckpoint>& found, const Mappings& mappings) {
+  if (found.front().format != nullptr) return open_checkpoint(found.front(), mappings);
+  std::string damage;
+  for (const auto& one : found) {
+    if (one.format != nullptr) continue;
+    try {
+      return open_checkpoint(one, mappings);
+    } catch (const DamageError& error) {
+      damage += text("\n  ", error.what());
+    }
+  }
+  throw DamageError(text("no checkpoint is usable:", damage));
+}
+
+/// By the blobs of a checkpoint, which lie in <folder>/blobs.
+SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, const Registries& registries,
+                      const std::vector<std::string>& given_sets) {
+  const auto files = folder / "blobs";
+  auto sets = tokenizer_sets(blobs, files);
+  sets.insert(sets.end(), given_sets.begin(), given_sets.end());
+  SavedRecipe out;
+  out.recipe = read_recipe((files / recipe_blob).string(), sets, registries);
+  out.tokenizer = out.recipe.tokenizer.make();
+  return out;
+}
+
+/// A model with memory for its weights, which are still to be filled.
+TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::unique_ptr<Tokenizer> tokenizer) {
+  TrainedModel out;
+  out.folder = folder;
+  out.recipe = std::move(recipe);
+  out.tokenizer = std::move(tokenizer);
+  out.model = build_model(out.recipe, out.tokenizer.get());
+  require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model));
+  out.weights = std::make_unique<ModelState>(*out.model, nullptr);
+  return out;
+}
+
+/// The recipe that a checkpoint of another program describes, with the tokenizer beside it.
+SavedRecipe described_recipe(const OpenedCheckpoint& checkpoint, const Registries& registries,
+                             const std::vector<std::string>& given_sets) {
+  const auto tree = checkpoint.recipe();
+  auto sets = checkpoint.tokenizer_options();
+  SavedRecipe out;
+  if (sets.empty()) out.no_tokenizer = "it has neither tokenizer.json nor GPT-2's vocab.json and merges.txt";
+  sets.insert(sets.end(), given_sets.begin(), given_sets.end());
+  try {
+    out.recipe = imported_recipe(tree, sets, registries);
+    out.tokenizer = out.recipe.tokenizer.make();
+  } catch (const ConfigError& error) {
+    out.no_tokenizer = error.what();
+    out.recipe = imported_recipe(tree, given_sets, registries);  // a mistake that is not the tokenizer's is thrown here
+    out.tokenizer = out.recipe.tokenizer.make();
+  }
+  return out;
+}
+
+}  // namespace
+
+SavedRecipe saved_recipe(const OpenedCheckpoint& checkpoint, const Registries& registries,
+                         const std::vector<std::string>& sets) {
+  if (checkpoint.blobs().count(recipe_blob))
+    return recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, sets);
+  return described_recipe(checkpoint, registries, sets);
+}
+
+std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
+                              const std::vector<std::string>& sets) {
+  return resolved_yaml(read_recipe((checkpoint / "blobs" / recipe_blob).string(), sets, registries));
+}
+
+SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,
+                      const std::vector<std::string>& given_sets) {
+  const auto found = find_checkpoints(folder, registries.formats);
+  if (const auto& newest = found.front(); newest.format != nullptr)
+    throw ConfigError(text(newest.folder.string(),
+                           ": is a checkpoint of another program; convert it first, with "
+                           "`tessera checkpoint convert --from ",
+                           newest.format->program(), " --to tessera ", newest.folder.string(), " NEW_FOLDER`"));
+  const auto opened = open_newest(found, registries.mappings);
+  auto saved = saved_recipe(*opened, registries, given_sets);
+  return {Checkpoint::open(opened->folder()), std::move(saved.recipe), std::move(saved.tokenizer)};
+}
+
+TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries) {
+  const auto opened = open_newest(find_checkpoints(folder, registries.formats), registries.mappings);
+  auto saved = saved_recipe(*opened, registries);
+  auto out = unfilled(opened->folder(), std::move(saved.recipe), std::move(saved.tokenizer));
+  const auto ranges = out.weights->weight_ranges();
+  opened->must_fit_weights(ranges, {});
+  for (const auto& range : ranges) {
+    if (opened->shape(range.name) == range.global_shape)
+      opened->read_box(range);
+    else
+      read_padded(*opened, range);
+  }
+  out.weights->weights_changed();
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#include "framework/training/run_checkpoints.h"
+
+#include <algorithm>
+
+#include "framework/base/files.h"
+#include "framework/base/links.h"
+#include "framework/comm/together.h"
+
+namespace tessera {
+namespace {
+
+/// The id of the run that saved a checkpoint; empty where it does not say.
+std::string run_of(const std::filesystem::path& checkpoint) {
+  try {
+    return read_progress(read_file(checkpoint / "blobs" / progress_blob), progress_blob).run;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+/// Those of the run that run.json names, `recorded`; where it names none, or one without checkpoints here, of the run
+/// that saved the newest.
+BelongsToRun own_checkpoints(const TrainingOptions& o, const std::string& recorded, std::vector<std::string>& notes) {
+  const auto all = list_checkpoints(checkpoint_folder(o), o.prefix);
+  const auto count = [&](const BelongsToRun& belongs) {
+    return std::count_if(all.begin(), all.end(), [&](const auto& info) { return belongs(info.folder); });
+  };
+  auto own = belongs_to(recorded);
+  if (!all.empty() && (recorded.empty() || count(own) == 0)) own = belongs_to(run_of(all.front().folder));
+  if (const auto others = static_cast<std::ptrdiff_t>(all.size()) - count(own); others > 0)
+    notes.push_back(text("passed over ", others, others == 1 ? " checkpoint" : " checkpoints", " of another run in ",
+                         checkpoint_folder(o).string()));
+  return own;
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
+  return std::filesystem::path(options.output_dir) / "checkpoints";
+}
+
+std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration) {
+  if (options.ckpt_format == CheckpointFormatName::torch)
+    return std::filesystem::path(options.output_dir) / checkpoint_name("", iteration);
+  return checkpoint_folder(options) / checkpoint_name(options.prefix, iteration);
+}
+
+const CheckpointFormat* saving_format(const TrainingOptions& options, const CheckpointFormats& formats) {
+  return options.ckpt_format == CheckpointFormatName::torch ? &formats.named("torch") : nullptr;
+}
+
+bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::path& checkpoint) {
+  const auto real = std::filesystem::canonical(checkpoint);
+  const std::filesystem::path folder = options.output_dir;
+  const bool is_iteration = real.filename().string().rfind("iter_", 0) == 0;
+  return lies_within(checkpoint_folder(options), real) || std::filesystem::equivalent(real, folder) ||
+         (is_iteration && std::filesystem::equivalent(real.parent_path(), folder));
+}
+
+BelongsToRun belongs_to(const std::string& run) {
+  return [run](const std::filesystem::path& checkpoint) {
+    const auto theirs = run_of(checkpoint);
+    return theirs.empty() || theirs == run;
+  };
+}
+
+void keep_other(const std::filesystem::path& checkpoint, const std::string& run) {
+  const auto theirs = std::filesystem::exists(checkpoint) ? run_of(checkpoint) : "";
+  if (theirs.empty() || theirs == run) return;
+  const std::filesystem::path kept = checkpoint.string() + "_of_run_" + theirs;
+  if (std::filesystem::exists(kept))
+    throw IoError(text(checkpoint.string(), ": is of another run, and so is ", kept.string()));
+  rename_or_exchange(checkpoint, kept);
+}
+
+FoundNewest find_newest(const Communicator& world, const TrainingOptions& options, const std::string& recorded,
+                        std::vector<std::string>& notes) {
+  FoundNewest out;
+  std::string found;
+  together(world, "the search for checkpoints", [&] {
+    if (world.rank() > 0) return;
+    const auto told = [&](const CheckpointInfo& info, const std::string& reason, const std::filesystem::path& aside) {
+      out.lost_at = std::max(out.lost_at, info.iteration);
+      notes.push_back(
+          text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
+    };
+    const auto own = own_checkpoints(options, recorded, notes);
+    if (const auto good = newest_good(checkpoint_folder(options), options.prefix, options.crc_check, told, own))
+      found = good->folder();
+  });
+  found = world.broadcast(found, 0, "the checkpoint to go on from");
+  if (!found.empty()) out.folder = found;
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/base/files.h"
+#include "framework/checkpoint/format.h"
+
+namespace tessera {
+
+/// A stand-in for another program's format "torch" that writes the names of what each rank saves. What the core needs
+/// of a format, it needs of this.
+class TextFormat final : public CheckpointFormat {
+ public:
+  std::string name() const override { return "torch"; }
+  std::string program() const override { return "text"; }
+  std::optional<std::filesystem::path> find(const std::filesystem::path&) const override { return std::nullopt; }
+  std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder, const Mappings&) const override {
+    throw ConfigError(folder.string() + ": cannot be read back");
+  }
+  std::vector<TensorBox> needed_by(const ForeignSave&, SavingRank,
+                                   const std::map<std::string, Shape>& shapes) const override {
+    std::vector<TensorBox> all;
+    for (const auto& [name, shape] : shapes)
+      all.push_back({name, shape, Box::of(std::vector<std::int64_t>(shape.rank(), 0), shape)});
+    return all;
+  }
+  void write_rank(const ForeignSave& save, SavingRank, std::span<const TensorRange> tensors) const override {
+    std::string names;
+    for (const auto& range : tensors) names += range.name + "\n";
+    const auto folder = save.root / checkpoint_name("", save.iteration);
+    make_folder(folder);
+    write_file_atomic(folder / "names.txt", names);
+  }
+  std::filesystem::path finish(const ForeignSave& save) const override {
+    write_file_atomic(save.root / tracker_name(""), std::to_string(save.iteration));
+    return save.root / checkpoint_name("", save.iteration);
+  }
+};
+
+}  // namespace tessera
