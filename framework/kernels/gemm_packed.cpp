@@ -135,18 +135,16 @@ class Task {
   void run(std::int64_t first, std::int64_t last) {
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
     const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
-    const Scratch panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0),
-        strips_memory(packs_strips ? static_cast<std::size_t>(ceil_div(last - first, t_.rows) * apart) : 0),
-        rows_memory(choose_rows(first, last));
-    divide_rows(rows_memory.data());
-    float *const own_panels = packs_panels ? panels.data() : nullptr, *const own_strips =
-                                                                          packs_strips ? strips_memory.data() : nullptr;
+    const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);
+    const Scratch own_strips(packs_strips ? static_cast<std::size_t>(ceil_div(last - first, t_.rows) * apart) : 0);
+    const Scratch rows(choose_row_memory(first, last));
+    divide_row_memory(rows.data());
     for (std::int64_t k = 0; k < words_; k += depth_) {
       const std::int64_t steps = std::min(depth_, words_ - k);
-      if (own_panels != nullptr) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels);
-      if (own_strips != nullptr) pack_strips(t_, p_, first, last, k, steps, apart, own_strips);
-      panels_ = own_panels != nullptr ? own_panels : shared_.panels + k * shared_.width + col_ * depth_;
-      const Strips strips = own_strips != nullptr       ? Strips{own_strips, apart, t_.rows, first, k}
+      if (packs_panels) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
+      if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
+      panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
+      const Strips strips = packs_strips                ? Strips{own_strips.data(), apart, t_.rows, first, k}
                             : shared_.strips != nullptr ? *shared_.strips
                                                         : rows_in_place();
       for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
@@ -161,7 +159,7 @@ class Task {
 
   /// Floats for the sums of a 16-bit c, of one strip if all of k is one block, else of all rows of the task; and for one
   /// strip of a 16-bit `a` that is widened.
-  std::size_t choose_rows(std::int64_t first, std::int64_t last) {
+  std::size_t choose_row_memory(std::int64_t first, std::int64_t last) {
     if (!has_sums() && !widens()) return 0;
     sums_row_ = ceil_div(col_end_ - col_, 16) * 16;
     widened_row_ = ceil_div(depth_, 16) * 16 + 16;
@@ -169,7 +167,7 @@ class Task {
     sums_size_ = has_sums() ? (one_strip_ ? t_.rows : last - first) * sums_row_ : 0;
     return static_cast<std::size_t>(sums_size_ + (widens() ? t_.rows * widened_row_ : 0));
   }
-  void divide_rows(float* memory) {
+  void divide_row_memory(float* memory) {
     if (has_sums()) sums_ = memory;
     if (widens()) widened_ = memory + sums_size_;
   }

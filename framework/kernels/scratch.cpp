@@ -37,7 +37,7 @@ class GrowOnly {
 
 struct Buffers {
   std::array<GrowOnly, Scratch::most_buffers> all;
-  std::size_t leased = 0;  // the first so many
+  std::size_t leased = 0;  // the first `leased` of them are held
 };
 
 thread_local Buffers buffers;
@@ -45,12 +45,15 @@ thread_local Buffers buffers;
 }  // namespace
 
 Scratch::Scratch(std::size_t floats) {
+  if (floats == 0) return;
   must(buffers.leased < most_buffers, "a thread holds no more than most_buffers scratch buffers");
   floats_ = buffers.all[buffers.leased].at_least(floats);
   ++buffers.leased;
 }
 
-Scratch::~Scratch() { --buffers.leased; }
+Scratch::~Scratch() {
+  if (!floats_.empty()) --buffers.leased;
+}
 
 void prepare_scratch() {
   for (std::size_t i = 0; i < Scratch::ready_buffers; ++i) buffers.all[i].at_least(Scratch::ready_floats);

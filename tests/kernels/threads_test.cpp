@@ -4,7 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <list>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -119,13 +119,42 @@ TEST(Scratch, ItGrowsAndHoldsWhatWasAskedFor) {
   EXPECT_EQ(large.floats().size(), Scratch::ready_floats + 5);
 }
 
+TEST(Scratch, NoFloatsTakeNoBuffer) {
+  const Scratch none(0), a(8);
+  EXPECT_EQ(none.data(), nullptr);
+  EXPECT_TRUE(none.floats().empty());
+  const float* first = a.data();
+  { const Scratch also_none(0); }
+  const Scratch b(8);
+  EXPECT_NE(b.data(), first);
+}
+
+/// Begins `count` leases, one inside the other, then calls `then`.
+void lease(std::size_t count, const std::function<void()>& then) {
+  if (count == 0) return then();
+  const Scratch one(8);
+  lease(count - 1, then);
+}
+
 TEST(Scratch, TooManyLeasesAreAnErrorAndTheOthersStay) {
-  std::list<Scratch> held;
-  for (std::size_t i = 0; i < Scratch::most_buffers; ++i) held.emplace_back(8);
-  EXPECT_THROW(Scratch(8), BugError);
-  held.pop_back();
-  const Scratch again(8);
-  EXPECT_NE(again.data(), held.front().data());
+  const Scratch first(8);
+  first.data()[0] = 7;
+  bool refused = false, one_more = false;
+  lease(Scratch::most_buffers - 2, [&] {
+    {
+      const Scratch last(8);
+      try {
+        const Scratch too_many(8);
+      } catch (const BugError&) {
+        refused = true;
+      }
+    }
+    const Scratch again(8);
+    again.data()[0] = 8;
+    one_more = true;
+  });
+  EXPECT_TRUE(refused && one_more);
+  EXPECT_EQ(first.data()[0], 7);
 }
 
 TEST(Scratch, EachThreadHasItsOwn) {
