@@ -1,24 +1,32 @@
 #pragma once
 
+#include "framework/checkpoint/box.h"
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/checkpoint/megatron_layout.h"
+#include "framework/tensor/parameter_role.h"
 
 namespace tessera {
 
-/// How a checkpoint is parted anew.
-struct Resharding {
-  MegatronLayout layout;             ///< a writer for each tensor rank of each stage; layers as the model has
-  bool gated = false;                ///< see MegatronCut
-  std::int64_t vocabulary = 0;       ///< rows of the vocabulary; 0: as many as there are
-  std::int64_t true_vocabulary = 0;  ///< of which so many are tokens and may not be lost; 0: all there are
-  Blobs blobs = {};                  ///< laid over those of the checkpoint
+/// A box of an unsharded weight that one writer of a checkpoint saves, with the same box of its optimizer state.
+struct SavedBox {
+  std::string name;
+  ParameterRole role = ParameterRole::matrix;
+  Shape global_shape;
+  Box box;
 };
 
-/// Write `from` as <root>/<checkpoint_name(prefix, its iteration)>, parted as ranks of the layout would save it.
-/// Elements do not change, but for padding of the vocabulary: rows that are new are the mean of the others, their
-/// optimizer state zero; rows that go are no tokens. Holds one writer's part in memory at a time. Throws ConfigError
-/// for a layout that does not fit; DamageError; IoError: then nothing new is there.
+/// How a checkpoint is divided anew.
+struct Resharding {
+  std::vector<std::vector<SavedBox>> writers;  ///< what each writer saves; together every weight of the model once
+  std::int64_t true_vocabulary = 0;  ///< rows of the vocabulary that are tokens and must be kept; 0: all there are
+  Blobs blobs = {};                  ///< replace those of the checkpoint with the same name
+};
+
+/// Writes `from` as <root>/<checkpoint_name(prefix, its iteration)>, divided as `how.writers` says. Elements do not
+/// change, except for the padding of the vocabulary if `how` has other numbers of rows: new rows are the mean of the
+/// others, their optimizer state is zero; rows that are left out are no tokens. Has one writer's part in memory at a
+/// time. Throws ConfigError if the weights of `how` are not those of the checkpoint, in name or shape, or tokens would
+/// be lost; DamageError; IoError, and then nothing new is there.
 void reshard(const Checkpoint& from, const std::filesystem::path& root, const std::string& prefix,
-             const Resharding& how, const Value& weights_table);
+             const Resharding& how);
 
 }  // namespace tessera

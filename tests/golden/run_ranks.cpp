@@ -41,12 +41,17 @@ std::size_t take_chunk(std::string& name) {
   return std::stoull(digits);
 }
 
+bool has_gate(const Recipe& recipe) {
+  const auto* gpt = recipe.model.options<GptOptions>();
+  return gpt != nullptr && is_gated(gpt->feed_forward());
+}
+
 /// Puts the parts of ranks into whole tensors.
 class Assembly {
  public:
   explicit Assembly(const Recipe& recipe)
       : table_(Mappings().table("weights/megatron.yaml")),
-        cut_(table_, is_gated(recipe)),
+        cut_(table_, has_gate(recipe)),
         layout_(saved_layout(recipe)),
         first_layers_(first_layers(layout_)) {
     const auto* gpt = recipe.model.options<GptOptions>();

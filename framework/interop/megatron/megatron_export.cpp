@@ -9,6 +9,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_writer.h"
 #include "framework/interop/tables/config_table.h"
+#include "framework/interop/tables/our_names.h"
 #include "framework/options/option_type.h"
 
 namespace tessera {
