@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// Floating-point operations a second of one matrix product of a size that fits the caches, best of a few: what this
-/// machine can do now, for the share that the progress bar shows. Takes some 50 ms.
+/// Floating-point operations per second of a matrix product that fits the caches, the best of a few: the attainable peak
+/// of this machine, which the progress bar compares a step with. Takes about 50 ms.
 double gemm_rate(Threads& threads);
 
 }  // namespace tessera

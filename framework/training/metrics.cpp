@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view last_bytes = "}\n";  // of every line
 constexpr std::string_view first_key = "{\"iteration\": ";
 
-/// One JSON object on one line, put together in memory of a fixed size.
+/// One JSON object on one line, assembled in memory of a fixed size.
 class Object {
  public:
   void number(std::string_view key, std::int64_t value) {
@@ -41,8 +41,8 @@ class Object {
     add(value ? "true" : "false");
   }
   void open() { add("{"); }
-  /// Go on with an object whose closing brace is written over.
-  void go_on() { first_ = false; }
+  /// Continues an object whose closing brace is overwritten.
+  void resume() { first_ = false; }
   std::string_view close() {
     add(last_bytes);
     return {bytes_, static_cast<std::size_t>(used_)};
@@ -67,7 +67,7 @@ class Object {
   bool first_ = true;
 };
 
-/// The iteration of a whole line; -1 when it is no line of ours.
+/// The iteration of a complete line; -1 if the line has another format.
 std::int64_t iteration_of(std::string_view line) {
   if (line.substr(0, first_key.size()) != first_key || line.back() != last_bytes.front()) return -1;
   std::int64_t iteration = -1;
@@ -87,7 +87,7 @@ const char* key_of(EvaluationRecord::Set set) {
   return "";
 }
 
-/// The lines a run goes on from, and what the last of them tells.
+/// The lines that remain when a run resumes, and the content of the last of them.
 struct Kept {
   std::string lines;
   std::int64_t last_iteration = -1;
@@ -138,7 +138,7 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t resume_iteration)
 
 MetricsFile::~MetricsFile() { ::close(file_); }
 
-/// Put other content in the place of the file, never half of it, and go on in the new one.
+/// Replaces the content of the file atomically, and continues in the new file.
 bool MetricsFile::replace(const std::string& path, const std::string& content) {
   write_file_atomic(path, content);
   const int fresh = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -175,7 +175,7 @@ void MetricsFile::evaluation(const EvaluationRecord& r) {
   const bool joins = r.iteration == last_iteration_ && r.number >= of_set;
   Object line;
   if (joins) {
-    line.go_on();
+    line.resume();
   } else {
     line.open();
     line.number("iteration", r.iteration);
@@ -188,7 +188,7 @@ void MetricsFile::evaluation(const EvaluationRecord& r) {
   last_iteration_ = r.iteration;
 }
 
-/// All of `bytes` at `at`, or, when the system refuses, the file as it was.
+/// Writes all of `bytes` at `at`; if the system refuses, leaves the file as it was.
 bool MetricsFile::write(std::string_view bytes, std::int64_t at) {
   std::size_t done = 0;
   while (done < bytes.size()) {
@@ -202,11 +202,11 @@ bool MetricsFile::write(std::string_view bytes, std::int64_t at) {
     return true;
   }
   if (complaint_[0] == 0)
-    std::snprintf(complaint_, sizeof complaint_, "metrics.jsonl: a line could not be written (%s); the run goes on",
+    std::snprintf(complaint_, sizeof complaint_, "metrics.jsonl: a line could not be written (%s); training continues",
                   std::strerror(errno));
   const bool mended =
       (at == end_ || pwrite(file_, last_bytes.data(), last_bytes.size(), at) > 0) && ftruncate(file_, end_) == 0;
-  static_cast<void>(mended);  // the next start removes what is not whole
+  static_cast<void>(mended);  // the next start removes incomplete lines
   return false;
 }
 

@@ -5,11 +5,11 @@
 
 namespace tessera {
 
-/// What reading the recipe of a run had to tell is told once in a run: it stands as comments in the run folder's
-/// resolved.yaml, where the next start finds it.
+/// `resolved_recipe` with `notes`, the remarks on reading the recipe, appended as comments. Written as the run folder's
+/// resolved.yaml, so that the next start of the run does not print them again.
 std::string with_notes(const std::string& resolved_recipe, const std::vector<std::string>& notes);
 
-/// Those of `notes` that `resolved_yaml`, the content of such a file, does not have.
+/// The `notes` that are not in `resolved_yaml`, the content of such a file.
 std::vector<std::string> new_notes(const std::vector<std::string>& notes, const std::string& resolved_yaml);
 
 }  // namespace tessera

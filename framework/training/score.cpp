@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// Fill row `row` with the window that begins at `first`; what earlier windows scored is only context here.
+/// Fills row `row` with the window that begins at `first`; tokens that earlier windows scored are context only.
 void fill_window(Batch& batch, std::int64_t row, std::span<const std::int32_t> tokens, std::int64_t first,
                  std::int64_t scored) {
   const auto out = batch.sample(row);
@@ -25,8 +25,8 @@ void check(std::span<const std::int32_t> tokens, std::int64_t vocabulary) {
   if (tokens.size() < 2) throw ConfigError("eval: there is no token to score; the data is empty");
   for (const auto token : tokens)
     if (token < 0 || token >= vocabulary)
-      throw ConfigError(text("eval: token ", token, " is beyond the model's vocabulary of ", vocabulary,
-                             "; was the data made by another tokenizer?"));
+      throw ConfigError(text("eval: token ", token, " is outside the model's vocabulary of ", vocabulary,
+                             "; was the data made with another tokenizer?"));
 }
 
 }  // namespace

@@ -6,16 +6,17 @@
 
 namespace tessera {
 
-/// How the tokens of a text are scored by a model whose sequences are shorter: windows of `seq_length` tokens, each
-/// beginning `stride` after the one before, every token scored once, with all the context its window has. A smaller
-/// stride gives more context and costs more.
+/// How a text is divided into windows to be scored by a model with shorter sequences. A window has `seq_length` tokens and
+/// begins `stride` tokens after the previous one. Each token is scored once, in the first window that has its label, with
+/// all preceding tokens of the window as context. A smaller stride gives more context and costs more.
 struct Windows {
   std::int64_t seq_length, stride;
-  std::int64_t at_once = 8;  ///< windows of one forward pass
+  std::int64_t at_once = 8;  ///< windows per forward pass
 };
 
-/// Sum of the losses of tokens[1..] (tokens[0] is context only) and how many they are. Throws ConfigError when there is
-/// nothing to score or a token lies beyond `vocabulary`. `progress` is told how many of all tokens are scored.
+/// The sum of the losses of tokens[1..], and their number; tokens[0] is context only. `tape` must not record. Throws
+/// ConfigError if there are fewer than two tokens or a token is outside [0, vocabulary). `progress` is called with the
+/// number of tokens scored so far, and of all.
 LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> tokens, std::int64_t vocabulary,
               const Windows& windows, const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 

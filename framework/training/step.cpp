@@ -146,7 +146,7 @@ std::string TrainingStep::first_not_finite(std::int64_t consumed) {
   const auto all = world.all_gather(not_finite_here(consumed), "the search for what is not finite");
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (!all[rank].empty()) return world.size() == 1 ? all[rank] : text("on rank ", rank, " ", all[rank]);
-  return "every value is finite, but their sum of squares is not: gradients are too large for the norm";
+  return "every value is finite, but the sum of squares of the gradients is not: they are too large";
 }
 
 std::string TrainingStep::not_finite_here(std::int64_t consumed) {
@@ -159,7 +159,8 @@ std::string TrainingStep::not_finite_here(std::int64_t consumed) {
   for (const auto& range : state_.layout().parameters().ranges()) {
     const auto at = tessera::first_not_finite(threads_, range.parameter->leaf.grad.floats());
     if (at >= 0)
-      return text("the gradient of ", range.parameter->name, " is not finite at element ", at, ", all weights were");
+      return text("the gradient of ", range.parameter->name, " is not finite at element ", at,
+                  "; all weights are finite");
   }
   return "";
 }
@@ -169,7 +170,7 @@ std::string TrainingStep::not_finite_value(std::int64_t consumed) {
   std::string found;
   const Tap tap = [&](std::string_view name, const Tensor& value) {
     const auto at = found.empty() ? tessera::first_not_finite(threads_, value) : -1;
-    if (at >= 0) found = text("what ", name, " gives, ", value.shape(), ", is not finite at element ", at);
+    if (at >= 0) found = text("the output of ", name, " ", value.shape(), " is not finite at element ", at);
   };
   ForwardMode mode;
   mode.seed = seed_;
@@ -187,7 +188,7 @@ std::string TrainingStep::not_finite_value(std::int64_t consumed) {
     }();
     tape.clear();
     if (at >= 0 && found.empty())
-      found = text("the loss of token ", at, " of micro batch ", i, " is not finite, all layers were");
+      found = text("the loss of token ", at, " of micro-batch ", i, " is not finite; the outputs of all layers are");
   }
   return found;
 }

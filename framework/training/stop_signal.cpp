@@ -28,7 +28,7 @@ StopSignal::StopSignal() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;  // a write or read under way goes on
+  action.sa_flags = SA_RESTART;  // interrupted reads and writes continue
   sigaction(SIGTERM, &action, &before_[0]);
   sigaction(SIGINT, &action, &before_[1]);
 }

@@ -4,12 +4,12 @@
 
 namespace tessera {
 
-/// Turns SIGTERM and SIGINT into a polite request while it lives. The first asks: the loop looks at
-/// `asked` between two steps, saves and ends with exit code 0. The second ends the process at once with exit
-/// code 128 + its number. When destroyed, the handlers from before come back.
+/// Handles SIGTERM and SIGINT as long as it exists. The first signal is a request: the training loop checks `asked`
+/// between steps, saves a checkpoint and ends with exit code 0. The second ends the process at once with exit code
+/// 128 + its number. The destructor restores the previous handlers.
 ///
-/// Signals belong to the process, so there is at most one of these at a time (BugError). It keeps one static
-/// atomic integer, the only thing that a signal handler may touch.
+/// Signal handlers belong to the process, so only one of these may exist at a time (BugError). The state is one static
+/// atomic integer, which a signal handler may access.
 class StopSignal {
  public:
   StopSignal();

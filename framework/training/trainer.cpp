@@ -31,11 +31,11 @@ class Trainer {
   void note(const std::string& line) {
     if (log_) log_->note(line);
   }
-  void tell_launcher();
-  void tell_how_to_resume() const;
+  void report_position();
+  void report_how_to_resume() const;
   void agree_on_stopping();
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
-  void tell_bubble();
+  void report_bubble();
   void step();
   void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord record, std::int64_t consumed);
   std::int64_t evaluation_steps(const Dataset* data, EvaluationRecord::Set set) const;
@@ -47,7 +47,7 @@ class Trainer {
   bool time_to_exit(std::string& why) const;
   [[noreturn]] void stop_at(const StepOutcome& outcome);
   void count_epoch(StepRecord& record) const;
-  bool pass_over();
+  bool skip_iteration();
   void save_before_growth();
   std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
 
@@ -64,12 +64,12 @@ class Trainer {
   std::unique_ptr<RunLog> log_;  ///< of the first process
   LaunchLink launcher_;
   Stopwatch running_;
-  int stop_signal_ = 0;  ///< that some process received; all know it
+  int stop_signal_ = 0;  ///< that some rank received; the same on all ranks
   bool time_is_up_ = false;
   bool evaluated_ = false;
   double evaluated_step_seconds_ = 0;                  ///< of one iteration of an evaluation: measured, or expected
-  bool warm_ = false;                                  ///< a step was made
-  double stage_seconds_ = 0, stage_wait_seconds_ = 0;  ///< of all processes, without the first step
+  bool warm_ = false;                                  ///< a step was completed
+  double stage_seconds_ = 0, stage_wait_seconds_ = 0;  ///< of all ranks, without the first step
   std::int64_t saved_at_ = -1;
   std::string save_problem_;        ///< why the last attempt to save failed
   std::filesystem::path last_;      ///< the checkpoint that was saved last, or that the run resumed from
@@ -126,7 +126,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
-  tell_how_to_resume();
+  report_how_to_resume();
 }
 
 void Trainer::open_log() {
@@ -134,20 +134,20 @@ void Trainer::open_log() {
   log_ = std::make_unique<RunLog>(log_options(progress_));
 }
 
-/// For the launcher's last words, should the run be ended from outside.
-void Trainer::tell_how_to_resume() const {
+/// The launcher prints it if the run is ended from outside.
+void Trainer::report_how_to_resume() const {
   if (world_.rank() == 0) launcher_.how_to_resume(how_to_resume(o_, saved_at_ >= 0));
 }
 
-/// Where this process is, for the report should it fail.
-void Trainer::tell_launcher() {
+/// The launcher names this rank's position if it fails.
+void Trainer::report_position() {
   if (!launcher_.present()) return;
   const auto& place = setup_.model.processes.place;
   launcher_.report(
       text("tp ", place.tensor, " dp ", place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
 
-/// A signal may reach some processes only, and clocks differ: what one knows, all act upon.
+/// A signal may reach only some ranks, and clocks differ: all ranks act on what any of them saw.
 void Trainer::agree_on_stopping() {
   const bool late = o_.exit_duration_in_mins.value_or(0) > 0 &&
                     running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins);
@@ -171,7 +171,7 @@ RunLogOptions Trainer::log_options(const Progress& from) {
   return options;
 }
 
-/// Ends the run, saying where the first value that is not finite came up.
+/// Ends the run with an error that names the first value that is not finite.
 void Trainer::stop_at(const StepOutcome& outcome) {
   throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ",
                    outcome.grad_norm, ": ", work_.first_not_finite(progress_.consumed_samples),
@@ -221,23 +221,23 @@ void Trainer::step() {
   record.data_wait_seconds = outcome.data_wait_seconds;
   record.memory_bytes =
       state_.layout().bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
-  // Until an evaluation was measured: it goes forward only, which is a third of a step, through a full batch.
+  // Until an evaluation has been measured: its forward passes, of a full batch, take about a third of a step.
   if (!evaluated_)
     evaluated_step_seconds_ =
         record.step_seconds / 3 * static_cast<double>(samples_per_step()) / static_cast<double>(size.samples);
   if (log_) log_->step(record);
 }
 
-/// In which pass over the data the step about to be counted is.
+/// The epoch of the step, and the number of the step in it.
 void Trainer::count_epoch(StepRecord& record) const {
   if (setup_.data.epoch_samples == 0) return;
   record.epoch = progress_.consumed_samples / setup_.data.epoch_samples;
   record.step_in_epoch = progress_.consumed_samples % setup_.data.epoch_samples / samples_per_step() + 1;
 }
 
-/// Whether the next step is one to pass over; then it is. As in Megatron-LM nothing is evaluated, logged or saved after
-/// it.
-bool Trainer::pass_over() {
+/// If iterations_to_skip names the next iteration, consumes its samples without training. As in Megatron-LM nothing is
+/// evaluated, logged or saved after it.
+bool Trainer::skip_iteration() {
   const auto& list = o_.iterations_to_skip;
   if (std::find(list.begin(), list.end(), progress_.iteration) == list.end()) return false;
   const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
@@ -294,7 +294,7 @@ void Trainer::evaluate_validation(EvaluationRecord::Set set) {
 
 void Trainer::evaluate_if_due() {
   if (o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
-  // Megatron-LM goes on through the validation samples from one evaluation to the next.
+  // As in Megatron-LM, an evaluation continues with the validation samples that follow those of the previous one.
   evaluate_validation(EvaluationRecord::Set::validation);
   if (!o_.full_validation) progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
 }
@@ -313,13 +313,13 @@ bool Trainer::save_now() {
     save(setup_, state_, progress_);
     saved_at_ = progress_.iteration;
     last_ = checkpoint_path(o_, saved_at_);
-    tell_how_to_resume();
+    report_how_to_resume();
     note(text("saved ", last_checkpoint()));
     return true;
   } catch (const IoError& error) {
     save_problem_ = error.what();
     note(text("could not save iteration ", progress_.iteration, ": ", error.what(), ". The last good checkpoint is ",
-              last_checkpoint(), "; training goes on"));
+              last_checkpoint(), "; training continues"));
     return false;
   }
 }
@@ -335,7 +335,7 @@ bool Trainer::time_to_exit(std::string& why) const {
 }
 
 /// The measured bubble, and that of equal stages.
-void Trainer::tell_bubble() {
+void Trainer::report_bubble() {
   if (setup_.model.plan.stages() == 1 || stage_seconds_ <= 0) return;
   const PipelineShape shape{setup_.model.plan.stages(), setup_.model.plan.chunks(),
                             setup_.data.batch_plan.full().micro_batches, 0};
@@ -348,12 +348,12 @@ RunEnd Trainer::run() {
   agree_on_stopping();
   while (progress_.iteration < o_.training_iters && why.empty()) {
     if (stop_asked()) break;
-    tell_launcher();
+    report_position();
     save_before_growth();
-    if (pass_over()) continue;
+    if (skip_iteration()) continue;
     step();
     evaluate_if_due();
-    // The last step is saved below, after its evaluations: a run that is killed between the two makes them again.
+    // The last step is saved below, after its evaluations: a run that is killed in between repeats them.
     if (o_.save_interval.value_or(0) > 0 && progress_.iteration % *o_.save_interval == 0 &&
         progress_.iteration < o_.training_iters)
       save_now();
@@ -362,7 +362,7 @@ RunEnd Trainer::run() {
   }
   if (why.empty() && stop_asked()) why = text("stopped by ", StopSignal::name_of(stop_signal_));
   const bool done = progress_.iteration >= o_.training_iters;
-  tell_bubble();
+  report_bubble();
   if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();
   const auto folder = last_checkpoint();

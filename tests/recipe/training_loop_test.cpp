@@ -223,6 +223,17 @@ TEST_F(TrainingLoop, ABatchGrowsAndTheRunGoesOnInTheMiddle) {
   run("stopped", growing + Lines{t + "exit_interval=5"});
   run("stopped", growing);
   EXPECT_TRUE(weights("stopped") == weights("straight"));
+  // The schedule advances by the samples of each step, not by those of a step of full size.
+  const auto progress = nlohmann::json::parse(read_file(newest("straight") / "blobs/progress.json"));
+  EXPECT_EQ(progress.at("schedule").at("num_steps"), 36);
+}
+
+TEST_F(TrainingLoop, AnEvaluationContinuesAfterTheSamplesOfThePreviousOne) {
+  run("run", {t + "training_iters=4", t + "eval_interval=2", t + "eval_iters=3", o + "learning_rate=0"});
+  const auto progress = nlohmann::json::parse(read_file(newest("run") / "blobs/progress.json"));
+  EXPECT_EQ(progress.at("consumed_valid_samples"), 2 * 3 * 2);  // two evaluations of three steps of two samples
+  const auto rows = metrics("run");
+  EXPECT_NE(rows[1].at("validation_loss"), rows[3].at("validation_loss"));  // no weight changed
 }
 
 TEST_F(TrainingLoop, ReadingAheadChangesNoBit) {

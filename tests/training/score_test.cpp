@@ -80,7 +80,7 @@ TEST(Score, NothingToScoreAndTokensOfAnotherVocabularyAreRefused) {
   const std::vector<std::int32_t> none, one = {3}, foreign = {3, 50, 4}, negative = {3, -1};
   for (const auto& few : {none, one})
     EXPECT_TRUE(says(story_of([&] { scored(few, {4, 2}); }), "there is no token to score"));
-  EXPECT_TRUE(says(story_of([&] { scored(foreign, {4, 2}); }), "token 50 is beyond the model's vocabulary of 50"));
+  EXPECT_TRUE(says(story_of([&] { scored(foreign, {4, 2}); }), "token 50 is outside the model's vocabulary of 50"));
   EXPECT_TRUE(says(story_of([&] { scored(negative, {4, 2}); }), "token -1"));
 }
 
