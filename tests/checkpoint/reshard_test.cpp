@@ -106,8 +106,7 @@ TEST_F(Reshard, EveryWriterSavesItsBoxesAndTheirOptimizerState) {
         const auto& ranges = after.ranges(mark + box.name);
         EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(),
                                 [&](const auto& range) {
-                                  return Box::of(range.offsets, range.extents) == box.box &&
-                                         range.file == expected;
+                                  return Box::of(range.offsets, range.extents) == box.box && range.file == expected;
                                 }))
             << mark << box.name << " of writer " << w;
       }

@@ -41,11 +41,6 @@ std::size_t take_chunk(std::string& name) {
   return std::stoull(digits);
 }
 
-bool has_gate(const Recipe& recipe) {
-  const auto* gpt = recipe.model.options<GptOptions>();
-  return gpt != nullptr && is_gated(gpt->feed_forward());
-}
-
 /// Puts the parts of ranks into whole tensors.
 class Assembly {
  public:
@@ -106,6 +101,11 @@ fs::path file_of(const fs::path& folder, const std::string& kind, const RunRanks
 }
 
 }  // namespace
+
+bool has_gate(const Recipe& recipe) {
+  const auto* gpt = recipe.model.options<GptOptions>();
+  return gpt != nullptr && is_gated(gpt->feed_forward());
+}
 
 RunRanks::RunRanks(const RunFlags& flags, std::int64_t all)
     : world(all),
