@@ -1,6 +1,9 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <string_view>
 
 namespace tessera {
 
@@ -11,6 +14,16 @@ auto uninterrupted(Call call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
+}
+
+/// Writes all bytes to a file descriptor. False if the system refuses; errno says why. Nothing is thrown.
+inline bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto count = uninterrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
+    if (count <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
 }
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/megatron_arguments.h"
+#include "framework/log/log.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/effects.h"
 #include "framework/recipe/figures.h"
@@ -17,6 +18,8 @@
 
 namespace tessera {
 namespace {
+
+const Logger logger("check");
 
 struct Arguments {
   RecipeArguments recipe;
@@ -133,9 +136,9 @@ void warn_of_memory(const Recipe& recipe, const LayoutFigures& layout, const Arg
       std::max_element(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.bytes() < b.bytes(); });
   const auto limit = host_memory_limit();
   if (static_cast<std::uint64_t>(most->bytes()) <= limit.bytes) return;
-  std::cerr << "note: " << arguments.recipe.file << ": " << (needs.size() > 1 ? "a rank" : "this run") << " needs "
-            << text_of(*most) << "; this machine has " << in_binary_units(static_cast<double>(limit.bytes)) << " ("
-            << limit.source << "), where `tessera train` would refuse it\n";
+  logger.info(text("note: ", arguments.recipe.file, ": ", (needs.size() > 1 ? "a rank" : "this run"), " needs ",
+                   text_of(*most), "; this machine has ", in_binary_units(static_cast<double>(limit.bytes)), " (",
+                   limit.source, "), where `tessera train` would refuse it"));
 }
 
 void check(const Arguments& arguments, CommandContext& context) {
@@ -143,7 +146,7 @@ void check(const Arguments& arguments, CommandContext& context) {
   std::vector<FlagFate> fates;
   const auto recipe = read_recipe(arguments.recipe, context, report, fates);
   if (!arguments.as.empty()) report_stops(arguments.recipe, context, report);
-  if (!arguments.json) print_notes(report.notes(), fates, arguments.recipe.verbose, std::cerr);
+  if (!arguments.json) log_notes(report.notes(), fates, arguments.recipe.verbose);
   if (!arguments.json) report.must_be_good();
   const auto ranks = ranks_of(recipe, arguments);
   if (report.good() && arguments.ranks > 0) check_ranks(recipe, ranks, report);

@@ -12,9 +12,12 @@
 #include "framework/cli/reshard.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/saved_place.h"
+#include "framework/log/log.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("checkpoint");
 
 namespace fs = std::filesystem;
 
@@ -127,7 +130,7 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
   try {
     work();
   } catch (const DamageError& error) {
-    std::cerr << error.what() << "\n";
+    logger.error(error.what());
     context.exit_code = no_usable_checkpoint;
   }
 }

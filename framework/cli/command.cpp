@@ -5,10 +5,13 @@
 #include <cmath>
 #include <iostream>
 
+#include "framework/log/log.h"
 #include "framework/options/report.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("tessera");
 
 constexpr const char* setting = "group.key=value";
 constexpr int wrong_input = 2;
@@ -184,8 +187,8 @@ int Command::run(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // help, version
-    std::cerr << app_->get_name() << ": " << complaint(*app_, error, {argv + std::min(argc, 1), argv + argc})
-              << "\n`tessera --help` lists commands, `tessera COMMAND --help` what one takes.\n";
+    logger.error(text(app_->get_name(), ": ", complaint(*app_, error, {argv + std::min(argc, 1), argv + argc}),
+                      "\n`tessera --help` lists commands, `tessera COMMAND --help` what one takes."));
     return wrong_input;
   }
 }

@@ -15,11 +15,14 @@
 #include "framework/interop/flags/known_models.h"
 #include "framework/interop/flags/megatron_rules.h"
 #include "framework/interop/flags/recipe_writer.h"
+#include "framework/log/log.h"
 #include "framework/recipe/effects.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("convert");
 
 namespace fs = std::filesystem;
 
@@ -130,8 +133,7 @@ void keep_older(const fs::path& file) {
   const auto kept = [&] { return fs::path(text(file.string(), ".", number)); };
   while (fs::exists(fs::symlink_status(kept()))) ++number;
   rename_or_exchange(file, kept());
-  std::cerr << "note: " << file.string() << " was there with other content, which is now in " << kept().string()
-            << "\n";
+  logger.info(text("note: ", file.string(), " was there with other content, which is now in ", kept().string()));
 }
 
 /// The name may be that of a device or a pipe, or a link to a file elsewhere.
@@ -151,14 +153,13 @@ void write(const std::string& file, const std::string& words) {
 /// What the table of flags does not say anyway.
 void print_notes(const Source& source, const Report& report) {
   for (const auto& note : report.notes())
-    if (!tells_of_ignored_flag(note, source.fates)) std::cerr << "note: " << note << "\n";
+    if (!tells_of_ignored_flag(note, source.fates)) logger.info("note: " + note);
 }
 
 /// What only the caller of the script can say: conditions first, then values that become variables of the recipe.
 void print_unknowns(const Source& source) {
-  for (const auto& one : source.undecided) std::cerr << text(one.at, ": ", text_of(one), "; ", remedy_for(one)) << "\n";
-  for (const auto& line : caller_values(source))
-    std::cerr << (source.undecided.empty() ? "note: " : "") << line << "\n";
+  for (const auto& one : source.undecided) logger.warning(text(one.at, ": ", text_of(one), "; ", remedy_for(one)));
+  for (const auto& line : caller_values(source)) logger.info((source.undecided.empty() ? "note: " : "") + line);
 }
 
 /// A recipe in one of MindSpeed-Core-MS's forms.
@@ -167,14 +168,14 @@ void write_as_core_ms(const Arguments& arguments, const Recipe& recipe, const Fa
   const bool nested = arguments.to == nested_form;
   const auto tree = nested ? write_nested_core_ms(recipe.resolved, facts, context.mappings(), report)
                            : write_flat_core_ms(recipe.resolved, facts, context.mappings(), report);
-  for (const auto& line : report.notes()) std::cerr << "note: " << line << "\n";
-  for (const auto& line : report.problems()) std::cerr << line << "\n";
+  for (const auto& line : report.notes()) logger.info("note: " + line);
+  for (const auto& line : report.problems()) logger.error(line);
   RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};
   if (!report.good()) around.head.emplace_back("Not said, as it has no key for it:");
   for (const auto& finding : report.findings()) around.head.push_back("  " + finding.message);
   if (!report.good() && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    std::cerr << "no recipe is written; with --allow-refused one is, which says so\n";
+    logger.error("no recipe is written; with --allow-refused one is, which says so");
     return;
   }
   write(arguments.out, write_recipe(tree, facts, around));
@@ -187,12 +188,12 @@ void write_as_flags(const Arguments& arguments, const Recipe& recipe, const Fact
   std::vector<std::string> head{text("From ", arguments.input[0], ", for ", table.doc(), ", by tessera convert.")};
   if (!flags.lost.empty()) head.emplace_back("Not said, as there is no flag for it:");
   for (const auto& lost : flags.lost) {
-    std::cerr << text_of(lost) << "\n";
+    logger.error(text_of(lost));
     head.push_back("  " + lost.message);
   }
   if (!flags.lost.empty() && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    std::cerr << "no script is written; with --allow-refused one is, which says so\n";
+    logger.error("no script is written; with --allow-refused one is, which says so");
     return;
   }
   const auto& o = recipe.parallel;
@@ -243,14 +244,14 @@ void convert(const Arguments& arguments, CommandContext& context) {
   if (!arguments.report.empty()) write(arguments.report, report_json(source, name, recipe, report));
   print_notes(source, report);
   if (source.fates.empty()) report.must_be_good();
-  std::cerr << report_table(source, arguments.verbose);
+  logger.info(report_table(source, arguments.verbose));
   for (const auto& stop : source.stops)
-    if (stop.at.source != no_flag) std::cerr << "note: " << text_of(stop) << "\n";
+    if (stop.at.source != no_flag) logger.info("note: " + text_of(stop));
   print_unknowns(source);
   const bool all = source.undecided.empty() && std::all_of(source.fates.begin(), source.fates.end(), is_taken);
   if (!all && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    std::cerr << "no recipe is written; with --allow-refused one is, with what is not taken over as comments\n";
+    logger.error("no recipe is written; with --allow-refused one is, with what is not taken over as comments");
     return;
   }
   write(arguments.out, recipe_text(source, name, recipe, facts, context.registries));

@@ -4,9 +4,12 @@
 #include "framework/cli/meter.h"
 #include "framework/data/gpt/prefixes.h"
 #include "framework/data/preprocessing/merge.h"
+#include "framework/log/log.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("data");
 
 struct Merge {
   MergeRequest request;
@@ -17,7 +20,7 @@ struct Merge {
       throw ConfigError("give either prefixes, or the folder of all datasets to merge with --input");
     std::vector<std::string> ignored;
     if (!folder.empty()) request.prefixes = prefixes_in(folder, ignored);
-    for (const auto& name : ignored) std::cerr << "note: " << folder << ": " << name << " is not a token file\n";
+    for (const auto& name : ignored) logger.info(text("note: ", folder, ": ", name, " is not a token file"));
     Meter meter("merge:");
     const auto made = merge_datasets(request, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
     std::cout << request.output_prefix << ": " << request.prefixes.size() << " datasets, " << made.documents

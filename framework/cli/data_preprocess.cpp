@@ -28,7 +28,7 @@ struct Preprocess {
           "--recipe names the tokenizer, so the tokenizer flags may not be given too; remove one of them");
     RecipeArguments arguments;
     arguments.file = recipe;
-    auto made = read_recipe(arguments, context, std::cerr).tokenizer.make();
+    auto made = read_recipe(arguments, context).tokenizer.make();
     if (!made)
       throw ConfigError(text(recipe,
                              ": has no tokenizer; set dataset_config.tokenizer_type, or give the tokenizer "
@@ -39,7 +39,7 @@ struct Preprocess {
   void run(const CommandContext& context) const {
     if (!instructions.used()) instructions.check_unused();
     const auto made_of = chosen(context);
-    PreprocessMeter meter({log_interval, ::isatty(STDERR_FILENO) == 1});
+    PreprocessMeter meter({.interval = log_interval});
     if (instructions.used()) return write(*made_of, meter);
     const auto result = preprocess(*made_of, request, [&](const PreprocessProgress& now) { meter(now); });
     for (const auto& note : result.notes) std::cout << "note: " << note << "\n";

@@ -7,9 +7,12 @@
 #include "framework/cli/data_commands.h"
 #include "framework/data/chat_template/chat_template.h"
 #include "framework/data/preprocessing/text_file.h"
+#include "framework/log/log.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("data");
 
 struct RenderChat {
   std::string chat_template, input, messages_key = "messages";
@@ -48,12 +51,12 @@ struct RenderChat {
       } catch (ConfigError& error) {
         error.during(text("rendering ", input, ":", number));
         if (!skip) throw;
-        std::cerr << error.what() << "\n";
+        logger.warning(error.what());
         ++skipped;
         if (json) std::cout << "null\n";
       }
     }
-    if (skipped > 0) std::cerr << skipped << " conversations skipped\n";
+    if (skipped > 0) logger.warning(text(skipped, " conversations skipped"));
   }
 };
 

@@ -264,8 +264,7 @@ void add_data_show(Command& data, CommandContext& context) {
                    "Number of ranks of the run; without it as few as the recipe's parallel sizes allow")
       ->positive();
   command->add_flag("--json", request.json, "Print a JSON object for each sample, one a line");
-  command->callback(
-      [work, &context] { show_data(read_recipe(work->arguments, context, std::cerr), work->request, std::cout); });
+  command->callback([work, &context] { show_data(read_recipe(work->arguments, context), work->request, std::cout); });
 }
 
 }  // namespace tessera

@@ -5,12 +5,15 @@
 #include <iostream>
 
 #include "framework/cli/recipe_arguments.h"
+#include "framework/log/log.h"
 #include "framework/options/same.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/derived.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("diff");
 
 namespace fs = std::filesystem;
 
@@ -36,7 +39,7 @@ Side read_side(const std::string& given, const std::vector<std::string>& sets, c
   Report report;
   Side side{given, read_recipe({recipe_in(given), sets, foreign}, context, report)};
   if (!report.complete()) report.must_be_good();
-  for (const auto& problem : report.problems()) std::cerr << "mistake: " << problem << "\n";
+  for (const auto& problem : report.problems()) logger.error("mistake: " + problem);
   return side;
 }
 

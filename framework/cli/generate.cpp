@@ -5,12 +5,15 @@
 #include <iostream>
 #include <thread>
 
+#include "framework/log/log.h"
 #include "framework/model/generate.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("generate");
 
 struct Flags {
   std::string folder, model, prompt;
@@ -34,8 +37,8 @@ std::string folder_of(const Flags& flags) {
 /// That a text ended because the model has no position for another token.
 void tell_end(const Model& model, std::size_t prompt, std::int64_t made, std::int64_t asked) {
   if (made<asked&& static_cast<std::int64_t>(prompt) + made> model.most_positions())
-    std::cerr << "generate: stopped at the maximum sequence length " << model.most_positions() << ", after " << made
-              << " of " << asked << " tokens\n";
+    logger.info(text("generate: stopped at the maximum sequence length ", model.most_positions(), ", after ", made,
+                     " of ", asked, " tokens"));
 }
 
 /// Text in, text out.

@@ -1,10 +1,8 @@
 #include "framework/cli/meter.h"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <iostream>
 
+#include "framework/base/error.h"
 #include "framework/base/number_text.h"
 
 namespace tessera {
@@ -21,32 +19,26 @@ double steady_seconds() {
 Meter::Meter(std::string what, Options options) : what_(std::move(what)), o_(std::move(options)) {
   if (!o_.clock) o_.clock = steady_seconds;
   begin_ = next_ = o_.clock();
+  if (o_.terminal) line_.emplace(o_.console);
 }
-
-Meter::~Meter() {
-  if (drawn_) o_.out << "\r\033[K" << std::flush;
-}
-
-bool Meter::is_terminal() { return isatty(STDERR_FILENO) == 1; }
-std::ostream& Meter::standard_error() { return std::cerr; }
 
 void Meter::operator()(std::int64_t done, std::int64_t all) {
   if (all <= 0 || done <= 0) return;
   const auto now = o_.clock();
   const double share = static_cast<double>(done) / static_cast<double>(all);
-  if (!o_.terminal) return announce((now - begin_) / share);
+  if (!line_) return announce((now - begin_) / share);
   if (now < next_) return;
   next_ = now + between_lines;
-  o_.out << "\r\033[K" << what_ << " " << percent_text(share) << ", "
-         << duration_text((now - begin_) * (1 - share) / share) << " left" << std::flush;
-  drawn_ = true;
+  line_->show(
+      text(what_, " ", percent_text(share), ", ", duration_text((now - begin_) * (1 - share) / share), " left"));
 }
 
 /// `seconds`: of the whole work, by what is done of it.
 void Meter::announce(double seconds) {
   if (announced_ || o_.announcement.empty()) return;
   announced_ = true;
-  if (seconds >= long_work_seconds) o_.out << o_.announcement << ", about " << duration_text(seconds) << std::endl;
+  if (seconds >= long_work_seconds)
+    LineLog(o_.console).write(text(o_.announcement, ", about ", duration_text(seconds), "\n"));
 }
 
 }  // namespace tessera

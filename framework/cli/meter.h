@@ -2,40 +2,40 @@
 
 #include <cstdint>
 #include <functional>
-#include <iosfwd>
+#include <optional>
 #include <string>
+
+#include "framework/log/log.h"
 
 namespace tessera {
 
-/// Tells how far a long work is: on a terminal on a line that is written anew, elsewhere, when asked to, once, as soon
-/// as the work is known to take long.
+/// Progress of long work: on a terminal in a line that is rewritten and taken away at the end; elsewhere, if asked for,
+/// one announcement as soon as the work is known to take long.
 class Meter {
  public:
   struct Options {
     std::string announcement = {};  ///< elsewhere than on a terminal; empty: nothing is told there
-    bool terminal = is_terminal();  ///< whether `out` is one
-    std::ostream& out = standard_error();
+    int console = 2;                ///< file descriptor
+    bool terminal = StatusLine::suits(console);
     std::function<double()> clock = {};  ///< seconds since any moment; empty: the real one
   };
   explicit Meter(std::string what) : Meter(std::move(what), Options{}) {}
   Meter(std::string what, Options options);
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
-  ~Meter();  ///< takes the line away
 
   /// `done` of `all` units of the work are done.
   void operator()(std::int64_t done, std::int64_t all);
   double seconds() const { return o_.clock() - begin_; }
 
  private:
-  static bool is_terminal();
-  static std::ostream& standard_error();
   void announce(double seconds);
 
   std::string what_;
   Options o_;
   double begin_, next_;
-  bool drawn_ = false, announced_ = false;
+  std::optional<StatusLine> line_;  // on a terminal
+  bool announced_ = false;
 };
 
 }  // namespace tessera

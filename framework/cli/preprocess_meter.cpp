@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <iostream>
 
 #include "framework/base/number_text.h"
 
@@ -22,14 +21,10 @@ std::string per_second(double count, double seconds, double unit = 1) {
 
 }  // namespace
 
-PreprocessMeter::PreprocessMeter(Options options)
-    : o_(std::move(options)), out_(o_.out != nullptr ? *o_.out : std::cerr) {
+PreprocessMeter::PreprocessMeter(Options options) : o_(std::move(options)) {
   if (!o_.clock) o_.clock = steady_seconds;
   begin_ = next_ = o_.clock();
-}
-
-PreprocessMeter::~PreprocessMeter() {
-  if (drawn_) out_ << "\r\033[K" << std::flush;
+  if (o_.terminal) line_.emplace(o_.console);
 }
 
 std::string PreprocessMeter::rates(const PreprocessProgress& now, std::int64_t resumed_documents) const {
@@ -48,33 +43,30 @@ void PreprocessMeter::operator()(const PreprocessProgress& now) {
   }
   const auto s = seconds();
   for (; o_.interval > 0 && told_ + o_.interval <= now.documents; told_ += o_.interval) {
-    if (drawn_) out_ << "\r\033[K";
-    drawn_ = false;
-    out_ << "Processed " << told_ + o_.interval << " documents (" << per_second(static_cast<double>(now.documents), s)
-         << " docs/s, " << per_second(static_cast<double>(now.bytes), s, 1e6) << " MB/s).\n";
+    LineLog(o_.console)
+        .write(text("Processed ", told_ + o_.interval, " documents (",
+                    per_second(static_cast<double>(now.documents), s), " docs/s, ",
+                    per_second(static_cast<double>(now.bytes), s, 1e6), " MB/s).\n"));
   }
-  if (o_.terminal) draw(now);
+  if (line_) draw(now);
 }
 
 void PreprocessMeter::draw(const PreprocessProgress& now) {
   const auto at = o_.clock();
   if (at < next_) return;
   next_ = at + between_lines;
-  out_ << "\r\033[Kpreprocess: ";
-  if (now.all_bytes > 0 && now.bytes > 0) {
-    const auto share = static_cast<double>(now.bytes) / static_cast<double>(now.all_bytes);
-    out_ << percent_text(share) << ", ";
-  }
-  out_ << now.documents << " documents, " << short_number(static_cast<double>(now.tokens) * 1e-6) << " million tokens, "
-       << rates(now, 0);
-  if (now.skipped > 0) out_ << ", " << now.skipped << " skipped";
+  std::string words = "preprocess: ";
+  if (now.all_bytes > 0 && now.bytes > 0)
+    words += percent_text(static_cast<double>(now.bytes) / static_cast<double>(now.all_bytes)) + ", ";
+  words += text(now.documents, " documents, ", short_number(static_cast<double>(now.tokens) * 1e-6),
+                " million tokens, ", rates(now, 0));
+  if (now.skipped > 0) words += text(", ", now.skipped, " skipped");
   if (now.all_bytes > 0 && now.bytes > first_.bytes && now.bytes <= now.all_bytes)
-    out_ << ", "
-         << duration_text((at - begin_) * static_cast<double>(now.all_bytes - now.bytes) /
-                          static_cast<double>(now.bytes - first_.bytes + 1))
-         << " left";
-  out_ << std::flush;
-  drawn_ = true;
+    words += ", " +
+             duration_text((at - begin_) * static_cast<double>(now.all_bytes - now.bytes) /
+                           static_cast<double>(now.bytes - first_.bytes + 1)) +
+             " left";
+  line_->show(words);
 }
 
 }  // namespace tessera

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <iosfwd>
+#include <optional>
 #include <string>
 
 #include "framework/data/preprocessing/preprocess.h"
+#include "framework/log/log.h"
 
 namespace tessera {
 
@@ -15,14 +16,13 @@ class PreprocessMeter {
  public:
   struct Options {
     std::int64_t interval = 0;  ///< documents; 0: no such lines
-    bool terminal = false;
-    std::ostream* out = nullptr;         ///< null: standard error
+    int console = 2;            ///< file descriptor
+    bool terminal = StatusLine::suits(console);
     std::function<double()> clock = {};  ///< seconds since any moment; empty: the real one
   };
   explicit PreprocessMeter(Options options);
   PreprocessMeter(const PreprocessMeter&) = delete;
   PreprocessMeter& operator=(const PreprocessMeter&) = delete;
-  ~PreprocessMeter();  ///< takes the line away
 
   void operator()(const PreprocessProgress& now);
   double seconds() const { return o_.clock() - begin_; }
@@ -33,11 +33,10 @@ class PreprocessMeter {
   void draw(const PreprocessProgress& now);
 
   Options o_;
-  std::ostream& out_;
   double begin_, next_;
-  std::int64_t told_ = -1;    // documents of the last line; -1: nothing came yet
-  PreprocessProgress first_;  // as the first report has it
-  bool drawn_ = false;
+  std::int64_t told_ = -1;          // documents of the last line; -1: nothing came yet
+  PreprocessProgress first_;        // as the first report has it
+  std::optional<StatusLine> line_;  // on a terminal
 };
 
 }  // namespace tessera

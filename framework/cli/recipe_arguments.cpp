@@ -1,12 +1,14 @@
 #include "framework/cli/recipe_arguments.h"
 
 #include <algorithm>
-#include <ostream>
 
+#include "framework/log/log.h"
 #include "framework/options/yaml.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("recipe");
 
 /// "NAME=value" in two.
 std::pair<std::string, std::string> pair_of(const std::string& words, const char* option) {
@@ -75,16 +77,15 @@ bool tells_of_ignored_flag(const std::string& note, const std::vector<FlagFate>&
   });
 }
 
-void print_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose,
-                 std::ostream& out) {
+void log_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose) {
   std::size_t ignored = 0;
   for (const auto& note : notes) {
     if (!verbose && tells_of_ignored_flag(note, fates))
       ++ignored;
     else
-      out << "note: " << note << "\n";
+      logger.info("note: " + note);
   }
-  if (ignored > 0) out << "note: " << without_effect_summary(ignored, "flag") << "\n";
+  if (ignored > 0) logger.info("note: " + without_effect_summary(ignored, "flag"));
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report) {
@@ -104,11 +105,11 @@ Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& conte
   return read_recipe(source.tree, context.registries, report);
 }
 
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, std::ostream& notes) {
+Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context) {
   Report report;
   std::vector<FlagFate> fates;
   auto recipe = read_recipe(arguments, context, report, fates);
-  print_notes(report.notes(), fates, arguments.verbose, notes);
+  log_notes(report.notes(), fates, arguments.verbose);
   report.must_be_good();
   return recipe;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -41,12 +40,11 @@ std::string without_effect_summary(std::size_t count, const std::string& what);
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
                    std::vector<FlagFate>& fates);
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report);
-/// "note: ..." lines; those of flags that have no effect as one line, or all when `verbose`.
-void print_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose,
-                 std::ostream& out);
+/// Logs "note: ..." messages; those of flags that have no effect as one message, or all if `verbose`.
+void log_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose);
 /// Whether a note of a report only says why a flag is ignored.
 bool tells_of_ignored_flag(const std::string& note, const std::vector<FlagFate>& fates);
-/// The recipe they name. Notes go to `notes`, a line each. Throws ConfigError with all mistakes, a line each.
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, std::ostream& notes);
+/// The recipe they name; logs the notes. Throws ConfigError with all mistakes, a line each.
+Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context);
 
 }  // namespace tessera

@@ -1,7 +1,5 @@
 #include "framework/cli/run.h"
 
-#include <iostream>
-
 #include "framework/cli/check.h"
 #include "framework/cli/checkpoint.h"
 #include "framework/cli/command.h"
@@ -16,12 +14,14 @@
 #include "framework/cli/options.h"
 #include "framework/cli/train.h"
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/options/report.h"
 #include "framework/worker/launch_link.h"
 
 namespace tessera {
 namespace {
 
+const Logger logger("tessera");
 constexpr int wrong_input = 2, has_failed = 1;
 
 void add_commands(Command& app, CommandContext& context) {
@@ -49,6 +49,11 @@ int run(int argc, char** argv, Registries registries) {
            "--mappings", [&context](const std::string& folder) { context.registries.mappings = Mappings(folder); },
            "Folder with tables of names, instead of those compiled in")
         ->type_name("DIR");
+    app.add_option(
+           "--log-level", [](const std::string& word) { set_log_level(log_level_of(word)); },
+           "Least severe messages that are shown: debug, info, warning or error; in a run it takes precedence over "
+           "training_config.log_level [info]")
+        ->type_name("LEVEL");
     app.require_subcommand();
     add_commands(app, context);
     const int code = app.run(argc, argv);
@@ -57,15 +62,15 @@ int run(int argc, char** argv, Registries registries) {
     LaunchLink().failed(failed.what(), true);
     return failed.given_wrong() ? wrong_input : has_failed;
   } catch (const ConfigError& error) {
-    std::cerr << error.what() << "\n";
+    logger.error(error.what());
     LaunchLink().failed(error.what(), false);
     return wrong_input;
   } catch (const CommError& error) {
-    std::cerr << "tessera: " << error.what() << "\n";
+    logger.error(text("tessera: ", error.what()));
     LaunchLink().failed(error.what(), true);
     return has_failed;
   } catch (const std::exception& error) {
-    std::cerr << "tessera: " << error.what() << "\n";
+    logger.error(text("tessera: ", error.what()));
     LaunchLink().failed(error.what(), false);
     return has_failed;
   }

@@ -7,6 +7,7 @@
 #include "framework/base/memory_limit.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/training/run_notes.h"
@@ -51,6 +52,7 @@ void check_memory(const std::string& file, const Recipe& recipe, const ProcessGr
 void train_recipe(const Flags& flags, CommandContext& context) {
   const StopSignal stop;  // before anything takes long, so that the first signal never loses work
   const World world;
+  set_log_rank(world.rank(), world.size());
   const bool first = world.rank() == 0;
   Report report;
   Recipe recipe;
@@ -59,7 +61,8 @@ void train_recipe(const Flags& flags, CommandContext& context) {
   together(world.all(), "reading the recipe", [&] {
     std::vector<FlagFate> fates;
     recipe = read_recipe(flags.arguments, context, report, fates);
-    if (first) print_notes(news(flags, report, recipe), fates, flags.arguments.verbose, std::cerr);
+    set_log_level_from_recipe(recipe.training.log_level);  // already for the notes
+    if (first) log_notes(news(flags, report, recipe), fates, flags.arguments.verbose);
     report.must_be_good();
   });
   together(world.all(), "arranging the processes", [&] { processes = arrange(recipe, world); });
@@ -78,7 +81,7 @@ void train_recipe(const Flags& flags, CommandContext& context) {
 
 /// Where the run would write; the launcher asks so that logs go there. Nothing is started.
 void print_output_dir(const RecipeArguments& arguments, const CommandContext& context) {
-  const auto recipe = read_recipe(arguments, context, std::cerr);
+  const auto recipe = read_recipe(arguments, context);
   std::cout << std::filesystem::absolute(recipe.training.output_dir).lexically_normal().string() << std::endl;
 }
 

@@ -12,9 +12,12 @@
 #include <string_view>
 
 #include "framework/comm/group_state.h"
+#include "framework/log/log.h"
 
 namespace tessera {
 namespace {
+
+const Logger logger("comm");
 
 constexpr int arrival_tag = 1, departure_tag = 2;
 
@@ -98,6 +101,8 @@ void open_group(Communicator::State& group) {
   auto faster = exchange_in_slots(group);
   group.shares_memory = faster != nullptr;
   if (faster) group.exchange = std::move(faster);
+  logger.debug(
+      text("group ", group.name, " of ", group.size(), " ranks: ", group.shares_memory ? "shared memory" : "messages"));
   group.sequence = 0;  // numbers count the collectives of the group's users
 }
 
@@ -131,7 +136,7 @@ World::~World() {
     try {
       all_.barrier("end of the run");
     } catch (const Error& error) {
-      std::fprintf(stderr, "%s\n", error.what());
+      logger.error(error.what());
       together = false;
     }
   }

@@ -2,25 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <iostream>
-#include <mutex>
 #include <sstream>
 #include <utility>
 
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {
 namespace {
 
+const Logger logger("data");
+
 /// The first rank speaks for all: the others wait for the same files.
 TellLine tell_of(const ProcessGroups& processes) {
   if (processes.world.rank() > 0) return {};
-  const auto lines = std::make_shared<std::mutex>();
-  return [lines](const std::string& line) {
-    const std::lock_guard lock(*lines);
-    std::cerr << "data: " << line << std::endl;
-  };
+  return [](const std::string& line) { logger.info("data: " + line); };
 }
 
 void must_train(const DataSplits& data) {

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 #include "framework/training/metrics.h"
 
@@ -14,7 +18,12 @@ class Line {
  public:
   void clear() { used_ = 0; }
   void add(std::string_view words);
-  [[gnu::format(printf, 2, 3)]] void addf(const char* format, ...);  ///< as printf
+  /// As fmt::format.
+  template <class... Values>
+  void put(fmt::format_string<Values...> format, Values&&... values) {
+    const auto room = sizeof bytes_ - used_;
+    used_ += std::min(room, fmt::format_to_n(bytes_ + used_, room, format, std::forward<Values>(values)...).size);
+  }
   void repeat(char letter, std::size_t count);
   std::string_view text() const { return {bytes_, used_}; }
   std::size_t size() const { return used_; }
@@ -62,8 +71,5 @@ void add_validation_lines(Line& out, const EvaluationRecord& evaluation);
 
 /// exp(min(20, loss)), as Megatron-LM reports it.
 double perplexity(double loss);
-
-/// Write all bytes to a file descriptor. False when the system refuses; nothing is thrown.
-bool write_all(int file, std::string_view bytes);
 
 }  // namespace tessera

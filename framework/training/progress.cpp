@@ -1,12 +1,7 @@
 #include "framework/training/progress.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <string_view>
 
 namespace tessera {
 namespace {
@@ -19,11 +14,11 @@ void add_duration(Line& out, double seconds) {
   const auto all = static_cast<long long>(std::min(std::max(seconds, 0.0), 1e9));
   const auto days = all / 86400, hours = all / 3600 % 24, minutes = all / 60 % 60;
   if (days > 0)
-    out.addf("%lldd %02lld:%02lld", days, hours, minutes);
+    out.put("{}d {:02}:{:02}", days, hours, minutes);
   else if (hours > 0)
-    out.addf("%lld:%02lld:%02lld", hours, minutes, all % 60);
+    out.put("{}:{:02}:{:02}", hours, minutes, all % 60);
   else
-    out.addf("%lld:%02lld", minutes, all % 60);
+    out.put("{}:{:02}", minutes, all % 60);
 }
 
 void add_scaled(Line& out, double value) {
@@ -34,7 +29,7 @@ void add_scaled(Line& out, double value) {
     ++unit;
   }
   const int digits = unit == 0 || std::abs(value) >= 99.95 ? 0 : std::abs(value) >= 9.995 ? 1 : 2;
-  out.addf("%.*f%s", digits, value, units[unit]);
+  out.put("{:.{}f}{}", value, digits, units[unit]);
 }
 
 void add_bar(Line& out, const ProgressState& s, int columns) {
@@ -42,29 +37,29 @@ void add_bar(Line& out, const ProgressState& s, int columns) {
                            ? std::min(1.0, static_cast<double>(s.iteration) / static_cast<double>(s.training_iters))
                            : 0;
   Line parts[6];  // in the order in which they are given up, last first
-  parts[0].addf("  loss %.4g", s.loss);
+  parts[0].put("  loss {:.4g}", s.loss);
   if (s.seconds_left >= 0) {
     parts[1].add("  ");
     add_duration(parts[1], s.seconds_left);
     parts[1].add(" left");
   }
-  parts[2].addf(" %lld/%lld", static_cast<long long>(s.iteration), static_cast<long long>(s.training_iters));
+  parts[2].put(" {}/{}", s.iteration, s.training_iters);
   parts[3].add("  ");
   add_scaled(parts[3], s.tokens_per_second);
   parts[3].add(" tok/s");
-  parts[4].addf("  lr %.2e", s.learning_rate);
+  parts[4].put("  lr {:.2e}", s.learning_rate);
   if (s.flops_per_second > 0) {
     parts[5].add("  ");
     add_scaled(parts[5], s.flops_per_second);
     parts[5].add("FLOP/s");
-    if (s.share_of_gemm > 0) parts[5].addf(" (%.0f%% of GEMM)", s.share_of_gemm * 100);
+    if (s.share_of_gemm > 0) parts[5].put(" ({:.0f}% of GEMM)", s.share_of_gemm * 100);
   }
   constexpr std::size_t percentage = 4, brackets = 3, narrowest = 8, widest = 30;
   const auto room = static_cast<std::size_t>(std::max(0, columns));
   std::size_t used = percentage, kept = 0;
   while (kept < std::size(parts) && used + parts[kept].size() <= room) used += parts[kept++].size();
   if (room < percentage) return;
-  out.addf("%3d%%", static_cast<int>(share * 100));
+  out.put("{:3}%", static_cast<int>(share * 100));
   if (used + brackets + narrowest <= room) {
     const auto width = std::min(widest, room - used - brackets),
                full = static_cast<std::size_t>(share * static_cast<double>(width));
@@ -81,8 +76,8 @@ void add_bar(Line& out, const ProgressState& s, int columns) {
 void add_evaluation(Line& out, const EvaluationState& s, int columns) {
   const auto done = static_cast<long long>(s.done), all = static_cast<long long>(s.all);
   Line percentage, words, left;
-  percentage.addf("%3lld%%", all > 0 ? 100 * done / all : 0);
-  words.addf(" evaluating the %.*s %lld/%lld", static_cast<int>(s.what.size()), s.what.data(), done, all);
+  percentage.put("{:3}%", all > 0 ? 100 * done / all : 0);
+  words.put(" evaluating the {} {}/{}", s.what, done, all);
   if (s.seconds_left >= 0) {
     left.add("  ");
     add_duration(left, s.seconds_left);
@@ -94,11 +89,6 @@ void add_evaluation(Line& out, const EvaluationState& s, int columns) {
     out.add(part->text());
     room -= part->size();
   }
-}
-
-bool ProgressBar::suits(int console) {
-  const char* terminal = std::getenv("TERM");
-  return isatty(console) == 1 && terminal != nullptr && *terminal != 0 && std::string_view(terminal) != "dumb";
 }
 
 void ProgressBar::step(const StepRecord& record) {
@@ -113,7 +103,7 @@ void ProgressBar::step(const StepRecord& record) {
   smooth(tokens_per_second_, record.tokens_per_second);
   if (!record.skipped) loss_ = record.loss;
   last_ = record;
-  if (drawn_ == 0 || since_drawn_.seconds() >= shortest_pause || record.iteration >= o_.training_iters) draw();
+  if (!line_.visible() || since_drawn_.seconds() >= shortest_pause || record.iteration >= o_.training_iters) draw();
 }
 
 void ProgressBar::begin_evaluation(std::string_view what, std::int64_t iterations, double expected_seconds) {
@@ -152,41 +142,25 @@ ProgressState ProgressBar::state() const {
   return s;
 }
 
-int ProgressBar::columns() const {
-  winsize size{};
-  return ioctl(o_.console, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 void ProgressBar::draw() {
   const bool evaluating = evaluation_.all > 0;
   if (!evaluating && first_iteration_ < 0) return;
-  Line line;
-  hide();
-  const auto width = columns() - 1;  // the last column would make some terminals wrap
+  Line text;
+  const auto width = line_.columns() - 1;  // the last column would make some terminals wrap
   if (evaluating)
-    add_evaluation(line, evaluation_state(), width);
+    add_evaluation(text, evaluation_state(), width);
   else
-    add_bar(line, state(), width);
-  write_all(o_.console, line.text());
-  drawn_ = static_cast<int>(line.size());
+    add_bar(text, state(), width);
+  line_.show(text.text());
   since_drawn_.lap();
 }
 
-void ProgressBar::hide() {
-  if (drawn_ == 0) return;
-  Line line;
-  const int rows_above = (drawn_ - 1) / columns();  // a terminal made narrower has wrapped the bar
-  if (rows_above > 0) line.addf("\033[%dA", rows_above);
-  line.add("\r\033[J");
-  write_all(o_.console, line.text());
-  drawn_ = 0;
-}
+void ProgressBar::hide() { line_.hide(); }
 
 void ProgressBar::leave() {
   if (first_iteration_ < 0) return;
   draw();
-  write_all(o_.console, "\n");
-  drawn_ = 0;
+  line_.leave();
   first_iteration_ = -1;
 }
 

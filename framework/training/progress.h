@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "framework/base/clock.h"
+#include "framework/log/log.h"
 #include "framework/training/log_lines.h"
 #include "framework/training/metrics.h"
 
@@ -48,13 +49,10 @@ class ProgressBar {
     double flops_per_step = 0;         ///< 0: not shown
     double gemm_flops_per_second = 0;  ///< 0: not shown
   };
-  explicit ProgressBar(const Options& options) : o_(options) {}
+  explicit ProgressBar(const Options& options) : o_(options), line_(options.console) {}
   ~ProgressBar() { leave(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-
-  /// Whether a bar can be drawn there: a terminal, and one that understands more than letters.
-  static bool suits(int console);
 
   void step(const StepRecord& record);
   /// Tell of an evaluation instead, until `end_evaluation`. `expected_seconds`: of all of it; 0: not known.
@@ -68,7 +66,6 @@ class ProgressBar {
   void leave();
 
  private:
-  int columns() const;
   ProgressState state() const;
   EvaluationState evaluation_state() const;
 
@@ -79,7 +76,7 @@ class ProgressBar {
   double step_seconds_ = 0, tokens_per_second_ = 0, loss_ = 0;  // smoothed
   EvaluationState evaluation_;  // all > 0: one is under way; seconds_left: what was expected of it
   Stopwatch since_evaluation_;
-  int drawn_ = 0;  // letters on the terminal now
+  StatusLine line_;
 };
 
 }  // namespace tessera

@@ -20,6 +20,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
+#include "framework/training/run_log.h"
 #include "framework/training/tensorboard.h"
 #include "framework/worker/launch_link.h"
 
@@ -31,7 +32,7 @@ using Json = nlohmann::json;
 
 constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
 /// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
-constexpr std::array<const char*, 6> own_names = {"checkpoints",   "metrics.jsonl", "tensorboard",
+constexpr std::array<const char*, 7> own_names = {"checkpoints",   "metrics.jsonl", "tensorboard",        log_file_name,
                                                   "resolved.yaml", record_file,     "before_megatron_tmp"};
 
 bool is_there(const fs::path& path) {

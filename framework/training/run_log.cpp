@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "framework/base/number_text.h"
+#include "framework/log/log.h"
 #include "framework/training/log_lines.h"
 #include "framework/training/progress.h"
 #include "framework/training/tensorboard.h"
@@ -46,31 +47,31 @@ struct RunLog::Parts {
   MetricsFile metrics;
   std::optional<EventFile> events;
   std::optional<ProgressBar> bar;
+  LineLog lines;
   Interval interval;
   Line line;
   bool metrics_complained = false, events_complained = false;
 
   explicit Parts(const RunLogOptions& options)
-      : o(options), metrics(options.folder + "/metrics.jsonl", options.resume_iteration) {
+      : o(options), metrics(options.folder + "/metrics.jsonl", options.resume_iteration), lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
+    set_log_file(o.folder + "/" + log_file_name);
     if (o.tensorboard) events.emplace(folder);
-    if (o.progress_bar && ProgressBar::suits(o.console))
+    if (o.progress_bar && StatusLine::suits(o.console))
       bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
   }
 
-  /// The line in the making goes to the console, above the bar.
-  void print() {
-    if (bar) bar->hide();
-    write_all(o.console, line.text());
-    if (bar) bar->draw();
+  /// The line in the making goes to the console, above the bar, and to the log file. `console` false: only to the file.
+  void print(bool console = true) {
+    lines.write(line.text(), console);
     line.clear();
   }
 
   void complain_once(const char* words, bool& done) {
     if (done || words[0] == 0) return;
     done = true;
-    line.addf("%s\n", words);
+    line.put("{}\n", words);
     print();
   }
 
@@ -83,7 +84,7 @@ struct RunLog::Parts {
         context.tera_flops_per_second = o.flops_per_step / interval.seconds_per_step() / 1e12;
       add_megatron_line(line, step, interval, context);
     }
-    print();
+    print(!bar);
   }
 
   /// Megatron-LM's curves, once over iterations and once over samples.
@@ -107,7 +108,7 @@ struct RunLog::Parts {
 };
 
 RunLog::RunLog(const RunLogOptions& options) : parts_(std::make_unique<Parts>(options)) {}
-RunLog::~RunLog() = default;
+RunLog::~RunLog() { set_log_file(""); }
 
 void RunLog::step(const StepRecord& step) {
   auto& p = *parts_;
@@ -116,7 +117,7 @@ void RunLog::step(const StepRecord& step) {
   if (p.events) p.add_events(step, logged);
   if (logged) p.metrics.step(step);
   if (p.bar) p.bar->step(step);
-  if (logged && !p.bar) p.print_step(step);
+  if (logged) p.print_step(step);
   if (logged) p.interval.clear();
   p.complain_once(p.metrics.complaint(), p.metrics_complained);
   if (p.events) p.complain_once(p.events->complaint(), p.events_complained);
@@ -127,8 +128,8 @@ void RunLog::evaluation_begins(EvaluationRecord::Set set, std::int64_t iteration
   const char* what = set == EvaluationRecord::Set::test ? "test split" : "validation split";
   if (p.bar) return p.bar->begin_evaluation(what, iterations, expected_seconds);
   if (expected_seconds > 0 && expected_seconds < long_work_seconds) return;
-  p.line.addf("evaluating the %s: %lld iterations", what, static_cast<long long>(iterations));
-  if (expected_seconds > 0) p.line.addf(", about %s", duration_text(expected_seconds).c_str());
+  p.line.put("evaluating the {}: {} iterations", what, iterations);
+  if (expected_seconds > 0) p.line.put(", about {}", duration_text(expected_seconds));
   p.line.add("\n");
   p.print();
 }
@@ -154,11 +155,9 @@ void RunLog::evaluation(const EvaluationRecord& evaluation) {
 }
 
 void RunLog::note(std::string_view text) {
-  auto& p = *parts_;
-  if (p.bar) p.bar->hide();
-  write_all(p.o.console, text);
-  if (text.empty() || text.back() != '\n') write_all(p.o.console, "\n");
-  if (p.bar) p.bar->draw();
+  std::string line(text);
+  if (line.empty() || line.back() != '\n') line += '\n';
+  parts_->lines.write(line);
 }
 
 }  // namespace tessera

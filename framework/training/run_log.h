@@ -10,9 +10,12 @@
 
 namespace tessera {
 
+/// In the run folder: the console lines of the first rank and all messages of its log.
+inline constexpr const char* log_file_name = "tessera.log";
+
 /// What the reports of a run need to know before it begins.
 struct RunLogOptions {
-  std::string folder;               ///< the run folder, which exists; metrics.jsonl and tensorboard/ go there
+  std::string folder;               ///< the run folder, which exists; all files go there
   std::int64_t training_iters = 0;  ///< length of the run
   std::int64_t log_interval = 1;    ///< steps from one console line and one metrics object to the next
   LogStyle log_style = LogStyle::megatron;
@@ -26,7 +29,7 @@ struct RunLogOptions {
   int console = 1;                   ///< file descriptor: standard output
 };
 
-/// Everything that a run tells while it goes: a bar on a terminal or plain lines elsewhere, metrics.jsonl, TensorBoard
+/// Everything that a run reports: a bar on a terminal or plain lines elsewhere, the log file, metrics.jsonl, TensorBoard
 /// event files. The loop calls `step` once per step, in order, and `evaluation` after each evaluation. In steady
 /// state nothing here allocates, and a failed write is told once on the console and never thrown.
 class RunLog {

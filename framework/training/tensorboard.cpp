@@ -17,7 +17,7 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/training/log_lines.h"
+#include "framework/base/system_call.h"
 
 namespace tessera {
 namespace {

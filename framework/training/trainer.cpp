@@ -8,6 +8,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_log.h"
@@ -130,6 +131,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
 }
 
 void Trainer::open_log() {
+  set_log_level_from_recipe(o_.log_level);
   if (world_.rank() > 0) return;
   log_ = std::make_unique<RunLog>(log_options(progress_));
 }

@@ -20,6 +20,10 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("output_dir", &O::output_dir, "Run folder: all files that the run writes are below it.").alias("save");
 
   s.option("log_interval", &O::log_interval, "Logging interval, in steps.").above(0).at_most(most_steps).unit("steps");
+  s.option(
+      "log_level", &O::log_level,
+      "Least severe messages that are shown and written to the log file: debug, info, warning or error; the lines of "
+      "iterations are info. `--log-level` of the program takes precedence.");
   s.option("log_style", &O::log_style, "Format of plain log lines: megatron or core_ms.");
   s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.");
 

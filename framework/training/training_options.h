@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/log/log.h"
 #include "framework/options/schema.h"
 
 namespace tessera {
@@ -21,6 +22,7 @@ inline Words<Resume> words(Resume) {
 
 /// How a plain line of progress looks.
 enum class LogStyle { megatron, core_ms };
+inline Words<LogLevel> words(LogLevel) { return {log_levels.begin(), log_levels.end()}; }
 inline Words<LogStyle> words(LogStyle) { return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}}; }
 
 /// What checkpoints look like.
@@ -41,6 +43,7 @@ struct TrainingOptions {
 
   std::int64_t log_interval = 100;
   LogStyle log_style = LogStyle::megatron;
+  LogLevel log_level = LogLevel::info;
   bool tensorboard = true;
 
   bool calculate_per_token_loss = false;

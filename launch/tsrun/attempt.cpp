@@ -81,7 +81,8 @@ void Attempt::start_mpirun() {
   mpirun.output = writing.number();
   mpirun.session = mpirun.deaf = true;
   if (restart_ == 0 && job_.is_local() && loopback_library().empty())
-    voice_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces");
+    voice_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces",
+               LogLevel::warning);
   voice_.note(command_line(mpirun.words));
   mpirun_ = spawn(mpirun);
 }

@@ -17,6 +17,8 @@
 namespace tessera {
 namespace {
 
+const Logger logger("tsrun");
+
 constexpr double beat_seconds = 1, head_silence_seconds = 8;
 
 class Follower {
@@ -46,7 +48,8 @@ class Follower {
                     head_.open()              ? "has not been heard for 8 s: cable, switch or power?"
                     : head_.problem().empty() ? "has gone away"
                                               : "sent " + head_.problem() + " (is it of another version?)",
-                    "; all workers here are stopped"));
+                    "; all workers here are stopped"),
+               LogLevel::error);
     return 1;
   }
 
@@ -126,9 +129,9 @@ class Follower {
   int end() {
     if (!called_.empty()) return *code_;
     if (words_.empty() && *code_ == 2)
-      voice_.say(text("the job was refused; the tsrun on ", head_words_, " says why"));
+      voice_.say(text("the job was refused; the tsrun on ", head_words_, " says why"), LogLevel::error);
     else if (!words_.empty())
-      voice_.say(words_);
+      voice_.say(words_, *code_ == 0 ? LogLevel::info : LogLevel::error);
     return *code_;
   }
 
@@ -211,7 +214,7 @@ int run_listed_host(const std::string& head) {
   std::string why;
   auto connection = find_head(endpoint_of(head), 10, why);
   if (!connection.open()) {
-    std::cerr << "tsrun on " << host_name() << ": cannot reach " << head << ": " << why << std::endl;
+    logger.error(text("tsrun on ", host_name(), ": cannot reach ", head, ": ", why));
     return 1;
   }
   return follow(options, std::move(connection), orders.called, orders.node_rank, orders.workers);

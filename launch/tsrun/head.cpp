@@ -42,8 +42,9 @@ class Head {
     follow_logs(logs);
     Outcome outcome = Attempt(job_, folders, 0, sockets_, voice_, logs).run();
     for (int restart = 1; may_restart(outcome, restart); restart++) {
-      voice_.say(outcome.words);
-      voice_.say(text("starting all workers again (", restart, " of ", job_.options.max_restarts, ")"));
+      voice_.say(outcome.words, LogLevel::error);
+      voice_.say(text("starting all workers again (", restart, " of ", job_.options.max_restarts, ")"),
+                 LogLevel::warning);
       outcome = Attempt(job_, folders, restart, sockets_, voice_, logs).run();
     }
     return end(outcome);
@@ -189,7 +190,7 @@ class Head {
       host.flush(1);
     }
     wait_for_hosts();
-    voice_.say(last_words(outcome));
+    voice_.say(last_words(outcome), outcome.code == 0 ? LogLevel::info : LogLevel::error);
     return outcome.code;
   }
 

@@ -18,6 +18,8 @@
 namespace tessera {
 namespace {
 
+const Logger logger("tsrun");
+
 std::string clock_words() {
   char words[32];
   const std::time_t seconds = std::time(nullptr);
@@ -75,9 +77,8 @@ void Voice::note(const std::string& words) {
   file_ << clock_words() << " " << without_controls(words) << std::endl;
 }
 
-void Voice::say(const std::string& words) {
-  std::cout.flush();
-  std::cerr << "tsrun: " << without_controls(words) << std::endl;
+void Voice::say(const std::string& words, LogLevel level) {
+  logger.write(level, "tsrun: " + without_controls(words));
   note(words);
 }
 
@@ -164,8 +165,8 @@ void go_on_alone(const std::string& log_dir) {
   const pid_t child = fork();
   if (child < 0) throw Error("cannot start a process");
   if (child > 0) {
-    std::cerr << "tsrun: going on without this terminal as process " << child << "; logs are in " << log_dir
-              << "; `kill " << child << "` stops all workers" << std::endl;
+    logger.info(text("tsrun: going on without this terminal as process ", child, "; logs are in ", log_dir, "; `kill ",
+                     child, "` stops all workers"));
     _exit(0);
   }
   setsid();

@@ -5,17 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "framework/log/log.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/worker_environment.h"
 
 namespace tessera {
 
-/// What tsrun says: to the screen, and with the time to scheduler.log.
+/// The messages of tsrun: to the log, and with the time to scheduler.log.
 class Voice {
  public:
   /// Everything also goes to this file from now on; it grows over restarts.
   void keep_in(const std::filesystem::path& file);
-  void say(const std::string& words);
+  void say(const std::string& words, LogLevel level = LogLevel::info);
   /// Only to the file.
   void note(const std::string& words);
 

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/log/log.h"
 #include "launch/tsrun/follower.h"
 #include "launch/tsrun/process.h"
 #include "launch/tsrun/roles.h"
@@ -9,6 +10,8 @@
 
 namespace tessera {
 namespace {
+
+const Logger logger("tsrun");
 
 int launch(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "--as-worker") return run_worker();
@@ -34,10 +37,10 @@ int main(int argc, char** argv) {
     return tessera::launch({argv + 1, argv + argc});
   } catch (const tessera::ConfigError& error) {
     const std::string words = error.what();
-    std::cerr << (words.rfind("tsrun: ", 0) == 0 ? "" : "tsrun: ") << words << std::endl;
+    tessera::logger.error((words.rfind("tsrun: ", 0) == 0 ? "" : "tsrun: ") + words);
     return 2;
   } catch (const std::exception& error) {
-    std::cerr << "tsrun: " << error.what() << std::endl;
+    tessera::logger.error(std::string("tsrun: ") + error.what());
     return 1;
   }
 }

@@ -6,6 +6,8 @@
 #include <cctype>
 #include <climits>
 
+#include "framework/log/log.h"
+
 namespace tessera {
 namespace {
 
@@ -134,6 +136,9 @@ std::vector<OptionRow> neutral_rows() {
        number(&LaunchOptions::master_port, 1, 65535)},
       {"--log_dir", "", d, "DIR", "Where worker_<rank>.log and scheduler.log go (default: see below).",
        words(&LaunchOptions::log_dir)},
+      {"--log_level", "", d, "LEVEL",
+       "Least severe messages of tsrun that are shown: debug, info (default), warning or error.",
+       [](LaunchOptions&, const std::string& word) { set_log_level(log_level_of(word)); }},
       {"--max_restarts", "", d, "N", "Start all workers again after a failure, at most N times (default: 0).",
        number(&LaunchOptions::max_restarts, 0)},
       {"--hosts", "", d, "A:8,B:8", "Start on these hosts from here, so many workers on each.",

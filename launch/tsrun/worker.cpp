@@ -11,9 +11,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <optional>
 
+#include "framework/log/log.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
 #include "launch/tsrun/cores.h"
@@ -24,6 +24,8 @@
 
 namespace tessera {
 namespace {
+
+const Logger logger("tsrun");
 
 constexpr double beat_seconds = 1, head_silence_seconds = 15;
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
@@ -69,7 +71,7 @@ class Worker {
     if (log_) log_->take();
     log_.reset();
     if (!head_.problem().empty())
-      std::cerr << "worker on " << host_name() << ": the tsrun that leads sent " << head_.problem() << std::endl;
+      logger.error(text("worker on ", host_name(), ": the tsrun that leads sent ", head_.problem()));
     if (leaving_) return 0;
     end_mpirun();
     delete_folders();
@@ -89,7 +91,7 @@ class Worker {
     if (colon != std::string::npos)
       head_ = Connection(connect_to({head.substr(0, colon), std::stoi(head.substr(colon + 1))}, 30, why));
     if (!head_.open()) {
-      std::cerr << "worker on " << host_name() << ": cannot reach tsrun at " << head << ": " << why << std::endl;
+      logger.error(text("worker on ", host_name(), ": cannot reach tsrun at ", head, ": ", why));
       return false;
     }
     end_.rank = std::stoi("0" + variable("OMPI_COMM_WORLD_RANK"));

@@ -71,6 +71,40 @@ TEST(Architecture, EverySourceIsRegistered) {
   EXPECT_EQ(joined(unregistered_sources(fs::path(SOURCE_DIR) / "framework")), "");
 }
 
+/// Commands that print their result to standard output; tsrun echoes the logs of its workers there.
+const std::set<std::string> result_writers = {"framework/cli/check.cpp",
+                                              "framework/cli/checkpoint.cpp",
+                                              "framework/cli/completion.cpp",
+                                              "framework/cli/convert.cpp",
+                                              "framework/cli/convert_checkpoint.cpp",
+                                              "framework/cli/data_inspect.cpp",
+                                              "framework/cli/data_merge.cpp",
+                                              "framework/cli/data_preprocess.cpp",
+                                              "framework/cli/data_render_chat.cpp",
+                                              "framework/cli/data_show.cpp",
+                                              "framework/cli/data_to_jsonl.cpp",
+                                              "framework/cli/data_train_bpe.cpp",
+                                              "framework/cli/diff.cpp",
+                                              "framework/cli/eval.cpp",
+                                              "framework/cli/explain.cpp",
+                                              "framework/cli/generate.cpp",
+                                              "framework/cli/layout_report.cpp",
+                                              "framework/cli/manual.cpp",
+                                              "framework/cli/options.cpp",
+                                              "framework/cli/reshard.cpp",
+                                              "framework/cli/train.cpp",
+                                              "framework/log/log.cpp",
+                                              "launch/tsrun/follower.cpp",
+                                              "launch/tsrun/head.cpp",
+                                              "launch/tsrun/job.cpp",
+                                              "launch/tsrun/main.cpp"};
+
+TEST(Architecture, MessagesGoThroughTheLog) {
+  EXPECT_EQ(joined(writes_beside_the_log(SOURCE_DIR, result_writers)), "");
+  for (const auto& file : result_writers)
+    EXPECT_TRUE(fs::exists(fs::path(SOURCE_DIR) / file)) << file << " is no longer there: take it from the list";
+}
+
 TEST(Architecture, NoLineIsUntidy) { EXPECT_EQ(joined(untidy_lines(SOURCE_DIR)), ""); }
 
 TEST(Architecture, TheTopLevelHasOnlyKnownNames) { EXPECT_EQ(joined(unexpected_at_the_top(SOURCE_DIR)), ""); }
@@ -136,6 +170,15 @@ TEST_F(Planted, UntidyLinesAreNamed) {
             "docs/page.md:2: trailing blanks\ndocs/page.md:3: a path of one machine\n"
             "framework/base/text.h:1: a mark of unfinished work; finish it or say in words what is missing\n"
             "framework/base/text.h:2: a tab\nframework/base/text.h: no newline at the end\n");
+}
+
+TEST_F(Planted, AWriteBesideTheLogIsNamed) {
+  plant("framework/cli/show.cpp", "void f() { std::cout << 1; }\nvoid g() { std::cerr << 1; }\n");
+  plant("launch/tsrun/job.cpp",
+        "// std::cerr is not used\nint n = std::snprintf(b, 1, \"x\");\nvoid f() { printf(b); }\n");
+  EXPECT_EQ(joined(writes_beside_the_log(root(), {"framework/cli/show.cpp"})),
+            "framework/cli/show.cpp:2: writes beside the log; use a Logger (log/log.h)\n"
+            "launch/tsrun/job.cpp:3: writes beside the log; use a Logger (log/log.h)\n");
 }
 
 TEST_F(Planted, AnUnexpectedNameAtTheTopIsNamed) {

@@ -41,12 +41,13 @@ struct Owned {
   std::string component;
 };
 
-const std::array<Owned, 5>& owned_headers() {
-  static const std::array<Owned, 5> all = {
+const std::array<Owned, 6>& owned_headers() {
+  static const std::array<Owned, 6> all = {
       {{std::regex("yaml-cpp/.*"), "options"},
        {std::regex("(cblas|hwy/.*|openblas.*|dnnl.*|immintrin)(\\.h(pp)?)?"), "kernels"},
        {std::regex("mpi\\.h"), "comm"},
        {std::regex("CLI/.*"), "cli"},
+       {std::regex("spdlog/.*"), "log"},
        {std::regex("hwloc.*"), "kernels"}}};
   return all;
 }
@@ -161,6 +162,24 @@ std::vector<std::string> unregistered_sources(const fs::path& framework) {
         found.push_back(fs::relative(path, framework).generic_string() +
                         " is not registered: catalog.cpp does not call " + (*match)[1].str());
   }
+  return found;
+}
+
+std::vector<std::string> writes_beside_the_log(const fs::path& root, const std::set<std::string>& result_writers) {
+  static const std::regex result("std::cout|\\bprintf\\s*\\(|\\bputs\\s*\\(|\\bputchar\\s*\\("),
+      other("std::cerr|std::clog|\\bfprintf\\s*\\(|\\bfputs\\s*\\(|\\bperror\\s*\\(");
+  std::vector<std::string> found;
+  for (const auto* folder : {"framework", "launch"})
+    for (const auto& path : files_below(root / folder)) {
+      if (!is_source(path)) continue;
+      const auto name = fs::relative(path, root).generic_string();
+      const auto lines = lines_of(path);
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        const auto code = lines[i].substr(0, lines[i].find("//"));
+        if (std::regex_search(code, other) || (std::regex_search(code, result) && !result_writers.count(name)))
+          found.push_back(name + ":" + std::to_string(i + 1) + ": writes beside the log; use a Logger (log/log.h)");
+      }
+    }
   return found;
 }
 

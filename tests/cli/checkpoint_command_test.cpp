@@ -21,13 +21,12 @@ Said checkpoint_command(std::vector<std::string> words) {
   words.insert(words.begin(), {"tessera", "checkpoint"});
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
-  std::ostringstream out, err;
+  std::ostringstream out;
   auto* out_before = std::cout.rdbuf(out.rdbuf());
-  auto* err_before = std::cerr.rdbuf(err.rdbuf());
+  testing::internal::CaptureStderr();
   const int code = run(static_cast<int>(argv.size()), argv.data());
   std::cout.rdbuf(out_before);
-  std::cerr.rdbuf(err_before);
-  return {code, out.str(), err.str()};
+  return {code, out.str(), testing::internal::GetCapturedStderr()};
 }
 
 class CheckpointCommand : public InOwnFolder {

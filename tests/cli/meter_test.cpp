@@ -2,16 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <sstream>
+#include "tests/console_file.h"
 
 namespace tessera {
 namespace {
 
 struct Told {
-  std::ostringstream out;
+  ConsoleFile out;
   double now = 100;
   Meter::Options options(bool terminal, const std::string& announcement) {
-    return {announcement, terminal, out, [this] { return now; }};
+    return {announcement, out.descriptor(), terminal, [this] { return now; }};
   }
 };
 
@@ -20,10 +20,10 @@ TEST(Meter, LongWorkIsAnnouncedOnceWhereThereIsNoTerminal) {
   Meter meter("eval:", told.options(false, "eval: scoring 1000 tokens"));
   told.now += 4;
   meter(100, 1000);
-  EXPECT_EQ(told.out.str(), "eval: scoring 1000 tokens, about 40 s\n");
+  EXPECT_EQ(told.out.text(), "eval: scoring 1000 tokens, about 40 s\n");
   told.now += 40;
   meter(200, 1000);
-  EXPECT_EQ(told.out.str(), "eval: scoring 1000 tokens, about 40 s\n");
+  EXPECT_EQ(told.out.text(), "eval: scoring 1000 tokens, about 40 s\n");
 }
 
 TEST(Meter, ShortWorkAndWorkWithoutAnAnnouncementAreSilentThere) {
@@ -33,7 +33,7 @@ TEST(Meter, ShortWorkAndWorkWithoutAnAnnouncementAreSilentThere) {
   told.now += 4;
   brief(900, 1000);
   silent(1, 1000);
-  EXPECT_EQ(told.out.str(), "");
+  EXPECT_EQ(told.out.text(), "");
 }
 
 TEST(Meter, ATerminalHasALineThatIsWrittenAnewAndTakenAway) {
@@ -42,12 +42,12 @@ TEST(Meter, ATerminalHasALineThatIsWrittenAnewAndTakenAway) {
     Meter meter("eval:", told.options(true, "eval: scoring 1000 tokens"));
     told.now += 4;
     meter(250, 1000);
-    EXPECT_EQ(told.out.str(), "\r\033[Keval: 25.0 %, 12 s left");
+    EXPECT_EQ(told.out.text(), "eval: 25.0 %, 12 s left");
     told.now += 0.1;
     meter(260, 1000);
-    EXPECT_EQ(told.out.str(), "\r\033[Keval: 25.0 %, 12 s left");
+    EXPECT_EQ(told.out.text(), "eval: 25.0 %, 12 s left");
   }
-  EXPECT_EQ(told.out.str(), "\r\033[Keval: 25.0 %, 12 s left\r\033[K");
+  EXPECT_EQ(told.out.text(), "eval: 25.0 %, 12 s left\r\033[J");
 }
 
 }  // namespace

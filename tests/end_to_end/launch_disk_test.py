@@ -58,7 +58,7 @@ class LaunchFullDisk(Launching):
 
     def test_full_from_the_start_the_cause_is_said(self):
         told = self.train(self.on_disk("64k", 'head -c 1M /dev/zero > "$0/fill" 2>&- || true'), code=2)
-        self.assertRegex(told, rf"\| {self.folder}/disk/run/\S+: cannot be written: No space left on device; it is training_config.output_dir")
+        self.assertRegex(told, rf"\| \[.*\] \[rank 0\] \[error\] \[tessera\] {self.folder}/disk/run/\S+: cannot be written: No space left on device; it is training_config.output_dir")
         self.assertNotIn("see above", told)
         self.assert_nothing_left()
 

@@ -87,6 +87,7 @@ inline const std::vector<Case> cases = {
     {t + "output_dir", "elsewhere", Seen::files},
     {t + "log_interval", "3", Seen::console},
     {t + "log_style", "core_ms", Seen::console},
+    {t + "log_level", "warning", Seen::console},
     {t + "tensorboard", "false", Seen::files},
     {t + "eval_interval", "2", Seen::metrics},
     {t + "eval_iters", "2", Seen::metrics},

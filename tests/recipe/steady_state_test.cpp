@@ -5,9 +5,12 @@
 #include <cstdlib>
 #include <new>
 
+#include "framework/log/log.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
+#include "framework/training/run_log.h"
 #include "framework/training/step.h"
+#include "tests/console_file.h"
 #include "tests/own_folder.h"
 
 namespace {
@@ -123,6 +126,27 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
   EXPECT_EQ(allocations_of([&] { pass(recording, 3, 17); }), 0);
   EXPECT_EQ(allocations_of([&] { pass(looking, 1, 24); }), 0);
   EXPECT_EQ(allocations_of([&] { pass(recording, 4, 24); }), 0);
+}
+
+TEST_F(SteadyState, TheReportsOfAStepTakeNothing) {
+  const ConsoleFile console;
+  RunLogOptions options;
+  options.folder = ".";
+  options.training_iters = 1000;
+  options.console = console.descriptor();
+  RunLog log(options);
+  StatusLine bar(console.descriptor());
+  const auto report = [&](std::int64_t iteration) {
+    StepRecord step;
+    step.iteration = iteration;
+    step.loss = 3.25;
+    step.step_seconds = .5;
+    log.step(step);
+    bar.show(" 12% [=====>            ] 120/1000  loss 3.214  lr 3.00e-04  12.3k tok/s  4:12 left");
+  };
+  report(1);
+  EXPECT_EQ(allocations_of([&] { report(2); }), 0);
+  EXPECT_NE(console.text().find(" iteration        2/    1000 |"), std::string::npos);
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST(ValidationLines, PerplexityIsBounded) {
 
 TEST(Line, CutsOffWhatDoesNotFit) {
   Line line;
-  for (int i = 0; i < 100; ++i) line.addf("%s", std::string(100, 'x').c_str());
+  for (int i = 0; i < 100; ++i) line.put("{}", std::string(100, 'x'));
   line.add("y");
   line.repeat('z', 5000);
   EXPECT_LE(line.size(), 2048U);

@@ -145,13 +145,13 @@ TEST(ProgressBar, GivesItsLineToAnEvaluation) {
 TEST(ProgressBar, SuitsATerminalAndNothingElse) {
   const Terminal terminal(80);
   setenv("TERM", "xterm", 1);
-  EXPECT_TRUE(ProgressBar::suits(terminal.screen()));
+  EXPECT_TRUE(StatusLine::suits(terminal.screen()));
   setenv("TERM", "dumb", 1);
-  EXPECT_FALSE(ProgressBar::suits(terminal.screen()));
+  EXPECT_FALSE(StatusLine::suits(terminal.screen()));
   setenv("TERM", "xterm", 1);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  EXPECT_FALSE(ProgressBar::suits(ends[1]));
+  EXPECT_FALSE(StatusLine::suits(ends[1]));
   close(ends[0]);
   close(ends[1]);
 }
