@@ -6,7 +6,7 @@ namespace {
 [[noreturn]] void refuse(std::initializer_list<NamedSize> sizes, const char* sign) {
   std::string words;
   for (const auto& [name, value] : sizes) words += text(words.empty() ? "" : sign, name, " ", value);
-  throw ConfigError(words + " does not fit into 64 bits; make one of them smaller");
+  throw SizeError(words + " does not fit into 64 bits");
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "framework/interop/flags/megatron_arguments.h"
 #include "framework/log/log.h"
 #include "framework/options/limits.h"
-#include "framework/recipe/effects.h"
 #include "framework/recipe/figures.h"
 #include "framework/recipe/memory.h"
 
@@ -34,9 +33,9 @@ void print_mistakes(const std::vector<Finding>& findings) {
   for (const auto& f : findings) {
     all.push_back({{"file", f.at.source},
                    {"line", f.at.line},
-                   {"key", f.key},
+                   {"key", f.option},
                    {"message", f.message},
-                   {"suggestion", f.suggestion}});
+                   {"suggestion", f.advice}});
     if (!f.rule.empty()) all.back()["rule"] = f.rule;
   }
   std::cout << all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
@@ -84,7 +83,7 @@ void print_run(const Recipe& recipe, const Figures& f) {
 
 /// What the recipe says without being heard.
 void print_idle(const Recipe& recipe, bool verbose) {
-  const auto all = without_effect(recipe);
+  const auto all = recipe.without_effect();
   if (all.empty()) return;
   std::cout << "without effect\n";
   std::size_t compatible = 0;
@@ -92,7 +91,7 @@ void print_idle(const Recipe& recipe, bool verbose) {
     if (idle.compatible && !verbose)
       ++compatible;
     else
-      std::cout << "  " << text(idle.at) << ": " << idle.key << ": " << idle.why << "\n";
+      std::cout << "  " << text(idle.at) << ": " << idle.option << ": " << idle.why << "\n";
   }
   if (compatible > 0) std::cout << "  " << without_effect_summary(compatible, "option") << "\n";
 }
@@ -126,7 +125,7 @@ void report_stops(const RecipeArguments& arguments, const CommandContext& contex
   Report heard;  // all else is reported already
   const auto facts = all_facts(context.registries);
   for (const auto& stop : read_source(arguments.file, source_options(arguments.foreign), facts, mappings, heard).stops)
-    report.problem(stop.at, stop.key, stop.message, stop.suggestion, stop.rule);
+    report.problem(stop);
 }
 
 /// A recipe may be for another machine, so this is no mistake.

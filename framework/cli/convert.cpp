@@ -16,7 +16,6 @@
 #include "framework/interop/flags/megatron_rules.h"
 #include "framework/interop/flags/recipe_writer.h"
 #include "framework/log/log.h"
-#include "framework/recipe/effects.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera {
@@ -104,12 +103,12 @@ void shut(const Source& source, const Value& shown, RecipeText& around) {
 /// Their defaults that change nothing in this run need not be said: of the loss scale without fp16, say.
 void drop_idle_defaults(Value& tree, const Registries& registries) {
   Report unheard;
-  const auto idle = without_effect(read_recipe(tree, registries, unheard));
+  const auto idle = read_recipe(tree, registries, unheard).without_effect();
   for (auto& [name, group] : tree.fields)
     std::erase_if(group.fields, [&idle, group_name = name](const auto& field) {
       return field.value.origin.source.find(" not given") != std::string::npos &&
              std::any_of(idle.begin(), idle.end(),
-                         [&](const auto& one) { return one.key == group_name + "." + field.name; });
+                         [&](const auto& one) { return one.option == group_name + "." + field.name; });
     });
 }
 

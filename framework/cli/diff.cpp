@@ -8,7 +8,7 @@
 #include "framework/log/log.h"
 #include "framework/options/same.h"
 #include "framework/recipe/build.h"
-#include "framework/recipe/derived.h"
+#include "framework/recipe/recipe.h"
 
 namespace tessera {
 namespace {
@@ -47,7 +47,7 @@ Side read_side(const std::string& given, const std::vector<std::string>& sets, c
 Value effective(const Side& side, const std::string& key) {
   const auto* value = side.recipe.resolved.at(key);
   if (value == nullptr) return {};
-  const auto instead = derived(side.recipe, key);
+  const auto instead = side.recipe.derived(key);
   return instead && !instead->value.empty() ? Value::of(instead->value, value->origin) : *value;
 }
 
@@ -55,7 +55,7 @@ std::string words(const Side& side, const std::string& key) {
   const auto* value = side.recipe.resolved.at(key);
   if (value == nullptr) return "not an option here";
   const auto shown = text(*value);
-  const auto instead = derived(side.recipe, key);
+  const auto instead = side.recipe.derived(key);
   const auto taken = instead && !instead->value.empty() ? text(" = ", instead->value, ", ", instead->how) : "";
   return text(shown.empty() ? "''" : shown, taken, "  (", value->origin.layer == 0 ? "default" : text(value->origin),
               ")");

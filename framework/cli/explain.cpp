@@ -7,8 +7,7 @@
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/flag_table.h"
-#include "framework/recipe/derived.h"
-#include "framework/recipe/effects.h"
+#include "framework/recipe/recipe.h"
 
 namespace tessera {
 namespace {
@@ -72,12 +71,13 @@ std::string joined(const std::vector<std::string>& words) {
 
 /// "GptOptions of model, framework/model/gpt_options.cpp".
 std::string reader_of(const OptionFacts& option, const SchemaFacts& schema) {
-  if (option.planned) return "nobody: it is not built yet";
+  if (option.planned) return "nothing: not implemented yet";
   if (option.reader.empty()) return "the choice of what is made";
   const auto& file = option.declared_in;
   const std::string root = "framework/";
-  const auto room = file.rfind(root, 0) == 0 ? file.substr(root.size(), file.find('/', root.size()) - root.size()) : "";
-  return text(option.reader, room.empty() ? "" : " of room " + room, ", declared in ", file,
+  const auto component =
+      file.rfind(root, 0) == 0 ? file.substr(root.size(), file.find('/', root.size()) - root.size()) : "";
+  return text(option.reader, component.empty() ? "" : " of component " + component, ", declared in ", file,
               schema.key.empty() ? "" : text(", with ", schema.key, " ", schema.type));
 }
 
@@ -97,6 +97,8 @@ void print_facts(const Found& found) {
       print_line("default", (one->required ? "none: a recipe must give it" : usual.empty() ? "empty" : usual) + of);
   }
   if (option.planned) print_line("takes", what_it_takes(option, {}));
+  for (const auto& why : option.no_effect_if) print_line("no effect if", why);
+  if (!option.rules.empty()) print_line("rules", joined(option.rules) + " of docs/rules.md");
   for (const auto& [schema, one] : found.in) print_line("read by", reader_of(*one, *schema));
   std::vector<std::string> names;
   for (const auto& alias : option.aliases)
@@ -117,7 +119,7 @@ std::string words_of(const FlagRow& row, const std::string& to) {
   return item == std::string::npos ? row.flag : text(row.flag, " (", row.to.substr(item), ")");
 }
 
-void print_flags(const std::string& key, const Mappings& mappings) {
+void print_flags(const std::string& key, const std::string& why_none, const Mappings& mappings) {
   const std::string folder = "flags/";
   std::vector<std::pair<std::string, std::vector<std::string>>> flags;
   std::size_t tables = 0;
@@ -135,7 +137,7 @@ void print_flags(const std::string& key, const Mappings& mappings) {
   }
   for (const auto& [words, names] : flags)
     print_line("flag", words + (names.size() == tables ? "" : "  [" + joined(names) + "]"));
-  if (flags.empty()) print_line("flag", "none of another program");
+  if (flags.empty()) print_line("flag", "none of another program" + (why_none.empty() ? "" : ": " + why_none));
 }
 
 std::string place(const Origin& origin) { return origin.layer == 0 ? "default" : text(origin); }
@@ -144,7 +146,7 @@ std::string place(const Origin& origin) { return origin.layer == 0 ? "default" :
 bool can_tell(const Report& report) {
   const auto findings = report.findings();
   return std::all_of(findings.begin(), findings.end(),
-                     [](const auto& f) { return f.key == "training_config.training_iters"; });
+                     [](const auto& f) { return f.option == "training_config.training_iters"; });
 }
 
 void print_value(const std::string& key, const RecipeArguments& arguments, const CommandContext& context) {
@@ -152,7 +154,7 @@ void print_value(const std::string& key, const RecipeArguments& arguments, const
   const auto recipe = read_recipe(arguments, context, report);
   std::cout << "in " << arguments.file << "\n";
   for (const auto& finding : report.findings())
-    if (finding.key == key || !report.complete()) print_line("mistake", text_of(finding));
+    if (finding.option == key || !report.complete()) print_line("mistake", text_of(finding));
   const auto* value = recipe.resolved.at(key);
   if (value == nullptr) {
     print_line("value", "none: it is of a type that is not chosen here");
@@ -168,10 +170,10 @@ void print_value(const std::string& key, const RecipeArguments& arguments, const
     if (!report.concerns(key)) print_line("mistakes", text(report.findings().size(), "; `tessera check` lists them"));
     return;
   }
-  if (const auto instead = derived(recipe, key))
+  if (const auto instead = recipe.derived(key))
     print_line("taken", instead->value.empty() ? instead->how : text(instead->value, " (derived: ", instead->how, ")"));
-  for (const auto& idle : without_effect(recipe))
-    if (idle.key == key) print_line("effect", "none: " + idle.why);
+  for (const auto& idle : recipe.without_effect())
+    if (idle.option == key) print_line("effect", "none: " + idle.why);
 }
 
 struct Arguments {
@@ -183,7 +185,7 @@ void explain(const Arguments& arguments, const CommandContext& context) {
   const auto facts = all_facts(context.registries);
   const auto found = option_named(arguments.key, facts);
   print_facts(found);
-  print_flags(found.key(), context.mappings());
+  print_flags(found.key(), found.in[0].second->no_flag, context.mappings());
   if (!arguments.recipe.file.empty())
     print_value(found.key(), arguments.recipe, context);
   else if (!arguments.recipe.sets.empty())

@@ -42,7 +42,8 @@ void print(const std::string& key, const SchemaFacts& schema, const OptionFacts&
   if (!option.unit.empty()) std::cout << " [" << option.unit << "]";
   if (!schema.key.empty()) std::cout << "  (with " << schema.key << " " << schema.type << ")";
   std::cout << "\n    " << option.doc << "\n";
-  if (option.planned) std::cout << "    not built yet: " << what_it_takes(option, {}) << "\n";
+  for (const auto& why : option.no_effect_if) std::cout << "    no effect if " << why << "\n";
+  if (option.planned) std::cout << "    not implemented yet: " << what_it_takes(option, {}) << "\n";
   std::string others;
   for (const auto& alias : option.aliases) others += (others.empty() ? "" : ", ") + alias.name;
   if (!others.empty()) std::cout << "    also read: " << others << "\n";
@@ -103,7 +104,7 @@ void add_options_commands(Command& app, CommandContext& context) {
       ->add_option("PATTERN", arguments->pattern,
                    "Part of a key, of another name of it, or of a flag; * stands for anything")
       ->type_name("");
-  auto* planned = command->add_flag("--planned", arguments->planned, "Only what is not built yet");
+  auto* planned = command->add_flag("--planned", arguments->planned, "Only options that are not implemented yet");
   command->add_flag("--names", arguments->names, "Only the keys");
   auto* schema = command->add_flag("--json-schema", arguments->json_schema, "As a JSON Schema, for editors");
   auto* page = command->add_flag("--markdown", arguments->markdown, "As docs/options.md");

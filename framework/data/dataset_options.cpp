@@ -12,12 +12,10 @@ void describe(Schema<BatchOptions>& s) {
       .at_most(1048576)
       .alias("micro_batch_size")
       .unit("samples");
-  s.option("micro_batch_num", &O::micro_batch_num,
-           "Number of micro-batches per step (gradient accumulation); null: from `global_batch_size`, else 1.")
+  s.option("micro_batch_num", &O::micro_batch_num, "Number of micro-batches per step (gradient accumulation).")
       .above(0)
       .at_most(1048576);
-  s.option("global_batch_size", &O::global_batch_size,
-           "Global batch size, in samples; null: `batch_size` x `micro_batch_num` x data-parallel ranks.")
+  s.option("global_batch_size", &O::global_batch_size, "Global batch size, in samples.")
       .above(0)
       .at_most(most_step_samples)
       .unit("samples");

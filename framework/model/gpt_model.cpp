@@ -76,7 +76,7 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
-  for (const auto& found : contradictions(o_, parts.seq_length)) throw ConfigError(found.words);
+  refuse("gpt", broken_rules(o_, parts.seq_length));
   if (vocabulary_ % tensor_.ranks != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
                            ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));
@@ -162,13 +162,13 @@ AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
   sizes.heads = o_.num_attention_heads;
   sizes.groups = o_.groups();
   sizes.channels = o_.channels();
-  sizes.qkv_bias = o_.qkv_has_bias.value_or(o_.add_bias_linear);
-  sizes.out_bias = o_.out_proj_has_bias.value_or(o_.add_bias_linear);
+  sizes.qkv_bias = o_.qkv_bias();
+  sizes.out_bias = o_.out_proj_bias();
   sizes.dropout = o_.attention_dropout_rate;
   const auto queries = sizes.heads * sizes.channels;
   sizes.init = o_.weight_init(queries + 2 * sizes.groups * sizes.channels, sizes.hidden, false);
   sizes.out_init = o_.weight_init(sizes.hidden, queries, true);
-  sizes.scale = 1 / std::sqrt(o_.query_pre_attn_scalar.value_or(static_cast<double>(sizes.channels)));
+  sizes.scale = 1 / std::sqrt(o_.score_scale());
   sizes.softcap = o_.attention_logit_softcap.value_or(0);
   sizes.windowed = o_.windowed(layer);
   sizes.recomputed = recomputes_attention(layer);
@@ -183,7 +183,7 @@ TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int6
   const auto inner = o_.inner(), wide = is_gated(o_.feed_forward()) ? 2 * inner : inner;
   const FeedForwardSizes feed_forward{.hidden = o_.hidden_size,
                                       .inner = inner,
-                                      .has_bias = o_.mlp_has_bias.value_or(o_.add_bias_linear),
+                                      .has_bias = o_.mlp_bias(),
                                       .init = o_.weight_init(wide, o_.hidden_size, false),
                                       .out_init = o_.weight_init(o_.hidden_size, inner, true)};
   TransformerLayer::Parts parts;

@@ -150,6 +150,13 @@ struct GptOptions {
   /// ffn_hidden_size; default 4 h, for gated activations 8/3 h rounded down to a multiple of 64, as Megatron-LM derives
   /// it for swiglu.
   std::int64_t inner() const;
+  bool qkv_bias() const { return qkv_has_bias.value_or(add_bias_linear); }
+  bool out_proj_bias() const { return out_proj_has_bias.value_or(add_bias_linear); }
+  bool mlp_bias() const { return mlp_has_bias.value_or(add_bias_linear); }
+  /// Attention scores are divided by its square root.
+  double score_scale() const { return query_pre_attn_scalar.value_or(static_cast<double>(channels())); }
+  /// Rotary positions are divided by it.
+  double positions_per_step() const { return rotary_seq_len_interpolation_factor.value_or(1); }
   /// Rotary channels per head, an even number.
   std::int64_t rotary_dim() const;
   /// RoPE frequency scaling for tables of `positions` positions.
@@ -169,7 +176,9 @@ struct GptOptions {
 /// Declares the options.
 void describe(Schema<GptOptions>& s);
 
-/// The contradictions among these options and `seq_length`. Empty: none.
-std::vector<Contradiction> contradictions(const GptOptions& o, std::int64_t seq_length);
+/// The rule that sequences of `seq_length` tokens break; none: they fit.
+std::optional<Finding> broken_length(const GptOptions& o, std::int64_t seq_length);
+/// The rules that these options break, alone (describe) or with sequences of `seq_length` tokens. Empty: none.
+std::vector<Finding> broken_rules(const GptOptions& o, std::int64_t seq_length);
 
 }  // namespace tessera

@@ -10,16 +10,15 @@ void describe(Schema<ModelSizeOptions>& s) {
       .at_least(1)
       .at_most(most_places)
       .unit("tokens");
-  s.option("vocab_size", &O::vocab_size,
-           "Number of rows of the word embedding, padding included; null: the tokenizer's vocabulary size, rounded up "
-           "to a multiple of `make_vocab_size_divisible_by`.")
+  s.option("vocab_size", &O::vocab_size, "Number of rows of the word embedding, padding included.")
       .at_least(1)
       .at_most(most_tokens_known)
       .alias("padded_vocab_size");
   s.option("make_vocab_size_divisible_by", &O::make_vocab_size_divisible_by,
            "The tokenizer's vocabulary size is rounded up to a multiple of this.")
       .at_least(1)
-      .at_most(1048576);
+      .at_most(1048576)
+      .matters_when([](const O& o) { return !o.vocab_size; }, "`vocab_size` is given");
 }
 
 Model::Boundary Model::boundary(const TokenBatch&) const { throw BugError("this model is always one chunk"); }

@@ -22,6 +22,7 @@ struct HalfPrecisionOptions {
   bool bf16 = false;
   bool fp16 = false;
   std::optional<bool> accumulate_allreduce_grads_in_fp32;
+  bool fp32_gradients() const { return accumulate_allreduce_grads_in_fp32.value_or(true); }
 };
 /// Declares the options.
 void describe(Schema<HalfPrecisionOptions>& s);
@@ -52,7 +53,7 @@ struct Precision {
 /// The types that the options result in.
 Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
-/// The contradictions among these options; each names its option with the group, "model_config.params_dtype".
-std::vector<Contradiction> contradictions(const HalfPrecisionOptions& training, const PrecisionOptions& model);
+/// The rules between both that do not hold; each names its option with the group, "model_config.params_dtype".
+std::vector<Finding> broken_rules(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
 }  // namespace tessera

@@ -32,13 +32,12 @@ double bent_as_yarn(double frequency, std::int64_t pair, std::int64_t rotary_dim
   return frequency / s.factor * slowed + frequency * (1 - slowed);
 }
 
-/// The factor of cosines and sines (attention_factor of yarn).
-double growth(const RotaryScaling& s) {
-  if (s.kind != RotaryScaling::Kind::yarn) return 1;
-  return s.attention_factor.value_or(s.factor <= 1 ? 1 : 0.1 * std::log(s.factor) + 1);
-}
-
 }  // namespace
+
+double RotaryScaling::amplitude() const {
+  if (kind != Kind::yarn) return 1;
+  return attention_factor.value_or(factor <= 1 ? 1 : 0.1 * std::log(factor) + 1);
+}
 
 std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, const RotaryScaling& scaling) {
   std::vector<double> all;
@@ -58,7 +57,7 @@ RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLay
 void RotaryEmbedding::make() const {
   const auto frequencies = rotary_frequencies(dim_, base_, scaling_);
   const auto pairs = frequencies.size();
-  const double by = growth(scaling_);
+  const double by = scaling_.amplitude();
   cosine_.resize(static_cast<std::size_t>(positions_) * pairs);
   sine_.resize(cosine_.size());
   for (std::size_t at = 0; at < cosine_.size(); ++at) {

@@ -29,15 +29,23 @@ struct MuonOptions {
 
 void describe(Schema<MuonOptions>& s) {
   using O = MuonOptions;
-  s.option("muon_momentum", &O::muon_momentum, "Momentum coefficient.").at_least(0).below(1);
-  s.option("muon_nesterov", &O::muon_nesterov, "Use Nesterov momentum.").alias("muon_use_nesterov");
+  s.option("muon_momentum", &O::muon_momentum, "Momentum coefficient.")
+      .at_least(0)
+      .below(1)
+      .no_flag("Megatron-LM's Muon computes other updates");
+  s.option("muon_nesterov", &O::muon_nesterov, "Use Nesterov momentum.")
+      .alias("muon_use_nesterov")
+      .matters_when([](const O& o) { return o.muon_momentum != 0; }, "`muon_momentum` is 0")
+      .no_flag("Megatron-LM's Muon computes other updates");
   s.option("muon_num_ns_steps", &O::muon_num_ns_steps,
            "Number of Newton-Schulz iterations that orthogonalize the update.")
       .above(0)
-      .at_most(1000);
+      .at_most(1000)
+      .no_flag("Megatron-LM's Muon computes other updates");
   s.option("muon_scale", &O::muon_scale,
            "Scaling of the update: rms matches the RMS of AdamW updates, so that both can share a learning rate; "
-           "spectral is the scaling of the original Muon.");
+           "spectral is the scaling of the original Muon.")
+      .no_flag("Megatron-LM's Muon computes other updates");
   describe_adam(s, "AdamW's decay of running means, for embeddings, output layer, norms and biases.",
                 "AdamW's addition to the root of the second moment.");
 }

@@ -43,15 +43,16 @@ void describe(Schema<ParameterGroupOptions>& s) {
   s.option("no_weight_decay_params", &O::no_weight_decay_params,
            "Name suffixes of further parameters without weight decay; biases and norm weights never decay.");
   s.option("param_rules", &O::param_rules,
-           "Multipliers of learning rate and weight decay for parameters whose names match a pattern with *.");
-  s.option("decoupled_lr", &O::decoupled_lr,
-           "Maximum learning rate of the word embedding and the output layer; null: `learning_rate`.")
+           "Multipliers of learning rate and weight decay for parameters whose names match a pattern with *.")
+      .no_flag("only Tessera has it");
+  s.option("decoupled_lr", &O::decoupled_lr, "Maximum learning rate of the word embedding and the output layer.")
       .at_least(0)
       .at_most(most_rate);
   s.option("decoupled_min_lr", &O::decoupled_min_lr,
-           "Minimum learning rate of the word embedding and the output layer; null: `min_lr`.")
+           "Minimum learning rate of the word embedding and the output layer.")
       .at_least(0)
-      .at_most(most_rate);
+      .at_most(most_rate)
+      .matters_when([](const O& o) { return o.decoupled_lr.has_value(); }, "`decoupled_lr` is null");
 }
 
 bool fits(std::string_view pattern, std::string_view name) {

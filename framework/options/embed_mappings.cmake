@@ -1,10 +1,12 @@
-# mappings/ and configs/ go into the program as text: see embedded.h.
-foreach(folder mappings configs)
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.yaml)
-  set(embedded ${PROJECT_BINARY_DIR}/embedded_${folder}.cpp)
+# mappings/, configs/ and recipe/planned.yaml go into the program as text: see embedded.h.
+function(embed name folder)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${folder}/*.yaml)
+  set(embedded ${PROJECT_BINARY_DIR}/embedded_${name}.cpp)
   add_custom_command(OUTPUT ${embedded}
-    COMMAND ${CMAKE_COMMAND} -DFOLDER=${PROJECT_SOURCE_DIR}/${folder} -DNAME=embedded_${folder} -DOUT=${embedded}
-      -P ${CMAKE_CURRENT_LIST_DIR}/embed.cmake
-    DEPENDS ${files} ${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DNAME=embedded_${name} -DOUT=${embedded} -P ${PROJECT_SOURCE_DIR}/framework/options/embed.cmake
+    DEPENDS ${files} ${PROJECT_SOURCE_DIR}/framework/options/embed.cmake)
   target_sources(options PRIVATE ${embedded})
-endforeach()
+endfunction()
+embed(mappings ${PROJECT_SOURCE_DIR}/mappings)
+embed(configs ${PROJECT_SOURCE_DIR}/configs)
+embed(planned ${PROJECT_SOURCE_DIR}/framework/recipe)

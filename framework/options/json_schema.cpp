@@ -18,7 +18,8 @@ std::string pointer(const std::string& name) {
 Json schema_of(const OptionFacts& option) {
   auto words = option.doc;
   if (!option.unit.empty()) words += " In " + option.unit + ".";
-  if (option.planned) words += " Not built yet: only values that change nothing are taken.";
+  for (const auto& why : option.no_effect_if) words += " No effect if " + why + ".";
+  if (option.planned) words += " Not implemented yet: only values that do not change the run are accepted.";
   Json whole{{"description", words}, {"default", json_of(option.default_value)}};
   if (option.required) whole.erase("default");
   whole.update(json_type(option));

@@ -10,20 +10,17 @@ std::int64_t DataParallelOptions::bucket_elements(std::int64_t ranks) const {
 
 void describe(Schema<DataParallelOptions>& s) {
   using O = DataParallelOptions;
-  s.option("bucket_size", &O::bucket_size,
-           "Bucket size of the gradient reduction, in elements; null: the larger of 40 million and 1 million per "
-           "data-parallel rank.")
+  s.option("bucket_size", &O::bucket_size, "Bucket size of the gradient reduction, in elements.")
       .alias("ddp_bucket_size")
       .unit("elements")
       .at_least(1)
-      .at_most(std::int64_t{1} << 40);
+      .at_most(std::int64_t{1} << 40)
+      .otherwise("the larger of 40 million and 1 million per data-parallel rank");
   s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "Overlap gradient reduction with the backward pass.");
   s.option("delay_grad_reduce", &O::delay_grad_reduce,
            "With `overlap_grad_reduce`: pipeline stages after the first reduce after their backward passes.");
   s.option("use_distributed_optimizer", &O::use_distributed_optimizer,
            "Distributed optimizer (ZeRO-1): shard the optimizer state over data-parallel ranks.");
-  s.planned("wrap_with_ddp", false, "Data parallel ranks sum gradients in buckets; always so here.").also(true);
-  s.planned("enable_mem_align", false, "Parameters begin at multiples of 512 bytes; always 256 here.").also(true);
 }
 
 void describe(Schema<ParameterGatherOptions>& s) {

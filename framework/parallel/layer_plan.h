@@ -47,7 +47,7 @@ class LayerPlan {
   LayerPlan(const ParallelOptions& options, std::int64_t layers);
 
   /// The mistakes of the options for a model of so many layers. Empty: the plan can be made.
-  static std::vector<Mistake> mistakes(const ParallelOptions& options, std::int64_t layers);
+  static std::vector<Finding> mistakes(const ParallelOptions& options, std::int64_t layers);
 
   std::int64_t stages() const { return static_cast<std::int64_t>(chunks_.size()); }
   std::int64_t chunks() const { return static_cast<std::int64_t>(chunks_[0].size()); }  ///< on each stage

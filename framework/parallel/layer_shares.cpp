@@ -14,7 +14,7 @@ std::string listed(const Counts& counts) { return text(OptionType<Counts>::write
 /// Evaluates the options that describe the division of layers; there are three ways: a layout text, a list, or numbers.
 class Shares {
  public:
-  Shares(const ParallelOptions& options, std::int64_t layers, std::vector<Mistake>& mistakes)
+  Shares(const ParallelOptions& options, std::int64_t layers, std::vector<Finding>& mistakes)
       : o_(options), layers_(layers), stages_(options.pipeline_model_parallel_size), mistakes_(mistakes) {}
 
   Counts make() {
@@ -260,12 +260,12 @@ class Shares {
   const ParallelOptions& o_;
   const std::int64_t layers_;
   std::int64_t stages_;
-  std::vector<Mistake>& mistakes_;
+  std::vector<Finding>& mistakes_;
 };
 
 }  // namespace
 
-Counts layer_shares(const ParallelOptions& options, std::int64_t layers, std::vector<Mistake>& mistakes) {
+Counts layer_shares(const ParallelOptions& options, std::int64_t layers, std::vector<Finding>& mistakes) {
   return Shares(options, layers, mistakes).make();
 }
 

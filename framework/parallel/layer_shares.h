@@ -7,7 +7,7 @@ namespace tessera {
 /// The number of layers of each chunk, [stage][chunk], including stages without layers. Mistakes are appended to
 /// `mistakes`; if there are any, the result is meaningless.
 std::vector<std::vector<std::int64_t>> layer_shares(const ParallelOptions& options, std::int64_t layers,
-                                                    std::vector<Mistake>& mistakes);
+                                                    std::vector<Finding>& mistakes);
 
 /// One chunk of a pipeline_model_parallel_layout (Megatron-LM's notation).
 struct LayoutPart {

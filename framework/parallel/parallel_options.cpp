@@ -77,6 +77,9 @@ Value as_list(const Value& value) {
 
 using Numbers = std::vector<std::int64_t>;
 
+constexpr auto has_stages = [](const ParallelOptions& o) { return o.pipeline_model_parallel_size > 1; };
+constexpr const char* no_stages = "`pipeline_model_parallel_size` is 1";
+
 void describe_pipeline(Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   s.option("virtual_pipeline_model_parallel_size", &O::virtual_pipeline_model_parallel_size,
@@ -89,15 +92,15 @@ void describe_pipeline(Schema<ParallelOptions>& s) {
       .at_least(1)
       .at_most(most_layers);
   s.option("num_layers_per_virtual_pipeline_stage", &O::num_layers_per_virtual_pipeline_stage,
-           "Number of layers per virtual stage, as an alternative to `virtual_pipeline_model_parallel_size`; no effect "
-           "with `num_layer_list`.")
+           "Number of layers per virtual stage, as an alternative to `virtual_pipeline_model_parallel_size`.")
       .at_least(1)
-      .at_most(most_layers);
+      .at_most(most_layers)
+      .matters_when([](const O& o) { return o.num_layer_list.empty(); }, "`num_layer_list` is given");
   s.option("microbatch_group_size_per_vp_stage", &O::microbatch_group_size_per_vp_stage,
-           "Number of consecutive micro-batches per virtual stage in the interleaved schedule; null: "
-           "`pipeline_model_parallel_size`.")
+           "Number of consecutive micro-batches per virtual stage in the interleaved schedule.")
       .at_least(1)
-      .at_most(most_step_samples);
+      .at_most(most_step_samples)
+      .otherwise([](const O& o) { return o.pipeline_model_parallel_size; }, "`pipeline_model_parallel_size`");
   s.option("num_layer_list", &O::num_layer_list,
            "Number of layers of each chunk, [stage][chunk]: the outer list has `pipeline_model_parallel_size` items. "
            "Layers are numbered through chunk 0 of all stages, then chunk 1, and so on.")
@@ -115,9 +118,11 @@ void describe_pipeline(Schema<ParallelOptions>& s) {
            "Pipeline layout: all chunks in the order of the forward pass, separated by vertical bars; E embedding, t a "
            "layer, L loss. t*3 repeats, also for parentheses; commas are ignored. Examples: docs/parallelism.md.");
   s.option("account_for_embedding_in_pipeline_split", &O::account_for_embedding_in_pipeline_split,
-           "Count the embedding as a layer when layers are distributed over stages.");
+           "Count the embedding as a layer when layers are distributed over stages.")
+      .matters_when(has_stages, no_stages);
   s.option("account_for_loss_in_pipeline_split", &O::account_for_loss_in_pipeline_split,
-           "Count the loss as a layer when layers are distributed over stages.");
+           "Count the loss as a layer when layers are distributed over stages.")
+      .matters_when(has_stages, no_stages);
   s.option("standalone_embedding_stage", &O::standalone_embedding_stage,
            "The first pipeline stage holds the embedding alone; lists of layers describe the other stages.");
   s.option("noop_layers", &O::noop_layers,
@@ -146,49 +151,6 @@ void describe_recompute(Schema<ParallelOptions>& s) {
       .alias("recompute_config.select_comm_recompute")
       .at_least(0)
       .at_most(most_layers);
-}
-
-/// Options about groups of ranks that are not implemented yet.
-void describe_planned_groups(Schema<ParallelOptions>& s) {
-  using Number = std::optional<std::int64_t>;
-  s.planned("expert_tensor_parallel_size", Number{}, "Ranks that share each expert; null: tensor_model_parallel_size.")
-      .also(1);
-  s.planned("encoder_tensor_model_parallel_size", std::int64_t{0}, "Ranks that share each layer of an encoder.");
-  s.planned("encoder_pipeline_model_parallel_size", std::int64_t{0}, "Stages of an encoder.");
-  s.planned("hierarchical_context_parallel_sizes", std::optional<std::vector<std::int64_t>>{},
-            "Ranks that share each sequence, as groups of groups.");
-  s.planned("hybrid_context_parallel", false, "Sequences are shared by as many ranks as their length asks for.");
-  s.planned("use_megatron_fsdp", false, "Data parallel ranks share weights too; the newer of two programs.");
-  s.planned("use_torch_fsdp2", false, "Data parallel ranks share weights too.");
-  s.planned("use_custom_fsdp", false, "The same, as data_parallel_sharding_strategy says.");
-  s.planned("data_parallel_sharding_strategy", std::string("no_shard"),
-            "What use_custom_fsdp shares; means nothing without it.")
-      .also("optim")
-      .also("optim_grads")
-      .also("optim_grads_params");
-}
-
-void describe_planned(Schema<ParallelOptions>& s) {
-  using Number = std::optional<std::int64_t>;
-  const std::int64_t one = 1;
-  s.planned("context_parallel_size", one, "Ranks that share each sequence.");
-  s.planned("expert_model_parallel_size", one, "Ranks that share the experts of a layer.");
-  s.planned("context_parallel_algo", std::string("ulysses_cp_algo"), "How ranks share a sequence.")
-      .also("megatron_cp_algo")
-      .also("hybrid_cp_algo");
-  s.planned("ulysses_degree_in_cp", Number{}, "Ulysses' share of a hybrid context_parallel_size.").also(1);
-  s.planned("recv_dtype", std::string("float32"),
-            "Type of what stages send to each other; always that of the activations here.")
-      .also("bfloat16")
-      .also("float16");
-  s.planned("gradient_accumulation_fusion", true, "Add weight gradients inside the product; always done here.")
-      .also(false);
-  s.planned("overlap_p2p_comm", true, "Stages compute while they send; always done here.").also(false);
-  s.planned("use_cpu_initialization", false, "Draw whole weights, then cut them; draws never depend on the cut here.")
-      .also(true);
-  s.planned("deterministic_mode", false, "The same bits in every run; always so here.").also(true);
-  describe_planned_groups(s);
-  s.planned("variable_seq_lengths", false, "Stages agree on shapes from batch to batch.");
 }
 
 std::int64_t tensor_times_pipeline(const ParallelOptions& o) {
@@ -249,27 +211,29 @@ void describe(Schema<ParallelOptions>& s) {
       .at_least(1)
       .at_most(most_layers);
   s.option("data_parallel_size", &O::data_parallel_size,
-           "Data-parallel size, computed from the number of ranks; a value given here is checked against it.")
+           "Data-parallel size; a given value is checked against the number of ranks.")
       .at_least(1)
-      .at_most(most_ranks);
+      .at_most(most_ranks)
+      .otherwise("ranks / `tensor_model_parallel_size` / `pipeline_model_parallel_size`");
   s.option("sequence_parallel", &O::sequence_parallel,
-           "Sequence parallelism: tensor-parallel ranks also split norms and dropout along the sequence. No effect "
-           "with tensor_model_parallel_size 1.");
+           "Sequence parallelism: tensor-parallel ranks also split norms and dropout along the sequence.")
+      .matters_when([](const O& o) { return o.tensor_model_parallel_size > 1; }, "`tensor_model_parallel_size` is 1");
   s.option("use_tp_pp_dp_mapping", &O::use_tp_pp_dp_mapping,
-           "Order ranks as tp-pp-dp instead of tp-dp-pp: pipeline stages of a replica have adjacent ranks.");
+           "Order ranks as tp-pp-dp instead of tp-dp-pp: pipeline stages of a replica have adjacent ranks.")
+      .matters_when(has_stages, no_stages);
   describe_pipeline(s);
   describe_recompute(s);
   s.option("zero_level", &O::zero_level, "ZeRO level; z1: same as `training_config.use_distributed_optimizer`.");
-  s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "Same as `training_config.overlap_grad_reduce`.");
-  describe_planned(s);
+  s.option("overlap_grad_reduce", &O::overlap_grad_reduce, "Same as `training_config.overlap_grad_reduce`.")
+      .no_flag("another form of training_config.overlap_grad_reduce, in recipes of MindSpeed-Core-MS");
 }
 
 std::int64_t data_parallel_ranks(const ParallelOptions& o, std::int64_t world) {
   return std::max<std::int64_t>(1, world / tensor_times_pipeline(o));
 }
 
-std::vector<Mistake> mistakes_of_ranks(const ParallelOptions& o, std::int64_t world) {
-  std::vector<Mistake> all;
+std::vector<Finding> mistakes_of_ranks(const ParallelOptions& o, std::int64_t world) {
+  std::vector<Finding> all;
   const std::string group = "parallel_config.";
   const auto model = tensor_times_pipeline(o);
   if (world % model != 0 || world < model)
@@ -288,8 +252,8 @@ std::vector<Mistake> mistakes_of_ranks(const ParallelOptions& o, std::int64_t wo
   return all;
 }
 
-std::vector<Mistake> mistakes_of_extents(const ParallelOptions& o, const CutExtents& e) {
-  std::vector<Mistake> all;
+std::vector<Finding> mistakes_of_extents(const ParallelOptions& o, const CutExtents& e) {
+  std::vector<Finding> all;
   const auto ranks = o.tensor_model_parallel_size;
   const auto must_divide = [&](const char* rule, const std::string& option, std::int64_t extent,
                                const std::string& of) {

@@ -85,15 +85,8 @@ struct ParallelOptions {
 /// Declares the options: name, default, limits, meaning.
 void describe(Schema<ParallelOptions>& s);
 
-/// A mistake in a recipe: at which option, what is wrong, and what to do.
-struct Mistake {
-  std::string option;  ///< "parallel_config.num_layer_list"
-  std::string message, suggestion;
-  std::string rule = {};  ///< name of the rule in docs/rules.md
-};
-
 /// The options that do not fit a run of `world` ranks.
-std::vector<Mistake> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
+std::vector<Finding> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
 
 /// Data-parallel size of a run of `world` ranks: world / (tensor * pipeline), at least 1 even if it does not divide.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
@@ -107,6 +100,6 @@ struct CutExtents {
 };
 /// The extents that tensor_model_parallel_size does not divide. Key/value groups may be fewer than ranks if they divide
 /// the number of ranks: each group is then replicated on several.
-std::vector<Mistake> mistakes_of_extents(const ParallelOptions& options, const CutExtents& extents);
+std::vector<Finding> mistakes_of_extents(const ParallelOptions& options, const CutExtents& extents);
 
 }  // namespace tessera

@@ -68,7 +68,7 @@ class PipelineSchedule {
 
 /// Mistakes of the micro-batch and group sizes for interleaved schedules: Megatron-LM's rules. Options are named as in
 /// parallel_config.
-std::vector<Mistake> mistakes_of_schedule(const PipelineShape& shape);
+std::vector<Finding> mistakes_of_schedule(const PipelineShape& shape);
 
 /// The time of each action of a schedule if communication takes no time. In the unit of the costs that are given to
 /// simulate().

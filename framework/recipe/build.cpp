@@ -234,8 +234,6 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   optimization.per_token_loss = recipe.training.calculate_per_token_loss;
   optimization.data_parallel = recipe.data_parallel;
   optimization.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
-  if (recipe.parallel.overlap_grad_reduce)
-    optimization.data_parallel.overlap_grad_reduce = *recipe.parallel.overlap_grad_reduce;
   optimization.parameter_gather = recipe.parameter_gather;
   optimization.optimizer = recipe.optimizer.make();
   add_model(recipe, tokenizer, setup.model);

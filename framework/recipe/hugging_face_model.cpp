@@ -221,21 +221,17 @@ Value whole_model_config(const Recipe& recipe, std::int64_t vocabulary) {
   const auto positions = gpt->max_position_embeddings.value_or(recipe.size.seq_length);
   set("max_position_embeddings", positions);
   set("hidden_act", gpt->feed_forward());
-  set("qkv_has_bias", gpt->qkv_has_bias.value_or(gpt->add_bias_linear));
-  set("out_proj_has_bias", gpt->out_proj_has_bias.value_or(gpt->add_bias_linear));
-  set("mlp_has_bias", gpt->mlp_has_bias.value_or(gpt->add_bias_linear));
+  set("qkv_has_bias", gpt->qkv_bias());
+  set("out_proj_has_bias", gpt->out_proj_bias());
+  set("mlp_has_bias", gpt->mlp_bias());
   set("gated_linear_unit", false);  // hidden_act says it
   const auto [left, right] = gpt->window();
   set("sliding_window", left < 0 ? std::optional<std::int64_t>() : left + 1);
   set("window_size", std::array<std::int64_t, 2>{-1, right});
   if (left < 0) set("layer_types", std::vector<LayerSight>());
   if (gpt->query_pre_attn_scalar == static_cast<double>(gpt->channels())) whole.set("query_pre_attn_scalar", Value{});
-  if (gpt->rope_scaling_type == RotaryScaling::Kind::llama3)
-    set("rope_scaling_original_max_position_embeddings",
-        gpt->rope_scaling_original_max_position_embeddings.value_or(8192));
-  if (gpt->rope_scaling_type == RotaryScaling::Kind::yarn)
-    set("rope_scaling_original_max_position_embeddings",
-        gpt->rope_scaling_original_max_position_embeddings.value_or(positions));
+  if (gpt->rope_scaling_type != RotaryScaling::Kind::none)
+    set("rope_scaling_original_max_position_embeddings", gpt->rotary_scaling(positions).original);
   return whole;
 }
 

@@ -10,13 +10,9 @@ namespace {
 const std::string cut = "parallel_config.";
 constexpr double most_passes = 4'194'304;  // of micro-batches through chunks in one step: their schedule has 200 MB
 
-void tell_all(const Recipe& recipe, Report& report, const std::vector<Mistake>& mistakes,
+void tell_all(const Recipe& recipe, Report& report, const std::vector<Finding>& findings,
               const std::vector<std::string>& about) {
-  for (const auto& mistake : mistakes) {
-    std::vector<std::string> options = {mistake.option};
-    options.insert(options.end(), about.begin(), about.end());
-    tell(recipe, report, mistake.rule, options, mistake.message, mistake.suggestion);
-  }
+  for (const auto& finding : findings) tell(recipe, report, "", finding, about);
 }
 
 void check_optimizer(const Recipe& r, Report& report) {
@@ -40,7 +36,7 @@ void check_optimizer(const Recipe& r, Report& report) {
 /// What the parts of a run do not serve yet.
 void check_built(const Recipe& r, Report& report) {
   const auto missing = [&](bool given, const std::string& option) {
-    if (given) tell(r, report, "not built", {cut + option}, text(option, " is not built yet"), "leave it out");
+    if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
   if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == CheckpointFormat::torch)
@@ -120,9 +116,8 @@ void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
               " in micro-batches of ", b.batch_size, ranks > 1 ? text(" on ", ranks, " data parallel ranks") : "",
               " makes ", sizes.global / b.batch_size / ranks),
          "give one of micro_batch_num and global_batch_size");
-  const auto broken = [&](const BrokenRule& rule) {
-    tell(r, report, rule.rule, {text("dataset_config.", rule.key), "dataset_config.batch_size"}, rule.message,
-         rule.suggestion);
+  const auto broken = [&](const Finding& finding) {
+    tell(r, report, "dataset_config.", finding, {"dataset_config.batch_size"});
   };
   for (const auto& rule : broken_rules(r.ramp, sizes)) broken(rule);
   if (!report.good()) return;

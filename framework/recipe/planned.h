@@ -1,23 +1,10 @@
 #pragma once
 
-#include "framework/options/schema.h"
-
-// Keys of the contract that no code serves yet, group by group; recipe/planned.cpp. A key leaves this list when it
-// becomes an option of the part that serves it.
+#include "framework/options/planned.h"
 
 namespace tessera {
 
-struct PlannedTraining {};
-void describe(Schema<PlannedTraining>& s);
-struct PlannedModel {};
-void describe(Schema<PlannedModel>& s);
-struct PlannedOptimizer {};
-void describe(Schema<PlannedOptimizer>& s);
-struct PlannedDataset {};
-void describe(Schema<PlannedDataset>& s);
-struct PlannedExperts {};  ///< moe_config
-void describe(Schema<PlannedExperts>& s);
-struct PlannedAdapters {};  ///< lora_config
-void describe(Schema<PlannedAdapters>& s);
+/// The options of recipes that are not implemented yet: recipe/planned.yaml, compiled into the program and read once.
+const PlannedOptions& planned_options();
 
 }  // namespace tessera

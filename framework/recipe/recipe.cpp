@@ -4,6 +4,7 @@
 #include "framework/data/samplers/external_sampler.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
+#include "framework/recipe/describe.h"
 #include "framework/recipe/hugging_face_model.h"
 #include "framework/recipe/planned.h"
 
@@ -35,7 +36,10 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
   const auto read = [&](const std::string& name, const auto& schemas) {
     Group group(tree, name, report);
     schemas(group);
+    planned_options().read(group);
     group.finish();
+    recipe.derived_in_groups.insert(group.derived().begin(), group.derived().end());
+    recipe.idle_in_groups.insert(group.idle().begin(), group.idle().end());
     recipe.facts[name] = group.schemas();
     recipe.resolved.set(name, group.resolved());
   };
@@ -44,13 +48,11 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
     recipe.half = read_own<HalfPrecisionOptions>(group);
     recipe.loss_scale = read_own<LossScaleOptions>(group);
     recipe.data_parallel = read_own<DataParallelOptions>(group);
-    read_own<PlannedTraining>(group);
   });
   read("model_config", [&](Group& group) {
     recipe.model = registries.models.read(group);
     recipe.size = read_own<ModelSizeOptions>(group);
     recipe.precision = read_own<PrecisionOptions>(group);
-    read_own<PlannedModel>(group);
   });
   read("parallel_config", [&](Group& group) { recipe.parallel = read_own<ParallelOptions>(group); });
   auto& overlap = recipe.data_parallel.overlap_grad_reduce;
@@ -64,7 +66,6 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
     recipe.groups = read_own<ParameterGroupOptions>(group);
     recipe.clipping = read_own<ClippingOptions>(group);
     recipe.parameter_gather = read_own<ParameterGatherOptions>(group);
-    read_own<PlannedOptimizer>(group);
   });
   read("dataset_config", [&](Group& group) {
     recipe.dataset = registries.datasets.read(group);
@@ -75,10 +76,10 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
                     "dataloader_type external: no sampler is registered under this name", how_to_register_external);
     recipe.batch = read_own<BatchOptions>(group);
     recipe.ramp = read_own<BatchRampOptions>(group);
-    read_own<PlannedDataset>(group);
   });
-  read("moe_config", [&](Group& group) { read_own<PlannedExperts>(group); });
-  read("lora_config", [&](Group& group) { read_own<PlannedAdapters>(group); });
+  for (const auto& group : planned_options().groups())
+    if (!recipe.facts.count(group)) read(group, [](Group&) {});
+  recipe_schema().complete(recipe.facts);
   report_unknown_groups(tree, recipe.facts, report);
   if (report.complete()) check_rules(recipe, report);
   return recipe;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,15 @@
 #include "framework/training/training_options.h"
 
 namespace tessera {
+
+/// An option that a recipe gives and nobody reads, because of what the recipe says elsewhere. That is no mistake, and
+/// seldom meant.
+struct Idle {
+  std::string option;       ///< "model_config.rotary_base"
+  Origin at;                ///< where it was given
+  std::string why;          ///< "`position_embedding_type` is not rope"
+  bool compatible = false;  ///< accepted for compatibility only: not implemented yet, with a value that changes nothing
+};
 
 /// All options of one run, typed and checked; nothing built yet.
 struct Recipe {
@@ -48,6 +59,16 @@ struct Recipe {
   Value resolved;     ///< every option, its final value and its origin; reads back to this same recipe
   Facts facts;        ///< every option there is, also of what was not chosen: for docs and flag tables
   Mappings mappings;  ///< of the registries that it was read with
+  std::map<std::string, Derived> derived_in_groups;   ///< option -> what its own struct derives for it
+  std::map<std::string, std::string> idle_in_groups;  ///< option -> why it has no effect by its own struct
+
+  /// What stands for the option, "model_config.ffn_hidden_size", if it is null, by the functions that the run itself
+  /// calls. None when it has a value, when null just means that there is none of it, or when the recipe is too wrong to
+  /// tell. May read the files of the tokenizer.
+  std::optional<Derived> derived(const std::string& option) const;
+  /// All options without effect of a recipe without mistakes, group by group, and those not implemented yet. Options of
+  /// a type not chosen are not among them: reading a recipe tells those.
+  std::vector<Idle> without_effect() const;
 
   /// Which stage holds which layers. Throws ConfigError when parallel_config does not fit the model.
   LayerPlan layer_plan() const;

@@ -4,7 +4,6 @@
 
 #include "framework/base/checked.h"
 #include "framework/data/dataset.h"
-#include "framework/data/gpt/gpt_data_options.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 
@@ -32,6 +31,13 @@ void tell(const Recipe& recipe, Report& report, const std::string& rule, const s
     if (at.layer == 0) at = place(recipe, option);
   if (at.layer == 0) at = place(recipe, options[0].substr(0, options[0].find('.')));
   report.problem(at, options[0], message, advice, rule);
+}
+
+void tell(const Recipe& recipe, Report& report, const std::string& group, const Finding& finding,
+          const std::vector<std::string>& others) {
+  std::vector<std::string> options = {group + finding.option};
+  options.insert(options.end(), others.begin(), others.end());
+  tell(recipe, report, finding.rule, options, finding.message, finding.advice);
 }
 
 namespace {
@@ -133,26 +139,6 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
-/// The words of paths and the options that exclude each other; the files of data are opened when the run is built.
-void check_data(const Recipe& recipe, Report& report) {
-  const auto* data = recipe.dataset.options<GptDataOptions>();
-  if (!data) return;
-  try {
-    check_gpt_sources(*data);
-  } catch (const ConfigError& error) {
-    const std::string words = error.what(), group = "dataset_config.";
-    std::vector<std::string> about;  // the option that the message begins with, then what else it may be about
-    const auto named = words.substr(0, words.find_first_of(" :"));
-    for (const auto* option : {"data_path", "split", "train_data_path", "valid_data_path", "test_data_path",
-                               "data_args_path", "per_split_data_args_path"})
-      about.insert(option == named ? about.begin() : about.end(), group + option);
-    const char* rule = words.find("exclude") != std::string::npos ? "DAT2" : named == "split" ? "DAT5" : "DAT4";
-    const auto advice = words.rfind("; ");
-    tell(recipe, report, rule, about, words.substr(0, advice),
-         advice == std::string::npos ? "see docs/data.md" : words.substr(advice + 2));
-  }
-}
-
 void check_schedules(const Recipe& recipe, Report& report) {
   const std::string group = "optimizer_config.";
   const std::string data = "dataset_config.";
@@ -163,40 +149,26 @@ void check_schedules(const Recipe& recipe, Report& report) {
     if (report.concerns(length)) return;
   const auto ranks = recipe.parallel.data_parallel_size.value_or(1);
   if (!uncountable(recipe, ranks).empty()) return;
-  for (const auto& rule : broken_rules(recipe.ramp, recipe.batch_sizes(ranks)))
-    tell(recipe, report, rule.rule, {data + rule.key, data + "batch_size"}, rule.message, rule.suggestion);
-  for (const auto& rule : broken_rules(recipe.schedule_resume))
-    tell(recipe, report, rule.rule, {group + rule.key, group + "use_checkpoint_opt_param_scheduler"}, rule.message,
-         rule.suggestion);
+  for (const auto& broken : broken_rules(recipe.ramp, recipe.batch_sizes(ranks)))
+    tell(recipe, report, data, broken, {data + "batch_size"});
   check_steps(recipe, ranks, report);
   if (recipe.length().samples == 0) return;  // epochs: judged when the data is known
-  for (const auto& rule : broken_rules(recipe.learning_rate, recipe.length()))
-    tell(recipe, report, rule.rule,
-         {group + rule.key, group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"},
-         rule.message, rule.suggestion);
-  for (const auto& rule : broken_rules(recipe.weight_decay, recipe.length()))
-    tell(recipe, report, rule.rule, {group + rule.key, group + "weight_decay", group + "weight_decay_incr_style"},
-         rule.message, rule.suggestion);
+  for (const auto& broken : broken_rules(recipe.learning_rate, recipe.length()))
+    tell(recipe, report, group, broken,
+         {group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"});
 }
 
 void check_precision(const Recipe& recipe, Report& report) {
-  for (const auto& [option, message, rule] : contradictions(recipe.half, recipe.precision)) {
-    const auto advice = message.rfind("; ");
-    tell(recipe, report, rule, {option, "training_config.bf16", "training_config.fp16"}, message.substr(0, advice),
-         message.substr(advice + 2));
-  }
+  for (const auto& broken : broken_rules(recipe.half, recipe.precision))
+    tell(recipe, report, "", broken, {"training_config.bf16", "training_config.fp16"});
 }
 
 void check_model(const Recipe& recipe, Report& report) {
   const std::string group = "model_config.";
   const auto* gpt = recipe.model.options<GptOptions>();
-  for (const auto* needed : {"num_layers", "hidden_size", "num_attention_heads", "seq_length"})
-    if (!gpt || report.concerns(group + needed)) return;
-  for (const auto& [option, message, rule] : contradictions(*gpt, recipe.size.seq_length)) {
-    const auto advice = message.rfind("; ");  // their last part says what to do
-    tell(recipe, report, rule, {group + option, group + "seq_length"}, message.substr(0, advice),
-         advice == std::string::npos ? "change one of them" : message.substr(advice + 2));
-  }
+  if (!gpt) return;
+  if (const auto broken = broken_length(*gpt, recipe.size.seq_length))
+    tell(recipe, report, group, *broken, {group + "seq_length"});
 }
 
 }  // namespace
@@ -211,9 +183,8 @@ std::string uncountable(const Recipe& recipe, std::int64_t ranks) {
     (void)samples_asked(recipe.batch.in_samples() ? samples / step : recipe.training.training_iters, step,
                         recipe.training.eval_interval, recipe.training.eval_iters);
     return "";
-  } catch (const ConfigError& error) {
-    const std::string words = error.what();
-    return words.substr(0, words.find("; "));
+  } catch (const SizeError& error) {
+    return error.message();
   }
 }
 
@@ -232,7 +203,6 @@ void check_rules(const Recipe& recipe, Report& report) {
     if (!known_wrong(report, about) && !rule.holds(recipe))
       tell(recipe, report, rule.name, about, rule.story(recipe), rule.advice);
   }
-  check_data(recipe, report);
   check_schedules(recipe, report);
   check_precision(recipe, report);
   check_model(recipe, report);

@@ -14,6 +14,11 @@ namespace tessera {
 void tell(const Recipe& recipe, Report& report, const std::string& rule, const std::vector<std::string>& options,
           const std::string& message, const std::string& advice);
 
+/// The same for what the rules of a part found; its option is a name in `group` ("model_config."), or with its group when
+/// that is empty. `others` are the other options that the rule looks at.
+void tell(const Recipe& recipe, Report& report, const std::string& group, const Finding& finding,
+          const std::vector<std::string>& others);
+
 /// The rules between parallel_config and the rest that hold for any number of processes; recipe/parallel_rules.cpp.
 void check_parallel(const Recipe& recipe, Report& report);
 

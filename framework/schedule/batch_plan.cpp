@@ -22,10 +22,10 @@ struct Ramp {
   std::int64_t first, increment, samples;
 };
 
-std::vector<BrokenRule> broken_ramp(const std::vector<std::int64_t>& r, std::int64_t global) {
+std::vector<Finding> broken_ramp(const std::vector<std::int64_t>& r, std::int64_t global) {
   constexpr const char* key = "rampup_batch_size";
   const auto broken = [&](std::string message, const char* advice) {
-    return std::vector<BrokenRule>{{key, std::move(message), advice, "B3"}};
+    return std::vector<Finding>{{key, std::move(message), advice, "B3"}};
   };
   if (r.size() != 3)
     return broken(text("rampup_batch_size has ", r.size(), " numbers"),
@@ -49,7 +49,7 @@ std::vector<BrokenRule> broken_ramp(const std::vector<std::int64_t>& r, std::int
 
 }  // namespace
 
-std::vector<BrokenRule> broken_rules(const BatchRampOptions& o, const BatchSizes& sizes) {
+std::vector<Finding> broken_rules(const BatchRampOptions& o, const BatchSizes& sizes) {
   if (o.rampup_batch_size) return broken_ramp(*o.rampup_batch_size, sizes.global);
   const auto stride = sizes.micro * sizes.ranks;
   if (o.decrease_batch_size_if_needed) {
@@ -68,8 +68,7 @@ std::vector<BrokenRule> broken_rules(const BatchRampOptions& o, const BatchSizes
 
 BatchPlan::BatchPlan(const BatchRampOptions& o, const BatchSizes& sizes)
     : sizes_(sizes), decrease_(o.decrease_batch_size_if_needed), first_(sizes.global) {
-  const auto broken = broken_rules(o, sizes);
-  if (!broken.empty()) throw ConfigError(text("batch sizes: ", broken[0].message, "; ", broken[0].suggestion));
+  refuse("batch sizes", broken_rules(o, sizes));
   if (!o.rampup_batch_size) return;
   first_ = (*o.rampup_batch_size)[0];
   increment_ = (*o.rampup_batch_size)[1];
@@ -97,12 +96,12 @@ StepSize BatchPlan::planned(std::int64_t consumed) const {
   return size_of(first_ + done * increment_);
 }
 
-std::optional<BrokenRule> BatchPlan::broken_rule(const StepSize& size, std::int64_t consumed) const {
+std::optional<Finding> BatchPlan::broken_rule(const StepSize& size, std::int64_t consumed) const {
   const auto broken = [&](const char* how, const char* advice) {
-    return BrokenRule{"rampup_batch_size",
-                      text("after ", consumed, " samples the global batch is ", size.nominal, how, "batch_size ",
-                           sizes_.micro, sizes_.ranks > 1 ? text(" on ", sizes_.ranks, " ranks") : ""),
-                      advice, "B2"};
+    return Finding{"rampup_batch_size",
+                   text("after ", consumed, " samples the global batch is ", size.nominal, how, "batch_size ",
+                        sizes_.micro, sizes_.ranks > 1 ? text(" on ", sizes_.ranks, " ranks") : ""),
+                   advice, "B2"};
   };
   if (size.micro_batches == 0) return broken(", less than ", "begin rampup_batch_size higher, or lower batch_size");
   if (size.micro_batches * sizes_.micro * sizes_.ranks != size.samples)
@@ -112,12 +111,11 @@ std::optional<BrokenRule> BatchPlan::broken_rule(const StepSize& size, std::int6
 
 StepSize BatchPlan::at(std::int64_t consumed) const {
   const auto size = planned(consumed);
-  if (const auto broken = broken_rule(size, consumed))
-    throw ConfigError(text("batch sizes: ", broken->message, "; ", broken->suggestion));
+  if (const auto broken = broken_rule(size, consumed)) refuse("batch sizes", {*broken});
   return size;
 }
 
-std::optional<BrokenRule> BatchPlan::broken_step(std::int64_t samples) const {
+std::optional<Finding> BatchPlan::broken_step(std::int64_t samples) const {
   for (std::int64_t consumed = 0; consumed < samples;) {
     const auto size = planned(consumed);
     if (auto broken = broken_rule(size, consumed)) return broken;

@@ -97,15 +97,13 @@ WeightDecayStyle style_of(const std::string& word) {
 void describe(Schema<ScheduleResumeOptions>& s) {
   using O = ScheduleResumeOptions;
   s.option("override_opt_param_scheduler", &O::override_opt_param_scheduler,
-           "On resume, use the schedule of this recipe instead of the checkpoint's.");
+           "On resume, use the schedule of this recipe instead of the checkpoint's.")
+      .must(
+          "O4", [](const O& o) { return !o.override_opt_param_scheduler || !o.use_checkpoint_opt_param_scheduler; },
+          [](const O&) { return "override_opt_param_scheduler and use_checkpoint_opt_param_scheduler are both true"; },
+          "keep one of the two", {"use_checkpoint_opt_param_scheduler"});
   s.option("use_checkpoint_opt_param_scheduler", &O::use_checkpoint_opt_param_scheduler,
            "On resume, use the schedule of the checkpoint instead of this recipe's.");
-}
-
-std::vector<BrokenRule> broken_rules(const ScheduleResumeOptions& o) {
-  if (!o.override_opt_param_scheduler || !o.use_checkpoint_opt_param_scheduler) return {};
-  return {{"override_opt_param_scheduler", "both override_opt_param_scheduler and use_checkpoint_opt_param_scheduler",
-           "keep one of the two", "O4"}};
 }
 
 OptimizerSchedule::OptimizerSchedule(LearningRate rate, WeightDecay decay, std::string style, DecayMaker make_decay,

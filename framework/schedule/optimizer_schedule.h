@@ -35,8 +35,6 @@ struct ScheduleResumeOptions {
 };
 /// Declares the options.
 void describe(Schema<ScheduleResumeOptions>& s);
-/// Both options together contradict each other.
-std::vector<BrokenRule> broken_rules(const ScheduleResumeOptions& options);
 
 /// Learning rate and weight decay of a run, and the current position. The only class of this component with a state: it
 /// counts the samples of steps that changed weights, so a step that is skipped because of an overflow does not advance

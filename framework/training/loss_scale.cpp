@@ -18,22 +18,27 @@ void describe(Schema<LossScaleOptions>& s) {
   s.option("loss_scale", &O::loss_scale, "Constant loss scale; null or 0: dynamic with fp16, else none.")
       .at_least(0)
       .at_most(most_scale);
-  s.option("loss_scale_value", &O::loss_scale_value, "Initial dynamic loss scale; null: 2^32.")
+  s.option("loss_scale_value", &O::loss_scale_value, "Initial dynamic loss scale.")
       .above(0)
       .at_most(most_scale)
-      .alias("initial_loss_scale");
+      .alias("initial_loss_scale")
+      .otherwise([](const O& o) { return o.initial(); }, "2^32");
   s.option("min_loss_scale", &O::min_loss_scale, "Minimum dynamic loss scale.").above(0).at_most(most_scale);
   s.option("loss_scale_window", &O::loss_scale_window,
-           "Number of consecutive steps without overflow before the dynamic loss scale grows; null: 1000.")
+           "Number of consecutive steps without overflow before the dynamic loss scale grows.")
       .above(0)
       .at_most(static_cast<double>(most_steps))
-      .unit("steps");
-  s.option("loss_scale_factor", &O::loss_scale_factor, "Growth and backoff factor of the dynamic loss scale; null: 2.")
+      .unit("steps")
+      .otherwise([](const O& o) { return o.window(); }, "1000");
+  s.option("loss_scale_factor", &O::loss_scale_factor, "Growth and backoff factor of the dynamic loss scale.")
       .above(1)
-      .at_most(65536);
-  s.option("hysteresis", &O::hysteresis, "Number of overflows before the dynamic loss scale is reduced; null: 2.")
+      .at_most(65536)
+      .otherwise([](const O& o) { return o.factor(); }, "2")
+      .no_flag("it is 2 in Megatron-LM");
+  s.option("hysteresis", &O::hysteresis, "Number of overflows before the dynamic loss scale is reduced.")
       .above(0)
-      .at_most(1000000000);
+      .at_most(1000000000)
+      .otherwise([](const O& o) { return o.overflows(); }, "2");
 }
 
 LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
@@ -43,9 +48,9 @@ LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
     return;
   }
   if (!fp16) return;
-  const double first = o.loss_scale_value.value_or(4294967296), factor = o.loss_scale_factor.value_or(2);
-  window_ = o.loss_scale_window.value_or(1000);
-  hysteresis_ = o.hysteresis.value_or(2);
+  const double first = o.initial(), factor = o.factor();
+  window_ = o.window();
+  hysteresis_ = o.overflows();
   const bool is_scale =
       o.min_loss_scale > 0 && o.min_loss_scale <= first && factor > 1 && window_ > 0 && hysteresis_ > 0;
   if (!is_scale)

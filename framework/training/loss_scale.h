@@ -15,6 +15,12 @@ struct LossScaleOptions {
   std::optional<double> loss_scale_window;
   std::optional<double> loss_scale_factor;
   std::optional<std::int64_t> hysteresis;
+
+  // Of a dynamic scale, with Megatron-LM's defaults.
+  double initial() const { return loss_scale_value.value_or(4294967296); }
+  double window() const { return loss_scale_window.value_or(1000); }
+  double factor() const { return loss_scale_factor.value_or(2); }
+  std::int64_t overflows() const { return hysteresis.value_or(2); }
 };
 void describe(Schema<LossScaleOptions>& s);
 

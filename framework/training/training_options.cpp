@@ -4,6 +4,13 @@
 
 namespace tessera {
 
+namespace {
+
+constexpr auto loads = [](const TrainingOptions& o) { return o.may_load(); };
+constexpr const char* no_load = "no checkpoint is read: `resume_training` is false and `load_checkpoint` is null";
+
+}  // namespace
+
 void describe(Schema<TrainingOptions>& s) {
   using O = TrainingOptions;
   s.option("seed", &O::seed, "Seed of all random numbers of the run.").at_least(0).at_most(0xFFFFFFFF);
@@ -21,11 +28,14 @@ void describe(Schema<TrainingOptions>& s) {
 
   s.option("log_interval", &O::log_interval, "Logging interval, in steps.").above(0).at_most(most_steps).unit("steps");
   s.option(
-      "log_level", &O::log_level,
-      "Least severe messages that are shown and written to the log file: debug, info, warning or error; the lines of "
-      "iterations are info. `--log-level` of the program takes precedence.");
-  s.option("log_style", &O::log_style, "Format of plain log lines: megatron or core_ms.");
-  s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.");
+       "log_level", &O::log_level,
+       "Least severe messages that are shown and written to the log file: debug, info, warning or error; the lines of "
+       "iterations are info. `--log-level` of the program takes precedence.")
+      .no_flag("only Tessera has it");
+  s.option("log_style", &O::log_style, "Format of plain log lines: megatron or core_ms.")
+      .no_flag("only Tessera has it");
+  s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.")
+      .no_flag("flags for the folder of event files are ignored");
 
   s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
            "Average the loss over all tokens of a step; false: average over each micro-batch first.");
@@ -45,7 +55,8 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("eval_interval", &O::eval_interval, "Evaluation interval, in steps; 0: no evaluation.")
       .at_least(0)
       .at_most(most_steps)
-      .unit("steps");
+      .unit("steps")
+      .matters_when([](const O& o) { return o.eval_iters > 0; }, "`eval_iters` is 0");
   s.option("eval_iters", &O::eval_iters, "Number of global batches per evaluation; 0: no evaluation.")
       .at_least(0)
       .at_most(1000000000);
@@ -90,19 +101,23 @@ void describe(Schema<TrainingOptions>& s) {
            "Checkpoint format to write: safetensors (or null) is Tessera's, torch is Megatron-LM's --ckpt-format "
            "torch. Both can be loaded.");
   s.option("prefix", &O::prefix, "Prefix of checkpoint names.").alias("ckpt_prefix");
-  s.option("crc_check", &O::crc_check, "Verify all checksums when a checkpoint is loaded.").alias("resume_crc_check");
+  s.option("crc_check", &O::crc_check, "Verify all checksums when a checkpoint is loaded.")
+      .alias("resume_crc_check")
+      .matters_when(loads, no_load);
   s.option("keep_checkpoint_max", &O::keep_checkpoint_max,
            "Maximum number of checkpoints of this run to keep; the oldest is deleted first.")
       .above(0)
       .at_most(1000000000);
-  s.option("no_load_optim", &O::no_load_optim, "Do not load the optimizer state of the checkpoint; it starts at zero.");
-  s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.");
+  s.option("no_load_optim", &O::no_load_optim, "Do not load the optimizer state of the checkpoint; it starts at zero.")
+      .matters_when(loads, no_load);
+  s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.")
+      .matters_when(loads, no_load);
 
-  s.option(
-       "num_threads", &O::num_threads,
-       "Number of compute threads; null: one per core, shared evenly by the ranks of a host. Does not affect results.")
+  s.option("num_threads", &O::num_threads, "Number of compute threads; does not affect results.")
       .above(0)
-      .at_most(most_threads);
+      .at_most(most_threads)
+      .otherwise("one per core, shared evenly by the ranks of a host")
+      .no_flag("only Tessera has it");
   s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
            "Communication timeout, in minutes: how long a rank waits for others before the run ends and names the "
            "missing ranks.")

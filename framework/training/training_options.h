@@ -63,6 +63,8 @@ struct TrainingOptions {
   bool new_dataset = false;
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
+  /// Whether the run may begin from a checkpoint.
+  bool may_load() const { return resume_training != Resume::never || load_checkpoint; }
   bool exit_on_missing_checkpoint = false;
   std::optional<CheckpointFormat> ckpt_format;
   std::string prefix = "network";

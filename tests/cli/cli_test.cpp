@@ -239,7 +239,7 @@ TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {
   auto verbose = words;
   verbose.emplace_back("--verbose");
   EXPECT_TRUE(
-      has(tessera(verbose).out, "model_config.fp8_margin: not implemented yet; 0 is the value that changes nothing"))
+      has(tessera(verbose).out, "model_config.fp8_margin: accepted for compatibility, as 0 does not affect the run"))
       << tessera(verbose).out;
 }
 

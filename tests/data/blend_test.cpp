@@ -211,12 +211,12 @@ TEST_F(Corpora, OfValidationHaveTheNamesThatTheUserGives) {
                                                                      {"", "is not 1 to 64"},
                                                                      {std::string(65, 'x'), "is not"}}) {
     options.validation_set_names = {"code", name};
-    expect_refused([&] { check_gpt_sources(options); }, {"validation_set_names", said});
+    expect_refused([&] { refuse("data", broken_rules(options)); }, {"validation_set_names", said});
   }
   options.validation_set_names = {"code", "prose"};
-  check_gpt_sources(options);
+  EXPECT_TRUE(broken_rules(options).empty());
   options.multiple_validation_sets = false;
-  expect_refused([&] { check_gpt_sources(options); }, {"needs multiple_validation_sets"});
+  expect_refused([&] { refuse("data", broken_rules(options)); }, {"multiple_validation_sets is false"});
 }
 
 TEST_F(Corpora, DoNotDependOnThreadsNorOnHowTheyAreRead) {
@@ -238,7 +238,7 @@ TEST_F(Corpora, MistakesAreNamed) {
         (void)make({{"data_path", "1 x 1 y"}}, {one_epoch, 0, 0});
       },
       {"train split", "weights", "epoch"});
-  expect_refused([] { (void)make({{"data_path", "x"}, {"data_args_path", "y"}}); }, {"data_args_path", "exclude"});
+  expect_refused([] { (void)make({{"data_path", "x"}, {"data_args_path", "y"}}); }, {"data_args_path", "exclusive"});
   expect_refused([] { (void)make({{"data_args_path", "absent"}}); }, {"absent", "data_args_path"});
   expect_refused(
       [] {

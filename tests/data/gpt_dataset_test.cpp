@@ -377,7 +377,7 @@ TEST_F(Files, MistakesAreNamed) {
   expect_refused([] { (void)make({{"data_path", "absent"}}); }, {"absent.idx"});
   expect_refused([] { (void)make({{"data_path", "y"}}); }, {"y.idx", "prefixes x"});
   expect_refused([] { (void)make({{"data_path", "0.3 x 0 x"}}); }, {"data_path", "weight of 'x' is 0", "above 0"});
-  expect_refused([] { (void)make({{"data_path", "x"}, {"train_data_path", "x"}}); }, {"exclude each other"});
+  expect_refused([] { (void)make({{"data_path", "x"}, {"train_data_path", "x"}}); }, {"mutually exclusive"});
   expect_refused([] { (void)make({{"split", "1,1,1"}, {"train_data_path", "x"}}); }, {"split"});
   expect_refused([] { (void)make({{"data_path", "x"}, {"split", "1000,1,0"}}); }, {"x: the valid split", "no token"});
 }

@@ -12,7 +12,7 @@ from harness import InOwnFolder, main, program
 class Explaining(InOwnFolder):
     def test_an_option_is_explained_from_its_declaration(self):
         told = self.tessera("explain", "optimizer_config.betas")
-        for words in ("float", ">= 0, < 1", "[0.9, 0.999]", "AdamWOptions of room optim, declared in framework/optim/adam.h, with optimizer_type adamw",
+        for words in ("float", ">= 0, < 1", "[0.9, 0.999]", "AdamWOptions of component optim, declared in framework/optim/adam.h, with optimizer_type adamw",
                       "adam_beta1 ([0])", "--adam-beta1 ([0])"):
             self.assertIn(words, told)
         self.assertIn("num_layers", self.tessera("explain", "num_layers"))
@@ -20,7 +20,7 @@ class Explaining(InOwnFolder):
         self.assertIn("did you mean 'betas'?", self.tessera("explain", "betaz", code=2))
         self.assertIn("--disable-bias-linear: false", self.tessera("explain", "add_bias_linear"))
         self.assertIn("give one of these", self.tessera("explain", "vocab_size", code=2))
-        self.assertIn("not built yet", self.tessera("explain", "context_parallel_size"))
+        self.assertIn("not implemented yet", self.tessera("explain", "context_parallel_size"))
 
     def test_a_value_is_told_with_where_it_came_from(self):
         self.write("top.yaml", "base: tiny.yaml\nmodel_config:\n  rotary_base: 10\n")
@@ -28,14 +28,14 @@ class Explaining(InOwnFolder):
             return self.tessera("explain", key, "top.yaml", *words).split("in top.yaml\n")[1]
         self.assertRegex(value("model_config.num_layers"), r"value +2\n +from +tiny.yaml:\d+ \(base of top.yaml\)")
         self.assertRegex(value("model_config.num_layers", "--set", "model_config.num_layers=3"), r"value +3\n +from +--set model_config.num_layers")
-        self.assertRegex(value("model_config.rotary_base"), r"value +10\n +from +top.yaml:3\n +effect +none: position_embedding_type is not rope")
-        self.assertRegex(value("model_config.ffn_hidden_size"), r"value +null\n +from +default\n +taken +128 \(derived: 4 x hidden_size\)")
+        self.assertRegex(value("model_config.rotary_base"), r"value +10\n +from +top.yaml:3\n +effect +none: `position_embedding_type` is not rope")
+        self.assertRegex(value("model_config.ffn_hidden_size"), r"value +null\n +from +default\n +taken +128 \(derived: 4 x `hidden_size`")
         self.assertRegex(value("optimizer_config.muon_momentum"), r"value +none: it is of a type that is not chosen here")
         self.assertIn("num_layers must be >= 1", value("model_config.num_layers", "--set", "model_config.num_layers=0"))
 
     def test_check_lists_what_has_no_effect(self):
         self.write("top.yaml", "base: tiny.yaml\nmodel_config:\n  rotary_base: 10\n")
-        self.assertIn("without effect\n  top.yaml:3: model_config.rotary_base: position_embedding_type is not rope\n",
+        self.assertIn("without effect\n  top.yaml:3: model_config.rotary_base: `position_embedding_type` is not rope\n",
                       self.tessera("check", "top.yaml"))
         self.assertNotIn("without effect", self.tessera("check", "tiny.yaml"))
 

@@ -18,9 +18,9 @@ CONFIGS = sorted((SOURCE / "configs").rglob("*.yaml"))
 
 # How `tessera check` says that one key is wrong by itself, whatever the others are.
 ONE_KEY = re.compile(r" takes .*, not '|must be [<>]=? |^no option '|^no group '|^\w+\.\w+ is missing$|^no \w+ '.*'; have "
-                     r"|is not built yet|is a group of options, not|is a map of options, not")
+                     r"|is not implemented yet|is a group of options, not|is a map of options, not")
 # The first says that a rule between three keys is broken; the second is of a list that the plan of layers knows and nothing serves yet.
-NOT_OF_ONE_KEY = ("training_config.training_iters is missing", "select_comm_recompute is not built yet")
+NOT_OF_ONE_KEY = ("training_config.training_iters is missing", "select_comm_recompute is not implemented yet")
 
 VALUES = [0, 1, -1, 2, 3, 7, 0.5, 1.5, -0.5, 1e-5, 1.0, 0.0, "0", "1", "-1", "2", "0.5", "1.5", "3e-4", "1e2", "-3e-4", "0x10", "010", "true",
           "True", "yes", "", "none", "NONE", "cosine", "${HOME}", "${NO_SUCH_NAME:-1}", "${NOT_CLOSED", True, False, None, [], [1], [1, 2],

@@ -171,11 +171,10 @@ TEST(GptModel, WrongOptionsAreRefusedEachWithItsSentence) {
   o.hidden_size = 10;
   o.num_attention_heads = 4;
   o.max_position_embeddings = 8;
-  const auto found = contradictions(o, 16);
+  const auto found = broken_rules(o, 16);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].option, "num_attention_heads");
-  EXPECT_EQ(found[1].words,
-            "max_position_embeddings is 8, but seq_length is 16; sequences cannot be longer than the places there are");
+  EXPECT_EQ(found[1].message, "max_position_embeddings is 8, but seq_length is 16");
 }
 
 TEST(ChooseToken, CutsByTemperatureTopKAndTopP) {

@@ -224,7 +224,7 @@ TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
     GptOptions o;
     o.num_layers = 2, o.hidden_size = 16, o.num_attention_heads = 4;
     change(o);
-    const auto found = contradictions(o, 8);
+    const auto found = broken_rules(o, 8);
     return found.empty() ? std::string("nothing") : found[0].option;
   };
   EXPECT_EQ(said([](auto&) {}), "nothing");

@@ -91,7 +91,7 @@ TEST_F(Yaml, AKeyGivenTwiceIsAnErrorWithBothLines) {
   EXPECT_EQ(problems("a:\n  x: 1\n  y: 2\n  x: 3\nb: 1\na: {}\n"),
             (Lines{"run.yaml:4: 'x' stands twice, first in line 2; keep one of them",
                    "run.yaml:6: 'a' stands twice, first in line 1; keep one of them"}));
-  EXPECT_EQ(report.findings()[0].key, "a.x");
+  EXPECT_EQ(report.findings()[0].option, "a.x");
 }
 
 TEST_F(Yaml, TabsThatIndentAreNamedAndTheRestIsRead) {
@@ -124,7 +124,7 @@ TEST_F(Yaml, AnUnsetVariableIsNamedWithItsLine) {
              "run.yaml:3: '${TESSERA_TEST_U/x}' is not ${NAME} or ${NAME:-instead}; set it, or write ${NAME:-instead}",
              "run.yaml:4: '${TESSERA': a ${ is not closed; inside { } or [ ] it needs quotes, \"${NAME}\"; "
              "set it, or write ${NAME:-instead}"}));
-  EXPECT_EQ(report.findings()[0].key, "a.x");
+  EXPECT_EQ(report.findings()[0].option, "a.x");
 }
 
 TEST_F(Yaml, AVariableInsideBracketsIsToldToTakeQuotes) {

@@ -39,8 +39,7 @@ ParallelOptions laid_out(std::int64_t stage_count, const std::string& layout) {
 /// "option: message; suggestion" of every mistake.
 std::vector<std::string> mistakes(const ParallelOptions& o, std::int64_t layers) {
   std::vector<std::string> all;
-  for (const auto& m : LayerPlan::mistakes(o, layers))
-    all.push_back(text(m.option, ": ", m.message, "; ", m.suggestion));
+  for (const auto& m : LayerPlan::mistakes(o, layers)) all.push_back(text(m.option, ": ", m.message, "; ", m.advice));
   return all;
 }
 

@@ -59,8 +59,7 @@ TEST(ParallelOptions, TakeWhatTheirSourcesTake) {
   EXPECT_EQ(problems("{tensor_model_parallel_size: 8, pipeline_model_parallel_size: 4, sequence_parallel: true, "
                      "virtual_pipeline_model_parallel_size_ms: 4, num_layers_per_virtual_pipeline_stage: 4, "
                      "num_layer_list: '[[4,4],[4,2]]', noop_layers: '', recompute: [[1, 0], [0, 1]], "
-                     "recompute_config: {select_recompute: '1,2'}, recv_dtype: bfloat16, zero_level: z1, "
-                     "overlap_p2p_comm: true, context_parallel_size: 1}"),
+                     "recompute_config: {select_recompute: '1,2'}, zero_level: z1}"),
             Lines{});
   EXPECT_EQ(problems("{tensor_model_parallel_size: 0}"),
             Lines{"run.yaml:1: tensor_model_parallel_size must be >= 1, is 0; give a value >= 1"});
@@ -86,7 +85,7 @@ TEST(ParallelOptions, AWorldThatDoesNotFitIsRefusedWithItsNumbers) {
   o.data_parallel_size = 3;
   EXPECT_TRUE(mistakes_of_ranks(o, 18).empty());
   ASSERT_EQ(mistakes_of_ranks(o, 12).size(), 1u);
-  EXPECT_EQ(mistakes_of_ranks(o, 12)[0].suggestion, "start 18 processes, or leave data_parallel_size out");
+  EXPECT_EQ(mistakes_of_ranks(o, 12)[0].advice, "start 18 processes, or leave data_parallel_size out");
 }
 
 TEST(ParallelOptions, WhatTensorRanksCutMustDivide) {

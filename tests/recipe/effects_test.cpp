@@ -1,15 +1,14 @@
 // What a rule says has no effect has none: a small model trains to the same numbers whatever the option says.
-#include "framework/recipe/effects.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
 #include <set>
 
 #include "framework/base/files.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
-#include "framework/recipe/derived.h"
+#include "framework/recipe/describe.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
 
@@ -110,8 +109,8 @@ class Effects : public InOwnFolder {
   }
   static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, {}); }
   static bool idle(const Lines& sets, const std::string& key) {
-    for (const auto& one : without_effect(recipe(sets)))
-      if (one.key == key) return true;
+    for (const auto& one : recipe(sets).without_effect())
+      if (one.option == key) return true;
     return false;
   }
   /// The loss and the gradient of every step.
@@ -145,11 +144,13 @@ TEST_F(Effects, WhatHasNoneChangesNothing) {
   }
 }
 
-TEST(EffectRules, EachOptionOfEachHasACase) {
-  std::set<std::string> known;
+TEST(EffectRules, EachOptionWithAConditionHasACase) {
+  std::set<std::string> known, all;
   for (const auto& c : cases) known.insert(c.key);
-  std::set<std::string> all;
-  for (const auto& rule : effect_rules()) all.insert(rule.options.begin(), rule.options.end());
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options)
+        if (!option.no_effect_if.empty()) all.insert(group + "." + option.name);
   EXPECT_EQ(known, all);
 }
 
@@ -160,39 +161,100 @@ TEST_F(Effects, AnOptionThatMattersIsNotListed) {
   EXPECT_TRUE(idle({t + "fp16=true", t + "loss_scale=8", t + "hysteresis=3"}, t + "hysteresis"));
   EXPECT_FALSE(idle({m + "group_query_attention=true", m + "num_query_groups=2"}, m + "num_query_groups"));
   EXPECT_FALSE(idle(constant + Lines{o + "lr_warmup_fraction=0.5", o + "lr_decay_iters=2"}, o + "lr_decay_iters"));
-  EXPECT_TRUE(without_effect(recipe({})).empty());
+  EXPECT_TRUE(recipe({}).without_effect().empty());
 }
 
 TEST_F(Effects, OneIsToldWithItsPlaceAndItsReason) {
   write("idle.yaml", "base: run.yaml\nmodel_config:\n  rotary_base: 10\n  use_flash_attention: true\n");
-  const auto all = without_effect(read_recipe("idle.yaml", {}, {}));
+  const auto all = read_recipe("idle.yaml", {}, {}).without_effect();
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(text(all[0].at), "idle.yaml:3");
-  EXPECT_EQ(all[0].why, "position_embedding_type is not rope");
-  EXPECT_EQ(all[1].key, "model_config.use_flash_attention");
+  EXPECT_EQ(all[0].why, "`position_embedding_type` is not rope");
+  EXPECT_EQ(all[1].option, "model_config.use_flash_attention");
 }
 
 TEST_F(Effects, WhatStandsInForNullIsDerivedByTheOneWhoReadsIt) {
   const auto plain = recipe({}), gated = recipe({m + "hidden_act=swiglu", m + "hidden_size=96", t + "bf16=true"});
-  EXPECT_EQ(derived(plain, m + "ffn_hidden_size")->value, "64");
-  EXPECT_EQ(derived(plain, m + "ffn_hidden_size")->how, "4 x hidden_size");
-  EXPECT_EQ(derived(gated, m + "ffn_hidden_size")->value, "256");
-  EXPECT_EQ(derived(gated, m + "params_dtype")->value, "bfloat16");
-  EXPECT_EQ(derived(plain, m + "kv_channels")->value, "4");
-  EXPECT_EQ(derived(plain, o + "lr_decay_iters")->value, "3");
-  EXPECT_FALSE(derived(recipe({m + "ffn_hidden_size=7"}), m + "ffn_hidden_size"));
-  EXPECT_FALSE(derived(plain, t + "save_interval"));
+  EXPECT_EQ(plain.derived(m + "ffn_hidden_size")->value, "64");
+  EXPECT_EQ(plain.derived(m + "ffn_hidden_size")->how.rfind("4 x `hidden_size`", 0), 0U);
+  EXPECT_EQ(gated.derived(m + "ffn_hidden_size")->value, "256");
+  EXPECT_EQ(gated.derived(m + "params_dtype")->value, "bfloat16");
+  EXPECT_EQ(plain.derived(m + "kv_channels")->value, "4");
+  EXPECT_EQ(plain.derived(o + "lr_decay_iters")->value, "3");
+  EXPECT_FALSE(recipe({m + "ffn_hidden_size=7"}).derived(m + "ffn_hidden_size"));
+  EXPECT_FALSE(plain.derived(t + "save_interval"));
 }
 
-TEST_F(Effects, EveryOptionThatIsDerivedExistsAndMayBeNull) {
-  const auto facts = all_facts({});
-  for (const auto& key : derived_options()) {
-    bool nullable = false;
-    for (const auto& schema : facts.at(key.substr(0, key.find('.'))))
-      for (const auto& option : schema.options)
-        nullable |= option.name == key.substr(key.find('.') + 1) && option.nullable;
-    EXPECT_TRUE(nullable) << key;
+/// One of each line, drawn at random.
+Lines drawn_recipe(std::mt19937& random) {
+  const std::vector<std::vector<Lines>> choices = {
+      {{}, rope, rope + Lines{m + "rotary_seq_len_interpolation_factor=2"}},
+      {{}, {m + "rope_scaling_type=yarn"}, {m + "rope_scaling_type=llama3"}},
+      {{m + "rope_scaling_factor=0.5"}, {m + "rope_scaling_factor=1"}, {m + "rope_scaling_factor=4"}},
+      {{m + "hidden_act=gelu"}, {m + "hidden_act=swiglu"}, {m + "hidden_act=relu", m + "gated_linear_unit=true"}},
+      {{m + "hidden_size=32"}, {m + "hidden_size=48"}},
+      {{m + "num_attention_heads=2"}, {m + "num_attention_heads=4"}},
+      {{}, {m + "add_bias_linear=false"}},
+      {{}, {m + "window_size=[2, 0]"}},
+      {{}, xavier, {m + "init_method_std=0.1"}},
+      {{}, {t + "bf16=true"}, {t + "fp16=true"}, {t + "bf16=true", m + "fp32_residual_connection=true"}},
+      {{}, {"dataset_config.micro_batch_num=2"}, {"dataset_config.global_batch_size=4"}},
+      {{}, {o + "decoupled_lr=2e-3", o + "min_lr=1e-5"}},
+      {{}, constant, {o + "lr_decay_style=cosine", o + "lr_warmup_fraction=0.4"}},
+  };
+  Lines all = {m + "untie_embeddings_and_output_weights=true", o + "learning_rate=1e-3"};
+  for (const auto& choice : choices) all = all + choice[random() % choice.size()];
+  return all;
+}
+
+TEST_F(Effects, ADerivedDefaultIsWhatTheRunUses) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  std::set<std::string> told;
+  for (int round = 0; round < 16; ++round) {
+    const auto sets = drawn_recipe(random);
+    const auto given = recipe(sets);
+    Lines written = sets;
+    for (const auto& [group, schemas] : given.facts)
+      for (const auto& schema : schemas)
+        for (const auto& option : schema.options) {
+          const auto key = group + "." + option.name;
+          const auto instead = given.derived(key);
+          // The length of this run is given in steps, so a length in samples is refused.
+          if (!instead || instead->value.empty() || key == o + "lr_decay_samples") continue;
+          written.push_back(key + "=" + instead->value);
+          told.insert(key);
+        }
+    const auto numbers = outcome(sets);
+    EXPECT_GT(numbers.size(), 60U);
+    EXPECT_EQ(numbers, outcome(written)) << testing::PrintToString(written);
   }
+  EXPECT_GT(told.size(), 25U) << testing::PrintToString(told);
+}
+
+TEST_F(Effects, EveryOptionThatSeveralGroupsSpeakOfExists) {
+  const auto facts = all_facts({});
+  for (const auto& entry : recipe_schema().entries()) {
+    bool known = false;
+    for (const auto& schema : facts.at(entry.option.substr(0, entry.option.find('.'))))
+      for (const auto& option : schema.options)
+        known |= option.name == entry.option.substr(entry.option.find('.') + 1) && (option.nullable || !entry.derive);
+    EXPECT_TRUE(known) << entry.option;
+  }
+}
+
+TEST_F(Effects, EveryOptionWithADerivedDefaultMayBeNull) {
+  std::size_t derived = 0;
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options) {
+        if (option.otherwise.empty()) continue;
+        ++derived;
+        EXPECT_TRUE(option.nullable) << group << "." << option.name;
+        EXPECT_TRUE(option.doc.find("; null: " + option.otherwise + ".") != std::string::npos) << option.doc;
+      }
+  EXPECT_GT(derived, 30U);
 }
 
 }  // namespace

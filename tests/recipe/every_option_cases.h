@@ -35,7 +35,6 @@ inline const Lines first_half = {t + "exit_interval=3"};
 inline const Lines in_samples = {t + "training_iters=0", d + "train_samples=12"};
 inline const Lines fp16 = {t + "fp16=true"},
                    overflowing = {t + "fp16=true", t + "hysteresis=1", t + "loss_scale_value=1e9"};
-inline const Lines muon = {o + "optimizer_type=muon"};
 inline const Lines other_rate = {t + "exit_interval=3", o + "learning_rate=5e-4"};
 inline const Lines decay_grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0",
                                   o + "end_weight_decay=0.5"};
@@ -166,15 +165,6 @@ inline const std::vector<Case> cases = {
     {m + "make_vocab_size_divisible_by", "8", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
 
     {o + "optimizer_type", "sgd", Seen::weights},
-    {o + "betas", "[0.5, 0.9]", Seen::weights},
-    {o + "eps", "1e-2", Seen::weights},
-    {o + "sgd_momentum", "0.1", Seen::weights, {o + "optimizer_type=sgd"}},
-    {o + "sgd_nesterov", "true", Seen::weights, {o + "optimizer_type=sgd"}},
-    {o + "lion_betas", "[0.5, 0.5]", Seen::weights, {o + "optimizer_type=lion"}},
-    {o + "muon_momentum", "0.5", Seen::weights, muon},
-    {o + "muon_nesterov", "false", Seen::weights, muon},
-    {o + "muon_num_ns_steps", "2", Seen::weights, muon},
-    {o + "muon_scale", "spectral", Seen::weights, muon},
     {o + "learning_rate", "1e-2", Seen::metrics},
     {o + "min_lr", "5e-4", Seen::metrics},
     {o + "lr_warmup_init", "5e-4", Seen::metrics, {o + "lr_warmup_iters=3"}},

@@ -100,8 +100,8 @@ TEST(PublishedModels, AModelOfExpertsIsRefusedByTheNamesOfItsKeys) {
               {"training_config.training_iters=1", "dataset_config.dataset_type=mock"}, {}, report);
   const auto problems = report.findings();
   ASSERT_FALSE(problems.empty());
-  for (const auto& problem : problems) EXPECT_EQ(problem.key.rfind("moe_config.", 0), 0U) << text_of(problem);
-  EXPECT_EQ(problems[0].key, "moe_config.num_experts");
+  for (const auto& problem : problems) EXPECT_EQ(problem.option.rfind("moe_config.", 0), 0U) << text_of(problem);
+  EXPECT_EQ(problems[0].option, "moe_config.num_experts");
 }
 
 }  // namespace

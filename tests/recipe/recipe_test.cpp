@@ -5,10 +5,12 @@
 #include <set>
 
 #include "framework/model/gpt_options.h"
+#include "framework/options/embedded.h"
 #include "framework/options/json_schema.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/figures.h"
+#include "framework/recipe/planned.h"
 #include "tests/own_folder.h"
 
 namespace tessera {
@@ -75,7 +77,7 @@ TEST_F(RecipeFile, SevenMistakesOverARecipeAndItsBaseGiveSevenMessages) {
              "optimizer_type: sgd",
              "run.yaml:5: 'seed' stands twice, first in line 4; keep one of them",
              "run.yaml:7: no group 'optimiser_config'; did you mean 'optimizer_config'?",
-             "run.yaml:9: context_parallel_size is not built yet; leave it out or give 1"}));
+             "run.yaml:9: context_parallel_size is not implemented yet; leave it out or give 1"}));
 }
 
 TEST_F(RecipeFile, WhatIsMissingIsAskedForWhereItsGroupStands) {
@@ -117,8 +119,8 @@ TEST_F(RecipeFile, AKeyThatIsNotBuiltTakesItsNeutralValuesAlone) {
             Lines{});
   EXPECT_EQ(
       problems(least + length + "parallel_config: {expert_model_parallel_size: 2}\nlora_config: {use_lora: true}\n"),
-      (Lines{"run.yaml:4: expert_model_parallel_size is not built yet; leave it out or give 1",
-             "run.yaml:5: use_lora is not built yet; leave it out or give false"}));
+      (Lines{"run.yaml:4: expert_model_parallel_size is not implemented yet; leave it out or give 1",
+             "run.yaml:5: use_lora is not implemented yet; leave it out or give false"}));
 }
 
 TEST_F(RecipeFile, MapsInsideAGroupAreReadUnderTheirNames) {
@@ -136,6 +138,47 @@ TEST_F(RecipeFile, SwitchesOfOtherProgramsChooseWhatTheyMean) {
   EXPECT_EQ(report.problems(), Lines{});
   EXPECT_EQ(recipe.model.options<GptOptions>()->normalization, Normalization::rms_norm);
   EXPECT_EQ(recipe.model.options<GptOptions>()->position_embedding_type, PositionEmbedding::rope);
+}
+
+OptionFacts fact_of(const Facts& all, const std::string& group, const std::string& key) {
+  for (const auto& schema : all.at(group))
+    for (const auto& option : schema.options)
+      if (option.planned && option.name == key) return option;
+  return {};
+}
+
+TEST(Planned, TheTableIsYamlAndEachRowTakesWhatItListsAndNothingElse) {
+  const auto table = parse_yaml(std::string(embedded_planned()[0].text), "planned.yaml");
+  const auto all = all_facts({});
+  std::size_t rows = 0;
+  for (const auto& [group, options] : table.fields)
+    for (const auto& [key, row] : options.fields) {
+      ++rows;
+      const auto problems = [&, group = group, key = key](const Value& value) {
+        Value tree;
+        auto& one = tree.fields.emplace_back(Value::Field{group, {}}).value;
+        tree.kind = one.kind = Value::Kind::group;
+        one.set(key, value);
+        Report report;
+        Group read(tree, group, report);
+        planned_options().read(read);
+        return report.findings();
+      };
+      const auto given = [](Value value) {
+        value.origin = {"run.yaml", 1, "", 1};
+        return value;
+      };
+      for (const auto& value : row.find("takes")->items) EXPECT_TRUE(problems(given(value)).empty()) << key << value;
+      const auto other = problems(given(Value::of("12345", {})));
+      ASSERT_EQ(other.size(), 1U) << key;
+      EXPECT_EQ(other[0].option, group + "." + key);
+      EXPECT_EQ(other[0].message, key + " is not implemented yet");
+      const auto facts = fact_of(all, group, key);
+      EXPECT_EQ(facts.doc, row.find("text")->scalar);
+      EXPECT_EQ(facts.type, row.find("type")->scalar);
+      EXPECT_EQ(facts.aliases.size(), row.find("also") ? row.find("also")->items.size() : 0U) << key;
+    }
+  EXPECT_GT(rows, 200U);
 }
 
 TEST(Contract, EveryKeyOfItIsAnOptionOrAPlannedOne) {
@@ -226,10 +269,12 @@ TEST_F(RecipeFile, ABatchThatGrowsMustMeetItsFullSize) {
 }
 
 TEST_F(RecipeFile, BothWaysToResumeAScheduleAreRefused) {
-  EXPECT_EQ(problems(least + length, {"optimizer_config={override_opt_param_scheduler: true, "
-                                      "use_checkpoint_opt_param_scheduler: true}"}),
-            Lines{"--set optimizer_config: both override_opt_param_scheduler and use_checkpoint_opt_param_scheduler; "
-                  "keep one of the two"});
+  EXPECT_EQ(
+      problems(least + length, {"optimizer_config={override_opt_param_scheduler: true, "
+                                "use_checkpoint_opt_param_scheduler: true}"}),
+      Lines{
+          "--set optimizer_config: override_opt_param_scheduler and use_checkpoint_opt_param_scheduler are both true; "
+          "keep one of the two"});
 }
 
 TEST_F(RecipeFile, RulesOfTheModelAreCheckedWithTheRecipe) {

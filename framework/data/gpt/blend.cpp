@@ -66,16 +66,19 @@ Blend of_prefixes(const std::vector<std::string>& words) {
   return blend;
 }
 
-void check_weight(double weight, const std::string& word, const std::string& prefix, const std::string& option) {
+/// Words that are no blend: what read_blend throws and broken_blend returns.
+struct BadBlend {
+  std::string message, advice;
+};
+
+void check_weight(double weight, const std::string& word, const std::string& prefix) {
   if (weight > 0 && std::isfinite(weight)) return;
-  throw ConfigError(text(option, ": the weight of '", prefix, "' is ", word,
-                         "; expected a number above 0. Leave the prefix out if nothing of it is to be read"));
+  throw BadBlend{text("the weight of '", prefix, "' is ", word, "; expected a number above 0"),
+                 "leave the prefix out if nothing of it is to be read"};
 }
 
-}  // namespace
-
-std::optional<Blend> read_blend(const std::vector<std::string>& words, const std::string& option) {
-  if (words.empty()) return {};
+/// Of one word or more.
+Blend blend_of_words(const std::vector<std::string>& words) {
   Blend blend = of_prefixes(words);
   if (words.size() % 2 == 0) {
     std::vector<std::optional<double>> weights;
@@ -86,23 +89,45 @@ std::optional<Blend> read_blend(const std::vector<std::string>& words, const std
       blend = {{}, std::vector<double>()};
       for (std::size_t i = 0; i < words.size(); i += 2) {
         const auto prefix = stripped(words[i + 1]);
-        check_weight(*weights[i / 2], words[i], prefix, option);
+        check_weight(*weights[i / 2], words[i], prefix);
         blend.prefixes.push_back(prefix);
         blend.weights->push_back(*weights[i / 2]);
       }
     } else if (!std::all_of(first_none, weights.end(), is_none)) {
       // Megatron-LM looks only at what follows the first word that is no number: the rest are prefixes there too.
-      throw ConfigError(text(option, ": '", words[static_cast<std::size_t>(2 * (first_none - weights.begin()))],
-                             "' stands where a weight is expected; give a weight before each prefix, or before none"));
+      throw BadBlend{text("'", words[static_cast<std::size_t>(2 * (first_none - weights.begin()))],
+                          "' stands where a weight is expected"),
+                     "give a weight before each prefix, or before none"};
     }
   }
   if (blend.weights)
     for (const auto weight : normalized(*blend.weights))
-      if (!(weight > 0)) throw ConfigError(text(option, ": its weights are too far apart or too large to be compared"));
+      if (!(weight > 0)) throw BadBlend{"its weights are too far apart or too large to be compared", "change them"};
   if (blend.prefixes.size() > most_parts)
-    throw ConfigError(text(option, ": has ", blend.prefixes.size(), " prefixes; at most ", most_parts,
-                           " can be blended, merge some with `tessera data merge`"));
+    throw BadBlend{text("has ", blend.prefixes.size(), " prefixes; at most ", most_parts, " can be blended"),
+                   "merge some with `tessera data merge`"};
   return blend;
+}
+
+}  // namespace
+
+std::optional<Blend> read_blend(const std::vector<std::string>& words, const std::string& option) {
+  if (words.empty()) return {};
+  try {
+    return blend_of_words(words);
+  } catch (const BadBlend& bad) {
+    throw ConfigError(text(option, ": ", bad.message, "; ", bad.advice));
+  }
+}
+
+std::optional<Finding> broken_blend(const std::vector<std::string>& words, const std::string& option) {
+  if (words.empty()) return {};
+  try {
+    (void)blend_of_words(words);
+    return {};
+  } catch (const BadBlend& bad) {
+    return Finding{option, text(option, ": ", bad.message), bad.advice};
+  }
 }
 
 std::vector<std::string> words_of_file(const std::string& file, const std::string& option) {

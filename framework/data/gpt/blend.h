@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/data/gpt/index_array.h"
+#include "framework/options/report.h"
 
 namespace tessera {
 
@@ -23,6 +24,8 @@ struct Blend {
 /// other pairs are a weight and a prefix. No words: null. Throws ConfigError, beginning with `option`, if only some
 /// pairs begin with a number, a weight is not above 0, or there are more than 32766 prefixes.
 std::optional<Blend> read_blend(const std::vector<std::string>& words, const std::string& option);
+/// What read_blend would throw, as a finding about `option`; none: nothing is wrong.
+std::optional<Finding> broken_blend(const std::vector<std::string>& words, const std::string& option);
 
 /// Words of a text file, separated by white space: `data_args_path`. Throws ConfigError.
 std::vector<std::string> words_of_file(const std::string& file, const std::string& option);

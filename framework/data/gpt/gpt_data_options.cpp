@@ -37,20 +37,94 @@ Value OptionType<DataPath>::write(const DataPath& path) {
   return value;
 }
 
+namespace {
+
+using O = GptDataOptions;
+constexpr std::size_t longest_set_name = 64;  // bytes
+constexpr const char* weights_of_validation =
+    "the validation data has weights, but multiple_validation_sets evaluates each prefix separately";
+constexpr const char* leave_weights_out = "leave the weights out";
+
+bool has_weights(const std::optional<Blend>& blend) { return blend && blend->weights; }
+bool has_own_paths(const O& o) {
+  return !o.train_data_path.empty() || !o.valid_data_path.empty() || !o.test_data_path.empty();
+}
+bool is_split_apart(const O& o) { return has_own_paths(o) || o.per_split_data_args_path; }
+
+/// A name becomes part of a JSON key, of a TensorBoard tag and of a line.
+std::optional<Finding> broken_set_names(const O& o) {
+  const auto& names = o.validation_set_names;
+  if (!names.empty() && !o.multiple_validation_sets)
+    return Finding{"", "validation_set_names is given, but multiple_validation_sets is false",
+                   "set it to true, or leave the names out"};
+  const auto fits = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("._-+/:=").find(c) != std::string_view::npos;
+  };
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (name->empty() || name->size() > longest_set_name || !std::all_of(name->begin(), name->end(), fits))
+      return Finding{"",
+                     text("validation_set_names: \"", *name, "\" is not 1 to ", longest_set_name,
+                          " ASCII letters, digits and . _ - + / : ="),
+                     "give another name"};
+    if (std::find(names.begin(), name, *name) != name)
+      return Finding{"", text("validation_set_names: ", *name, " is given twice"), "give each set a name of its own"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Finding> broken_validation(const O& o) {
+  if (auto broken = broken_blend(o.valid_data_path.parts, "valid_data_path")) return broken;
+  if (!o.multiple_validation_sets || !has_weights(read_blend(o.valid_data_path.parts, "valid_data_path")))
+    return std::nullopt;
+  return Finding{"", text("valid_data_path: ", weights_of_validation), leave_weights_out};
+}
+
+}  // namespace
+
 void describe(Schema<GptDataOptions>& s) {
-  using O = GptDataOptions;
   s.option("data_path", &O::data_path,
            "Prefixes of .bin and .idx files that are blended, each with or all without a weight before it; `split` "
-           "divides them into train, valid and test.");
-  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.");
-  s.option("train_data_path", &O::train_data_path, "Training data, instead of `data_path`: prefixes or a blend.");
-  s.option("valid_data_path", &O::valid_data_path, "Validation data: prefixes or a blend.");
-  s.option("test_data_path", &O::test_data_path, "Test data: prefixes or a blend.");
+           "divides them into train, valid and test.")
+      .must(
+          "DAT2", [](const O& o) { return !is_split_apart(o) || (o.data_path.empty() && !o.data_args_path); },
+          [](const O&) {
+            return "data_path and train_data_path, valid_data_path, test_data_path are mutually exclusive";
+          },
+          "give one kind",
+          {"train_data_path", "valid_data_path", "test_data_path", "data_args_path", "per_split_data_args_path"})
+      .must("DAT4", [](const O& o) { return broken_blend(o.data_path.parts, "data_path"); });
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"8, 1, 1\".")
+      .otherwise([](const O& o) { return o.weights_of_splits(); }, "\"969, 30, 1\"")
+      .must(
+          "DAT5", [](const O& o) { return !is_split_apart(o) || !o.split; },
+          [](const O&) {
+            return "split divides data_path, but train_data_path, valid_data_path or test_data_path is given";
+          },
+          "leave split out", {"train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"});
+  s.option("train_data_path", &O::train_data_path, "Training data, instead of `data_path`: prefixes or a blend.")
+      .must("DAT4", [](const O& o) { return broken_blend(o.train_data_path.parts, "train_data_path"); });
+  s.option("valid_data_path", &O::valid_data_path, "Validation data: prefixes or a blend.")
+      .must("DAT4", [](const O& o) { return broken_validation(o); }, {"multiple_validation_sets"});
+  s.option("test_data_path", &O::test_data_path, "Test data: prefixes or a blend.").must("DAT4", [](const O& o) {
+    return broken_blend(o.test_data_path.parts, "test_data_path");
+  });
   s.option("data_args_path", &O::data_args_path,
-           "Text file with the words of `data_path`, separated by white space, for long blends.");
+           "Text file with the words of `data_path`, separated by white space, for long blends.")
+      .must(
+          "DAT2", [](const O& o) { return o.data_path.empty() || !o.data_args_path; },
+          [](const O&) { return "data_args_path and data_path are mutually exclusive"; }, "give one of them",
+          {"data_path"});
   s.option("per_split_data_args_path", &O::per_split_data_args_path,
            "JSON file with the keys train, valid and test: the words of `train_data_path`, `valid_data_path` and "
-           "`test_data_path`, as lists or texts.");
+           "`test_data_path`, as lists or texts.")
+      .must(
+          "DAT2", [](const O& o) { return !has_own_paths(o) || !o.per_split_data_args_path; },
+          [](const O&) {
+            return "per_split_data_args_path and train_data_path, valid_data_path, test_data_path are mutually "
+                   "exclusive";
+          },
+          "give one kind", {"train_data_path", "valid_data_path", "test_data_path"});
   s.option("data_cache_path", &O::data_cache_path,
            "Folder of the index files, which Megatron-LM uses too; null: PREFIX/cache/GPTDataset_indices for each "
            "prefix, and no files for the order of a blend.");
@@ -70,75 +144,22 @@ void describe(Schema<GptDataOptions>& s) {
            "Each prefix of `valid_data_path` is a validation set that is evaluated and logged separately; weights are "
            "refused.");
   s.option("validation_set_names", &O::validation_set_names,
-           "Names of the sets of `multiple_validation_sets` in logs and metrics, in order; empty: 0, 1, ...");
+           "Names of the sets of `multiple_validation_sets` in logs and metrics, in order; empty: 0, 1, ...")
+      .must("DAT4", [](const O& o) { return broken_set_names(o); }, {"multiple_validation_sets"});
   describe_documents(s);
 }
 
 namespace {
-
-constexpr const char* usual_split = "969, 30, 1";
-constexpr std::size_t longest_set_name = 64;  // bytes
 
 std::optional<Blend> blend_of(const std::optional<std::string>& file, const DataPath& path, const char* file_option,
                               const char* path_option) {
   return file ? read_blend(words_of_file(*file, file_option), file_option) : read_blend(path.parts, path_option);
 }
 
-/// A name becomes part of a JSON key, of a TensorBoard tag and of a line.
-void check_validation_sets(const GptDataOptions& o) {
-  const auto& names = o.validation_set_names;
-  if (!names.empty() && !o.multiple_validation_sets)
-    throw ConfigError("validation_set_names needs multiple_validation_sets: true; set it or leave the names out");
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const auto& name = names[i];
-    const auto fits = [](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-             std::string_view("._-+/:=").find(c) != std::string_view::npos;
-    };
-    if (name.empty() || name.size() > longest_set_name || !std::all_of(name.begin(), name.end(), fits))
-      throw ConfigError(text("validation_set_names: \"", name, "\" is not 1 to ", longest_set_name,
-                             " ASCII letters, digits and . _ - + / : =; give another name"));
-    if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), name) !=
-        names.begin() + static_cast<std::ptrdiff_t>(i))
-      throw ConfigError(text("validation_set_names: ", name, " is given twice; give each set a name of its own"));
-  }
-}
-
-/// The blend of the validation sets; weights mean nothing there.
-std::optional<Blend> without_weights(const GptDataOptions& o, std::optional<Blend> blend, const char* option) {
-  if (o.multiple_validation_sets && blend && blend->weights)
-    throw ConfigError(text(option,
-                           ": the validation data has weights, but multiple_validation_sets evaluates each prefix "
-                           "separately; leave the weights out"));
-  return blend;
-}
-
 }  // namespace
 
-void check_gpt_sources(const GptDataOptions& o) {
-  check_validation_sets(o);
-  const bool own_paths = !o.train_data_path.empty() || !o.valid_data_path.empty() || !o.test_data_path.empty();
-  const bool apart = own_paths || o.per_split_data_args_path;
-  const bool joined = !o.data_path.empty() || o.data_args_path;
-  if (!o.data_path.empty() && o.data_args_path)
-    throw ConfigError("data_args_path and data_path exclude each other; give one of them");
-  if (own_paths && o.per_split_data_args_path)
-    throw ConfigError(
-        "per_split_data_args_path and train_data_path, valid_data_path, test_data_path exclude each other; give one "
-        "kind");
-  if (apart && joined)
-    throw ConfigError(
-        "data_path and train_data_path, valid_data_path, test_data_path exclude each other; give one kind");
-  if (apart && o.split)
-    throw ConfigError("split divides data_path; with train_data_path, valid_data_path or test_data_path leave it out");
-  (void)read_blend(o.data_path.parts, "data_path");
-  (void)read_blend(o.train_data_path.parts, "train_data_path");
-  (void)without_weights(o, read_blend(o.valid_data_path.parts, "valid_data_path"), "valid_data_path");
-  (void)read_blend(o.test_data_path.parts, "test_data_path");
-}
-
 GptSources gpt_sources(const GptDataOptions& o) {
-  check_gpt_sources(o);
+  refuse("dataset_config", broken_rules(o));
   const bool joined = !o.data_path.empty() || o.data_args_path;
   if (!joined && !o.per_split_data_args_path && o.train_data_path.empty() && o.valid_data_path.empty() &&
       o.test_data_path.empty())
@@ -147,12 +168,13 @@ GptSources gpt_sources(const GptDataOptions& o) {
   GptSources sources;
   if (joined) {
     sources.blend = blend_of(o.data_args_path, o.data_path, "data_args_path", "data_path");
-    sources.split = o.split.value_or(usual_split);
+    sources.split = o.weights_of_splits();
   } else if (o.per_split_data_args_path) {
     const auto words = words_of_splits(*o.per_split_data_args_path, "per_split_data_args_path");
     for (std::size_t k = 0; k < words.size(); ++k)
       sources.per_split[k] = read_blend(words[k], "per_split_data_args_path");
-    sources.per_split[1] = without_weights(o, std::move(sources.per_split[1]), "per_split_data_args_path");
+    if (o.multiple_validation_sets && has_weights(sources.per_split[1]))
+      throw ConfigError(text("per_split_data_args_path: ", weights_of_validation, "; ", leave_weights_out));
   } else {
     sources.per_split = {read_blend(o.train_data_path.parts, "train_data_path"),
                          read_blend(o.valid_data_path.parts, "valid_data_path"),

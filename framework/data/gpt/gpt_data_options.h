@@ -29,6 +29,9 @@ struct GptDataOptions {
   bool add_extra_token_to_sequence = true, drop_last_partial_validation_sequence = true;
   bool create_attention_mask_in_dataloader = true, dataloader_inter_document_masking = false;
   bool allow_ambiguous_pad_tokens = false;
+
+  /// Of `data_path`: "969, 30, 1".
+  std::string weights_of_splits() const { return split.value_or("969, 30, 1"); }
 };
 void describe(Schema<GptDataOptions>& s);
 
@@ -39,11 +42,7 @@ struct GptSources {
   std::array<std::optional<Blend>, 3> per_split;  ///< without `blend`: train, valid, test
 };
 
-/// Without opening a file. Throws ConfigError, beginning with the option, if options exclude each other or a blend is wrong
-/// (see read_blend).
-void check_gpt_sources(const GptDataOptions& options);
-/// Reads the files that the options name. Throws ConfigError, beginning with the option, if there is no data, and as
-/// check_gpt_sources.
+/// Reads the files that the options name. Throws ConfigError if there is no data, or options break a rule of describe().
 GptSources gpt_sources(const GptDataOptions& options);
 
 }  // namespace tessera

@@ -43,9 +43,11 @@ void describe_documents(Schema<Options>& s) {
   s.option("eod_mask_loss", &Options::eod_mask_loss,
            "Mask the loss at positions whose input is the end-of-document token.");
   s.option("add_extra_token_to_sequence", &Options::add_extra_token_to_sequence,
-           "Read one more token per sample, so that the last position has a label.");
+           "Read one more token per sample, so that the last position has a label.")
+      .no_flag("a field of Megatron-LM's data configuration that no flag sets");
   s.option("drop_last_partial_validation_sequence", &Options::drop_last_partial_validation_sequence,
-           "Drop the last validation sample if it is incomplete; false: pad it.");
+           "Drop the last validation sample if it is incomplete; false: pad it.")
+      .no_flag("a field of Megatron-LM's data configuration that no flag sets");
   s.option(
       "create_attention_mask_in_dataloader", &Options::create_attention_mask_in_dataloader,
       "The dataset makes the attention mask; false: plain causal attention, `reset_attention_mask` has no effect.");

@@ -34,11 +34,13 @@ void describe(Schema<SftOptions>& s) {
            "Chat template (Jinja) that renders a conversation to text, as its text or the name of its file; null: the "
            "tokenizer's.");
   s.option("sft_answers_only", &O::sft_answers_only,
-           "Count the loss of answers only; null: true, except for the format default, as in Megatron-LM.");
+           "Count the loss of answers only; null: true, except for the format default, as in Megatron-LM.")
+      .no_flag("Megatron-LM decides it by the prompt format");
   s.option("sft_lines_per_sample", &O::sft_lines_per_sample,
            "Lines of the file that are packed into one sample; no conversation attends to another.")
       .at_least(1)
-      .at_most(1000000);
+      .at_most(1000000)
+      .no_flag("a sample of Megatron-LM is one line");
 }
 
 std::string file_of(const DataPath& path, const char* option) {

@@ -112,7 +112,7 @@ const std::vector<ArgumentRule>& model_rules() {
        [](const Run& r, Json& a) {
          const bool exact_gelu = r.model.feed_forward() == FeedForwardKind::gelu_erf;
          a["bias_gelu_fusion"] = r.model.add_bias_linear && !exact_gelu;
-         a["add_qkv_bias"] = r.model.qkv_has_bias.value_or(r.model.add_bias_linear);
+         a["add_qkv_bias"] = r.model.qkv_bias();
        }},
       {"M12", "Only rotary positions have a fused form.",
        [](const Run& r, Json& a) {

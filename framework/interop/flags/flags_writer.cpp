@@ -187,7 +187,7 @@ WrittenFlags write_flags(const Value& resolved, const FlagTable& table, const Fa
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
   each(resolved, "", [&](const std::string& path, const Value& value) {
     if (value.kind != Value::Kind::none && !contains(ours, path) && search.differs(path))
-      out.lost.push_back({value.origin, path, text("no flag of ", table.name(), " says ", path, " ", value), ""});
+      out.lost.push_back({path, text("no flag of ", table.name(), " says ", path, " ", value), "", "", value.origin});
   });
   return out;
 }

@@ -44,6 +44,13 @@ std::vector<Row> rows_of(const std::vector<SchemaFacts>& schemas, bool planned) 
   return rows;
 }
 
+/// " No effect if `swiglu` is true."
+std::string no_effect(const OptionFacts& option) {
+  std::string all;
+  for (const auto& why : option.no_effect_if) all += (all.empty() ? " No effect if " : ", or if ") + why;
+  return all.empty() ? all : all + ".";
+}
+
 std::string table_row(const std::string& group, const Row& row, const FlagTable& flags) {
   const auto& option = *row.option;
   std::vector<std::string> names, from;
@@ -51,7 +58,7 @@ std::string table_row(const std::string& group, const Row& row, const FlagTable&
   for (const auto& flag : flags_to(flags, group + "." + option.name)) from.push_back("`" + flag + "`");
   const auto unit = option.unit.empty() ? "" : ", " + option.unit;
   return text("| `", option.name, "` | ", row.types, " | ", option.type, unit, " | ", default_of(option), " | ",
-              join(option.limits), " | ", join(names), " | ", join(from), " | ", option.doc, " |\n");
+              join(option.limits), " | ", join(names), " | ", join(from), " | ", option.doc, no_effect(option), " |\n");
 }
 
 std::string planned_line(const std::string& group, const OptionFacts& option) {
@@ -60,7 +67,7 @@ std::string planned_line(const std::string& group, const OptionFacts& option) {
   std::string taken;
   for (const auto& value : option.neutral)
     taken += (taken.empty() ? "`" : " or `") + (value.empty() ? "''" : value) + "`";
-  return text("- `", group, ".", option.name, "`: only ", taken, " is taken. ", option.doc,
+  return text("- `", group, ".", option.name, "`: accepts only ", taken, ". ", option.doc,
               names.empty() ? "" : " Also read: " + join(names) + ".", "\n");
 }
 
@@ -90,8 +97,9 @@ std::string options_page(const Facts& facts, const FlagTable& flags) {
     for (const auto& row : rows_of(schemas, true)) planned += planned_line(group, *row.option);
   }
   return page +
-         "\n## Not built yet\n\nThese keys are part of the contract. A value that changes nothing is taken, so that "
-         "existing recipes load; any other is refused.\n\n" +
+         "\n## Not implemented yet\n\nThese keys are known. A value that does not change the run is accepted, so that "
+         "existing "
+         "recipes load; any other is an error.\n\n" +
          planned;
 }
 

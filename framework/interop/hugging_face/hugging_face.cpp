@@ -74,13 +74,14 @@ std::string prefix_hint(const std::vector<std::string>& missing, const std::vect
 HeadLayout head_layout(const Value& config, const std::string& speaker) {
   const auto heads = needed(config, speaker, "num_attention_heads");
   const auto hidden = needed(config, speaker, "hidden_size");
-  const auto groups = is_true(config, "group_query_attention") ? number(config, "num_query_groups", heads) : heads;
+  const auto groups = is_true(config, "group_query_attention") ? needed(config, speaker, "num_query_groups") : heads;
   const auto channels = number(config, "kv_channels", 0);
   if (channels == 0 && hidden % heads != 0)
     throw ConfigError(text(speaker, ": hidden_size ", hidden, " is no multiple of num_attention_heads ", heads,
                            ", and no width of a head is given"));
   if (heads % groups != 0)
-    throw ConfigError(text(speaker, ": ", heads, " heads of queries cannot share ", groups, " of keys and values"));
+    throw ConfigError(
+        text(speaker, ": num_query_groups is ", groups, ", which does not divide num_attention_heads ", heads));
   const HeadLayout layout{heads, groups, channels == 0 ? hidden / heads : channels};
   constexpr std::int64_t most = 1 << 24;
   if (layout.heads > most || layout.channels > most)

@@ -101,7 +101,7 @@ TEST(FlagsWriter, WhatNoFlagSaysIsNamed) {
   recipe.resolved.set("optimizer_config.optimizer_type", Value::of("lion", {}));
   const auto flags = write_flags(recipe.resolved, megatron(), facts(), {});
   ASSERT_FALSE(flags.lost.empty());
-  EXPECT_EQ(flags.lost.at(0).key, "optimizer_config.optimizer_type");
+  EXPECT_EQ(flags.lost.at(0).option, "optimizer_config.optimizer_type");
   EXPECT_TRUE(write_flags(recipe.resolved, megatron(), facts(), {"optimizer_config.optimizer_type"}).lost.empty());
 }
 

@@ -275,7 +275,8 @@ TEST_F(HuggingFaceExportTest, ConfigsThatLackOrContradictAreRefusedByField) {
   const auto two = story([](Json& c) { c.erase("hidden_size"), c.erase("num_hidden_layers"); });
   EXPECT_TRUE(says(two, "nothing in it says hidden_size")) << two;
   EXPECT_TRUE(says(two, "nothing in it says num_layers")) << two;
-  EXPECT_TRUE(says(story([](Json& c) { c["num_key_value_heads"] = 3; }), "4 heads of queries cannot share 3 of keys"));
+  EXPECT_TRUE(says(story([](Json& c) { c["num_key_value_heads"] = 3; }),
+                   "num_query_groups is 3, which does not divide num_attention_heads 4"));
   EXPECT_TRUE(says(story([](Json& c) { c["hidden_size"] = 50, c.erase("head_dim"); }),
                    "hidden_size 50 is no multiple of num_attention_heads 4"));
   EXPECT_TRUE(says(story([](Json& c) { c["hidden_size"] = -4; }), "hidden_size is -4; a count of at least 1"));

@@ -1,0 +1,452 @@
+#include <algorithm>
+
+#include "framework/base/error.h"
+#include "framework/model/gpt_options.h"
+#include "framework/options/limits.h"
+
+namespace tessera {
+namespace {
+
+using O = GptOptions;
+
+// With these no count of parameters, and no number of bytes of state for them, leaves 64 bits.
+constexpr std::int64_t most_width = std::int64_t{1} << 20, most_heads = 65536, most_channels = 65536;
+constexpr std::int64_t most_window = 0x7FFFFFFF;  // "all" in other programs
+
+void describe_sizes(Schema<O>& s) {
+  s.option("num_layers", &O::num_layers, "Number of transformer layers.").at_least(1).at_most(most_layers);
+  s.option("hidden_size", &O::hidden_size, "Hidden size of the transformer.").at_least(1).at_most(most_width);
+  s.option("num_attention_heads", &O::num_attention_heads, "Number of attention (query) heads in each layer.")
+      .at_least(1)
+      .at_most(most_heads)
+      .must(
+          "M4", [](const O& o) { return o.kv_channels || o.hidden_size % o.num_attention_heads == 0; },
+          [](const O& o) {
+            return text("num_attention_heads is ", o.num_attention_heads, ", which does not divide hidden_size ",
+                        o.hidden_size);
+          },
+          "change one, or give kv_channels", {"hidden_size", "kv_channels"});
+  s.option("ffn_hidden_size", &O::ffn_hidden_size, "Hidden size of the feed-forward network.")
+      .at_least(1)
+      .at_most(4 * most_width)
+      .otherwise([](const O& o) { return o.inner(); },
+                 "4 x `hidden_size`, or with a gated activation 8/3 x `hidden_size`, rounded down to a multiple of 64")
+      .must(
+          "M3", [](const O& o) { return o.inner() >= 1; },
+          [](const O& o) {
+            return text("ffn_hidden_size is not given, and hidden_size ", o.hidden_size, " is too small to derive it");
+          },
+          "give ffn_hidden_size", {"hidden_size"});
+  s.option("kv_channels", &O::kv_channels, "Dimension of an attention head.")
+      .at_least(1)
+      .at_most(most_channels)
+      .otherwise([](const O& o) { return o.channels(); }, "`hidden_size` / `num_attention_heads`")
+      .must(
+          "width of attention", [](const O& o) { return o.num_attention_heads * o.channels() <= 4 * most_width; },
+          [](const O& o) {
+            return text("num_attention_heads ", o.num_attention_heads, " x kv_channels ", o.channels(), " is ",
+                        o.num_attention_heads * o.channels(), "; at most ", 4 * most_width, " is supported");
+          },
+          "make one of them smaller", {"num_attention_heads"});
+  s.option("group_query_attention", &O::group_query_attention,
+           "Use grouped-query attention: query heads share `num_query_groups` key/value heads.");
+  s.option("num_query_groups", &O::num_query_groups, "Number of key/value heads.")
+      .at_least(1)
+      .at_most(most_heads)
+      .matters_when([](const O& o) { return o.group_query_attention; }, "`group_query_attention` is false")
+      .must(
+          "M8", [](const O& o) { return o.num_attention_heads % o.groups() == 0; },
+          [](const O& o) {
+            return text("num_query_groups is ", o.num_query_groups, ", which does not divide num_attention_heads ",
+                        o.num_attention_heads);
+          },
+          "give a divisor of num_attention_heads", {"num_attention_heads"});
+}
+
+constexpr auto has_rope = [](const O& o) { return o.position_embedding_type == PositionEmbedding::rope; };
+constexpr const char* no_rope = "`position_embedding_type` is not rope";
+
+void describe_positions(Schema<O>& s) {
+  s.option("position_embedding_type", &O::position_embedding_type, "Type of position embedding.")
+      .alias("use_rotary_embedding", {{"true", "rope"}, {"false", ""}})
+      .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
+  s.option("max_position_embeddings", &O::max_position_embeddings,
+           "Maximum sequence length the position embedding supports, in tokens.")
+      .at_least(1)
+      .at_most(most_places)
+      .unit("tokens");
+  s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
+      .above(0)
+      .at_most(1e12)
+      .alias("rope_theta")
+      .alias("rotary_config.rotary_base")
+      .matters_when(has_rope, no_rope)
+      .must(
+          "rotary_base", [](const O& o) { return !has_rope(o) || o.rotary_base > 1; },
+          [](const O& o) { return text("rotary_base is ", o.rotary_base, "; expected a value above 1"); },
+          "give a larger one", {"position_embedding_type"});
+  s.option("rotary_percent", &O::rotary_percent, "Fraction of each head's dimensions that get rotary embedding.")
+      .above(0)
+      .at_most(1)
+      .alias("rotary_config.rotary_percent")
+      .matters_when(has_rope, no_rope)
+      .must(
+          "rotary_percent", [](const O& o) { return !has_rope(o) || o.rotary_dim() >= 2; },
+          [](const O& o) {
+            return text("rotary_percent ", o.rotary_percent, " gives ", o.rotary_dim(), " of the ", o.channels(),
+                        " dimensions of a head rotary embedding; at least 2 are needed");
+          },
+          "give a larger one", {"position_embedding_type", "kv_channels", "num_attention_heads", "hidden_size"});
+  s.option(
+       "rotary_interleaved", &O::rotary_interleaved,
+       "Rotate pairs of adjacent dimensions, instead of pairing the first and second half of the rotary dimensions.")
+      .alias("rotary_config.rotary_interleaved")
+      .matters_when(has_rope, no_rope);
+  s.option("rotary_seq_len_interpolation_factor", &O::rotary_seq_len_interpolation_factor,
+           "Linear interpolation: rotary positions are divided by this factor.")
+      .above(0)
+      .at_most(most_factor)
+      .alias("rotary_config.seq_len_interpolation_factor")
+      .otherwise([](const O& o) { return o.positions_per_step(); }, "1, no interpolation")
+      .matters_when(has_rope, no_rope);
+}
+
+template <RotaryScaling::Kind kind>
+constexpr auto scales_as = [](const O& o) { return has_rope(o) && o.rope_scaling_type == kind; };
+constexpr auto scales = [](const O& o) { return has_rope(o) && o.rope_scaling_type != RotaryScaling::Kind::none; };
+constexpr auto as_llama3 = scales_as<RotaryScaling::Kind::llama3>;
+constexpr auto as_yarn = scales_as<RotaryScaling::Kind::yarn>;
+constexpr const char *no_scaling = "`rope_scaling_type` is none", *no_llama3 = "`rope_scaling_type` is not llama3",
+                     *no_yarn = "`rope_scaling_type` is not yarn";
+
+void describe_rope_scaling(Schema<O>& s) {
+  s.option("rope_scaling_type", &O::rope_scaling_type,
+           "Frequency scaling of the rotary embedding for longer sequences.")
+      .alias("use_rope_scaling", {{"true", "llama3"}, {"false", ""}})
+      .matters_when(has_rope, no_rope);
+  s.option("rope_scaling_factor", &O::rope_scaling_factor,
+           "Frequency scaling factor: low frequencies are divided by it.")
+      .above(0)
+      .at_most(most_factor)
+      .matters_when(scales, no_scaling);
+  s.option("rope_scaling_low_freq_factor", &O::rope_scaling_low_freq_factor,
+           "llama3: frequencies with fewer full rotations than this within the original maximum sequence length are "
+           "divided by the whole factor.")
+      .above(0)
+      .at_most(most_factor)
+      .matters_when(as_llama3, no_llama3)
+      .must(
+          "rope scaling", [](const O& o) { return o.rope_scaling_low_freq_factor < o.rope_scaling_high_freq_factor; },
+          [](const O& o) {
+            return text("rope_scaling_low_freq_factor is ", o.rope_scaling_low_freq_factor,
+                        ", which is not below rope_scaling_high_freq_factor ", o.rope_scaling_high_freq_factor);
+          },
+          "make the first the smaller one", {"rope_scaling_high_freq_factor"});
+  s.option("rope_scaling_high_freq_factor", &O::rope_scaling_high_freq_factor,
+           "llama3: frequencies with more full rotations than this within the original maximum sequence length are not "
+           "scaled.")
+      .above(0)
+      .at_most(most_factor)
+      .matters_when(as_llama3, no_llama3);
+  s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
+           "Maximum sequence length before scaling, in tokens.")
+      .at_least(1)
+      .at_most(most_places)
+      .unit("tokens")
+      .matters_when(scales, no_scaling);
+  s.option("rope_scaling_beta_fast", &O::rope_scaling_beta_fast,
+           "yarn: frequencies with more full rotations than this within the original maximum sequence length are not "
+           "scaled.")
+      .above(0)
+      .at_most(most_factor)
+      .matters_when(as_yarn, no_yarn);
+  s.option("rope_scaling_beta_slow", &O::rope_scaling_beta_slow,
+           "yarn: frequencies with fewer full rotations than this within the original maximum sequence length are "
+           "divided by the whole factor.")
+      .above(0)
+      .at_most(most_factor)
+      .matters_when(as_yarn, no_yarn)
+      .must(
+          "rope scaling", [](const O& o) { return o.rope_scaling_beta_slow < o.rope_scaling_beta_fast; },
+          [](const O& o) {
+            return text("rope_scaling_beta_slow is ", o.rope_scaling_beta_slow,
+                        ", which is not below rope_scaling_beta_fast ", o.rope_scaling_beta_fast);
+          },
+          "make the first the smaller one", {"rope_scaling_beta_fast"});
+  s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor, "yarn: factor of cosines and sines.")
+      .above(0)
+      .at_most(most_factor)
+      .otherwise([](const O& o) { return o.rotary_scaling(1).amplitude(); },
+                 "0.1 ln(`rope_scaling_factor`) + 1, at least 1")
+      .matters_when(as_yarn, no_yarn)
+      .no_flag("from config.json of Hugging Face Transformers");
+}
+
+void describe_attention(Schema<O>& s) {
+  s.option("window_size", &O::window_size,
+           "Attention window in tokens, [left, right]: left -1 is unlimited, right is 0 for causal attention.")
+      .at_least(-1)
+      .at_most(most_window)
+      .alias("fa_config.pre_tokens", 0)
+      .alias("fa_config.pre_tockens", 0)
+      .alias("pre_tockens", 0)
+      .alias("fa_config.next_tokens", 1)
+      .alias("fa_config.next_tockens", 1)
+      .alias("next_tockens", 1)
+      .must(
+          "one window", [](const O& o) { return o.window_size[1] >= 0; },
+          [](const O& o) {
+            return text("window_size is [", o.window_size[0], ", ", o.window_size[1],
+                        "]; its second number, tokens to the right, is below 0");
+          },
+          "give how many tokens to the right, 0 for causal attention");
+  s.option("sliding_window", &O::sliding_window, "Attention window including the token itself, in tokens.")
+      .at_least(1)
+      .at_most(most_window)
+      .unit("tokens")
+      .otherwise(
+          [](const O& o) {
+            const auto left = o.window()[0];
+            return left < 0 ? std::nullopt : std::optional(left + 1);
+          },
+          "`window_size[0]` + 1, or unlimited")
+      .must(
+          "one window",
+          [](const O& o) {
+            return !o.sliding_window || o.window_size[0] < 0 || o.window_size[0] == *o.sliding_window - 1;
+          },
+          [](const O& o) {
+            return text("sliding_window is ", *o.sliding_window, ", but window_size has ", o.window_size[0],
+                        " tokens to the left");
+          },
+          "give one of them", {"window_size"});
+  s.option("layer_types", &O::layer_types,
+           "Attention type of each layer, full_attention or sliding_attention; a shorter list repeats. Empty: the "
+           "window applies to all layers.")
+      .must(
+          "a window for layers",
+          [](const O& o) {
+            return std::find(o.layer_types.begin(), o.layer_types.end(), LayerSight::window) == o.layer_types.end() ||
+                   o.window()[0] >= 0 || o.window()[1] != 0;
+          },
+          [](const O&) { return "layer_types contains sliding_attention, but there is no window"; },
+          "give sliding_window", {"sliding_window", "window_size"})
+      .no_flag("from config.json of Hugging Face Transformers");
+  s.option("qk_layernorm", &O::qk_layernorm, "Normalize queries and keys of each head before the rotary embedding.");
+  s.option("query_pre_attn_scalar", &O::query_pre_attn_scalar,
+           "Attention scores are divided by the square root of this.")
+      .above(0)
+      .at_most(1e9)
+      .otherwise([](const O& o) { return o.score_scale(); }, "`kv_channels`");
+  s.option("attention_logit_softcap", &O::attention_logit_softcap,
+           "Soft cap of attention scores, cap x tanh(score / cap); null: none.")
+      .above(0)
+      .at_most(1e9)
+      .alias("attn_logit_softcapping");
+  s.option("output_logit_softcap", &O::output_logit_softcap,
+           "Soft cap of the output logits, cap x tanh(logit / cap); null: none.")
+      .above(0)
+      .at_most(1e9)
+      .alias("final_logit_softcapping");
+}
+
+constexpr auto sandwiches = [](const O& o) { return o.use_sandwich_norm; };
+constexpr const char* no_sandwich = "`use_sandwich_norm` is false";
+
+void describe_norms(Schema<O>& s) {
+  s.option("normalization", &O::normalization,
+           "Type of the norms before attention, before the feed-forward network and after the last layer.")
+      .alias("use_fused_rmsnorm", {{"true", "RMSNorm"}, {"false", ""}});
+  s.option("norm_epsilon", &O::norm_epsilon, "Epsilon of the norms, added to the variance or mean square.")
+      .above(0)
+      .at_most(1)
+      .alias("layernorm_epsilon");
+  s.option("apply_layernorm_1p", &O::apply_layernorm_1p, "Store norm weights minus one (zero-centered gamma).")
+      .alias("layernorm_zero_centered_gamma");
+  s.option("use_sandwich_norm", &O::use_sandwich_norm,
+           "Also normalize the outputs of attention and feed-forward network, before the residual addition.");
+  s.option("attn_post_norm_scale", &O::attn_post_norm_scale, "Initial weight of the RMSNorm after attention.")
+      .at_least(0)
+      .at_most(most_factor)
+      .matters_when(sandwiches, no_sandwich)
+      .must(
+          "sandwich scales",
+          [](const O& o) {
+            return !sandwiches(o) || o.attn_post_norm_scale == 1 || o.normalization != Normalization::layer_norm;
+          },
+          [](const O& o) {
+            return text("attn_post_norm_scale is ", o.attn_post_norm_scale,
+                        ", but normalization is LayerNorm; it is for RMSNorm");
+          },
+          "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
+  s.option("ffn_post_norm_scale", &O::ffn_post_norm_scale,
+           "Initial weight of the RMSNorm after the feed-forward network.")
+      .at_least(0)
+      .at_most(most_factor)
+      .matters_when(sandwiches, no_sandwich)
+      .must(
+          "sandwich scales",
+          [](const O& o) {
+            return !sandwiches(o) || o.ffn_post_norm_scale == 1 || o.normalization != Normalization::layer_norm;
+          },
+          [](const O& o) {
+            return text("ffn_post_norm_scale is ", o.ffn_post_norm_scale,
+                        ", but normalization is LayerNorm; it is for RMSNorm");
+          },
+          "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
+  s.option("use_final_norm", &O::use_final_norm, "Normalize the output of the last layer.");
+  s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
+           "The residual connection starts after the norm instead of before it.")
+      .alias("apply_residual_connection_post_layernorm")
+      .no_flag("the flag of this name has no effect in Megatron-LM's GPT");
+  s.option(
+       "use_parallel_residual", &O::use_parallel_residual,
+       "Attention and feed-forward network of a layer both read the layer's input, and both outputs are added to it.")
+      .must(
+          "one residual", [](const O& o) { return !o.use_parallel_residual || !o.apply_residual_connection_post_norm; },
+          [](const O&) {
+            return "use_parallel_residual and apply_residual_connection_post_norm are mutually exclusive";
+          },
+          "give one of them", {"apply_residual_connection_post_norm"});
+  s.option("shared_parallel_norm", &O::shared_parallel_norm,
+           "With `use_parallel_residual`: attention and feed-forward network share one norm.")
+      .must(
+          "one residual", [](const O& o) { return !o.shared_parallel_norm || o.use_parallel_residual; },
+          [](const O&) { return "shared_parallel_norm requires use_parallel_residual"; }, "give both or neither",
+          {"use_parallel_residual"});
+}
+
+void describe_feed_forward(Schema<O>& s) {
+  s.option(
+       "hidden_act", &O::hidden_act,
+       "Activation of the feed-forward; gelu is the tanh form, gelu_erf the exact one; swiglu, geglu and their like "
+       "are gates.")
+      .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}})
+      .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true");
+  s.option("swiglu", &O::swiglu, "Same as `hidden_act: swiglu`.")
+      .otherwise([](const O& o) { return o.feed_forward() == FeedForwardKind::swiglu; },
+                 "whether `hidden_act` is swiglu")
+      .must(
+          "one activation",
+          [](const O& o) { return !o.swiglu || *o.swiglu || o.hidden_act != FeedForwardKind::swiglu; },
+          [](const O&) { return "swiglu is false, but hidden_act is swiglu"; }, "give one of them", {"hidden_act"})
+      .must(
+          "one activation",
+          [](const O& o) {
+            return !o.swiglu.value_or(false) || o.hidden_act == FeedForwardKind::swiglu ||
+                   o.hidden_act == FeedForwardKind::gelu_tanh || o.hidden_act == FeedForwardKind::silu;
+          },
+          [](const O& o) {
+            return text("swiglu is true, but hidden_act is ", OptionType<FeedForwardKind>::write(o.hidden_act));
+          },
+          "give one of them", {"hidden_act"})
+      .no_flag("another form of hidden_act, in recipes of MindSpeed-Core-MS");
+  s.option("gated_linear_unit", &O::gated_linear_unit,
+           "Use a gated feed-forward network: `hidden_act` is applied to the gate projection.")
+      .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true")
+      .matters_when([](const O& o) { return !is_gated(o.hidden_act); }, "`hidden_act` is gated already")
+      .no_flag("only recipes of MindSpeed-Core-MS have it");
+  s.option("add_bias_linear", &O::add_bias_linear,
+           "Linear layers have biases, unless `qkv_has_bias`, `out_proj_has_bias` or `mlp_has_bias` says otherwise.")
+      .matters_when([](const O& o) { return !o.qkv_has_bias || !o.out_proj_has_bias || !o.mlp_has_bias; },
+                    "`qkv_has_bias`, `out_proj_has_bias` and `mlp_has_bias` are given");
+  s.option("qkv_has_bias", &O::qkv_has_bias, "Bias of the QKV projection.")
+      .alias("add_qkv_bias")
+      .otherwise([](const O& o) { return o.qkv_bias(); }, "`add_bias_linear`");
+  s.option("out_proj_has_bias", &O::out_proj_has_bias, "Bias of the attention output projection.")
+      .alias("add_dense_bias")
+      .otherwise([](const O& o) { return o.out_proj_bias(); }, "`add_bias_linear`");
+  s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward network.")
+      .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`");
+}
+
+constexpr auto all_recomputed = [](const O& o) { return o.recompute_granularity == Recomputation::full; };
+
+void describe_rest(Schema<O>& s) {
+  s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
+           "The output layer has its own weights instead of sharing the word embedding's.");
+  s.option("scale_embeddings", &O::scale_embeddings, "Multiply word embeddings by sqrt(`hidden_size`).")
+      .must(
+          "scale_embeddings",
+          [](const O& o) {
+            return !o.scale_embeddings || o.position_embedding_type != PositionEmbedding::learned_absolute;
+          },
+          [](const O&) { return "scale_embeddings is true, but position_embedding_type is learned_absolute"; },
+          "choose position_embedding_type rope or none", {"position_embedding_type"});
+  s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
+           "Dropout probability after the embedding, attention and the feed-forward network.")
+      .at_least(0)
+      .below(1)
+      .alias("hidden_dropout");
+  s.option("attention_dropout_rate", &O::attention_dropout_rate, "Dropout probability of the attention probabilities.")
+      .at_least(0)
+      .below(1)
+      .alias("attention_dropout");
+  s.option("init_method_std", &O::init_method_std,
+           "Standard deviation of the initial weights; output projections use it divided by sqrt(2 x `num_layers`).")
+      .above(0)
+      .at_most(most_rate)
+      .matters_when([](const O& o) { return o.init_method == InitMethod::normal; }, "`init_method` is xavier_uniform");
+  s.option("embedding_init_method_std", &O::embedding_init_method_std,
+           "Standard deviation of the initial word and position embeddings.")
+      .above(0)
+      .at_most(most_rate)
+      .otherwise(
+          [](const O& o) {
+            return o.init_method == InitMethod::normal ? std::optional(o.init_method_std) : std::nullopt;
+          },
+          "as other weights: `init_method` and `init_method_std`");
+  s.option("init_method", &O::init_method,
+           "Distribution of the initial weights; xavier_uniform: uniform within +-sqrt(6 / (inputs + outputs)) for "
+           "every matrix.")
+      .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}})
+      .no_flag("Megatron-LM stops at its flag");
+  s.option("recompute_granularity", &O::recompute_granularity,
+           "Activation recomputation in the backward pass: full (whole layers) or selective (`recompute_modules`).")
+      .alias("recompute_activations", {{"true", "selective"}, {"false", ""}});
+  s.option("recompute_method", &O::recompute_method,
+           "With recompute_granularity full: uniform recomputes all layers, `recompute_num_layers` at a time; block "
+           "recomputes the first `recompute_num_layers`.")
+      .must(
+          "REC3", [](const O& o) { return !all_recomputed(o) || o.recompute_method; },
+          [](const O&) { return "recompute_granularity is full, but recompute_method is missing"; },
+          "give uniform or block", {"recompute_granularity"})
+      .must(
+          "REC2", [](const O& o) { return o.recompute_granularity != Recomputation::selective || !o.recompute_method; },
+          [](const O&) { return "recompute_method is given, but recompute_granularity is selective; it is for full"; },
+          "leave it out", {"recompute_granularity"});
+  s.option("recompute_num_layers", &O::recompute_num_layers,
+           "Number of layers recomputed together (uniform), or number of recomputed layers (block).")
+      .at_least(1)
+      .at_most(most_layers)
+      .must(
+          "REC3", [](const O& o) { return !all_recomputed(o) || o.recompute_num_layers; },
+          [](const O&) { return "recompute_granularity is full, but recompute_num_layers is missing"; }, "give it",
+          {"recompute_granularity"})
+      .must(
+          "REC2",
+          [](const O& o) { return o.recompute_granularity != Recomputation::selective || !o.recompute_num_layers; },
+          [](const O&) {
+            return "recompute_num_layers is given, but recompute_granularity is selective; it is for full";
+          },
+          "leave it out", {"recompute_granularity"});
+  s.option("recompute_modules", &O::recompute_modules,
+           "With recompute_granularity selective: modules to recompute: core_attn (attention without its projections), "
+           "mlp (the feed-forward network).")
+      .matters_when([](const O& o) { return o.recompute_granularity == Recomputation::selective; },
+                    "`recompute_granularity` is not selective");
+}
+
+}  // namespace
+
+void describe(Schema<GptOptions>& s) {
+  describe_sizes(s);
+  describe_positions(s);
+  describe_rope_scaling(s);
+  describe_attention(s);
+  describe_norms(s);
+  describe_feed_forward(s);
+  describe_rest(s);
+}
+
+}  // namespace tessera
