@@ -38,7 +38,8 @@ const std::string weights = "weights/megatron.yaml", renamed = "renamed:",
 const std::string llama = "models/llama.yaml", depth = "num_hidden_layers:", other_depth = "depth:";
 
 /// Commands that read no table of mappings/.
-const Words read_none = {"data inspect", "data merge", "data render-chat", "data to-jsonl", "data train-bpe", "man"};
+const Words read_none = {"checkpoint reshard", "data inspect",   "data merge", "data render-chat",
+                         "data to-jsonl",      "data train-bpe", "man"};
 
 std::vector<MappingsCase> cases() {
   const std::string unknown = "--num-layers: not a flag we know";
@@ -99,11 +100,6 @@ std::vector<MappingsCase> cases() {
        "num_layers: {to",
        "layer_count: {to",
        "layer_count"},
-      {{"checkpoint", "reshard", "ours", "OUT", "--set", "parallel_config.tensor_model_parallel_size=2"},
-       weights,
-       "[linear_proj.weight, linear_fc2.weight]",
-       "[linear_proj.weight]",
-       "\"extents\":[32,48]"},
   };
 }
 
