@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/tensor/parameter_role.h"
 #include "framework/tensor/tensor.h"
 
 namespace tessera {
@@ -22,10 +23,13 @@ struct TensorRange {
   Shape global_shape;                 ///< of the unsplit tensor
   std::vector<std::int64_t> offsets;  ///< of this box in it, one per dim
   Tensor tensor;                      ///< the box's elements, contiguous
+  /// Of the parameter, also for its optimizer state; where the model is not known, matrix. Loading may add or leave out
+  /// padding rows if they are those of the vocabulary.
+  ParameterRole role = ParameterRole::matrix;
 };
 
 /// The whole of a tensor held by one process.
-TensorRange whole(std::string name, const Tensor& tensor);
+TensorRange whole(std::string name, const Tensor& tensor, ParameterRole role = ParameterRole::matrix);
 
 /// Small named state: counters, resolved recipe, tokenizer files. Bytes as the caller gives them; a name is letters,
 /// digits,

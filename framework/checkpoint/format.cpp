@@ -72,21 +72,21 @@ std::filesystem::path save_all_ranks(const CheckpointFormat& format, const Forei
 }
 
 void save_rank(const CheckpointFormat& format, const ForeignSave& save, SavingRank rank, const Checkpoint& from) {
-  auto own = save;
   std::map<std::string, Shape> shapes;
-  for (const auto& name : from.names()) {
-    shapes.emplace(name, from.shape(name));
-    if (has_vocabulary_rows(name)) own.layout.vocabulary = from.shape(name)[0];
-  }
+  for (const auto& name : from.names()) shapes.emplace(name, from.shape(name));
   std::deque<std::vector<std::byte>> memory;
   std::vector<TensorRange> ranges;
-  for (const auto& [name, global_shape, box] : format.needed_by(own, rank, shapes)) {
+  for (const auto& [name, role, global_shape, box] : format.needed_by(save, rank, shapes)) {
     const Shape extent(box.extent);
     auto& bytes = memory.emplace_back(static_cast<std::size_t>(extent.elements()) * sizeof(float));
-    ranges.push_back({name, global_shape, box.begin, Tensor{std::span(bytes), DType::float32, extent}});
+    ranges.push_back({.name = name,
+                      .global_shape = global_shape,
+                      .offsets = box.begin,
+                      .tensor = Tensor{std::span(bytes), DType::float32, extent},
+                      .role = role});
     from.read(ranges.back(), {false, true});
   }
-  format.write_rank(own, rank, ranges);
+  format.write_rank(save, rank, ranges);
 }
 
 const CheckpointFormat* CheckpointFormats::of(const std::filesystem::path& folder) const {

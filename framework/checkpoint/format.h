@@ -101,13 +101,6 @@ struct SavingRank {
   std::int64_t tensor = 0, stage = 0;
 };
 
-/// A box of a named global tensor, without memory.
-struct TensorBox {
-  std::string name;
-  Shape global_shape;
-  Box box;
-};
-
 /// Another program's format of checkpoints.
 class CheckpointFormat {
  public:

@@ -6,6 +6,7 @@
 
 #include "framework/checkpoint/box.h"
 #include "framework/options/value.h"
+#include "framework/tensor/parameter_role.h"
 
 // How the ranks that save a checkpoint divide a model.
 
@@ -20,6 +21,14 @@ struct CheckpointLayout {
   std::int64_t vocabulary = 0;                         ///< rows, for ranks that have none of them; 0: as tensors say
 
   std::int64_t stages() const { return layers.empty() ? 1 : static_cast<std::int64_t>(layers.size()); }
+};
+
+/// A box of an unsharded tensor, without memory.
+struct TensorBox {
+  std::string name;
+  ParameterRole role = ParameterRole::matrix;  ///< as in TensorRange
+  Shape global_shape;
+  Box box;
 };
 
 /// The layer in "decoder.layers.7.mlp..."; -1: in none.

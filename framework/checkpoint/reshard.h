@@ -5,20 +5,21 @@
 
 namespace tessera {
 
-/// How a checkpoint is parted anew.
+/// How a checkpoint is divided anew.
 struct Resharding {
-  CheckpointLayout layout;           ///< a writer for each tensor rank of each stage; layers as the model has
-  bool gated = false;                ///< see CheckpointCut
-  std::int64_t vocabulary = 0;       ///< rows of the vocabulary; 0: as many as there are
-  std::int64_t true_vocabulary = 0;  ///< of which so many are tokens and may not be lost; 0: all there are
-  Blobs blobs = {};                  ///< laid over those of the checkpoint
+  /// The boxes of weights that each writer saves, with the same boxes of their optimizer state; together every weight of
+  /// the model exactly once.
+  std::vector<std::vector<TensorBox>> writers;
+  std::int64_t true_vocabulary = 0;  ///< rows of the vocabulary that are tokens and must be kept; 0: all there are
+  Blobs blobs = {};                  ///< replace those of the checkpoint with the same name
 };
 
-/// Write `from` as <root>/<checkpoint_name(prefix, its iteration)>, parted as ranks of the layout would save it.
-/// Elements do not change, but for padding of the vocabulary: rows that are new are the mean of the others, their
-/// optimizer state zero; rows that go are no tokens. Holds one writer's part in memory at a time. Throws ConfigError
-/// for a layout that does not fit; DamageError; IoError: then nothing new is there.
+/// Writes `from` as <root>/<checkpoint_name(prefix, its iteration)>, divided as `how.writers` says. Elements do not
+/// change, except for the padding of the vocabulary if `how` has other numbers of rows: new rows are the mean of the
+/// others, their optimizer state is zero; rows that are left out are no tokens. Has one writer's part in memory at a
+/// time. Throws ConfigError if the weights of `how` are not those of the checkpoint, in name or shape, or tokens would
+/// be lost; DamageError; IoError, and then nothing new is there.
 void reshard(const Checkpoint& from, const std::filesystem::path& root, const std::string& prefix,
-             const Resharding& how, const Value& weights_table);
+             const Resharding& how);
 
 }  // namespace tessera

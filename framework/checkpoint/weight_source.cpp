@@ -68,7 +68,7 @@ std::string problem_with(const WeightSource& source, const TensorRange& range) {
   if (!source.has(range.name)) return text(range.name, ": is missing");
   const auto there = source.shape(range.name);
   if (there == range.global_shape) return "";
-  if (!has_vocabulary_rows(range.name) || !same_but_for_rows(there, range.global_shape))
+  if (!has_vocabulary_rows(range.role) || !same_but_for_rows(there, range.global_shape))
     return text(range.name, ": is ", there, ", and ", range.global_shape, " is wanted");
   if (there[0] < range.global_shape[0]) return "";
   return text(range.name, ": its vocabulary has ", there[0], " rows and the model here ", range.global_shape[0],
@@ -99,7 +99,7 @@ std::string read_padded(const WeightSource& source, const TensorRange& range) {
 }
 
 bool differs_in_padding(const WeightSource& source, const TensorRange& range, std::int64_t tokens) {
-  if (!has_vocabulary_rows(weight_of(range.name)) || !source.has(range.name)) return false;
+  if (!has_vocabulary_rows(range.role) || !source.has(range.name)) return false;
   const auto there = source.shape(range.name);
   if (there == range.global_shape || !same_but_for_rows(there, range.global_shape)) return false;
   return there[0] < range.global_shape[0] || (tokens > 0 && range.global_shape[0] >= tokens);
@@ -111,7 +111,12 @@ std::string read_other_padding(const WeightSource& source, const TensorRange& ra
   const auto first = range.offsets[0], here = range.tensor.shape()[0];
   const auto kept = std::clamp<std::int64_t>(given - first, 0, here);
   if (given < rows && range.name == weight_of(range.name)) return read_padded(source, range);
-  if (kept > 0) source.read_box({range.name, there, range.offsets, range.tensor.slice(0, kept)});
+  if (kept > 0)
+    source.read_box({.name = range.name,
+                     .global_shape = there,
+                     .offsets = range.offsets,
+                     .tensor = range.tensor.slice(0, kept),
+                     .role = range.role});
   if (kept < here) {
     const auto bytes = range.tensor.slice(kept, here - kept).raw();
     std::fill(bytes.begin(), bytes.end(), std::byte{0});
@@ -142,10 +147,6 @@ void CheckpointWeights::read(const std::string& name, const Tensor& into) const 
 void CheckpointWeights::read_box(const TensorRange& into) const {
   checkpoint_.read(into, {true, true});
   must_be_finite(into.tensor, text(folder().string(), ": tensor '", into.name, "'"));
-}
-
-bool has_vocabulary_rows(const std::string& name) {
-  return name == "embedding.word_embeddings.weight" || name == "output_layer.weight";
 }
 
 void must_be_finite(const Tensor& tensor, const std::string& speaker) {

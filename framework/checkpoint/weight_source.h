@@ -45,9 +45,6 @@ class CheckpointWeights final : public WeightSource {
   const Checkpoint& checkpoint_;
 };
 
-/// Whether the rows of this tensor are the tokens of the vocabulary.
-bool has_vocabulary_rows(const std::string& name);
-
 /// Fill every one of `wanted` (tensors or parts of them) from `source`, and say what was not taken over as it is. Rows
 /// of the vocabulary that `wanted` has beyond the source's are its padding: each becomes the mean of the source's rows,
 /// so that their logits are unremarkable. Throws ConfigError, naming the first, for tensors that are missing, of

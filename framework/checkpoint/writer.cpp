@@ -138,8 +138,12 @@ void save_checkpoint(const fs::path& root, const std::string& prefix, std::int64
   }
 }
 
-TensorRange whole(std::string name, const Tensor& tensor) {
-  return {std::move(name), tensor.shape(), std::vector<std::int64_t>(tensor.shape().rank(), 0), tensor};
+TensorRange whole(std::string name, const Tensor& tensor, ParameterRole role) {
+  return {.name = std::move(name),
+          .global_shape = tensor.shape(),
+          .offsets = std::vector<std::int64_t>(tensor.shape().rank(), 0),
+          .tensor = tensor,
+          .role = role};
 }
 
 }  // namespace tessera

@@ -67,7 +67,8 @@ Weights room_for(Model& model, const WeightSource& source, std::optional<DType> 
   for (const auto* parameter : model.parameters()) {
     const auto own = type.value_or(source.has(parameter->name) ? source.dtype(parameter->name) : DType::float32);
     auto& memory = out.memory.emplace_back(static_cast<std::size_t>(parameter->elements()) * size_of(own));
-    out.ranges.push_back(whole(parameter->name, Tensor{std::span(memory), own, parameter->global_shape}));
+    out.ranges.push_back(
+        whole(parameter->name, Tensor{std::span(memory), own, parameter->global_shape}, parameter->role));
   }
   return out;
 }

@@ -28,19 +28,18 @@ void reshard_by(const Flags& flags, const CommandContext& context) {
   const auto saved = open_saved(flags.in, context.registries, flags.sets);
   const auto& recipe = saved.recipe;
   Resharding how;
-  how.layout = saved_layout(recipe);
-  how.gated = is_gated(recipe);
-  how.vocabulary = vocabulary(recipe, saved.tokenizer.get());
+  const auto rows = vocabulary(recipe, saved.tokenizer.get());
+  how.writers = saved_boxes(recipe, rows);
   how.true_vocabulary = saved.tokenizer ? saved.tokenizer->vocab_size() : 0;
   how.blobs[recipe_blob] = saved_recipe_text(saved.checkpoint.folder(), context.registries, flags.sets);
   const auto name = saved.checkpoint.folder().filename().string();
   const auto at = name.rfind("iter_");
   const auto prefix = at == std::string::npos ? std::string() : name.substr(0, at);
-  reshard(saved.checkpoint, flags.out, prefix, how, context.mappings().table("weights/megatron.yaml"));
-  std::cout << (fs::path(flags.out) / checkpoint_name(prefix, saved.checkpoint.iteration())).string() << ": "
-            << how.layout.tensor << " tensor parallel rank" << (how.layout.tensor == 1 ? "" : "s") << " x "
-            << how.layout.stages() << " stage" << (how.layout.stages() == 1 ? "" : "s") << ", " << how.vocabulary
-            << " rows of the vocabulary\n";
+  reshard(saved.checkpoint, flags.out, prefix, how);
+  const auto tensor = recipe.parallel.tensor_model_parallel_size, stages = recipe.layer_plan().stages();
+  std::cout << (fs::path(flags.out) / checkpoint_name(prefix, saved.checkpoint.iteration())).string() << ": " << tensor
+            << " tensor-parallel rank" << (tensor == 1 ? "" : "s") << " x " << stages << " stage"
+            << (stages == 1 ? "" : "s") << ", " << rows << " rows of the vocabulary\n";
 }
 
 }  // namespace

@@ -140,7 +140,11 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, ModelSetup& set
   if (processes.world.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters())
-    setup.all_weights.push_back({parameter->name, parameter->global_shape, {}, {}});
+    setup.all_weights.push_back({.name = parameter->name,
+                                 .global_shape = parameter->global_shape,
+                                 .offsets = {},
+                                 .tensor = {},
+                                 .role = parameter->role});
 }
 
 }  // namespace

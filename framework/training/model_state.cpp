@@ -97,7 +97,11 @@ std::vector<TensorRange> ModelState::ranges(const std::vector<StateBox>& boxes, 
   for (const auto& box : boxes) {
     const auto& parameter = *layout_.parameters().ranges()[box.parameter].parameter;
     const auto elements = memory_.floats({box.array, box.first, size(box.shape.elements())});
-    out.push_back({prefix + parameter.name, parameter.global_shape, box.offsets, Tensor(elements, box.shape)});
+    out.push_back({.name = prefix + parameter.name,
+                   .global_shape = parameter.global_shape,
+                   .offsets = box.offsets,
+                   .tensor = Tensor(elements, box.shape),
+                   .role = parameter.role});
   }
   return out;
 }

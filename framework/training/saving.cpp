@@ -74,6 +74,8 @@ ForeignSave foreign_save(const TrainingSetup& setup, const Progress& progress) {
   save.type = setup.model.precision.params;
   save.files = setup.documents.files;
   save.mappings = setup.documents.mappings;
+  for (const auto& weight : setup.model.all_weights)
+    if (has_vocabulary_rows(weight.role)) save.layout.vocabulary = weight.global_shape[0];
   return save;
 }
 
@@ -92,8 +94,11 @@ void save_through_native(const CheckpointFormat& format, ForeignSave save, const
   const auto& world = setup.model.processes.world;
   const auto& place = setup.model.processes.place;
   const auto& sizes = setup.model.processes.mesh.sizes();
-  save.layout = {sizes.tensor, sizes.data, setup.model.plan.layers_by_chunk(),
-                 setup.optimization.data_parallel.use_distributed_optimizer};
+  save.layout = {.tensor = sizes.tensor,
+                 .data = sizes.data,
+                 .layers = setup.model.plan.layers_by_chunk(),
+                 .distributed_optimizer = setup.optimization.data_parallel.use_distributed_optimizer,
+                 .vocabulary = save.layout.vocabulary};
   const auto between = save.root / "before_megatron_tmp";
   const CheckpointWriter writer(between, "", save.iteration);
   const auto work = [&] {

@@ -6,7 +6,6 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/reshard.h"
 #include "framework/checkpoint/writer.h"
-#include "framework/options/mappings.h"
 #include "tests/file_calls.h"
 #include "tests/names_given.h"
 #include "tests/own_folder.h"
@@ -86,9 +85,8 @@ TEST_F(CrashTest, AReshardedCheckpointIsStoredBeforeItHasItsName) {
   save(5);
   const auto from = Checkpoint::open("run/checkpoints/network_iter_0000005");
   Resharding how;
-  how.layout = {1, 1, {{0}}, false};
-  const auto table = Mappings(MAPPINGS_DIR).table("weights/megatron.yaml");
-  EXPECT_EQ(names_given([&] { reshard(from, "other", "network", how, table); }),
+  how.writers = {{{"layer.weight", ParameterRole::matrix, {6, 8}, {{0, 0}, {6, 8}}}}};
+  EXPECT_EQ(names_given([&] { reshard(from, "other", "network", how); }),
             (Names{"manifest.json", "network_iter_0000005", "network_latest_checkpointed_iteration.txt"}));
 }
 

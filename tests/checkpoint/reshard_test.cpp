@@ -1,9 +1,10 @@
 #include "framework/checkpoint/reshard.h"
 
+#include <algorithm>
 #include <deque>
+#include <random>
 
 #include "framework/checkpoint/weight_source.h"
-#include "framework/options/mappings.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -28,9 +29,33 @@ class Reshard : public InOwnFolder {
   }
 
   Checkpoint saved() const { return Checkpoint::open("run/network_iter_0000005"); }
+  /// A division over so many writers: every weight is cut at random places, linear_fc2 by columns and the others by
+  /// rows. The word embedding gets `rows`.
+  Resharding divided(std::size_t writers, std::int64_t rows = 10) {
+    Resharding how;
+    how.writers.resize(writers);
+    const auto before = saved();
+    for (const auto& name : CheckpointWeights(before).names()) {
+      TensorBox all{name, ParameterRole::matrix, before.shape(name), {}};
+      if (name == table) all.role = ParameterRole::word_embedding, all.global_shape = {rows, 4};
+      all.box = Box::of(std::vector<std::int64_t>(all.global_shape.rank(), 0), all.global_shape);
+      const std::size_t dim = name.ends_with("linear_fc2.weight") ? 1 : 0;
+      std::int64_t begin = 0;
+      for (std::size_t w = 0; w < writers; ++w) {
+        const auto left = all.global_shape[dim] - begin;
+        const auto here = w + 1 == writers ? left : static_cast<std::int64_t>(random_() % 5) % (left + 1);
+        if (here == 0) continue;
+        how.writers[w].push_back(all);
+        how.writers[w].back().box.begin[dim] = begin;
+        how.writers[w].back().box.extent[dim] = here;
+        begin += here;
+      }
+    }
+    return how;
+  }
   Checkpoint again(const Resharding& how) {
     fs::remove_all("other");
-    reshard(saved(), "other", "network_", how, table_);
+    reshard(saved(), "other", "network_", how);
     auto checkpoint = Checkpoint::open("other/network_iter_0000005");
     checkpoint.verify();
     return checkpoint;
@@ -40,7 +65,8 @@ class Reshard : public InOwnFolder {
     checkpoint.read(whole(name, Tensor(std::span(out), checkpoint.shape(name))));
     return out;
   }
-  const Value table_ = Mappings(MAPPINGS_DIR).table("weights/megatron.yaml");
+  const std::string table = "embedding.word_embeddings.weight", state = "optimizer.exp_avg." + table;
+  const unsigned seed = std::random_device{}();
 
  private:
   void add(const std::string& name, const Shape& shape) {
@@ -50,20 +76,17 @@ class Reshard : public InOwnFolder {
       ranges_.push_back(whole(mark + name, Tensor(std::span(memory), shape)));
     }
   }
+  std::mt19937 random_{seed};
   std::deque<std::vector<float>> memory_;
   std::vector<TensorRange> ranges_;
   int count_ = 0;
 };
 
-TEST_F(Reshard, EveryLayoutKeepsEveryElement) {
+TEST_F(Reshard, EveryDivisionKeepsEveryElement) {
+  SCOPED_TRACE(text("seed ", seed));
   const auto before = saved();
-  for (const auto& layout : {CheckpointLayout{1, 1, {{4}}, false}, CheckpointLayout{2, 1, {{4}}, false},
-                             CheckpointLayout{4, 1, {{3}, {1}}, false}, CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, false},
-                             CheckpointLayout{3, 1, {{4}}, false}}) {  // 3 divide little: the rest stays in one piece
-    Resharding how;
-    how.layout = layout;
-    how.gated = true;
-    const auto after = again(how);
+  for (const std::size_t writers : {1, 2, 3, 5, 8}) {
+    const auto after = again(divided(writers));
     EXPECT_EQ(after.names(), before.names());
     for (const auto& name : before.names()) EXPECT_EQ(values(after, name), values(before, name)) << name;
     EXPECT_EQ(after.blobs(), before.blobs());
@@ -71,30 +94,30 @@ TEST_F(Reshard, EveryLayoutKeepsEveryElement) {
   }
 }
 
-TEST_F(Reshard, EveryWriterHasWhatItsRankWouldSave) {
-  Resharding how;
-  how.layout = {2, 1, {{2}, {2}}, false};
-  how.gated = true;
+TEST_F(Reshard, EveryWriterSavesItsBoxesAndTheirOptimizerState) {
+  SCOPED_TRACE(text("seed ", seed));
+  auto how = divided(3);
   how.blobs = {{"resolved.yaml", "new"}};
   const auto after = again(how);
-  const auto& gated = after.ranges("decoder.layers.2.mlp.linear_fc1.weight");
-  ASSERT_EQ(gated.size(), 4U);  // gate and up of two ranks
-  for (const auto& range : gated)
-    EXPECT_EQ(range.file, range.offsets[0] % 8 == 0 ? "model_00002.safetensors" : "model_00003.safetensors");
-  EXPECT_EQ(after.ranges("decoder.layers.2.mlp.linear_fc2.weight").size(), 2U);
-  EXPECT_EQ(after.ranges("decoder.layers.0.input_layernorm.weight").size(), 1U);
-  EXPECT_EQ(after.ranges("optimizer.exp_avg.embedding.word_embeddings.weight")[1].file, "optimizer_00001.safetensors");
+  for (std::size_t w = 0; w < how.writers.size(); ++w)
+    for (const auto& box : how.writers[w])
+      for (const auto& [mark, file] : {std::pair{"", "model"}, {"optimizer.exp_avg.", "optimizer"}}) {
+        const auto expected = text(file, "_0000", w, ".safetensors");
+        const auto& ranges = after.ranges(mark + box.name);
+        EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(),
+                                [&](const auto& range) {
+                                  return Box::of(range.offsets, range.extents) == box.box && range.file == expected;
+                                }))
+            << mark << box.name << " of writer " << w;
+      }
   EXPECT_EQ(after.blob("resolved.yaml"), "new");
   EXPECT_EQ(after.blob("progress.json"), "kept");
 }
 
 TEST_F(Reshard, PaddingOfTheVocabularyComesAndGoes) {
-  const std::string table = "embedding.word_embeddings.weight", state = "optimizer.exp_avg." + table;
+  SCOPED_TRACE(text("seed ", seed));
   const auto before = saved();
-  Resharding how;
-  how.layout = {2, 1, {{4}}, false};
-  how.vocabulary = 12;
-  const auto after = again(how);
+  const auto after = again(divided(2, 12));
   EXPECT_EQ(after.shape(table), (Shape{12, 4}));
   auto expected = values(before, table), given = values(after, table);
   EXPECT_EQ(std::vector<float>(given.begin(), given.begin() + 40), expected);
@@ -106,7 +129,7 @@ TEST_F(Reshard, PaddingOfTheVocabularyComesAndGoes) {
   expected.resize(48, 0.F);
   EXPECT_EQ(values(after, state), expected);
   // Back to fewer rows than there were: 8 of the 10 are tokens.
-  how.vocabulary = 8;
+  auto how = divided(2, 8);
   EXPECT_TRUE(says(story_of([&] { again(how); }), "has 10 tokens; 8 rows would lose some of them"));
   how.true_vocabulary = 8;
   expected = values(before, state);
@@ -115,12 +138,16 @@ TEST_F(Reshard, PaddingOfTheVocabularyComesAndGoes) {
 }
 
 TEST_F(Reshard, ARangeOfAnotherPaddingIsFilledFromTheRowsThereAre) {
-  const std::string table = "embedding.word_embeddings.weight", state = "optimizer.exp_avg." + table;
   const auto before = saved();
   const CheckpointWeights source(before);
-  const auto range = [&](const std::string& name, std::int64_t rows, std::int64_t first, std::span<float> values) {
-    const auto here = static_cast<std::int64_t>(values.size()) / 4;
-    return TensorRange{name, {rows, 4}, {first, 0}, Tensor(values, Shape{here, 4})};
+  const auto range = [&](const std::string& name, std::int64_t rows, std::int64_t first, std::span<float> elements) {
+    const auto here = static_cast<std::int64_t>(elements.size()) / 4;
+    const auto role = name.ends_with(table) ? ParameterRole::word_embedding : ParameterRole::matrix;
+    return TensorRange{.name = name,
+                       .global_shape = {rows, 4},
+                       .offsets = {first, 0},
+                       .tensor = Tensor(elements, Shape{here, 4}),
+                       .role = role};
   };
   std::vector<float> box(4 * 4, 99.F);
   EXPECT_FALSE(differs_in_padding(source, range(table, 10, 0, box), 0));
@@ -142,10 +169,20 @@ TEST_F(Reshard, ARangeOfAnotherPaddingIsFilledFromTheRowsThereAre) {
   EXPECT_EQ(box[8], box[12]);  // the mean
 }
 
-TEST_F(Reshard, ALayoutOfFewerLayersIsRefusedAndNothingIsLeft) {
-  Resharding how;
-  how.layout = {1, 1, {{2}, {1}}, false};
-  EXPECT_TRUE(says(story_of([&] { again(how); }), "has layer 3, and the layout 3 layers"));
+TEST_F(Reshard, AnotherModelIsRefusedAndNothingIsLeft) {
+  const std::string norm = "decoder.final_layernorm.weight";
+  auto how = divided(1);
+  auto& own = how.writers[0];
+  const auto of_norm = std::find_if(own.begin(), own.end(), [&](const auto& saved) { return saved.name == norm; });
+  ASSERT_NE(of_norm, own.end());
+  const auto kept = *of_norm;
+  own.erase(of_norm);
+  EXPECT_TRUE(says(story_of([&] { again(how); }), norm + " is in it, but not in the model of the new layout"));
+  own.push_back({norm, ParameterRole::norm_gain, {8}, {{0}, {8}}});
+  EXPECT_TRUE(says(story_of([&] { again(how); }), norm + " is [4], and [8] in the model of the new layout"));
+  own.back() = kept;
+  own.push_back({"output_layer.weight", ParameterRole::output_layer, {10, 4}, {{0, 0}, {10, 4}}});
+  EXPECT_TRUE(says(story_of([&] { again(how); }), "output_layer.weight is in the model of the new layout, but not in"));
   EXPECT_FALSE(fs::exists("other"));
 }
 

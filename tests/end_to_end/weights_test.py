@@ -108,7 +108,7 @@ class Weights(harness.InOwnFolder):
         self.tessera("train", "tiny.yaml", *sets(output_dir="straight", **length))
         self.tessera("train", "tiny.yaml", *sets(output_dir="half", exit_interval=5, **length))
         told = self.tessera("checkpoint", "reshard", "half", "cut", *cut)
-        self.assertIn("2 tensor parallel ranks x 2 stages", told)
+        self.assertIn("2 tensor-parallel ranks x 2 stages", told)
         self.assertEqual(len(list((self.folder / "cut/network_iter_0000005").glob("model_0000[0-3].safetensors"))), 4)
         self.assertIn("tensor_model_parallel_size: 2",
                       (self.folder / "cut/network_iter_0000005/blobs/resolved.yaml").read_text())

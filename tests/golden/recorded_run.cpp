@@ -13,7 +13,6 @@
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/build.h"
-#include "framework/recipe/saved_layout.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/step.h"
@@ -225,7 +224,7 @@ void RecordedRun::begin_with_weights() {
   auto ranges = state.weight_ranges();
   std::vector<fs::path> candidates = {folder_};
   for (const auto& beside : list_folder(folder_.parent_path()))
-    if (fs::exists(beside / "arguments.json") && draws_alike(flags_, RunFlags::of(beside), is_gated(*recipe_)))
+    if (fs::exists(beside / "arguments.json") && draws_alike(flags_, RunFlags::of(beside), has_gate(*recipe_)))
       candidates.push_back(beside);
   for (const auto& from : candidates) {
     const auto initial = initial_of(from);

@@ -47,7 +47,7 @@ class Assembly {
  public:
   explicit Assembly(const Recipe& recipe)
       : table_(Mappings().table("weights/megatron.yaml")),
-        cut_(table_, is_gated(recipe)),
+        cut_(table_, has_gate(recipe)),
         layout_(saved_layout(recipe)),
         first_layers_(first_layers(layout_)) {
     const auto* gpt = recipe.model.options<GptOptions>();
@@ -102,6 +102,11 @@ fs::path file_of(const fs::path& folder, const std::string& kind, const RunRanks
 }
 
 }  // namespace
+
+bool has_gate(const Recipe& recipe) {
+  const auto* gpt = recipe.model.options<GptOptions>();
+  return gpt != nullptr && is_gated(gpt->feed_forward());
+}
 
 RunRanks::RunRanks(const RunFlags& flags, std::int64_t all)
     : world(all),

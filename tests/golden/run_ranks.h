@@ -29,6 +29,9 @@ struct RunRanks {
 /// "world_size" of arguments.json.
 std::int64_t world_of(const std::filesystem::path& folder);
 
+/// Whether linear_fc1 of the recipe's model has the rows of a gate.
+bool has_gate(const Recipe& recipe);
+
 struct RecordedTensor {
   Shape shape;
   std::vector<double> elements;

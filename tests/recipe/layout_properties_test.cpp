@@ -10,6 +10,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
+#include "framework/recipe/saved_layout.h"
 
 namespace tessera {
 namespace {
@@ -162,6 +163,28 @@ TEST(LayoutProperties, TheElementsThatRanksOwnAreEveryTensorExactlyOnce) {
       }
     for (const auto& [name, tensor] : tensors)
       ASSERT_EQ(tensor.owners, std::vector<int>(tensor.owners.size(), 1)) << name;
+  });
+}
+
+TEST(LayoutProperties, WhatALayoutSavesIsEveryWeightOnceByTheRanksThatOwnIt) {
+  for_every_layout([](const Case& one) {
+    const auto writers = saved_boxes(one.recipe, vocabulary(one.recipe, nullptr));
+    ASSERT_EQ(writers.size(), static_cast<std::size_t>(one.stages() * one.tensor_ranks()));
+    std::map<std::string, std::int64_t> saved;
+    for (std::size_t w = 0; w < writers.size(); ++w) {
+      const auto stage = static_cast<std::int64_t>(w) / one.tensor_ranks();
+      const auto rank = one.rank(stage, static_cast<int>(w) % one.tensor_ranks());
+      std::int64_t owned = 0, elements = 0;
+      for (const auto* parameter : rank.parameters())
+        for (const auto& range : parameter->owned()) owned += range.count;
+      for (const auto& box : writers[w]) {
+        elements += box.box.elements();
+        saved[box.name] += box.box.elements();
+      }
+      EXPECT_EQ(elements, owned) << "writer " << w;
+    }
+    const auto whole = build_model(one.recipe, nullptr);
+    for (const auto* parameter : whole->parameters()) EXPECT_EQ(saved[parameter->name], parameter->elements());
   });
 }
 

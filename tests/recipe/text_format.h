@@ -26,7 +26,8 @@ class TextFormat final : public CheckpointFormat {
                                    const std::map<std::string, Shape>& shapes) const override {
     std::vector<TensorBox> all;
     for (const auto& [name, shape] : shapes)
-      all.push_back({name, shape, Box::of(std::vector<std::int64_t>(shape.rank(), 0), shape)});
+      all.push_back(
+          {.name = name, .global_shape = shape, .box = Box::of(std::vector<std::int64_t>(shape.rank(), 0), shape)});
     return all;
   }
   void write_rank(const ForeignSave& save, SavingRank, std::span<const TensorRange> tensors) const override {

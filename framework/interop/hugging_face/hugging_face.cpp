@@ -6,6 +6,7 @@
 #include <set>
 
 #include "framework/checkpoint/convert.h"
+#include "framework/interop/tables/our_names.h"
 
 namespace tessera {
 namespace {

@@ -12,6 +12,7 @@
 #include "framework/base/json.h"
 #include "framework/checkpoint/convert.h"
 #include "framework/interop/tables/config_table.h"
+#include "framework/interop/tables/our_names.h"
 
 namespace tessera {
 namespace {

@@ -11,6 +11,7 @@
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/megatron/megatron_writer.h"
 #include "framework/interop/tables/config_table.h"
+#include "framework/interop/tables/our_names.h"
 #include "framework/options/option_type.h"
 
 namespace tessera {
@@ -247,7 +248,7 @@ std::vector<TensorBox> MegatronFormat::needed_by(const ForeignSave& save, Saving
     for (std::size_t c = 0; c < chunks; ++c) wanted = wanted || holds(layout, rank.stage, c, weight);
     if (!wanted) continue;
     for (auto& box : cut.boxes(name, shape, layout.tensor, rank.tensor))
-      needed.push_back({name, shape, std::move(box)});
+      needed.push_back({.name = name, .global_shape = shape, .box = std::move(box)});
   }
   return needed;
 }

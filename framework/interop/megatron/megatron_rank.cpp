@@ -5,6 +5,7 @@
 #include "framework/checkpoint/convert.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
+#include "framework/interop/tables/our_names.h"
 
 namespace tessera {
 namespace {

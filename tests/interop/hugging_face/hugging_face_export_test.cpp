@@ -147,7 +147,8 @@ TEST_F(HuggingFaceExportTest, RowsThatAreMissingFromTheVocabularyBecomeTheMeanAn
     auto shape = model.shape(one);
     if (one == name) shape = Shape{rows + 3, shape[1]};
     auto& values = memory.emplace_back(static_cast<std::size_t>(shape.elements()));
-    wanted.push_back(whole(one, Tensor(std::span(values), shape)));
+    wanted.push_back(whole(one, Tensor(std::span(values), shape),
+                           one == name ? ParameterRole::word_embedding : ParameterRole::matrix));
   }
   const auto notes = load_all(model, wanted);
   ASSERT_EQ(notes.size(), 1U);
