@@ -5,6 +5,7 @@
 #include "framework/kernels/attention_call.h"
 #include "framework/kernels/attention_tiles.h"
 #include "framework/kernels/extents.h"
+#include "framework/kernels/scratch.h"
 
 namespace tessera {
 namespace {
@@ -115,14 +116,16 @@ void attention_backward(Threads& threads, const AttentionExtents& e, const Visib
   if (parts <= 1) {
     threads.parallel_for(static_cast<std::size_t>(groups), 1, [&](std::size_t tile, std::size_t) {
       const auto b = static_cast<std::int64_t>(tile) / e.G, g = static_cast<std::int64_t>(tile) % e.G;
-      float* sums = scratch(group_slot, static_cast<std::size_t>(2 * run)).data();
+      const Scratch memory(static_cast<std::size_t>(2 * run));
+      float* sums = memory.data();
       std::fill_n(sums, 2 * run, 0.0F);
       backward_part(call, b, g, 0, 1, {sums, sums + run});
       write_keys(call, b, g, sums, 1, 0, e.S);
     });
     return;
   }
-  float* partials = scratch(group_slot, static_cast<std::size_t>(groups * parts * 2 * run)).data();
+  const Scratch memory(static_cast<std::size_t>(groups * parts * 2 * run));
+  float* partials = memory.data();
   threads.parallel_for(static_cast<std::size_t>(groups * parts), 1, [&](std::size_t tile, std::size_t) {
     const auto group = static_cast<std::int64_t>(tile) / parts, part = static_cast<std::int64_t>(tile) % parts;
     float* sums = partials + static_cast<std::int64_t>(tile) * 2 * run;

@@ -19,6 +19,7 @@
 #include "framework/kernels/attention_call.h"
 #include "framework/kernels/attention_tile-inl.h"
 #include "framework/kernels/attention_tiles.h"
+#include "framework/kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -59,11 +60,16 @@ HWY_INLINE void ToDense(const float* x, std::size_t row, std::size_t count, cons
   }
 }
 
-/// Divides the thread's scratch memory among the operands.
-HWY_INLINE void Carve(std::size_t size, Operands& o) {
+HWY_INLINE std::size_t Padded(std::size_t size) { return (size + lanes - 1) / lanes * lanes; }
+/// Floats of all operands.
+HWY_INLINE std::size_t OperandFloats(std::size_t size) {
+  return 3 * size * width + 2 * width * Padded(size) + 4 * key_block * width;
+}
+
+/// Divides the memory at `at` among the operands.
+HWY_INLINE void Carve(std::size_t size, float* at, Operands& o) {
   o.size = size;
-  o.padded = (size + lanes - 1) / lanes * lanes;
-  float* at = scratch(tile_slot, 3 * size * width + 2 * width * o.padded + 4 * key_block * width).data();
+  o.padded = Padded(size);
   const auto take = [&](std::size_t floats) {
     float* mine = at;
     at += floats;
@@ -150,8 +156,9 @@ HWY_INLINE void AddToKeys(const KeyBlock& block, const Operands& o, const float*
 
 void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients to) {
   const auto& e = call.e;
+  const Scratch memory(OperandFloats(static_cast<std::size_t>(e.D)));
   Operands o;
-  Carve(static_cast<std::size_t>(e.D), o);
+  Carve(static_cast<std::size_t>(e.D), memory.data(), o);
   Sight sight;
   See(call.visible, e, at, sight);
   Pack(call, at, o);

@@ -10,8 +10,6 @@ namespace tessera {
 /// Queries per block. A tile of scores is stored as [keys][queries], so this is also the number of floats of its rows.
 /// 48 is a multiple of every vector length in use (4, 8 and 16 floats).
 inline constexpr std::int64_t query_block = 48;
-/// Scratch slots (threads.h): of one block, and of the partial key and value gradients.
-inline constexpr int tile_slot = 2, group_slot = 3;
 
 /// The arguments of one call. Pointers that a pass does not use are null: the forward pass has no gradients, the
 /// backward pass does not write `out`. Owns nothing.

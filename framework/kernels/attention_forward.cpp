@@ -13,6 +13,7 @@
 #include "framework/kernels/attention_call.h"
 #include "framework/kernels/attention_tile-inl.h"
 #include "framework/kernels/attention_tiles.h"
+#include "framework/kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -131,7 +132,8 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
   const auto& e = call.e;
   const auto size = static_cast<std::size_t>(e.D);
   const bool drops = call.mask.rate != 0;
-  float* columns = scratch(tile_slot, 2 * size * width + 2 * key_block * width).data();
+  const Scratch memory(2 * size * width + 2 * key_block * width);
+  float* columns = memory.data();
   float *out = columns + size * width, *scores = out + size * width, *keep = scores + key_block * width;
   const float* q = call.q + row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
   Sight sight;

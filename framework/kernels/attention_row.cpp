@@ -16,6 +16,7 @@
 #include "framework/kernels/attention_tiles.h"
 #include "framework/kernels/philox.h"
 #include "framework/kernels/range-inl.h"
+#include "framework/kernels/scratch.h"
 #include "framework/kernels/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -148,7 +149,8 @@ void AttentionForwardRow(const AttentionCall& call, const QueryBlock& at) {
   float& lse = call.lse_out[(at.b * e.H + at.head) * e.T + at.first];
   if (last < first) return SeesNothing(size, o, lse);
   const auto keys = static_cast<std::size_t>(last - first + 1);
-  float* p = scratch(tile_slot, keys).data();
+  const Scratch scores(keys);
+  float* p = scores.data();
   const float* q = call.q + row_of(e.q, query, at.g, at.head_in_group);
   const float* k = call.k + row_of(e.k, at.b * e.S + first, at.g);
   const float* v = call.v + row_of(e.v, at.b * e.S + first, at.g);

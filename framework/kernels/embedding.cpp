@@ -4,6 +4,7 @@
 
 #include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
+#include "framework/kernels/scratch.h"
 
 namespace tessera {
 namespace {
@@ -42,7 +43,8 @@ void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, cons
   check(table.shape().width(), ids, static_cast<std::size_t>(table.elements()), y.size());
   const bool direct = table.dtype() == DType::float32 || !add;
   threads.parallel_for(ids.size(), 16, [&](std::size_t first, std::size_t last) {
-    const auto row = direct ? std::span<float>{} : scratch(0, n).first(n);
+    const Scratch memory(direct ? 0 : n);
+    const auto row = memory.floats();
     for (auto r = first; r < last; ++r) {
       const auto from = table.slice(ids[r], 1);
       const auto to = y.subspan(r * n, n);

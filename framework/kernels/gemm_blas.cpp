@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
 #include "framework/kernels/convert.h"
+#include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
 
 namespace tessera {
@@ -68,17 +69,17 @@ void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t c
     return of.part(static_cast<std::size_t>((row + r) * p.N + col), width);
   };
   const std::int64_t c_row = rounds ? cols : p.N;
-  float* c =
-      rounds ? scratch(0, static_cast<std::size_t>(rows * cols)).data() : reinterpret_cast<float*>(line_of(p.c, 0).at);
+  const Scratch sums(rounds ? static_cast<std::size_t>(rows * cols) : 0);
+  float* c = rounds ? sums.data() : reinterpret_cast<float*>(line_of(p.c, 0).at);
   const auto line = [&](std::int64_t r) { return std::span(c + r * c_row, width); };
   for (std::int64_t r = 0; r < rows; ++r) {
     if (p.bias != nullptr) std::copy_n(p.bias + col, cols, line(r).data());
     if (p.add && rounds) widen_range(line_of(p.c, r), line(r));
   }
   const std::int64_t steps = floats ? p.K : std::min(p.K, piece);
-  float *a = nullptr, *b = nullptr;
-  if (p.a.type() != DType::float32) a = scratch(1, static_cast<std::size_t>(rows * steps)).data();
-  if (p.b.type() != DType::float32) b = scratch(2, static_cast<std::size_t>(cols * steps)).data();
+  const Scratch a_memory(p.a.type() != DType::float32 ? static_cast<std::size_t>(rows * steps) : 0),
+      b_memory(p.b.type() != DType::float32 ? static_cast<std::size_t>(cols * steps) : 0);
+  float *const a = a_memory.data(), *const b = b_memory.data();
   for (std::int64_t k = 0; k == 0 || k < p.K; k += piece) {
     const std::int64_t some = floats ? p.K : std::min(steps, p.K - k);
     block_of_floats(as_floats(p.a, row, rows, k, some, a), as_floats(p.b, col, cols, k, some, b), rows, cols, some,

@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
+#include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
 
 namespace tessera {
@@ -133,16 +134,17 @@ class Task {
 
   void run(std::int64_t first, std::int64_t last) {
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
-    float *own_panels = nullptr, *own_strips = nullptr;
-    if (shared_.panels == nullptr) own_panels = room(0, ceil_div(col_end_ - col_, t_.cols) * panel);
-    if (shared_.strips == nullptr && p_.a.along != 1) own_strips = room(1, ceil_div(last - first, t_.rows) * apart);
-    find_room_for_rows(first, last);
+    const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
+    const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);
+    const Scratch own_strips(packs_strips ? static_cast<std::size_t>(ceil_div(last - first, t_.rows) * apart) : 0);
+    const Scratch rows(choose_row_memory(first, last));
+    divide_row_memory(rows.data());
     for (std::int64_t k = 0; k < words_; k += depth_) {
       const std::int64_t steps = std::min(depth_, words_ - k);
-      if (own_panels != nullptr) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels);
-      if (own_strips != nullptr) pack_strips(t_, p_, first, last, k, steps, apart, own_strips);
-      panels_ = own_panels != nullptr ? own_panels : shared_.panels + k * shared_.width + col_ * depth_;
-      const Strips strips = own_strips != nullptr       ? Strips{own_strips, apart, t_.rows, first, k}
+      if (packs_panels) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
+      if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
+      panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
+      const Strips strips = packs_strips                ? Strips{own_strips.data(), apart, t_.rows, first, k}
                             : shared_.strips != nullptr ? *shared_.strips
                                                         : rows_in_place();
       for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
@@ -150,22 +152,24 @@ class Task {
   }
 
  private:
-  static float* room(int slot, std::int64_t floats) { return scratch(slot, static_cast<std::size_t>(floats)).data(); }
-
   Strips rows_in_place() const { return {reinterpret_cast<const float*>(p_.a.elements.at), p_.a.across / t_.elements}; }
 
-  /// Sums of a 16-bit c: of one strip if all of k is one block, else of all rows of the task; and one strip of a 16-bit
-  /// `a` that is widened.
-  void find_room_for_rows(std::int64_t first, std::int64_t last) {
-    const bool sums = p_.c.type != DType::float32, widens = p_.a.along == 1 && !in_words(t_, p_.a.type());
-    if (!sums && !widens) return;
+  bool has_sums() const { return p_.c.type != DType::float32; }
+  bool widens() const { return p_.a.along == 1 && !in_words(t_, p_.a.type()); }
+
+  /// Floats for the sums of a 16-bit c, of one strip if all of k is one block, else of all rows of the task; and for one
+  /// strip of a 16-bit `a` that is widened.
+  std::size_t choose_row_memory(std::int64_t first, std::int64_t last) {
+    if (!has_sums() && !widens()) return 0;
     sums_row_ = ceil_div(col_end_ - col_, 16) * 16;
     widened_row_ = ceil_div(depth_, 16) * 16 + 16;
     one_strip_ = depth_ >= words_;
-    const std::int64_t size = sums ? (one_strip_ ? t_.rows : last - first) * sums_row_ : 0;
-    float* memory = room(7, size + (widens ? t_.rows * widened_row_ : 0));
-    if (sums) sums_ = memory;
-    if (widens) widened_ = memory + size;
+    sums_size_ = has_sums() ? (one_strip_ ? t_.rows : last - first) * sums_row_ : 0;
+    return static_cast<std::size_t>(sums_size_ + (widens() ? t_.rows * widened_row_ : 0));
+  }
+  void divide_row_memory(float* memory) {
+    if (has_sums()) sums_ = memory;
+    if (widens()) widened_ = memory + sums_size_;
   }
 
   /// Rows [row, row + R) of c: the strip against every panel. The last panel prefetches the next strip. The bias is
@@ -210,7 +214,7 @@ class Task {
   const std::int64_t col_, col_end_, words_, depth_;
   const float* panels_ = nullptr;
   float *sums_ = nullptr, *widened_ = nullptr;
-  std::int64_t sums_row_ = 0, widened_row_ = 0;
+  std::int64_t sums_row_ = 0, sums_size_ = 0, widened_row_ = 0;
   bool one_strip_ = false;
 };
 
@@ -234,7 +238,8 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
   grid.col_blocks = 1;
   const std::int64_t words = p.K / t.elements;
   const std::int64_t most = std::max(t.depth, packed_floats / grid.cols / t.depth * t.depth);
-  float* panels = scratch(2, static_cast<std::size_t>(std::min(words, most) * grid.cols)).data();
+  const Scratch memory(static_cast<std::size_t>(std::min(words, most) * grid.cols));
+  float* panels = memory.data();
   for (std::int64_t first = 0; first < words; first += most) {
     const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, 1);
     Product part = p;
@@ -260,7 +265,8 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, 
       words * t.rows + 16;  // + 16: not a multiple of 4 KiB, so that strips do not share cache sets
   const std::int64_t group = together / t.rows * t.rows;
   const std::int64_t rows = even_part(p.M, std::max(group, packed_floats / apart * t.rows), t.rows);
-  float* packed = scratch(1, static_cast<std::size_t>(ceil_div(rows, t.rows) * apart)).data();
+  const Scratch memory(static_cast<std::size_t>(ceil_div(rows, t.rows) * apart));
+  float* packed = memory.data();
   for (std::int64_t first = 0; first < p.M; first += rows) {
     Product part = p;
     part.M = std::min(rows, p.M - first);
@@ -284,8 +290,9 @@ void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
   constexpr std::int64_t cols = 64, at_once = 4;
   const auto* a = reinterpret_cast<const float*>(p.a.elements.at);
   std::int64_t a_row = p.a.across;
+  const Scratch memory(p.a.type() != DType::float32 ? static_cast<std::size_t>(p.M * p.K) : 0);
   if (p.a.type() != DType::float32) {
-    float* widened = scratch(1, static_cast<std::size_t>(p.M * p.K)).data();
+    float* widened = memory.data();
     for (std::int64_t r = 0; r < p.M; ++r) packing_of(t, p.a.type()).widen(p.a.element(r, 0), p.K, widened + r * p.K);
     a = widened;
     a_row = p.K;

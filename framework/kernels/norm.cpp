@@ -15,6 +15,7 @@
 #include "framework/kernels/norm.h"
 #include "framework/kernels/norm_rows.h"
 #include "framework/kernels/range-inl.h"
+#include "framework/kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -119,28 +120,27 @@ HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(LayerNormRowBackward);
 HWY_EXPORT(RmsNormRowBackward);
 
-constexpr int partials_slot = 3;                     // held by the caller of parallel_for while the tiles run
-constexpr int dy_slot = 4, x_slot = 5, dx_slot = 6;  // rows of 16-bit operands as floats
+/// Scratch memory for a row of a 16-bit operand as floats; empty for fp32, which is used in place.
+Scratch row_memory(DType type, std::size_t width) { return Scratch(type == DType::float32 ? 0 : width); }
 
-/// A row of an operand as floats: in place, or widened in scratch memory.
-const float* row_of(const Elements& all, std::size_t row, std::size_t width, int slot) {
+/// A row of an operand as floats: in place, or widened into `memory`.
+const float* row_of(const Elements& all, std::size_t row, std::size_t width, const Scratch& memory) {
   const auto part = all.part(row * width, width);
   if (part.type == DType::float32) return reinterpret_cast<const float*>(part.at);
-  const auto floats = scratch(slot, width).first(width);
-  widen_range(part, floats);
-  return floats.data();
+  widen_range(part, memory.floats());
+  return memory.data();
 }
 
 /// Where a row of a result is computed, and how it gets there.
 class ResultRow {
  public:
-  ResultRow(const MutableElements& all, std::size_t row, std::size_t width, bool update)
+  ResultRow(const MutableElements& all, std::size_t row, std::size_t width, bool update, const Scratch& memory)
       : part_(all.part(row * width, width)) {
     if (part_.type == DType::float32) {
       floats_ = {reinterpret_cast<float*>(part_.at), width};
       return;
     }
-    floats_ = scratch(dx_slot, width).first(width);
+    floats_ = memory.floats();
     if (update) widen_range(part_, floats_);
   }
   float* floats() const { return floats_.data(); }
@@ -180,11 +180,13 @@ struct Backward {
 /// Rows [first, last); dgain and dbias are the partial sums of this range.
 void backward_of_rows(const Backward& b, std::size_t first, std::size_t last, float* dgain, float* dbias) {
   const std::size_t n = b.gain.size();
+  const Scratch dx_memory = row_memory(b.dx.type, n), dy_memory = row_memory(b.dy.type, n),
+                x_memory = row_memory(b.x.type, n);
   for (auto r = first; r < last; ++r) {
-    const ResultRow dx(b.dx, r, n, b.add);
+    const ResultRow dx(b.dx, r, n, b.add, dx_memory);
     const NormRowBackward row{n,
-                              row_of(b.dy, r, n, dy_slot),
-                              row_of(b.x, r, n, x_slot),
+                              row_of(b.dy, r, n, dy_memory),
+                              row_of(b.x, r, n, x_memory),
                               b.gain.data(),
                               b.offset,
                               b.mean.empty() ? 0.0F : b.mean[r],
@@ -203,7 +205,8 @@ void norm_backward(Threads& threads, const Backward& b, std::span<float> dgain, 
   const std::size_t n = b.gain.size(), rows = b.x.size() / n;
   const std::size_t tile = rows_of_a_tile(rows), tiles = (rows + tile - 1) / tile;
   const std::size_t run = dbias.empty() ? n : 2 * n;
-  float* partials = scratch(partials_slot, tiles * run).data();
+  const Scratch memory(tiles * run);
+  float* partials = memory.data();
   threads.parallel_for(rows, tile, [&](std::size_t first, std::size_t last) {
     float* mine = partials + first / tile * run;
     std::fill_n(mine, run, 0.0F);
@@ -239,10 +242,11 @@ void layernorm_forward(Threads& threads, const Elements& x, std::span<const floa
   expect_values("layernorm", "inv_std", inv_std.size(), static_cast<std::int64_t>(rows));
   if (!bias.empty()) expect_values("layernorm", "bias", bias.size(), static_cast<std::int64_t>(n));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
+    const Scratch y_memory = row_memory(y.type, n), x_memory = row_memory(x.type, n);
     for (auto r = first; r < last; ++r) {
-      const ResultRow out(y, r, n, false);
+      const ResultRow out(y, r, n, false, y_memory);
       const NormRow row{
-          n,           row_of(x, r, n, x_slot), gain.data(), bias.empty() ? nullptr : bias.data(), eps, gain_offset,
+          n,           row_of(x, r, n, x_memory), gain.data(), bias.empty() ? nullptr : bias.data(), eps, gain_offset,
           out.floats()};
       const auto kept = HWY_DYNAMIC_DISPATCH(LayerNormRow)(row);
       out.store();
@@ -268,10 +272,11 @@ void rmsnorm_forward(Threads& threads, const Elements& x, std::span<const float>
   expect_values("rmsnorm", "y", y.size(), static_cast<std::int64_t>(x.size()));
   expect_values("rmsnorm", "inv_rms", inv_rms.size(), static_cast<std::int64_t>(rows));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
+    const Scratch y_memory = row_memory(y.type, n), x_memory = row_memory(x.type, n);
     for (auto r = first; r < last; ++r) {
-      const ResultRow out(y, r, n, false);
+      const ResultRow out(y, r, n, false, y_memory);
       inv_rms[r] = HWY_DYNAMIC_DISPATCH(RmsNormRow)(
-                       {n, row_of(x, r, n, x_slot), gain.data(), nullptr, eps, gain_offset, out.floats()})
+                       {n, row_of(x, r, n, x_memory), gain.data(), nullptr, eps, gain_offset, out.floats()})
                        .inv;
       out.store();
     }

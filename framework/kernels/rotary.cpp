@@ -10,6 +10,7 @@
 #include "framework/kernels/extents.h"
 #include "framework/kernels/range-inl.h"
 #include "framework/kernels/rotary.h"
+#include "framework/kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -77,8 +78,6 @@ namespace {
 HWY_EXPORT(TurnHalves);
 HWY_EXPORT(TurnNeighbours);
 
-constexpr int head_slot = 4;  // a 16-bit head as floats
-
 void check(const RotaryExtents& e, std::span<const std::int64_t> head_offsets, std::span<const std::int32_t> positions,
            std::size_t cosine, std::size_t sine, std::size_t x) {
   must(e.rotary_dim > 0 && e.rotary_dim % 2 == 0, "the channels that turn come in pairs");
@@ -109,13 +108,14 @@ void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> hea
   const auto turn =
       e.layout == RotaryLayout::half ? HWY_DYNAMIC_DISPATCH(TurnHalves) : HWY_DYNAMIC_DISPATCH(TurnNeighbours);
   threads.parallel_for(static_cast<std::size_t>(e.rows), 16, [&](std::size_t first, std::size_t last) {
+    const Scratch memory(x.type == DType::float32 ? 0 : 2 * pairs);  // a 16-bit head as floats
     for (auto r = first; r < last; ++r) {
       const auto angle = static_cast<std::size_t>(positions[r]) * pairs;
       for (const auto offset : head_offsets) {
         const auto head = x.part(r * static_cast<std::size_t>(e.stride) + static_cast<std::size_t>(offset), 2 * pairs);
         auto floats = std::span(reinterpret_cast<float*>(head.at), 2 * pairs);
         if (head.type != DType::float32) {
-          floats = scratch(head_slot, 2 * pairs).first(2 * pairs);
+          floats = memory.floats();
           widen_range(head, floats);
         }
         turn(floats.data(), pairs, cosine.data() + angle, sine.data() + angle, backward ? -1.0F : 1.0F);

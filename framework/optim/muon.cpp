@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "framework/kernels/linear.h"
+#include "framework/kernels/scratch.h"
 #include "framework/optim/adam.h"
 
 namespace tessera {
@@ -52,9 +53,6 @@ void describe(Schema<MuonOptions>& s) {
 
 constexpr std::size_t tile = 4096;  // elements per task
 
-/// Scratch slots; matrix products use slots 0 to 2.
-constexpr int direction_slot = 3, next_slot = 4, square_slot = 5, factor_slot = 6;
-
 /// Shape of a matrix.
 struct Extents {
   std::int64_t rows, columns;
@@ -69,8 +67,8 @@ void orthogonalise(Threads& threads, Extents e, std::int64_t steps, std::span<fl
   constexpr float a = 3.4445F, b = -4.7750F, c = 2.0315F;
   const auto n = e.less();
   const auto square = static_cast<std::size_t>(n * n);
-  const auto A = scratch(square_slot, square).first(square), B = scratch(factor_slot, square).first(square);
-  const auto next = scratch(next_slot, e.elements()).first(e.elements());
+  const Scratch square_memory(square), factor_memory(square), next_memory(e.elements());
+  const auto A = square_memory.floats(), B = factor_memory.floats(), next = next_memory.floats();
   const bool wide = e.rows <= e.columns;
   for (std::int64_t step = 0; step < steps; ++step) {
     if (wide) {
@@ -113,7 +111,8 @@ class Muon final : public Optimizer {
     if (s.skip) return;
     const Extents e{matrix.rows, matrix.columns};
     auto& block = matrix.block;
-    const auto x = scratch(direction_slot, e.elements()).first(e.elements());
+    const Scratch memory(e.elements());
+    const auto x = memory.floats();
     add_momentum(threads, s, block, x);
     const double norm = std::sqrt(sum_of_squares(threads, x));
     scale(threads, static_cast<float>(1 / (norm + 1e-7)), x);

@@ -4,11 +4,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 
 #include "framework/base/error.h"
+#include "framework/kernels/scratch.h"
 #include "tests/kernels/reference.h"
 
 namespace tessera {
@@ -89,23 +91,70 @@ TEST(Threads, DenormalsCountAsZeroInEveryTileWhoeverCalls) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST(Scratch, SlotsAreApartAlignedAndStayWhileTheyAreLargeEnough) {
-  const auto a = scratch(0, 1000), b = scratch(1, 1000);
-  EXPECT_EQ(a.size(), 1000U);
-  EXPECT_NE(a.data(), b.data());
-  for (const auto s : {a, b}) EXPECT_EQ(reinterpret_cast<std::uintptr_t>(s.data()) % 64, 0U);
-  a[999] = 3;
-  b[999] = 4;
-  EXPECT_EQ(scratch(0, 10).data(), a.data());
-  EXPECT_EQ(a[999], 3);
-  EXPECT_THROW(scratch(scratch_slots, 1), BugError);
-  EXPECT_THROW(scratch(-1, 1), BugError);
+TEST(Scratch, LeasesOfAThreadAreApartAndAligned) {
+  const Scratch a(1000), b(1000);
+  EXPECT_EQ(a.floats().size(), 1000U);
+  for (const Scratch* s : {&a, &b}) EXPECT_EQ(reinterpret_cast<std::uintptr_t>(s->data()) % 64, 0U);
+  std::fill(a.floats().begin(), a.floats().end(), 3.0F);
+  const Scratch c(10);
+  std::fill(b.floats().begin(), b.floats().end(), 4.0F);
+  std::fill(c.floats().begin(), c.floats().end(), 5.0F);
+  for (const float x : a.floats()) ASSERT_EQ(x, 3);
+  for (const float x : b.floats()) ASSERT_EQ(x, 4);
+}
+
+TEST(Scratch, AnEndedLeasesMemoryIsUsedAgain) {
+  const float* before = nullptr;
+  {
+    const Scratch a(1000);
+    before = a.data();
+  }
+  const Scratch b(10);
+  EXPECT_EQ(b.data(), before);
 }
 
 TEST(Scratch, ItGrowsAndHoldsWhatWasAskedFor) {
-  const auto large = scratch(7, scratch_floats + 5);
-  std::fill(large.begin(), large.end(), 1.0F);
-  EXPECT_EQ(large.size(), scratch_floats + 5);
+  const Scratch large(Scratch::ready_floats + 5);
+  std::fill(large.floats().begin(), large.floats().end(), 1.0F);
+  EXPECT_EQ(large.floats().size(), Scratch::ready_floats + 5);
+}
+
+TEST(Scratch, NoFloatsTakeNoBuffer) {
+  const Scratch none(0), a(8);
+  EXPECT_EQ(none.data(), nullptr);
+  EXPECT_TRUE(none.floats().empty());
+  const float* first = a.data();
+  { const Scratch also_none(0); }
+  const Scratch b(8);
+  EXPECT_NE(b.data(), first);
+}
+
+/// Begins `count` leases, one inside the other, then calls `then`.
+void lease(std::size_t count, const std::function<void()>& then) {
+  if (count == 0) return then();
+  const Scratch one(8);
+  lease(count - 1, then);
+}
+
+TEST(Scratch, TooManyLeasesAreAnErrorAndTheOthersStay) {
+  const Scratch first(8);
+  first.data()[0] = 7;
+  bool refused = false, one_more = false;
+  lease(Scratch::most_buffers - 2, [&] {
+    {
+      const Scratch last(8);
+      try {
+        const Scratch too_many(8);
+      } catch (const BugError&) {
+        refused = true;
+      }
+    }
+    const Scratch again(8);
+    again.data()[0] = 8;
+    one_more = true;
+  });
+  EXPECT_TRUE(refused && one_more);
+  EXPECT_EQ(first.data()[0], 7);
 }
 
 TEST(Scratch, EachThreadHasItsOwn) {
@@ -113,7 +162,7 @@ TEST(Scratch, EachThreadHasItsOwn) {
   std::mutex lock;
   std::set<std::pair<std::thread::id, float*>> seen;
   threads.parallel_for(300, 1, [&](std::size_t, std::size_t) {
-    const auto mine = scratch(2, 100);
+    const Scratch mine(100);
     const std::lock_guard hold(lock);
     seen.emplace(std::this_thread::get_id(), mine.data());
   });

@@ -1,0 +1,62 @@
+#include "framework/kernels/scratch.h"
+
+#include <array>
+#include <memory>
+#include <new>
+
+#include "framework/base/error.h"
+
+namespace tessera {
+namespace {
+
+// Also the alignment that the widest vector stores and gemm_tiles.h need.
+constexpr std::align_val_t cache_line{64};
+
+struct Free {
+  void operator()(float* memory) const { ::operator delete[](memory, cache_line); }
+};
+
+/// An uninitialized, aligned buffer that only grows. Its old contents are lost when it grows.
+class GrowOnly {
+ public:
+  std::span<float> at_least(std::size_t floats) {
+    if (floats > size_) {
+      // Free before allocating, so that both are never held at once; size_ stays 0 if the allocation throws.
+      size_ = 0;
+      memory_.reset();
+      memory_.reset(static_cast<float*>(::operator new[](floats * sizeof(float), cache_line)));
+      size_ = floats;
+    }
+    return {memory_.get(), floats};
+  }
+
+ private:
+  std::unique_ptr<float, Free> memory_;
+  std::size_t size_ = 0;
+};
+
+struct Buffers {
+  std::array<GrowOnly, Scratch::most_buffers> all;
+  std::size_t leased = 0;  // the first `leased` of them are held
+};
+
+thread_local Buffers buffers;
+
+}  // namespace
+
+Scratch::Scratch(std::size_t floats) {
+  if (floats == 0) return;
+  must(buffers.leased < most_buffers, "a thread holds no more than most_buffers scratch buffers");
+  floats_ = buffers.all[buffers.leased].at_least(floats);
+  ++buffers.leased;
+}
+
+Scratch::~Scratch() {
+  if (!floats_.empty()) --buffers.leased;
+}
+
+void prepare_scratch() {
+  for (std::size_t i = 0; i < Scratch::ready_buffers; ++i) buffers.all[i].at_least(Scratch::ready_floats);
+}
+
+}  // namespace tessera

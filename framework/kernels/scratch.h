@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace tessera {
+
+/// Scratch memory of the calling thread, leased for as long as this local variable lives: `floats` floats, 64-byte
+/// aligned, uninitialized. A lease takes a buffer that no other lease of the thread holds, so kernels that call each
+/// other never share memory. Leases of one thread end in the reverse order in which they began, as local variables do.
+/// Tiles that run in other threads may use the memory while the owner waits for them.
+///
+/// The thread owns the buffers; they only grow. Every thread of a pool begins with `ready_floats` floats in each of
+/// `ready_buffers`; that is address space only until it is touched, and within these sizes nothing is allocated later.
+class Scratch {
+ public:
+  static constexpr std::size_t ready_floats = std::size_t{1} << 20;
+  static constexpr std::size_t ready_buffers = 8;
+  static constexpr std::size_t most_buffers = 16;  ///< that a thread may hold at a time
+
+  /// With 0 floats it leases nothing and data() is null. Throws BugError if the thread holds `most_buffers` leases.
+  explicit Scratch(std::size_t floats);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  static void* operator new(std::size_t) = delete;  ///< a local variable only: leases end in reverse order
+
+  float* data() const { return floats_.data(); }
+  /// Exactly the floats that were requested.
+  std::span<float> floats() const { return floats_; }
+
+ private:
+  std::span<float> floats_;
+};
+
+/// Makes the calling thread's ready buffers.
+void prepare_scratch();
+
+}  // namespace tessera
