@@ -113,14 +113,14 @@ void MegatronCheckpoint::know_parts() {
       const auto given = part(name, tensor).shape(), expected = weight_part(name, tensor).shape();
       if (given != expected)
         refuse(text("'", name, "' is ", given, " on tensor-parallel rank ", tensor, ", and ", expected,
-                    " in the model that its arguments describe"));
+                    " in the model of that rank"));
     }
 }
 
 const WeightPart& MegatronCheckpoint::weight_part(const std::string& name, std::int64_t tensor_rank) const {
   const auto& own = parts_[static_cast<std::size_t>(tensor_rank)];
   const auto found = own.find(weight_of(name));
-  if (found == own.end()) refuse(text("'", name, "' is not in the model that its arguments describe"));
+  if (found == own.end()) refuse(text("'", name, "' is not in the model that its recipe describes"));
   return found->second;
 }
 

@@ -75,7 +75,7 @@ class MegatronRanks : public InOwnFolder {
     Value out;
     out.kind = Value::Kind::group;
     const auto set = [&](const char* option, const std::string& value) {
-      out.set(text("model_config.", option), Value::of(value, {}));
+      out.set(text("model_config.", option), Value::of(value, Origin{"test", 1, "", 1}));
     };
     set("num_layers", std::to_string(form.layers));
     set("hidden_size", std::to_string(form.hidden));
