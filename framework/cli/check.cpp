@@ -142,10 +142,10 @@ void warn_of_memory(const Recipe& recipe, const LayoutFigures& layout, const Arg
 
 void check(const Arguments& arguments, CommandContext& context) {
   Report report;
-  std::vector<FlagFate> fates;
-  const auto recipe = read_recipe(arguments.recipe, context, report, fates);
+  std::vector<ConvertedFlag> flags;
+  const auto recipe = read_recipe(arguments.recipe, context, report, flags);
   if (!arguments.as.empty()) report_stops(arguments.recipe, context, report);
-  if (!arguments.json) log_notes(report.notes(), fates, arguments.recipe.verbose);
+  if (!arguments.json) log_notes(report.notes(), flags, arguments.recipe.verbose);
   if (!arguments.json) report.must_be_good();
   const auto ranks = ranks_of(recipe, arguments);
   if (report.good() && arguments.ranks > 0) check_ranks(recipe, ranks, report);

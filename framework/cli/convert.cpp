@@ -35,20 +35,20 @@ struct Arguments {
   bool allow_refused = false, verbose = false;
 };
 
-bool is_taken(const FlagFate& fate) {
-  return fate.fate == FlagFate::Fate::mapped || fate.fate == FlagFate::Fate::ignored;
+bool is_taken(const ConvertedFlag& flag) {
+  return flag.status == FlagStatus::mapped || flag.status == FlagStatus::ignored;
 }
 
 /// "--adam-beta1, --adam-beta2": what stands beside an option that is called otherwise there.
 class Comments {
  public:
   Comments(const Source& source, const Value& shown) {
-    for (const auto& fate : source.fates)
-      for (const auto& to : fate.to) add(to, fate.given.flag);
+    for (const auto& flag : source.flags)
+      for (const auto& to : flag.to) add(to, flag.given.flag);
     const auto said = comments_;
-    for (const auto& fate : source.fates)
-      for (const auto& to : fate.implied)
-        if (!said.count(option_of(to))) add(to, fate.given.flag);
+    for (const auto& flag : source.flags)
+      for (const auto& to : flag.implied)
+        if (!said.count(option_of(to))) add(to, flag.given.flag);
     for (const auto& [group, options] : shown.fields)
       for (const auto& [name, value] : options.fields) {
         const auto& origin = value.items.empty() ? value.origin : value.items.front().origin;
@@ -75,18 +75,18 @@ class Comments {
 
 /// What cannot be taken over, as comments: options where they would stand, flags without one at the end.
 void shut(const Source& source, const Value& shown, RecipeText& around) {
-  for (const auto& fate : source.fates) {
-    if (is_taken(fate)) continue;
+  for (const auto& flag : source.flags) {
+    if (is_taken(flag)) continue;
     const auto before = around.shut.size();
-    if (fate.fate == FlagFate::Fate::planned)
-      for (const auto* options : {&fate.to, &fate.implied})
+    if (flag.status == FlagStatus::planned)
+      for (const auto* options : {&flag.to, &flag.implied})
         for (const auto& to : *options)
-          if (shown.at(to)) around.shut[to] = text(fate.given.flag, " is ", word_of(fate.fate), ": ", fate.why);
+          if (shown.at(to)) around.shut[to] = text(flag.given.flag, " is ", word_of(flag.status), ": ", flag.why);
     if (around.shut.size() > before) continue;
     if (around.tail.empty()) around.tail.emplace_back("Not taken over:");
     std::string values;
-    for (const auto& value : fate.given.values) values += " " + value;
-    around.tail.push_back(text("  ", fate.given.flag, values, "  # ", word_of(fate.fate), ": ", fate.why));
+    for (const auto& value : flag.given.values) values += " " + value;
+    around.tail.push_back(text("  ", flag.given.flag, values, "  # ", word_of(flag.status), ": ", flag.why));
   }
   for (const auto& one : source.undecided) {
     if (around.tail.empty()) around.tail.emplace_back("Not taken over:");
@@ -152,7 +152,7 @@ void write(const std::string& file, const std::string& words) {
 /// What the table of flags does not say anyway.
 void print_notes(const Source& source, const Report& report) {
   for (const auto& note : report.notes())
-    if (!tells_of_ignored_flag(note, source.fates)) logger.info("note: " + note);
+    if (!tells_of_ignored_flag(note, source.flags)) logger.info("note: " + note);
 }
 
 /// What only the caller of the script can say: conditions first, then values that become variables of the recipe.
@@ -242,12 +242,12 @@ void convert(const Arguments& arguments, CommandContext& context) {
   const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
   if (!arguments.report.empty()) write(arguments.report, report_json(source, name, recipe, report));
   print_notes(source, report);
-  if (source.fates.empty()) report.must_be_good();
+  if (source.flags.empty()) report.must_be_good();
   logger.info(report_table(source, arguments.verbose));
   for (const auto& stop : source.stops)
     if (stop.at.source != no_flag) logger.info("note: " + text_of(stop));
   print_unknowns(source);
-  const bool all = source.undecided.empty() && std::all_of(source.fates.begin(), source.fates.end(), is_taken);
+  const bool all = source.undecided.empty() && std::all_of(source.flags.begin(), source.flags.end(), is_taken);
   if (!all && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
     logger.error("no recipe is written; with --allow-refused one is, with what is not taken over as comments");

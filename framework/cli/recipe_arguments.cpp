@@ -69,18 +69,18 @@ std::string without_effect_summary(std::size_t count, const std::string& what) {
               count == 1 ? "has" : "have", " no effect; --verbose lists ", count == 1 ? "it" : "them");
 }
 
-bool tells_of_ignored_flag(const std::string& note, const std::vector<FlagFate>& fates) {
-  return std::any_of(fates.begin(), fates.end(), [&note](const FlagFate& fate) {
-    const auto end = fate.given.flag + ": " + fate.why;
-    return fate.fate == FlagFate::Fate::ignored && note.size() >= end.size() &&
+bool tells_of_ignored_flag(const std::string& note, const std::vector<ConvertedFlag>& flags) {
+  return std::any_of(flags.begin(), flags.end(), [&note](const ConvertedFlag& flag) {
+    const auto end = flag.given.flag + ": " + flag.why;
+    return flag.status == FlagStatus::ignored && note.size() >= end.size() &&
            note.compare(note.size() - end.size(), end.size(), end) == 0;
   });
 }
 
-void log_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose) {
+void log_notes(const std::vector<std::string>& notes, const std::vector<ConvertedFlag>& flags, bool verbose) {
   std::size_t ignored = 0;
   for (const auto& note : notes) {
-    if (!verbose && tells_of_ignored_flag(note, fates))
+    if (!verbose && tells_of_ignored_flag(note, flags))
       ++ignored;
     else
       logger.info("note: " + note);
@@ -89,27 +89,27 @@ void log_notes(const std::vector<std::string>& notes, const std::vector<FlagFate
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report) {
-  std::vector<FlagFate> unheard;
+  std::vector<ConvertedFlag> unheard;
   return read_recipe(arguments, context, report, unheard);
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
-                   std::vector<FlagFate>& fates) {
+                   std::vector<ConvertedFlag>& flags) {
   if (!is_foreign(arguments.file, context.mappings()))
     return read_recipe(arguments.file, arguments.sets, context.registries, report);
   auto source = read_source(arguments.file, source_options(arguments.foreign), all_facts(context.registries),
                             context.mappings(), report);
   lay_sets(source.tree, arguments.sets, report);
   expand_unknowns(source.tree, report);
-  fates = std::move(source.fates);
+  flags = std::move(source.flags);
   return read_recipe(source.tree, context.registries, report);
 }
 
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context) {
   Report report;
-  std::vector<FlagFate> fates;
-  auto recipe = read_recipe(arguments, context, report, fates);
-  log_notes(report.notes(), fates, arguments.verbose);
+  std::vector<ConvertedFlag> flags;
+  auto recipe = read_recipe(arguments, context, report, flags);
+  log_notes(report.notes(), flags, arguments.verbose);
   report.must_be_good();
   return recipe;
 }

@@ -36,14 +36,14 @@ void add_verbose_argument(Command& command, bool& verbose);
 std::string without_effect_summary(std::size_t count, const std::string& what);
 
 /// The recipe they name; what is wrong or to be noted, such as other spellings that were read, goes to `report`, and
-/// what became of the flags of a script to `fates`.
+/// what became of the flags of a script to `flags`.
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
-                   std::vector<FlagFate>& fates);
+                   std::vector<ConvertedFlag>& flags);
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report);
 /// Logs "note: ..." messages; those of flags that have no effect as one message, or all if `verbose`.
-void log_notes(const std::vector<std::string>& notes, const std::vector<FlagFate>& fates, bool verbose);
+void log_notes(const std::vector<std::string>& notes, const std::vector<ConvertedFlag>& flags, bool verbose);
 /// Whether a note of a report only says why a flag is ignored.
-bool tells_of_ignored_flag(const std::string& note, const std::vector<FlagFate>& fates);
+bool tells_of_ignored_flag(const std::string& note, const std::vector<ConvertedFlag>& flags);
 /// The recipe they name; logs the notes. Throws ConfigError with all mistakes, a line each.
 Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context);
 

@@ -60,10 +60,10 @@ void train_recipe(const Flags& flags, CommandContext& context) {
   ProcessGroups processes;
   TrainingSetup setup;
   together(world.all(), "reading the recipe", [&] {
-    std::vector<FlagFate> fates;
-    recipe = read_recipe(flags.arguments, context, report, fates);
+    std::vector<ConvertedFlag> converted;
+    recipe = read_recipe(flags.arguments, context, report, converted);
     set_log_level_from_recipe(recipe.training.log_level);  // already for the notes
-    if (first) log_notes(news(flags, report, recipe), fates, flags.arguments.verbose);
+    if (first) log_notes(news(flags, report, recipe), converted, flags.arguments.verbose);
     report.must_be_good();
   });
   together(world.all(), "arranging the processes", [&] { processes = arrange(recipe, world); });

@@ -4,29 +4,15 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/cli/recipe_arguments.h"
-#include "framework/cli/run.h"
+#include "tests/cli/run_program.h"
 #include "tests/own_folder.h"
 
 namespace tessera {
 namespace {
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
 class Program : public InOwnFolder {
  protected:
-  static Outcome tessera(std::vector<std::string> words) {
-    words.insert(words.begin(), "tessera");
-    std::vector<char*> argv;
-    for (auto& word : words) argv.push_back(word.data());
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    const int code = run(static_cast<int>(argv.size()), argv.data());
-    auto out = testing::internal::GetCapturedStdout();
-    return {code, std::move(out), testing::internal::GetCapturedStderr()};
-  }
+  static Outcome tessera(std::vector<std::string> words) { return run_program(std::move(words)); }
   static bool has(const std::string& words, const std::string& part) { return words.find(part) != std::string::npos; }
 
   void SetUp() override {
@@ -147,39 +133,6 @@ TEST_F(Program, MappingsComeFromAFolderWhenOneIsGiven) {
   const auto wrong = tessera({"--mappings", "nowhere", "options"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(has(wrong.err, "nowhere"));
-}
-
-/// The tables that the program has, in a folder of their own, one of them changed.
-void write_changed_mappings(const std::string& name, const std::string& words, const std::string& by) {
-  for (const auto& file : Mappings().names()) {
-    auto table = Mappings().text(file);
-    if (file == name) {
-      const auto at = table.find(words);
-      ASSERT_NE(at, std::string::npos) << name << " has no " << words;
-      table.replace(at, words.size(), by);
-    }
-    std::filesystem::create_directories(std::filesystem::path("own/" + file).parent_path());
-    std::ofstream("own/" + file) << table;
-  }
-}
-
-TEST_F(Program, MappingsOfAFolderHoldWhereverTablesAreRead) {
-  std::filesystem::create_directory("given");
-  write("given/config.json",
-        R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "depth": 2,
-            "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 64, "max_position_embeddings": 16,
-            "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": false})");
-  write("given/model.safetensors", "");
-  write("on_given.yaml",
-        "training_config: {training_iters: 2, load_checkpoint: given}\n"
-        "model_config: {seq_length: 16}\n"
-        "dataset_config: {dataset_type: mock, batch_size: 2}\n"
-        "optimizer_config: {lr: 1e-3}\n");
-  EXPECT_EQ(tessera({"check", "on_given.yaml"}).code, 2) << "nobody knows 'depth'";
-  write_changed_mappings("models/llama.yaml", "num_hidden_layers:", "depth:");
-  const auto changed = tessera({"--mappings", "own", "check", "on_given.yaml"});
-  EXPECT_EQ(changed.code, 0) << changed.err;
-  EXPECT_TRUE(has(changed.out, "parameters")) << changed.out;
 }
 
 TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {

@@ -105,7 +105,7 @@ class Convert(InOwnFolder):
         self.tessera("convert", "pretrain_single.sh", "-o", "recipe.yaml", "--report", "report.json")
         report = json.loads((self.folder / "report.json").read_text())
         self.assertEqual(len(report["flags"]), 28)
-        self.assertEqual({flag["fate"] for flag in report["flags"]}, {"mapped", "ignored"})
+        self.assertEqual({flag["status"] for flag in report["flags"]}, {"mapped", "ignored"})
         self.assertEqual(report["counts"]["ignored"], 1)
         self.assertTrue(report["launcher"]["start"].startswith("tsrun --nproc_per_node 8"))
         self.assertTrue(any("backslash" in note for note in report["notes"]), report["notes"])
@@ -157,9 +157,9 @@ class Convert(InOwnFolder):
                            "  --num-experts 8 --bogus-flag 3 --hiden-size 5\n")
         got = self.tessera("convert", "x.sh", "-o", "x.yaml", "--report", "x.json", code=3)
         self.assertFalse((self.folder / "x.yaml").exists())
-        fates = {flag["flag"]: (flag["fate"], flag["line"]) for flag in json.loads((self.folder / "x.json").read_text())["flags"]}
-        self.assertEqual(fates["--num-experts"], ("planned", 2))
-        self.assertEqual(fates["--bogus-flag"], ("unknown", 2))
+        statuses = {flag["flag"]: (flag["status"], flag["line"]) for flag in json.loads((self.folder / "x.json").read_text())["flags"]}
+        self.assertEqual(statuses["--num-experts"], ("planned", 2))
+        self.assertEqual(statuses["--bogus-flag"], ("unknown", 2))
         self.assertIn("no recipe is written", got)
         self.tessera("convert", "x.sh", "-o", "x.yaml", "--allow-refused")
         words = (self.folder / "x.yaml").read_text()

@@ -67,8 +67,8 @@ bool only_when_a_step_begins(const Report& report) {
          std::all_of(findings.begin(), findings.end(), [](const auto& finding) { return finding.rule == "PAR14"; });
 }
 
-std::string cause_of(const FlagFate& fate) {
-  return text(word_of(fate.fate), " ", fate.to.empty() ? fate.given.flag : fate.to.back());
+std::string cause_of(const ConvertedFlag& flag) {
+  return text(word_of(flag.status), " ", flag.to.empty() ? flag.given.flag : flag.to.back());
 }
 
 OurRun judged(const std::vector<GivenFlag>& flags, std::int64_t world, const Court& court) {
@@ -76,15 +76,15 @@ OurRun judged(const std::vector<GivenFlag>& flags, std::int64_t world, const Cou
   Report of_flags;
   const auto conversion = court.table.convert(flags, court.facts, of_flags);
   check_megatron_rules(flags, world, run.report);
-  for (const auto& fate : conversion.fates)
-    if (run.not_built.empty() && fate.fate != FlagFate::Fate::mapped && fate.fate != FlagFate::Fate::ignored)
-      run.not_built = cause_of(fate);
+  for (const auto& flag : conversion.flags)
+    if (run.not_built.empty() && flag.status != FlagStatus::mapped && flag.status != FlagStatus::ignored)
+      run.not_built = cause_of(flag);
   if (!run.not_built.empty() || !run.report.good()) return run;
-  for (const auto& fate : conversion.fates) {
-    const auto* row = court.table.find(fate.given.flag);
+  for (const auto& flag : conversion.flags) {
+    const auto* row = court.table.find(flag.given.flag);
     const bool kept =
-        std::any_of(fate.to.begin(), fate.to.end(), [&](const auto& option) { return conversion.recipe.at(option); });
-    if (row && fate.fate == FlagFate::Fate::mapped && !fate.to.empty() && !kept) run.without_effect.insert(row->dest);
+        std::any_of(flag.to.begin(), flag.to.end(), [&](const auto& option) { return conversion.recipe.at(option); });
+    if (row && flag.status == FlagStatus::mapped && !flag.to.empty() && !kept) run.without_effect.insert(row->dest);
   }
   auto tree = conversion.recipe;
   auto recipe = read_recipe(tree, court.registries, run.report);

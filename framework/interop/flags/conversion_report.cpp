@@ -10,7 +10,6 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Fate = FlagFate::Fate;
 
 std::string joined(const std::vector<std::string>& words, const char* between) {
   std::string all;
@@ -19,9 +18,9 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
 }
 
 /// The options that a flag leads to.
-std::string options_of(const FlagFate& fate) {
-  auto all = fate.to;
-  all.insert(all.end(), fate.implied.begin(), fate.implied.end());
+std::string options_of(const ConvertedFlag& flag) {
+  auto all = flag.to;
+  all.insert(all.end(), flag.implied.begin(), flag.implied.end());
   return joined(all, ", ");
 }
 
@@ -29,11 +28,11 @@ Json json_of(const GivenFlag& given) {
   return {{"flag", given.flag}, {"values", given.values}, {"file", given.at.source}, {"line", given.at.line}};
 }
 
-Json json_of(const FlagFate& fate) {
-  auto json = json_of(fate.given);
-  json["fate"] = word_of(fate.fate);
-  json["to"] = options_of(fate);
-  json["why"] = fate.why;
+Json json_of(const ConvertedFlag& flag) {
+  auto json = json_of(flag.given);
+  json["status"] = word_of(flag.status);
+  json["to"] = options_of(flag);
+  json["why"] = flag.why;
   return json;
 }
 
@@ -54,9 +53,9 @@ std::string place(const Origin& at) { return at.line > 0 ? text(at) : at.source;
 
 }  // namespace
 
-std::vector<std::size_t> count_fates(const std::vector<FlagFate>& fates) {
+std::vector<std::size_t> count_by_status(const std::vector<ConvertedFlag>& flags) {
   std::vector<std::size_t> counts(6);
-  for (const auto& fate : fates) ++counts[static_cast<std::size_t>(fate.fate)];
+  for (const auto& flag : flags) ++counts[static_cast<std::size_t>(flag.status)];
   return counts;
 }
 
@@ -86,9 +85,9 @@ std::string report_json(const Source& source, const std::string& file, const std
   json["launcher"] = source.launch ? json_of(*source.launch, start_line(source, recipe)) : Json(nullptr);
   json["launches"] = source.launches;
   json["flags"] = Json::array();
-  for (const auto& fate : source.fates) json["flags"].push_back(json_of(fate));
-  for (const auto& [fate, condition] : source.elsewhere) {
-    json["flags"].push_back(json_of(fate));
+  for (const auto& flag : source.flags) json["flags"].push_back(json_of(flag));
+  for (const auto& [flag, condition] : source.elsewhere) {
+    json["flags"].push_back(json_of(flag));
     json["flags"].back()["only_where"] = condition;
   }
   json["unknown"] = Json::array();
@@ -108,10 +107,11 @@ std::string report_json(const Source& source, const std::string& file, const std
                                  {"remedy", remedy_for(one)}});
   json["problems"] = report.problems();
   json["notes"] = report.notes();
-  const auto counts = count_fates(source.fates);
+  const auto counts = count_by_status(source.flags);
   json["counts"] = Json::object();
-  for (const auto fate : {Fate::mapped, Fate::ignored, Fate::planned, Fate::refused, Fate::unknown, Fate::undecided})
-    json["counts"][word_of(fate)] = counts[static_cast<std::size_t>(fate)];
+  for (const auto status : {FlagStatus::mapped, FlagStatus::ignored, FlagStatus::planned, FlagStatus::refused,
+                            FlagStatus::unknown, FlagStatus::undecided})
+    json["counts"][word_of(status)] = counts[static_cast<std::size_t>(status)];
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -121,25 +121,25 @@ std::string report_table(const Source& source, bool verbose) {
     out += text(place(source.launch->at), ": ", source.launch->launcher, " ... ", source.launch->program, "\n");
   if (!source.from.empty()) out += text("flags of ", source.from, " (", source.from_why, ")\n\n");
   std::size_t flag_width = 4, value_width = 5;
-  const auto value_of = [](const FlagFate& fate) {
-    auto words = joined(fate.given.values, " ");
+  const auto value_of = [](const ConvertedFlag& flag) {
+    auto words = joined(flag.given.values, " ");
     return words.size() <= 32 ? words : words.substr(0, 29) + "...";
   };
-  for (const auto& fate : source.fates) {
-    flag_width = std::max(flag_width, fate.given.flag.size());
-    value_width = std::max(value_width, value_of(fate).size());
+  for (const auto& flag : source.flags) {
+    flag_width = std::max(flag_width, flag.given.flag.size());
+    value_width = std::max(value_width, value_of(flag).size());
   }
-  for (const auto& fate : source.fates) {
-    if (fate.fate == Fate::ignored && !verbose) continue;
-    const auto becomes = fate.fate == Fate::mapped ? options_of(fate) : word_of(fate.fate) + ": " + fate.why;
-    out += text(padded(fate.given.flag, flag_width), "  ", padded(value_of(fate), value_width), "  ", becomes, "\n");
+  for (const auto& flag : source.flags) {
+    if (flag.status == FlagStatus::ignored && !verbose) continue;
+    const auto becomes = flag.status == FlagStatus::mapped ? options_of(flag) : word_of(flag.status) + ": " + flag.why;
+    out += text(padded(flag.given.flag, flag_width), "  ", padded(value_of(flag), value_width), "  ", becomes, "\n");
   }
   if (!source.elsewhere.empty()) out += "\nin branches that were not taken:\n";
-  for (const auto& [fate, condition] : source.elsewhere)
+  for (const auto& [flag, condition] : source.elsewhere)
     out +=
-        text(padded(fate.given.flag, flag_width), "  ", padded(value_of(fate), value_width), "  not ", condition, "\n");
-  const auto counts = count_fates(source.fates);
-  out += text("\n", source.fates.size(), " flags: ", counts[0], " mapped, ", counts[1], " ignored, ", counts[2],
+        text(padded(flag.given.flag, flag_width), "  ", padded(value_of(flag), value_width), "  not ", condition, "\n");
+  const auto counts = count_by_status(source.flags);
+  out += text("\n", source.flags.size(), " flags: ", counts[0], " mapped, ", counts[1], " ignored, ", counts[2],
               " planned, ", counts[3], " refused, ", counts[4], " unknown",
               counts[5] > 0 ? text(", ", counts[5], " undecided") : "",
               counts[1] > 0 && !verbose ? "; --verbose lists the ignored ones too" : "", "\n");
@@ -149,9 +149,9 @@ std::string report_table(const Source& source, bool verbose) {
 std::vector<std::string> caller_values(const Source& source) {
   std::vector<std::string> lines;
   for (const auto& one : source.unknowns) {
-    const bool used = std::any_of(source.fates.begin(), source.fates.end(), [&one](const FlagFate& fate) {
-      return fate.fate != Fate::ignored &&
-             std::find(one.used_by.begin(), one.used_by.end(), fate.given.flag) != one.used_by.end();
+    const bool used = std::any_of(source.flags.begin(), source.flags.end(), [&one](const ConvertedFlag& flag) {
+      return flag.status != FlagStatus::ignored &&
+             std::find(one.used_by.begin(), one.used_by.end(), flag.given.flag) != one.used_by.end();
     });
     if (!used) continue;
     const auto answer = answer_to(one.name);

@@ -7,15 +7,15 @@
 
 namespace tessera {
 
-/// How many flags had each fate, in the order of FlagFate::Fate.
-std::vector<std::size_t> count_fates(const std::vector<FlagFate>& fates);
+/// How many flags have each status, in the order of FlagStatus.
+std::vector<std::size_t> count_by_status(const std::vector<ConvertedFlag>& flags);
 
 /// The line that starts the same training here, as the script starts it there; empty when there is no launch. `recipe`
 /// is the file that was written.
 std::string start_line(const Source& source, const std::string& recipe);
 
 /// report.json: {source, kind, from, from_why, launcher: {name, program, options, start, environment},
-/// flags: [{flag, values, fate, to, why, file, line[, only_where]}], unknown: [{name, used_by, file, line, give}],
+/// flags: [{flag, values, status, to, why, file, line[, only_where]}], unknown: [{name, used_by, file, line, give}],
 /// undecided: [{condition, file, line, needs, flags, remedy}], problems, notes, counts}. Flags of branches that were
 /// not taken have `only_where` and do not count.
 std::string report_json(const Source& source, const std::string& file, const std::string& recipe, const Report& report);

@@ -164,14 +164,14 @@ class Converter {
   }
 
   void take(const GivenFlag& flag) {
-    out_.fates.push_back({flag});
+    out_.flags.push_back({flag});
     const auto* row = table_.find(flag.flag);
     if (!row)
-      end(FlagFate::Fate::unknown, "not a flag we know", did_you_mean(flag.flag, table_.flags()));
+      end(FlagStatus::unknown, "not a flag we know", did_you_mean(flag.flag, table_.flags()));
     else if (row->kind == FlagRow::Kind::ignored)
       ignore(row->why);
     else if (row->kind == FlagRow::Kind::refused)
-      end(FlagFate::Fate::refused, row->why);
+      end(FlagStatus::refused, row->why);
     else
       follow(*row);
   }
@@ -183,32 +183,32 @@ class Converter {
 
  private:
   Origin origin() const {
-    auto at = out_.fates.back().given.at;
+    auto at = out_.flags.back().given.at;
     at.layer = given;
     return at;
   }
 
   void ignore(const std::string& why) {
-    out_.fates.back().fate = FlagFate::Fate::ignored;
-    out_.fates.back().why = why;
+    out_.flags.back().status = FlagStatus::ignored;
+    out_.flags.back().why = why;
     report_.note(origin(), story(why));
   }
 
   /// With the flag's name, where the place does not say it.
   std::string story(const std::string& why) const {
-    const auto& flag = out_.fates.back().given;
+    const auto& flag = out_.flags.back().given;
     return flag.at.source == flag.flag ? why : text(flag.flag, ": ", why);
   }
 
-  void end(FlagFate::Fate fate, const std::string& why, const std::string& hint = "") {
-    out_.fates.back().fate = fate;
-    out_.fates.back().why = hint.empty() ? why : why + "; " + hint;
-    report_.problem(origin(), out_.fates.back().given.flag, story(why), hint);
+  void end(FlagStatus status, const std::string& why, const std::string& hint = "") {
+    out_.flags.back().status = status;
+    out_.flags.back().why = hint.empty() ? why : why + "; " + hint;
+    report_.problem(origin(), out_.flags.back().given.flag, story(why), hint);
   }
 
   /// Their parser makes numbers of words with int() and float(), which take more spellings than a recipe.
   std::vector<std::string> values_of(const FlagRow& row) const {
-    auto values = out_.fates.back().given.values;
+    auto values = out_.flags.back().given.values;
     const auto* option = option_at(row.to, facts_);
     if (row.kind == FlagRow::Kind::same && option && takes_numbers(*option))
       for (auto& value : values) value = python_number(value);
@@ -219,8 +219,8 @@ class Converter {
     const auto values = values_of(row);
     const auto value = joined(values);
     if (row.takes == FlagRow::Takes::none && !values.empty())
-      return end(FlagFate::Fate::refused, text("takes no value, but '", value, "' follows"));
-    if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagFate::Fate::refused, "a value is missing");
+      return end(FlagStatus::refused, text("takes no value, but '", value, "' follows"));
+    if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagStatus::refused, "a value is missing");
     if (row.takes != FlagRow::Takes::many && values.size() > 1)
       report_.note(origin(), story(text("takes one value; the words '", value, "' are read as one")));
     imply(row, value);
@@ -240,18 +240,18 @@ class Converter {
       const auto word =
           std::find_if(row.words.begin(), row.words.end(), [&](const auto& w) { return w.first == value; });
       for (const auto& [refused, why] : row.refused_words)
-        if (refused == value) return end(FlagFate::Fate::refused, text("'", value, "' is refused: ", why));
+        if (refused == value) return end(FlagStatus::refused, text("'", value, "' is refused: ", why));
       const bool unknown = value.find('$') != std::string::npos;  // what the caller will say
       if (word == row.words.end() && !unknown)
-        return end(FlagFate::Fate::refused, text("no counterpart for '", value, "'"));
+        return end(FlagStatus::refused, text("no counterpart for '", value, "'"));
       ours.push_back(word == row.words.end() ? value : word->second);
       if (!unknown && lacks_word(row.to, ours.back(), facts_)) lacking = value;
     }
     const bool list = row.takes == FlagRow::Takes::many && wants_list(row.to, values);
     set(row.to, list ? list_of(ours, origin()) : Value::of(ours[0], origin()));
     if (lacking.empty()) return;
-    out_.fates.back().fate = FlagFate::Fate::planned;
-    out_.fates.back().why = text(row.to, " has no '", lacking, "' yet.");
+    out_.flags.back().status = FlagStatus::planned;
+    out_.flags.back().why = text(row.to, " has no '", lacking, "' yet.");
   }
 
   /// One word is a list only where the option is one: [5], but text_document.
@@ -275,11 +275,11 @@ class Converter {
   }
 
   void set(const std::string& to, Value value) {
-    auto& fate = out_.fates.back();
-    (value.origin.layer == implied ? fate.implied : fate.to).push_back(to);
+    auto& flag = out_.flags.back();
+    (value.origin.layer == implied ? flag.implied : flag.to).push_back(to);
     if (asks_for_planned(to, value, facts_)) {
-      fate.fate = FlagFate::Fate::planned;
-      fate.why = option_at(to, facts_)->doc + " Not implemented yet.";
+      flag.status = FlagStatus::planned;
+      flag.why = option_at(to, facts_)->doc + " Not implemented yet.";
     }
     const auto* there = out_.recipe.at(to);
     if (there && there->origin.layer > value.origin.layer)
@@ -340,19 +340,19 @@ std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv) {
   return all;
 }
 
-std::string word_of(FlagFate::Fate fate) {
-  switch (fate) {
-    case FlagFate::Fate::mapped:
+std::string word_of(FlagStatus status) {
+  switch (status) {
+    case FlagStatus::mapped:
       return "mapped";
-    case FlagFate::Fate::ignored:
+    case FlagStatus::ignored:
       return "ignored";
-    case FlagFate::Fate::planned:
+    case FlagStatus::planned:
       return "planned";
-    case FlagFate::Fate::refused:
+    case FlagStatus::refused:
       return "refused";
-    case FlagFate::Fate::undecided:
+    case FlagStatus::undecided:
       return "undecided";
-    case FlagFate::Fate::unknown:
+    case FlagStatus::unknown:
       break;
   }
   return "unknown";

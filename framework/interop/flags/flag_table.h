@@ -45,21 +45,23 @@ struct FlagRow {
   std::string option() const { return to.substr(0, to.find('[')); }  ///< "optimizer_config.betas"
 };
 
-/// What became of one flag of a command line.
-struct FlagFate {
-  /// undecided: whether it is given, or with which value, depends on a condition of the script that is not known
-  enum class Fate { mapped, ignored, planned, refused, unknown, undecided };
+/// What happens to a flag. undecided: whether it is given, or with which value, depends on an unknown condition of the
+/// script.
+enum class FlagStatus { mapped, ignored, planned, refused, unknown, undecided };
+std::string word_of(FlagStatus status);
+
+/// One flag of a command line after its conversion.
+struct ConvertedFlag {
   GivenFlag given;
-  Fate fate = Fate::mapped;
+  FlagStatus status = FlagStatus::mapped;
   std::vector<std::string> to = {};       ///< the options that it says
   std::vector<std::string> implied = {};  ///< those that follow from it, where no flag says them
   std::string why = {};                   ///< of all but mapped
 };
-std::string word_of(FlagFate::Fate fate);
 
 struct Conversion {
   Value recipe;  ///< their whole run: flags that were not given count with their default, whatever ours is
-  std::vector<FlagFate> fates = {};  ///< one for each given flag, in their order
+  std::vector<ConvertedFlag> flags = {};  ///< one for each given flag, in their order
 };
 
 /// Every flag of another program and what it becomes here: a table of mappings/flags/.
@@ -97,7 +99,7 @@ class FlagTable {
 
   /// Turn a command line into a recipe that repeats their run. An option of a type that is not chosen is left out;
   /// `facts` knows which those are. Refused and unknown flags are problems; ignored ones and those without effect are
-  /// notes. A flag that leads to an option not implemented yet has the fate `planned` unless its value changes nothing; the
+  /// notes. A flag that leads to an option not implemented yet has the status `planned` unless its value changes nothing; the
   /// recipe has it all the same, and reading that recipe refuses it.
   Conversion convert(const std::vector<GivenFlag>& flags, const Facts& facts, Report& report) const;
   /// The recipe of a list of words.

@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 const std::string folder = "flags/";
-constexpr RowFate all_fates[] = {RowFate::runs, RowFate::ignored, RowFate::planned, RowFate::refused};
+constexpr RowStatus all_row_statuses[] = {RowStatus::runs, RowStatus::ignored, RowStatus::planned, RowStatus::refused};
 
 bool takes(const OptionFacts& option, const std::string& value) {
   const auto& taken = option.planned ? option.neutral : option.choices;
@@ -73,7 +73,7 @@ std::string meaning_of(const FlagRow& row, const Facts& facts) {
   for (const auto& to : row.also_to) parts.push_back("also " + code(to) + " where no flag says otherwise");
   if (!row.also.empty()) parts.push_back("also " + settings_of(row.also) + " where no flag says otherwise");
   if (!row.always.empty()) parts.push_back("always " + settings_of(row.always));
-  if (option && option->planned && fate_of(row, facts) == RowFate::planned) {
+  if (option && option->planned && status_of(row, facts) == RowStatus::planned) {
     std::vector<std::string> neutral;
     for (const auto& value : option->neutral) neutral.push_back(code(value));
     parts.push_back("only " + joined(neutral, " or ") + " is taken yet");
@@ -91,9 +91,9 @@ std::vector<std::string> files_of(const Mappings& mappings) {
 }
 
 std::string counts_row(const FlagTable& table, const Facts& facts) {
-  auto counts = count_fates(table, facts);
+  auto counts = count_by_status(table, facts);
   auto line = text("| ", table.name(), " | ", table.rows().size());
-  for (const auto fate : all_fates) line += text(" | ", counts[fate]);
+  for (const auto status : all_row_statuses) line += text(" | ", counts[status]);
   return line + " |\n";
 }
 
@@ -119,8 +119,8 @@ std::string section(const std::string& file, const Facts& facts, const Mappings&
   if (base) page += text("; what is not here is as in `", base->scalar, "`");
   page += ".\n\n| flag | status | becomes, or why it is dropped or refused | not given |\n|---|---|---|---|\n";
   for (const auto& row : own.rows())
-    page += text("| `", row.flag, "` | ", word_of(fate_of(row, facts)), " | ", with_links(cell(meaning_of(row, facts))),
-                 " | ", row.absent.empty() ? "" : code(row.absent), " |\n");
+    page += text("| `", row.flag, "` | ", word_of(status_of(row, facts)), " | ",
+                 with_links(cell(meaning_of(row, facts))), " | ", row.absent.empty() ? "" : code(row.absent), " |\n");
   return page;
 }
 
@@ -135,8 +135,9 @@ std::string plain(std::string words) {
 
 std::string story_of(const FlagRow& row, const Facts& facts) {
   constexpr const char* words_after[] = {"no value", "one value", "one value or none", "values"};
-  auto story = text("  ", row.flag, ": ", word_of(fate_of(row, facts)), ", ", words_after[static_cast<int>(row.takes)],
-                    ", their name ", row.dest, "\n    ", plain(meaning_of(row, facts)), "\n");
+  auto story =
+      text("  ", row.flag, ": ", word_of(status_of(row, facts)), ", ", words_after[static_cast<int>(row.takes)],
+           ", their name ", row.dest, "\n    ", plain(meaning_of(row, facts)), "\n");
   if (!row.absent.empty()) story += text("    not given: ", row.absent, "\n");
   if (const auto* option = option_at(row.to, facts)) story += text("    ", option->doc, "\n");
   return story;
@@ -144,35 +145,35 @@ std::string story_of(const FlagRow& row, const Facts& facts) {
 
 }  // namespace
 
-std::string word_of(RowFate fate) {
-  switch (fate) {
-    case RowFate::runs:
+std::string word_of(RowStatus status) {
+  switch (status) {
+    case RowStatus::runs:
       return "runs";
-    case RowFate::ignored:
+    case RowStatus::ignored:
       return "ignored";
-    case RowFate::planned:
+    case RowStatus::planned:
       return "planned";
-    case RowFate::refused:
+    case RowStatus::refused:
       break;
   }
   return "refused";
 }
 
-RowFate fate_of(const FlagRow& row, const Facts& facts) {
-  if (row.kind == FlagRow::Kind::ignored) return RowFate::ignored;
-  if (row.kind == FlagRow::Kind::refused) return RowFate::refused;
+RowStatus status_of(const FlagRow& row, const Facts& facts) {
+  if (row.kind == FlagRow::Kind::ignored) return RowStatus::ignored;
+  if (row.kind == FlagRow::Kind::refused) return RowStatus::refused;
   const auto* option = option_at(row.to, facts);
-  if (!option || !option->planned) return RowFate::runs;
-  if (row.kind == FlagRow::Kind::fixed) return takes(*option, row.fixed) ? RowFate::runs : RowFate::planned;
+  if (!option || !option->planned) return RowStatus::runs;
+  if (row.kind == FlagRow::Kind::fixed) return takes(*option, row.fixed) ? RowStatus::runs : RowStatus::planned;
   const bool harmless =
       row.kind == FlagRow::Kind::words &&
       std::all_of(row.words.begin(), row.words.end(), [&](const auto& word) { return takes(*option, word.second); });
-  return harmless ? RowFate::runs : RowFate::planned;
+  return harmless ? RowStatus::runs : RowStatus::planned;
 }
 
-std::map<RowFate, int> count_fates(const FlagTable& table, const Facts& facts) {
-  std::map<RowFate, int> counts;
-  for (const auto& row : table.rows()) ++counts[fate_of(row, facts)];
+std::map<RowStatus, int> count_by_status(const FlagTable& table, const Facts& facts) {
+  std::map<RowStatus, int> counts;
+  for (const auto& row : table.rows()) ++counts[status_of(row, facts)];
   return counts;
 }
 

@@ -9,20 +9,20 @@
 namespace tessera {
 
 /// What a row of a flag table comes to, whatever value the flag has.
-enum class RowFate {
+enum class RowStatus {
   runs,     ///< it sets options that are built, or that change nothing whatever they are
   ignored,  ///< dropping it changes no result
   planned,  ///< a value that changes something is refused by name until its option is built
   refused   ///< the converter stops at it
 };
-std::string word_of(RowFate fate);
-RowFate fate_of(const FlagRow& row, const Facts& facts);
+std::string word_of(RowStatus status);
+RowStatus status_of(const FlagRow& row, const Facts& facts);
 
-/// How many flags of `table` have which fate.
-std::map<RowFate, int> count_fates(const FlagTable& table, const Facts& facts);
+/// How many flags of `table` have which status.
+std::map<RowStatus, int> count_by_status(const FlagTable& table, const Facts& facts);
 
 /// docs/flags.md as text: the flags of every table of mappings/flags/ with what they become and why, and how many have
-/// which fate. Of a table with a base only what differs from that is listed; its counts have all.
+/// which status. Of a table with a base only what differs from that is listed; its counts have all.
 std::string flags_page(const Facts& facts, const Mappings& mappings);
 
 /// What the tables say of one flag, a block of lines for those that say the same; `flag` is "--adam-beta2", or the

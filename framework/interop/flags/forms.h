@@ -23,7 +23,7 @@ RecipeForm form_of(const Value& tree, const Mappings& mappings);
 std::string words_for(RecipeForm form);
 
 /// `tree`, whatever its form, as a tree of our groups; each value keeps its place in the user's file. Of arguments in
-/// YAML the fates tell what became of each. What is wrong or left out goes to `report`, also that model_args is no
+/// YAML the flags tell what became of each. What is wrong or left out goes to `report`, also that model_args is no
 /// recipe.
 ///
 /// What --set says may be laid on `tree` before, in its own form or in ours, or on the result.

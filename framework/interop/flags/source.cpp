@@ -136,9 +136,9 @@ void judge_elsewhere(Source& source, const FlagTable& table, const Facts& facts)
   std::vector<GivenFlag> flags;
   for (const auto& flag : source.launch->elsewhere) flags.push_back(flag.given);
   Report unheard;
-  auto fates = table.convert(flags, facts, unheard).fates;
-  for (std::size_t i = 0; i < fates.size(); ++i)
-    source.elsewhere.emplace_back(std::move(fates[i]), source.launch->elsewhere[i].condition);
+  auto converted = table.convert(flags, facts, unheard).flags;
+  for (std::size_t i = 0; i < converted.size(); ++i)
+    source.elsewhere.emplace_back(std::move(converted[i]), source.launch->elsewhere[i].condition);
 }
 
 /// Takes those flags out of `flags` that a condition decides which is not known. Flags that change nothing here stay:
@@ -165,17 +165,17 @@ std::vector<GivenFlag> take_undecided(Source& source, std::vector<GivenFlag>& fl
   return undecided;
 }
 
-/// The fates of flags that nobody can decide, and the problem that each condition is.
+/// Adds the flags that an unknown condition decides, as undecided, and reports each such condition as a problem.
 void tell_undecided(Source& source, const std::vector<GivenFlag>& flags, Report& report) {
   for (const auto& one : source.undecided) {
     report.problem(one.at, "", text_of(one), remedy_for(one));
     for (const auto& flag : flags)
       if (std::find(one.flags.begin(), one.flags.end(), flag.flag) != one.flags.end() &&
-          std::none_of(source.fates.begin(), source.fates.end(), [&flag](const auto& fate) {
-            return fate.fate == FlagFate::Fate::undecided && fate.given.flag == flag.flag;
+          std::none_of(source.flags.begin(), source.flags.end(), [&flag](const auto& known) {
+            return known.status == FlagStatus::undecided && known.given.flag == flag.flag;
           }))
-        source.fates.push_back(
-            {flag, FlagFate::Fate::undecided, {}, {}, text("by '", one.condition, "', line ", one.at.line)});
+        source.flags.push_back(
+            {flag, FlagStatus::undecided, {}, {}, text("by '", one.condition, "', line ", one.at.line)});
   }
   if (!source.undecided.empty()) report.incomplete();  // what is missing now is no news
 }
@@ -186,7 +186,7 @@ void convert_flags(Source& source, std::vector<GivenFlag> flags, const Facts& fa
   const auto undecided = take_undecided(source, flags, table);
   auto converted = table.convert(flags, facts, report);
   source.tree = std::move(converted.recipe);
-  source.fates = std::move(converted.fates);
+  source.flags = std::move(converted.flags);
   name_unknowns(source.tree);
   tell_undecided(source, undecided, report);
   if (source.launch && !source.launch->elsewhere.empty()) judge_elsewhere(source, table, facts);
@@ -258,7 +258,7 @@ Source read_source(const std::string& file, const SourceOptions& options, const 
   } else {
     auto read = read_any(read_yaml(file, {}, report), mappings, facts, report);
     source.tree = std::move(read.recipe);
-    source.fates = std::move(read.fates);
+    source.flags = std::move(read.flags);
   }
   return source;
 }

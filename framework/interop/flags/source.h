@@ -25,10 +25,10 @@ struct Source {
   std::optional<Launch> launch;         ///< of a script: what it starts
   std::vector<std::string> files = {};  ///< of a script: itself, and those that it reads
   std::size_t launches = 0;             ///< how many trainings the script starts; the first is read
-  std::vector<FlagFate> fates;          ///< one for each flag
+  std::vector<ConvertedFlag> flags;     ///< one for each flag
   /// Flags that the script gives only where a condition falls otherwise than it was read: what would become of them,
   /// and that condition. They are not in `tree`.
-  std::vector<std::pair<FlagFate, std::string>> elsewhere;
+  std::vector<std::pair<ConvertedFlag, std::string>> elsewhere;
   std::vector<Unknown> unknowns;  ///< what a script leaves to its caller
   /// Conditions of a script that the run depends on and that are not known. Their flags are not in `tree`; each is a
   /// problem.
@@ -40,7 +40,7 @@ struct Source {
 std::string name_of(Source::Kind kind);
 
 /// Whatever `file` is: a recipe of ours (with its bases), a nested one, arguments in YAML, a launch script. What is
-/// wrong with it goes to `report`; of flags, what became of them is in `fates` too.
+/// wrong with it goes to `report`; of flags, what became of them is in `flags` too.
 Source read_source(const std::string& file, const SourceOptions& options, const Facts& facts, const Mappings& mappings,
                    Report& report);
 

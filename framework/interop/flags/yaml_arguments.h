@@ -6,7 +6,7 @@ namespace tessera {
 
 /// A --yaml-cfg file of Megatron-LM or of MindSpeed-Core-MS's branch br_master: their arguments by name, those of a
 /// layer in the group language_model, those of the cut in model_parallel, the rest at the top. Each is taken for the
-/// flag that gives it, so their defaults hold and what became of each is in the fates. true of a bare flag gives it,
+/// flag that gives it, so their defaults hold and what became of each is in the flags. true of a bare flag gives it,
 /// false of one that switches off; null and empty text say nothing. Groups of ours that stand beside are laid on top.
 ///
 /// mappings/recipes/arguments.yaml has, for each program, the flag table, which names stand in which group, and

@@ -82,23 +82,23 @@ TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
 
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
   Report report;
-  const auto fates = megatron()
+  const auto flags = megatron()
                          .convert(flags_of({"--recompute-modules", "mlp", "moe", "--tokenizer-type", "NullTokenizer",
                                             "--position-embedding-type", "wrong"}),
                                   all_facts({}), report)
-                         .fates;
-  EXPECT_EQ(fates.at(0).fate, FlagFate::Fate::planned);
-  EXPECT_EQ(fates.at(0).why, "model_config.recompute_modules has no 'moe' yet.");
-  EXPECT_EQ(fates.at(1).fate, FlagFate::Fate::mapped);
-  EXPECT_EQ(fates.at(2).fate, FlagFate::Fate::refused);
+                         .flags;
+  EXPECT_EQ(flags.at(0).status, FlagStatus::planned);
+  EXPECT_EQ(flags.at(0).why, "model_config.recompute_modules has no 'moe' yet.");
+  EXPECT_EQ(flags.at(1).status, FlagStatus::mapped);
+  EXPECT_EQ(flags.at(2).status, FlagStatus::refused);
 }
 
 TEST(Flags, AWordIsRefusedWithItsReason) {
   Report report;
-  const auto fates =
-      megatron().convert(flags_of({"--tokenizer-type", "MultimodalTokenizer"}), all_facts({}), report).fates;
-  EXPECT_EQ(fates.at(0).fate, FlagFate::Fate::refused);
-  EXPECT_NE(fates.at(0).why.find("'MultimodalTokenizer' is refused: its images"), std::string::npos) << fates.at(0).why;
+  const auto flags =
+      megatron().convert(flags_of({"--tokenizer-type", "MultimodalTokenizer"}), all_facts({}), report).flags;
+  EXPECT_EQ(flags.at(0).status, FlagStatus::refused);
+  EXPECT_NE(flags.at(0).why.find("'MultimodalTokenizer' is refused: its images"), std::string::npos) << flags.at(0).why;
 }
 
 TEST(Flags, EveryRowLeadsToAnOptionThatExists) {
@@ -125,7 +125,7 @@ TEST(Flags, TheirDefaultsAndWordsPassOurLimits) {
     for (const auto& [theirs, ours] : row.words) {
       Lines argv{row.flag, theirs};
       Report report;
-      if (table.convert(flags_of(argv), facts, report).fates.at(0).fate == FlagFate::Fate::planned) continue;
+      if (table.convert(flags_of(argv), facts, report).flags.at(0).status == FlagStatus::planned) continue;
       if (theirs == "WSD") argv.insert(argv.end(), {"--lr-wsd-decay-iters", "1"});
       for (const auto& line : complaints(argv))
         EXPECT_EQ(line.find("takes "), std::string::npos) << row.flag << " " << theirs << ": " << line;

@@ -81,8 +81,8 @@ TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
       for (const auto& [theirs, ours] : row.words) {
         Report report;
         const auto converted = table.convert(flags_of({row.flag, theirs}), facts(), report);
-        if (converted.fates.at(0).fate != FlagFate::Fate::mapped) {
-          EXPECT_EQ(converted.fates.at(0).fate, FlagFate::Fate::planned) << name << " " << row.flag << " " << theirs;
+        if (converted.flags.at(0).status != FlagStatus::mapped) {
+          EXPECT_EQ(converted.flags.at(0).status, FlagStatus::planned) << name << " " << row.flag << " " << theirs;
           continue;
         }
         for (const auto& line : complaints(table, {row.flag, theirs}))
@@ -187,26 +187,26 @@ TEST(ForeignTables, SwitchesThatChangeOnlyHowItIsComputedAreIgnoredWithTheReason
   const auto converted =
       table.convert(flags_of({"--use-fused-rmsnorm", "--swap-attention", "--moe-fb-overlap", "--sequence-parallel"}),
                     facts(), report);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(converted.fates[i].fate, FlagFate::Fate::ignored);
-  EXPECT_EQ(converted.fates.at(3).fate, FlagFate::Fate::mapped);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(converted.flags[i].status, FlagStatus::ignored);
+  EXPECT_EQ(converted.flags.at(3).status, FlagStatus::mapped);
   EXPECT_TRUE(report.good());
 }
 
 TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
   const auto table = FlagTable::named("mindspeed-llm", Mappings());
-  const auto fate = [&](const Lines& words) {
+  const auto status = [&](const Lines& words) {
     Report report;
-    return word_of(table.convert(flags_of(words), facts(), report).fates.at(0).fate);
+    return word_of(table.convert(flags_of(words), facts(), report).flags.at(0).status);
   };
-  EXPECT_EQ(fate({"--stage", "dpo"}), "planned");
-  EXPECT_EQ(fate({"--stage", "sft"}), "mapped");
-  EXPECT_EQ(fate({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");
-  EXPECT_EQ(fate({"--embedding-multiplier-scale", "1.0"}), "mapped");
-  EXPECT_EQ(fate({"--embedding-multiplier-scale", "12"}), "planned");
-  EXPECT_EQ(fate({"--tokenizer-type", "PretrainedFromHF"}), "mapped");
-  EXPECT_EQ(fate({"--optimizer-selection", "fused_torch_adamw"}), "mapped");
-  EXPECT_EQ(fate({"--optimizer-selection", "fused_ema_adamw"}), "planned");
-  EXPECT_EQ(fate({"--auto-settings"}), "refused");
+  EXPECT_EQ(status({"--stage", "dpo"}), "planned");
+  EXPECT_EQ(status({"--stage", "sft"}), "mapped");
+  EXPECT_EQ(status({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");
+  EXPECT_EQ(status({"--embedding-multiplier-scale", "1.0"}), "mapped");
+  EXPECT_EQ(status({"--embedding-multiplier-scale", "12"}), "planned");
+  EXPECT_EQ(status({"--tokenizer-type", "PretrainedFromHF"}), "mapped");
+  EXPECT_EQ(status({"--optimizer-selection", "fused_torch_adamw"}), "mapped");
+  EXPECT_EQ(status({"--optimizer-selection", "fused_ema_adamw"}), "planned");
+  EXPECT_EQ(status({"--auto-settings"}), "refused");
 }
 
 /// Of every table: no word of a tokenizer type is without a type of ours or a reason.

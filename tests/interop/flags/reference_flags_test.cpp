@@ -143,11 +143,11 @@ TEST(FlagsOfMegatron, WhatIsIgnoredSaysWhatShowsThatItMayBe) {
 TEST(FlagsOfMegatron, MostTrainingFlagsRunOrMayBeDropped) {
   const auto facts = all_facts({});
   for (const auto& release : releases) {
-    auto counts = count_fates(table_of(release), facts);
+    auto counts = count_by_status(table_of(release), facts);
     const auto all =
-        counts[RowFate::runs] + counts[RowFate::ignored] + counts[RowFate::planned] + counts[RowFate::refused];
-    EXPECT_GT(10 * (counts[RowFate::runs] + counts[RowFate::ignored]), 7 * all);
-    EXPECT_LT(100 * counts[RowFate::refused], 6 * all);
+        counts[RowStatus::runs] + counts[RowStatus::ignored] + counts[RowStatus::planned] + counts[RowStatus::refused];
+    EXPECT_GT(10 * (counts[RowStatus::runs] + counts[RowStatus::ignored]), 7 * all);
+    EXPECT_LT(100 * counts[RowStatus::refused], 6 * all);
   }
 }
 
@@ -206,7 +206,7 @@ TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
         Lines argv{row.flag};
         if (!word.empty()) argv.push_back(word);
         Report report;
-        if (table.convert(flags_of(argv), facts, report).fates.at(0).fate == FlagFate::Fate::planned) continue;
+        if (table.convert(flags_of(argv), facts, report).flags.at(0).status == FlagStatus::planned) continue;
         for (const auto& line : complaints(table, facts, argv))
           EXPECT_EQ(line.find("takes "), std::string::npos) << file << " " << row.flag << " " << word << ": " << line;
       }
@@ -244,15 +244,15 @@ TEST(FlagsPage, IsCurrent) {
 TEST(FlagsPage, TellsOfARowWhetherItRuns) {
   const auto facts = all_facts({});
   const auto table = table_of("megatron");
-  const auto fate = [&](const std::string& flag) { return word_of(fate_of(*table.find(flag), facts)); };
-  EXPECT_EQ(fate("--lr"), "runs");
-  EXPECT_EQ(fate("--use-flash-attn"), "runs");  // planned by name, but it changes nothing
-  EXPECT_EQ(fate("--tokenizer-type"), "runs");
-  EXPECT_EQ(fate("--num-experts"), "planned");
-  EXPECT_EQ(fate("--multi-latent-attention"), "planned");
-  EXPECT_EQ(fate("--num-workers"), "runs");
-  EXPECT_EQ(fate("--distributed-backend"), "ignored");
-  EXPECT_EQ(fate("--warmup"), "refused");
+  const auto status = [&](const std::string& flag) { return word_of(status_of(*table.find(flag), facts)); };
+  EXPECT_EQ(status("--lr"), "runs");
+  EXPECT_EQ(status("--use-flash-attn"), "runs");  // planned by name, but it changes nothing
+  EXPECT_EQ(status("--tokenizer-type"), "runs");
+  EXPECT_EQ(status("--num-experts"), "planned");
+  EXPECT_EQ(status("--multi-latent-attention"), "planned");
+  EXPECT_EQ(status("--num-workers"), "runs");
+  EXPECT_EQ(status("--distributed-backend"), "ignored");
+  EXPECT_EQ(status("--warmup"), "refused");
 }
 
 TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
