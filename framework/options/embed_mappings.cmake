@@ -1,4 +1,4 @@
-# mappings/, configs/ and recipe/planned.yaml go into the program as text: see embedded.h.
+# mappings/ and configs/ go into the program as text: see embedded.h.
 function(embed name folder)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS ${folder}/*.yaml)
   set(embedded ${PROJECT_BINARY_DIR}/embedded_${name}.cpp)
@@ -9,4 +9,3 @@ function(embed name folder)
 endfunction()
 embed(mappings ${PROJECT_SOURCE_DIR}/mappings)
 embed(configs ${PROJECT_SOURCE_DIR}/configs)
-embed(planned ${PROJECT_SOURCE_DIR}/framework/recipe)

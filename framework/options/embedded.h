@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// One file of mappings/, configs/ or framework/recipe/ as it was when the program was built.
+/// One file of mappings/ or configs/ as it was when the program was built.
 struct EmbeddedFile {
   std::string_view name;  ///< below its folder: "weights/gpt2.yaml"
   std::string_view text;
@@ -14,6 +14,5 @@ struct EmbeddedFile {
 /// All of them. Defined in sources that framework/options/embed.cmake writes into the build folder.
 std::span<const EmbeddedFile> embedded_mappings();
 std::span<const EmbeddedFile> embedded_configs();
-std::span<const EmbeddedFile> embedded_planned();  ///< planned.yaml alone
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/options/group.h"
@@ -8,13 +10,32 @@
 
 namespace tessera {
 
-/// Options that are known and not implemented yet: rows of a YAML table, group by group. Each takes only the values that
-/// do not change a run. The form of a row: recipe/planned.yaml.
+/// A value of a planned option: null, one word or a list of words.
+struct PlannedValue {
+  Value::Kind kind = Value::Kind::none;
+  std::string_view word;                    ///< of a scalar
+  std::span<const std::string_view> items;  ///< of a list
+};
+
+/// One row of a table of planned options. Rows are constants that the build generates: options/planned_source.h.
+struct PlannedRow {
+  std::string_view group, name;
+  std::string_view type;  ///< "int or null"
+  std::string_view text;
+  std::string_view no_flag;                   ///< why no flag of another program sets it; may be empty
+  std::span<const std::string_view> aliases;  ///< other names it is read by
+  std::span<const PlannedValue> takes;        ///< the values that do not change a run; the first is the default
+};
+
+/// The type that a row calls `name`; null if a planned option cannot have it.
+const ValueType* planned_type(std::string_view name);
+
+/// Options that are known and not implemented yet, group by group. Each takes only the values that do not change a run.
 class PlannedOptions {
  public:
-  /// `table` is the text of the table, `name` its path for messages. Throws BugError if it has another form, or a row a
-  /// value that its own type does not read.
-  PlannedOptions(const std::string& table, const std::string& name);
+  /// `rows` of one group follow each other; `declared_in` is the path of their table, "framework/recipe/planned.yaml".
+  /// Throws BugError for a row that planned_source would have refused.
+  PlannedOptions(std::span<const PlannedRow> rows, const std::string& declared_in);
 
   /// The groups of the table, in its order.
   std::vector<std::string> groups() const;
@@ -26,11 +47,11 @@ class PlannedOptions {
     OptionFacts facts;
     const ValueType* type;
   };
-  struct Options {
+  struct OptionsOfGroup {
     std::string group;
     std::vector<Option> all;
   };
-  std::vector<Options> groups_;
+  std::vector<OptionsOfGroup> groups_;
 };
 
 }  // namespace tessera

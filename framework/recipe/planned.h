@@ -1,10 +1,14 @@
 #pragma once
 
+#include <span>
+
 #include "framework/options/planned.h"
 
 namespace tessera {
 
-/// The options of recipes that are not implemented yet: recipe/planned.yaml, compiled into the program and read once.
+/// The rows of recipe/planned.yaml. Defined in a source that the build generates: options/planned_table.cmake.
+std::span<const PlannedRow> planned_rows();
+/// The options of recipes that are not implemented yet, made once.
 const PlannedOptions& planned_options();
 
 }  // namespace tessera
