@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "framework/checkpoint/box.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 
 namespace tessera {
 namespace {

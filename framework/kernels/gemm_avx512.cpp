@@ -216,7 +216,7 @@ void widen(const void* from, std::int64_t count, float* dst) {
   }
 }
 
-/// Integer rounding, the same bits as kernels/convert.cpp: half the last kept place is added, less one if that place is
+/// Integer rounding, the same bits as kernels/type_conversion.cpp: half the last kept place is added, less one if that place is
 /// even; a NaN keeps its upper half and is made quiet.
 void narrow_bfloat16(const float* src, std::int64_t count, void* to) {
   auto* dst = static_cast<std::uint16_t*>(to);

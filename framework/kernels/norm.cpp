@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/norm.h"
 #include "framework/kernels/norm_rows.h"
 #include "framework/kernels/range-inl.h"
 #include "framework/kernels/scratch.h"
+#include "framework/kernels/type_conversion.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -29,7 +29,7 @@ class ScriptReader {
 
   LaunchReading read() {
     text_ = shell::read_script_text(file_);
-    Way way;
+    ConditionWay way;
     auto first = follow(way.choices, steps_of_one_way);
     tell(first);
     reading_.launches = launches(first, report_);
@@ -47,7 +47,7 @@ class ScriptReader {
 
  private:
   /// Conditions that fall otherwise than they do by themselves.
-  struct Way {
+  struct ConditionWay {
     shell::Choices choices;
     shell::Decision last;                  ///< of the choices
     Origin at;                             ///< where it is written
@@ -61,7 +61,7 @@ class ScriptReader {
     return shell::follow_text(text_, file_, inputs_, choices, steps);
   }
 
-  Origin origin(const shell::Reading& from, const shell::Place& place) const {
+  Origin origin(const shell::Reading& from, const shell::ScriptPosition& place) const {
     return {from.files.at(static_cast<std::size_t>(place.file)), place.line, "", 0};
   }
 
@@ -122,7 +122,7 @@ class ScriptReader {
   void find_launch(shell::Reading& first, Way& root) {
     Ways ways;
     std::set<shell::Decision> seen;
-    const auto add = [&ways](Way way) { ways.push_back(std::move(way)); };
+    const auto add = [&ways](ConditionWay way) { ways.push_back(std::move(way)); };
     each_turn(first, root, nullptr, seen, add);
     long steps = steps_of_other_ways;
     for (std::size_t count = 0; !ways.empty() && count < most_ways && steps > 0; ++count) {
@@ -155,7 +155,7 @@ class ScriptReader {
     Ways open, closed;
     std::set<shell::Decision> seen;
     for (const auto& [decision, branch] : root.choices) seen.insert(decision);
-    const auto add = [&](Way way) { (way.open ? open : closed).push_back(std::move(way)); };
+    const auto add = [&](ConditionWay way) { (way.open ? open : closed).push_back(std::move(way)); };
     const auto launch_of = [](const std::vector<Launch>& all) {
       return all.empty() ? nullptr : std::make_shared<const Launch>(all.front());
     };

@@ -10,7 +10,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/interop/tables/our_names.h"
 

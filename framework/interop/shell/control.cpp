@@ -32,7 +32,8 @@ int Evaluator::decide(Decision decision) {
 }
 
 /// A decision whether something is done: branch 0, or not: branch 1.
-bool Evaluator::decide_whether(const Place& at, int site, const std::string& condition, bool usual, bool open) {
+bool Evaluator::decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual,
+                               bool open) {
   return decide({at, site, condition, 2, usual ? 0 : 1, open, {}, {0, 1}}) == 0;
 }
 
