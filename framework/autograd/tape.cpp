@@ -56,7 +56,8 @@ Tape::Tape(Arena& arena, Threads& threads, bool records)
 }
 
 Var Tape::add_slot(Tensor value, Memory memory, bool wants_grad) {
-  slots_.push_back({value, std::move(memory), {}, 1, wants_grad && records_});
+  slots_.push_back(
+      {.value = value, .memory = std::move(memory), .grad = {}, .handles = 1, .wants_grad = wants_grad && records_});
   return {this, static_cast<std::uint32_t>(slots_.size() - 1)};
 }
 

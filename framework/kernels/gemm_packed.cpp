@@ -144,9 +144,10 @@ class Task {
       if (packs_panels) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
       if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
       panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
-      const Strips strips = packs_strips                ? Strips{own_strips.data(), apart, t_.rows, first, k}
-                            : shared_.strips != nullptr ? *shared_.strips
-                                                        : rows_in_place();
+      const Strips strips =
+          packs_strips ? Strips{.at = own_strips.data(), .across = apart, .packed_rows = t_.rows, .row = first, .k = k}
+          : shared_.strips != nullptr ? *shared_.strips
+                                      : rows_in_place();
       for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
     }
   }
@@ -280,7 +281,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
       pack_strips(t, part, row, std::min(row + group, part.M), k, std::min(steps, words - k), apart,
                   packed + row / t.rows * apart + k * t.rows);
     });
-    const Strips strips{packed, apart, t.rows};
+    const Strips strips{.at = packed, .across = apart, .packed_rows = t.rows};
     run_tasks(threads, t, part, grid_of_tiles(t, part), {&strips});
   }
 }

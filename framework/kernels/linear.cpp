@@ -24,7 +24,7 @@ void promised_bias(const char* who, std::span<const float> bias, std::int64_t ou
 // [out, in] = dy^T x: the rows (tokens) are the summed index, and outer in both operands.
 MatrixProduct forward(LinearExtents e, const Elements& x, const Elements& w, std::span<const float> bias,
                       const MutableElements& y) {
-  MatrixProduct p{e.rows, e.out, e.in, {x, e.in, 1}, {w, e.in, 1}, y};
+  MatrixProduct p{.M = e.rows, .N = e.out, .K = e.in, .a = {x, e.in, 1}, .b = {w, e.in, 1}, .c = y};
   if (!bias.empty()) p.bias = bias.data();
   return p;
 }

@@ -86,7 +86,8 @@ std::vector<Finding> check(const ParallelOptions& o, std::int64_t layers, Counts
 
 }  // namespace
 
-LayerPlan::LayerPlan(std::int64_t layers) : chunks_{{Chunk{true, 0, layers, true}}}, layers_(layers) {}
+LayerPlan::LayerPlan(std::int64_t layers)
+    : chunks_{{Chunk{.embedding = true, .layers = layers, .loss = true}}}, layers_(layers) {}
 
 LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(layers), noops_(o.noop_layers.ids) {
   Counts counts;
@@ -101,7 +102,7 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
   std::int64_t next = 0;
   for (std::size_t c = 0; c < counts[0].size(); ++c)
     for (std::size_t p = 0; p < counts.size(); ++p) {
-      chunks_[p][c] = {false, next, counts[p][c], false, {}};
+      chunks_[p][c] = {.first_layer = next, .layers = counts[p][c]};
       next += counts[p][c];
     }
   chunks_.front().front().embedding = true;

@@ -130,7 +130,11 @@ EvaluationState ProgressBar::evaluation_state() const {
 }
 
 ProgressState ProgressBar::state() const {
-  ProgressState s{last_.iteration, o_.training_iters, loss_, last_.learning_rate, tokens_per_second_};
+  ProgressState s{.iteration = last_.iteration,
+                  .training_iters = o_.training_iters,
+                  .loss = loss_,
+                  .learning_rate = last_.learning_rate,
+                  .tokens_per_second = tokens_per_second_};
   const auto done = last_.iteration - first_iteration_;
   const auto left = static_cast<double>(std::max<std::int64_t>(0, o_.training_iters - last_.iteration));
   const double all_seconds = since_first_.seconds();  // evaluations and checkpoints included

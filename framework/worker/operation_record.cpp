@@ -181,8 +181,13 @@ std::vector<OperationEntry> OperationRecord::read() const {
     const Page::Entry& entry = page_->entries[(newest - back) % kept];
     for (int attempt = 0; attempt < 100; ++attempt) {
       const std::uint64_t before = entry.version.load(std::memory_order_acquire);
-      OperationEntry copy{get(entry.group), get(entry.operation), get(entry.who), entry.sequence,
-                          entry.bytes,      entry.entered,        std::nullopt};
+      OperationEntry copy{.group = get(entry.group),
+                          .operation = get(entry.operation),
+                          .who = get(entry.who),
+                          .sequence = entry.sequence,
+                          .bytes = entry.bytes,
+                          .entered = entry.entered,
+                          .left = std::nullopt};
       if (entry.left != 0) copy.left = entry.left;
       std::atomic_thread_fence(std::memory_order_acquire);
       if (before % 2 != 0 || entry.version.load(std::memory_order_relaxed) != before) continue;

@@ -112,7 +112,11 @@ Var head_norm(const Var& x, const HeadNorm& queries, const HeadNorm& keys, const
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const auto& norm = i == 0 ? queries : keys;
       const auto heads = static_cast<std::int64_t>(norm.offsets.size());
-      parts[i] = {norm.offsets, {}, {}, tape.make({e.rows * heads}, false), tape.make({e.rows * heads}, false)};
+      parts[i] = {.offsets = norm.offsets,
+                  .gain = {},
+                  .bias = {},
+                  .mean = tape.make({e.rows * heads}, false),
+                  .inv = tape.make({e.rows * heads}, false)};
       normalise(tape, e, parts[i], norm, kind, in, out);
     }
   }

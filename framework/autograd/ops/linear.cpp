@@ -98,7 +98,7 @@ class AddBias final : public Node {
 /// Notes the uses of w and bias; called only when the operation is recorded.
 Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
-  return {x, x, e, tape.use(&w), tape.use(bias), tape.type()};
+  return {.x_place = x, .x = x, .e = e, .w = tape.use(&w), .bias = tape.use(bias), .type = tape.type()};
 }
 
 }  // namespace

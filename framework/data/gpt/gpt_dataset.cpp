@@ -112,7 +112,12 @@ std::vector<TokenOrigin> GptDataset::origins(std::int64_t index) const {
     const auto end = d == to.document ? to.offset + extra : source_->length(sequence);
     const auto count = std::min(end - begin, seq_length() - first);
     if (count <= 0) continue;
-    all.push_back({first, count, source_->document_of(sequence), sequence, begin, source_->place(sequence, begin)});
+    all.push_back({.first = first,
+                   .count = count,
+                   .document = source_->document_of(sequence),
+                   .sequence = sequence,
+                   .offset = begin,
+                   .place = source_->place(sequence, begin)});
     first += count;
   }
   return all;

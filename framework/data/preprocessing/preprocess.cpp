@@ -20,7 +20,11 @@ Json to_json(const TokenFiles& files) { return {files.prefix, files.documents, f
 TokenFiles files_from(const Json& json) { return {json.at(0), json.at(1), json.at(2), json.at(3)}; }
 Json to_json(const PreprocessProgress& p) { return {p.bytes, p.all_bytes, p.documents, p.tokens, p.skipped}; }
 PreprocessProgress progress_from(const Json& json) {
-  return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4)};
+  return {.bytes = json.at(0),
+          .all_bytes = json.at(1),
+          .documents = json.at(2),
+          .tokens = json.at(3),
+          .skipped = json.at(4)};
 }
 
 class PreprocessRun {
