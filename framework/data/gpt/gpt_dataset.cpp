@@ -34,7 +34,7 @@ GptDataset::Gathered GptDataset::gather(const SampleStart& from, const SampleSta
   for (auto d = from.document; d <= to.document; ++d) {
     const std::int64_t sequence = index_.documents[d];
     const std::int64_t begin = d == from.document ? from.offset : 0;
-    const bool known = sequence >= range.first && sequence < range.last;
+    const bool known = range.contains(sequence);
     const auto length = known ? source_->length(sequence) : 0;
     const auto end = d == to.document ? to.offset + extra : length;
     if (!known || begin < 0 || begin > length || end > length)

@@ -155,7 +155,7 @@ GptSplits::Part GptSplits::part(const std::shared_ptr<const TokenSource>& source
               for (auto* array : {&built.documents, &built.starts, &built.shuffle}) arrays.push_back(std::move(*array));
               return arrays;
             },
-        [&](const std::vector<IndexArray>& arrays) -> std::string {
+        .check = [&](const std::vector<IndexArray>& arrays) -> std::string {
           const auto& starts = arrays[1];
           const auto last = starts.size() - 2;
           if (starts[0] != 0 || starts[1] != 0 || starts[last] < 0 || starts[last] >= plan.documents)
@@ -167,7 +167,7 @@ GptSplits::Part GptSplits::part(const std::shared_ptr<const TokenSource>& source
         source, std::move(request), GptIndex{std::move(arrays[0]), std::move(arrays[1]), std::move(arrays[2])});
   } catch (const ConfigError& error) {
     throw ConfigError(text(cut.prefix.value_or("mock data"), ": the ", split_names[split], " split (sequences ",
-                           cut.range.first, " to ", cut.range.last, ") ", error.what()));
+                           cut.range.begin, " to ", cut.range.end, ") ", error.what()));
   }
   return part;
 }
