@@ -6,8 +6,9 @@
 #   --quick         only the unit tests (no program is started)
 #   --sanitize      the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan)
 #   --golden DIR    also run every recorded case below DIR (or set the environment variable TESSERA_GOLDEN)
-#   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow
-#   --preset NAME   CMake preset to build: release (default), debug, asan-ubsan, tsan, clang
+#   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow, threads (only in the preset tsan)
+#   --preset NAME   CMake preset to build: release (default), debug, asan-ubsan, tsan, clang. tsan builds and runs only the tests with the
+#                   label threads, under ThreadSanitizer: log, comm, thread pool, reading ahead, pipeline, gradient reduction
 #   --no-install    do not install missing Debian and Python packages
 #
 # TESSERA_PEER_PYTHON names a Python with torch and transformers (some gigabytes, never installed by this script): tests that check Tessera's
@@ -48,14 +49,17 @@ provide_python_clients() {
   [[ ! -f $stamp ]] || export TESSERA_TEST_PYTHON=$venv/bin/python
 }
 
+if [[ $preset == tsan ]]; then label=${label:-threads}; fi
+
 if $install; then
   launch/install_dependencies.sh
-  [[ $label == unit ]] || provide_python_clients
+  [[ $label == unit || $label == threads ]] || provide_python_clients
 fi
 # Only the targets of the selected tests are built. The smoke tests are Python programs: they need only the executables.
 case "$label" in
   smoke) targets=(tessera tsrun) ;;
   unit) targets=(unit_tests) ;;
+  threads) targets=(threads_tests) ;;
   *) targets=() ;;
 esac
 build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }

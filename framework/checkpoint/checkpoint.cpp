@@ -6,8 +6,9 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/box.h"
+#include "framework/checkpoint/convert.h"
 #include "framework/checkpoint/manifest.h"
+#include "framework/tensor/box.h"
 
 namespace tessera {
 namespace {
@@ -39,7 +40,7 @@ class RangeReader {
   /// Straight into the memory of `into`, where the elements of the whole range lie in one piece.
   std::uint32_t straight(const Tensor& into, const Box& into_box) const {
     const auto size = size_of(type_);
-    auto target = into.raw().subspan(static_cast<std::size_t>(first_element(box_, into_box)) * size,
+    auto target = into.raw().subspan(static_cast<std::size_t>(position_in(into_box, box_.begin)) * size,
                                      static_cast<std::size_t>(range_.bytes));
     std::uint32_t sum = 0;
     for (std::uint64_t at = range_.byte_offset; !target.empty();) {

@@ -66,6 +66,19 @@ void with_type(DType type, Visitor visit) {
   }
 }
 
+/// The dimensions from the result on are contiguous in the memory of both boxes, as far as `part` has them.
+std::size_t first_joined_dim(const Box& part, const Box& a, const Box& b) {
+  std::size_t dim = part.extent.size() - 1;
+  while (dim > 0 && part.extent[dim] == a.extent[dim] && part.extent[dim] == b.extent[dim]) --dim;
+  return dim;
+}
+
+Tensor run_of(const Tensor& tensor, std::int64_t first, std::int64_t count) {
+  const auto size = size_of(tensor.dtype());
+  return Tensor(tensor.raw().subspan(static_cast<std::size_t>(first) * size, static_cast<std::size_t>(count) * size),
+                tensor.dtype(), Shape{count});
+}
+
 }  // namespace
 
 void copy_converted(const Tensor& from, const Tensor& into) {
@@ -78,6 +91,22 @@ void copy_converted(const Tensor& from, const Tensor& into) {
   with_type(from.dtype(), [&](auto source) {
     with_type(into.dtype(), [&](auto target) { copy<decltype(source), decltype(target)>(from, into); });
   });
+}
+
+void copy_box(const Box& part, const Tensor& from, const Box& from_box, const Tensor& into, const Box& into_box) {
+  const auto joined = first_joined_dim(part, from_box, into_box);
+  std::int64_t run = 1;
+  for (auto dim = joined; dim < part.extent.size(); ++dim) run *= part.extent[dim];
+  auto index = part.begin;
+  while (true) {
+    copy_converted(run_of(from, position_in(from_box, index), run), run_of(into, position_in(into_box, index), run));
+    auto dim = joined;
+    while (dim > 0 && ++index[dim - 1] == part.begin[dim - 1] + part.extent[dim - 1]) {
+      index[dim - 1] = part.begin[dim - 1];
+      --dim;
+    }
+    if (dim == 0) return;
+  }
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #include "framework/checkpoint/format.h"
 
 #include <deque>
+#include <map>
+#include <set>
 
 namespace tessera {
 
@@ -17,7 +19,7 @@ void OpenedCheckpoint::must_fit_optimizer(std::span<const TensorRange> wanted) c
 
 std::vector<std::string> NativeCheckpoint::optimizer_names() const {
   auto names = checkpoint_.names();
-  std::erase_if(names, [](const auto& name) { return name.rfind("optimizer.", 0) != 0; });
+  std::erase_if(names, [](const auto& name) { return !is_optimizer_state(name); });
   return names;
 }
 
@@ -52,40 +54,67 @@ namespace {
 
 }  // namespace
 
-std::vector<TensorBox> CheckpointFormat::needed_by(const ForeignSave&, SavingRank,
-                                                   const std::map<std::string, Shape>&) const {
-  refuse_to_save(*this);
-}
-
-void CheckpointFormat::write_rank(const ForeignSave&, SavingRank, std::span<const TensorRange>) const {
+void CheckpointFormat::write_rank(const ForeignSave&, const RankWeights&, std::span<const TensorRange>) const {
   refuse_to_save(*this);
 }
 
 std::filesystem::path CheckpointFormat::finish(const ForeignSave&) const { refuse_to_save(*this); }
 
+namespace {
+
+void must_be_of_one_model(std::span<const RankWeights> ranks, std::span<const TensorRange> tensors) {
+  const std::string advice = "; give a recipe that describes the model of this checkpoint";
+  std::map<std::string, Shape> given;
+  for (const auto& range : tensors)
+    if (!is_optimizer_state(range.name)) given.emplace(range.name, range.global_shape);
+  std::set<std::string> held;
+  for (const auto& rank : ranks)
+    for (const auto& chunk : rank.chunks)
+      for (const auto& part : chunk) {
+        const auto found = given.find(part.name);
+        if (found == given.end())
+          throw ConfigError(text(part.name, " is in the model that is to be saved, but not in the checkpoint", advice));
+        if (found->second != part.global_shape)
+          throw ConfigError(text(part.name, " is ", found->second, ", and ", part.global_shape,
+                                 " in the model that is to be saved", advice));
+        held.insert(part.name);
+      }
+  for (const auto& [name, shape] : given)
+    if (held.count(name) == 0)
+      throw ConfigError(text(name, " is in the checkpoint, but not in the model that is to be saved", advice));
+}
+
+}  // namespace
+
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
-                                     std::span<const TensorRange> tensors) {
-  for (std::int64_t stage = 0; stage < save.layout.stages(); ++stage)
-    for (std::int64_t tensor = 0; tensor < save.layout.tensor; ++tensor)
-      format.write_rank(save, {tensor, stage}, tensors);
+                                     std::span<const RankWeights> ranks, std::span<const TensorRange> tensors) {
+  must_be_of_one_model(ranks, tensors);
+  for (const auto& rank : ranks) format.write_rank(save, rank, tensors);
   return format.finish(save);
 }
 
-void save_rank(const CheckpointFormat& format, const ForeignSave& save, SavingRank rank, const Checkpoint& from) {
-  std::map<std::string, Shape> shapes;
-  for (const auto& name : from.names()) shapes.emplace(name, from.shape(name));
+void save_rank(const CheckpointFormat& format, const ForeignSave& save, const RankWeights& rank,
+               const Checkpoint& from) {
+  const auto states = states_by_weight(from);
   std::deque<std::vector<std::byte>> memory;
   std::vector<TensorRange> ranges;
-  for (const auto& [name, role, global_shape, box] : format.needed_by(save, rank, shapes)) {
+  const auto read = [&](const std::string& name, const WeightPart& part, const Box& box) {
     const Shape extent(box.extent);
     auto& bytes = memory.emplace_back(static_cast<std::size_t>(extent.elements()) * sizeof(float));
     ranges.push_back({.name = name,
-                      .global_shape = global_shape,
+                      .global_shape = part.global_shape,
                       .offsets = box.begin,
                       .tensor = Tensor{std::span(bytes), DType::float32, extent},
-                      .role = role});
+                      .role = part.role});
     from.read(ranges.back(), {false, true});
-  }
+  };
+  for (const auto& chunk : rank.chunks)
+    for (const auto& part : chunk)
+      for (const auto& box : part.boxes) {
+        read(part.name, part, box);
+        if (const auto own = states.find(part.name); own != states.end())
+          for (const auto& state : own->second) read(state, part, box);
+      }
   format.write_rank(save, rank, ranges);
 }
 

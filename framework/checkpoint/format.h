@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "framework/checkpoint/box.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/layout.h"
 #include "framework/checkpoint/progress.h"
@@ -21,6 +20,9 @@
 
 namespace tessera {
 
+/// Name of the resolved recipe in run folders and checkpoints.
+inline constexpr const char* recipe_blob = "resolved.yaml";
+
 /// An opened checkpoint: what it holds is known, the elements are still on the disk. `has`, `shape`, `dtype`, `read` and
 /// `read_box` know optimizer state too, as "optimizer.<state>.<weight>"; `names` has the weights alone. Reading is
 /// thread-safe.
@@ -31,7 +33,7 @@ class OpenedCheckpoint : public WeightSource {
   /// How far the run that saved it was; nothing: it holds weights alone, and no run can resume from it. Throws
   /// ConfigError or DamageError when that cannot be read.
   virtual std::optional<Progress> progress() const { return std::nullopt; }
-  /// Files saved beside the tensors: the resolved recipe, the tokenizer's files.
+  /// Files saved beside the tensors: the resolved recipe (recipe_blob), the tokenizer's files.
   virtual const Blobs& blobs() const = 0;
 
   /// The groups of a recipe that the checkpoint itself describes; used if `blobs` has no resolved recipe. Throws
@@ -91,14 +93,9 @@ struct ForeignSave {
   Progress progress;
   Value recipe;                 ///< resolved
   DType type = DType::float32;  ///< of the weights; of 16 bits: their masters are saved beside them in fp32
-  CheckpointLayout layout;      ///< the ranks that save
+  CheckpointLayout layout;      ///< the ranks that save; what they have of the model is RankWeights
   Blobs files = {};             ///< saved beside the tensors: the resolved recipe, the tokenizer's files
   Mappings mappings = {};
-};
-
-/// One of the ranks of a CheckpointLayout.
-struct SavingRank {
-  std::int64_t tensor = 0, stage = 0;
 };
 
 /// Another program's format of checkpoints.
@@ -127,24 +124,24 @@ class CheckpointFormat {
   /// Files that a run which begins with these weights keeps in its own checkpoints.
   virtual Blobs carried_files(const std::filesystem::path& folder) const;
 
-  // Saving. Every rank of the layout calls write_rank, in whatever process has its tensors; when all are written, one
-  // calls finish. A format that only reads throws ConfigError.
+  // Saving. write_rank is called for every rank of the layout, in whatever process has its tensors; when all are
+  // written, one calls finish. A format that only reads throws ConfigError.
 
-  /// The boxes that write_rank needs for that rank. `shapes`: names and global shapes of all tensors.
-  virtual std::vector<TensorBox> needed_by(const ForeignSave& save, SavingRank rank,
-                                           const std::map<std::string, Shape>& shapes) const;
-  /// `tensors` cover what needed_by says. Throws IoError; ConfigError for a layout that does not fit.
-  virtual void write_rank(const ForeignSave& save, SavingRank rank, std::span<const TensorRange> tensors) const;
+  /// Writes the files of one rank. `tensors` cover all weights that `rank` has, and the same elements of their optimizer
+  /// state. Throws IoError; ConfigError for a layout that does not fit.
+  virtual void write_rank(const ForeignSave& save, const RankWeights& rank, std::span<const TensorRange> tensors) const;
   /// Writes `files` and the tracker that names the iteration. Returns the checkpoint's folder.
   virtual std::filesystem::path finish(const ForeignSave& save) const;
 };
 
-/// Saves all ranks of the layout from `tensors`, which cover every tensor. Returns the checkpoint's folder. Throws as
-/// write_rank and finish.
+/// Saves all of `ranks`, those of save.layout, from `tensors`, which cover every tensor. Returns the checkpoint's folder.
+/// Throws ConfigError if the weights of the ranks are not those of `tensors`, in name or shape; and as write_rank and
+/// finish.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
-                                     std::span<const TensorRange> tensors);
-/// Saves one rank from a checkpoint of our own; reads what that rank needs and nothing else. `finish` is the caller's.
-void save_rank(const CheckpointFormat& format, const ForeignSave& save, SavingRank rank, const Checkpoint& from);
+                                     std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
+/// Saves one rank from a checkpoint of our own; reads what that rank has and nothing else. `finish` is the caller's.
+void save_rank(const CheckpointFormat& format, const ForeignSave& save, const RankWeights& rank,
+               const Checkpoint& from);
 
 /// The formats of other programs that this program knows.
 class CheckpointFormats {

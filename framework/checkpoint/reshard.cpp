@@ -13,10 +13,8 @@ namespace {
 
 class Resharder {
  public:
-  Resharder(const Checkpoint& from, const Resharding& how) : from_(from), weights_(from), how_(how) {
-    const std::string mark = "optimizer.";
-    for (const auto& name : from.names())
-      if (name.rfind(mark, 0) == 0) states_[name.substr(name.find('.', mark.size()) + 1)].push_back(name);
+  Resharder(const Checkpoint& from, const Resharding& how)
+      : from_(from), weights_(from), how_(how), states_(states_by_weight(from)) {
     std::set<std::string> wanted;
     for (const auto& writer : how.writers)
       for (const auto& saved : writer)
@@ -29,11 +27,12 @@ class Resharder {
   void write(const CheckpointWriter& writer, std::size_t number, std::vector<std::string>& parts) const {
     std::deque<std::vector<std::byte>> memory;
     std::vector<TensorRange> ranges;
-    for (const auto& saved : how_.writers[number]) {
-      ranges.push_back(filled(saved, saved.name, memory));
-      if (const auto states = states_.find(saved.name); states != states_.end())
-        for (const auto& state : states->second) ranges.push_back(filled(saved, state, memory));
-    }
+    for (const auto& saved : how_.writers[number])
+      for (const auto& box : saved.boxes) {
+        ranges.push_back(filled(saved, box, saved.name, memory));
+        if (const auto states = states_.find(saved.name); states != states_.end())
+          for (const auto& state : states->second) ranges.push_back(filled(saved, box, state, memory));
+      }
     parts.push_back(writer.write(static_cast<int>(number), ranges));
   }
 
@@ -43,7 +42,7 @@ class Resharder {
         text(from_.folder().string(), ": ", what, "; give a recipe that describes the model of this checkpoint"));
   }
 
-  void check(const TensorBox& saved) const {
+  void check(const WeightPart& saved) const {
     if (!from_.has(saved.name)) refuse(saved.name + " is in the model of the new layout, but not in the checkpoint");
     const auto there = from_.shape(saved.name);
     if (there == saved.global_shape) return;
@@ -58,14 +57,14 @@ class Resharder {
   }
 
   /// The same box of the weight or of a tensor of its optimizer state.
-  TensorRange filled(const TensorBox& saved, const std::string& name,
+  TensorRange filled(const WeightPart& saved, const Box& box, const std::string& name,
                      std::deque<std::vector<std::byte>>& memory) const {
     const auto type = from_.dtype(name);
-    const Shape extent(saved.box.extent);
+    const Shape extent(box.extent);
     auto& bytes = memory.emplace_back(static_cast<std::size_t>(extent.elements()) * size_of(type));
     TensorRange range{.name = name,
                       .global_shape = saved.global_shape,
-                      .offsets = saved.box.begin,
+                      .offsets = box.begin,
                       .tensor = Tensor(std::span(bytes), type, extent),
                       .role = saved.role};
     const auto there = from_.shape(name);

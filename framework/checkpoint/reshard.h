@@ -1,15 +1,15 @@
 #pragma once
 
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/checkpoint/layout.h"
+#include "framework/tensor/weight_part.h"
 
 namespace tessera {
 
 /// How a checkpoint is divided anew.
 struct Resharding {
-  /// The boxes of weights that each writer saves, with the same boxes of their optimizer state; together every weight of
+  /// The parts of weights that each writer saves, with the same parts of their optimizer state; together every weight of
   /// the model exactly once.
-  std::vector<std::vector<TensorBox>> writers;
+  std::vector<std::vector<WeightPart>> writers;
   std::int64_t true_vocabulary = 0;  ///< rows of the vocabulary that are tokens and must be kept; 0: all there are
   Blobs blobs = {};                  ///< replace those of the checkpoint with the same name
 };

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <set>
 
-#include "framework/checkpoint/box.h"
 #include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/layout.h"
 
 namespace tessera {
 namespace {
@@ -50,12 +50,6 @@ std::string place_of(std::size_t element, const Shape& shape) {
   std::string words = "[";
   for (std::size_t dim = 0; dim < place.size(); ++dim) words += text(dim == 0 ? "" : ", ", place[dim]);
   return words + "]";
-}
-
-/// The weight that optimizer state belongs to; a weight's own name.
-std::string weight_of(const std::string& name) {
-  const std::string mark = "optimizer.";
-  return name.rfind(mark, 0) == 0 ? name.substr(name.find('.', mark.size()) + 1) : name;
 }
 
 bool same_but_for_rows(const Shape& a, const Shape& b) {
@@ -110,7 +104,7 @@ std::string read_other_padding(const WeightSource& source, const TensorRange& ra
   const auto given = there[0], rows = range.global_shape[0];
   const auto first = range.offsets[0], here = range.tensor.shape()[0];
   const auto kept = std::clamp<std::int64_t>(given - first, 0, here);
-  if (given < rows && range.name == weight_of(range.name)) return read_padded(source, range);
+  if (given < rows && !is_optimizer_state(range.name)) return read_padded(source, range);
   if (kept > 0)
     source.read_box({.name = range.name,
                      .global_shape = there,
@@ -127,9 +121,15 @@ std::string read_other_padding(const WeightSource& source, const TensorRange& ra
 
 std::vector<std::string> CheckpointWeights::names() const {
   auto names = checkpoint_.names();
-  names.erase(std::remove_if(names.begin(), names.end(), [](const auto& n) { return n.rfind("optimizer.", 0) == 0; }),
-              names.end());
+  std::erase_if(names, is_optimizer_state);
   return names;
+}
+
+std::map<std::string, std::vector<std::string>> states_by_weight(const Checkpoint& checkpoint) {
+  std::map<std::string, std::vector<std::string>> states;
+  for (const auto& name : checkpoint.names())
+    if (is_optimizer_state(name)) states[weight_of(name)].push_back(name);
+  return states;
 }
 
 void WeightSource::read_box(const TensorRange& into) const {
@@ -139,7 +139,7 @@ void WeightSource::read_box(const TensorRange& into) const {
   const Tensor full{std::span(memory), into.tensor.dtype(), all};
   read(into.name, full);
   const auto box = Box::of(into.offsets, into.tensor.shape());
-  copy_box(box, full, Box::of(std::vector<std::int64_t>(all.rank(), 0), all), into.tensor, box);
+  copy_box(box, full, Box::whole(all), into.tensor, box);
 }
 
 void CheckpointWeights::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }

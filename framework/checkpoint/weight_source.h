@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,9 @@ class CheckpointWeights final : public WeightSource {
  private:
   const Checkpoint& checkpoint_;
 };
+
+/// The names of a checkpoint's optimizer state, by the weight that it belongs to.
+std::map<std::string, std::vector<std::string>> states_by_weight(const Checkpoint& checkpoint);
 
 /// Fill every one of `wanted` (tensors or parts of them) from `source`, and say what was not taken over as it is. Rows
 /// of the vocabulary that `wanted` has beyond the source's are its padding: each becomes the mean of the source's rows,

@@ -210,7 +210,8 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
   save.iteration = checkpoint.iteration();
   save.recipe = saved.recipe.resolved;
   save.type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
-  save.layout = saved_layout(saved.recipe, saved.recipe.parallel.data_parallel_size.value_or(1));
+  const auto rows = vocabulary(saved.recipe, saved.tokenizer.get());
+  save.layout = saved_layout(saved.recipe, rows, saved.recipe.parallel.data_parallel_size.value_or(1));
   save.files = checkpoint.blobs();
   save.files[recipe_blob] = saved_recipe_text(checkpoint.folder(), context.registries, flags.sets);
   save.mappings = context.mappings();
@@ -218,7 +219,8 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
     save.progress = read_progress(progress->second, (checkpoint.folder() / progress_blob).string());
     save.files.erase(progress);  // the ranks' files have it
   }
-  const auto folder = save_all_ranks(context.registries.formats.named("torch"), save, all.ranges);
+  const auto folder =
+      save_all_ranks(context.registries.formats.named("torch"), save, rank_weights(saved.recipe, rows), all.ranges);
   std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
 }
 

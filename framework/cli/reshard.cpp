@@ -29,7 +29,7 @@ void reshard_by(const Flags& flags, const CommandContext& context) {
   const auto& recipe = saved.recipe;
   Resharding how;
   const auto rows = vocabulary(recipe, saved.tokenizer.get());
-  how.writers = saved_boxes(recipe, rows);
+  how.writers = saved_parts(recipe, rows);
   how.true_vocabulary = saved.tokenizer ? saved.tokenizer->vocab_size() : 0;
   how.blobs[recipe_blob] = saved_recipe_text(saved.checkpoint.folder(), context.registries, flags.sets);
   const auto name = saved.checkpoint.folder().filename().string();

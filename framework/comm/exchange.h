@@ -80,6 +80,10 @@ std::unique_ptr<Exchange> exchange_by_messages(const Communicator::State& group,
 /// Any memory of ranks of one host, copied through slots in shared memory. Collective over the group; uses its present
 /// exchange. Null, on all members alike, if some member cannot map the shared memory.
 std::unique_ptr<Exchange> exchange_in_slots(Communicator::State& group);
+/// The same in memory that is already mapped: slots_bytes() bytes, initially zeros, of all members.
+std::unique_ptr<Exchange> exchange_in_slots(const Communicator::State& group,
+                                            std::shared_ptr<const SharedMemory> memory);
+std::size_t slots_bytes(int members);
 
 /// Bytes before the array in the memory that exchange_in_arrays takes.
 inline constexpr std::size_t array_header_bytes = 4096;
@@ -88,6 +92,8 @@ inline constexpr std::size_t array_header_bytes = 4096;
 /// of every collective. Only all_reduce (sums), sum_shards and gather_shards. Collective over the group, with the same
 /// size on all members; null as above. `own` must outlive the result; its descriptor is closed.
 std::unique_ptr<Exchange> exchange_in_arrays(Communicator::State& group, SharedMemory& own);
+/// The same with memory that is already mapped: of each member, its own included, by rank. It must outlive the result.
+std::unique_ptr<Exchange> exchange_in_arrays(const Communicator::State& group, std::vector<std::byte*> memory);
 
 /// The collectives that were begun and are not done, the oldest first. Keeps its memory, so that a steady state
 /// allocates nothing.

@@ -19,12 +19,9 @@ static_assert(sizeof(Counters) <= array_header_bytes);
 
 class InArrays final : public Exchange {
  public:
-  /// `others`: of each other member; the own element is empty.
-  InArrays(Communicator::State& group, SharedMemory& own, std::vector<SharedMemory> others)
-      : group_(group), memory_(std::move(others)), sources_(memory_.size()) {
-    for (SharedMemory& theirs : memory_) starts_.push_back(theirs.data());
-    starts_[static_cast<std::size_t>(group.rank)] = own.data();
-  }
+  /// `starts`: of the memory of each member; `mappings`: what keeps it mapped, as far as the caller does not.
+  InArrays(const Communicator::State& group, std::vector<std::byte*> starts, std::vector<SharedMemory> mappings)
+      : group_(group), mappings_(std::move(mappings)), starts_(std::move(starts)), sources_(starts_.size()) {}
 
   void begin(const Collective& collective) override {
     using enum Collective::Kind;
@@ -105,9 +102,9 @@ class InArrays final : public Exchange {
     }
   }
 
-  Communicator::State& group_;
-  std::vector<SharedMemory> memory_;  // of the others
-  std::vector<std::byte*> starts_;    // of the memory of each member
+  const Communicator::State& group_;
+  std::vector<SharedMemory> mappings_;
+  std::vector<std::byte*> starts_;
   CollectiveQueue waiting_;
   std::uint64_t begun_ = 0, finished_ = 0;
   OperationName last_;
@@ -116,6 +113,10 @@ class InArrays final : public Exchange {
 };
 
 }  // namespace
+
+std::unique_ptr<Exchange> exchange_in_arrays(const Communicator::State& group, std::vector<std::byte*> memory) {
+  return std::make_unique<InArrays>(group, std::move(memory), std::vector<SharedMemory>());
+}
 
 std::unique_ptr<Exchange> exchange_in_arrays(Communicator::State& group, SharedMemory& own) {
   struct Descriptor {
@@ -139,7 +140,10 @@ std::unique_ptr<Exchange> exchange_in_arrays(Communicator::State& group, SharedM
   communicator.all_reduce({&missing, 1}, "shared arrays");
   own.close_descriptor();
   if (missing != 0) return nullptr;
-  return std::make_unique<InArrays>(group, own, std::move(others));
+  std::vector<std::byte*> starts;
+  for (const SharedMemory& theirs : others) starts.push_back(theirs.data());
+  starts[static_cast<std::size_t>(group.rank)] = own.data();
+  return std::make_unique<InArrays>(group, std::move(starts), std::move(others));
 }
 
 }  // namespace tessera

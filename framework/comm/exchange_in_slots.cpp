@@ -57,15 +57,11 @@ std::size_t sum_of(std::span<const std::size_t> counts) {
 ///                    tells the sizes, so all know how many turns it takes
 class InSlots final : public Exchange {
  public:
-  InSlots(const Communicator::State& group, SharedMemory memory)
+  InSlots(const Communicator::State& group, std::shared_ptr<const SharedMemory> memory)
       : group_(group),
         memory_(std::move(memory)),
         sources_(static_cast<std::size_t>(group.size())),
         streams_(static_cast<std::size_t>(group.size())) {}
-
-  static std::size_t bytes(int members) {
-    return static_cast<std::size_t>(members) * (sizeof(Line) + slots * slot_bytes);
-  }
 
   void begin(const Collective& collective) override { waiting_.push(collective); }
 
@@ -106,9 +102,9 @@ class InSlots final : public Exchange {
 
   std::size_t members() const { return static_cast<std::size_t>(group_.size()); }
   std::size_t own() const { return static_cast<std::size_t>(group_.rank); }
-  Line& line(int member) const { return reinterpret_cast<Line*>(memory_.data())[member]; }
+  Line& line(int member) const { return reinterpret_cast<Line*>(memory_->data())[member]; }
   std::byte* slot(int member, std::uint64_t turn) const {
-    return memory_.data() + members() * sizeof(Line) +
+    return memory_->data() + members() * sizeof(Line) +
            (turn % slots * members() + static_cast<std::size_t>(member)) * slot_bytes;
   }
   std::byte* next_slot() const { return slot(group_.rank, turn_ + 1); }
@@ -319,7 +315,7 @@ class InSlots final : public Exchange {
   }
 
   const Communicator::State& group_;
-  SharedMemory memory_;
+  std::shared_ptr<const SharedMemory> memory_;
   CollectiveQueue waiting_;
   std::size_t step_ = 0, last_step_ = 0;  // turns of the oldest collective
   bool come_ = false;                     // to turn_, in this step
@@ -332,8 +328,15 @@ class InSlots final : public Exchange {
 
 }  // namespace
 
+std::size_t slots_bytes(int members) { return static_cast<std::size_t>(members) * (sizeof(Line) + slots * slot_bytes); }
+
+std::unique_ptr<Exchange> exchange_in_slots(const Communicator::State& group,
+                                            std::shared_ptr<const SharedMemory> memory) {
+  return std::make_unique<InSlots>(group, std::move(memory));
+}
+
 std::unique_ptr<Exchange> exchange_in_slots(Communicator::State& group) {
-  const std::size_t bytes = InSlots::bytes(group.size());
+  const std::size_t bytes = slots_bytes(group.size());
   const Communicator communicator(group.shared_from_this());
   SharedMemory own;
   std::optional<SharedMemory> memory;
@@ -348,7 +351,8 @@ std::unique_ptr<Exchange> exchange_in_slots(Communicator::State& group) {
   communicator.all_reduce({&missing, 1}, "shared memory of the group");
   own.close_descriptor();
   if (missing != 0) return nullptr;
-  return std::make_unique<InSlots>(group, group.rank == 0 ? std::move(own) : std::move(*memory));
+  return exchange_in_slots(group,
+                           std::make_shared<const SharedMemory>(group.rank == 0 ? std::move(own) : std::move(*memory)));
 }
 
 }  // namespace tessera

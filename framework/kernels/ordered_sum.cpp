@@ -99,7 +99,13 @@ constexpr std::size_t line = 64;
 /// Copies `count` bytes, whole cache lines, with non-temporal stores; `to` is aligned to a line.
 void stream_lines(const std::uint8_t* from, std::uint8_t* to, std::size_t count) {
   const hn::CappedTag<std::uint8_t, line> d;
-  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+#if defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not see non-temporal stores
+    hn::Store(hn::LoadU(d, from + i), d, to + i);
+#else
+    hn::Stream(hn::LoadU(d, from + i), d, to + i);
+#endif
+  }
 }
 
 /// Four vectors at a time; for each, the sources in order. Streams get their sums through a buffer of whole lines if

@@ -1,17 +1,20 @@
 #pragma once
 
 #include "framework/checkpoint/layout.h"
-#include "framework/checkpoint/reshard.h"
 #include "framework/recipe/recipe.h"
+
+// How the ranks of a recipe divide a checkpoint: read off the models that they construct. `rows` everywhere: those of
+// the vocabulary, see vocabulary() (recipe/build.h). All throw ConfigError if parallel_config does not fit the model.
 
 namespace tessera {
 
-/// The division of a checkpoint in another program's format by a run of this recipe on so many data-parallel ranks.
-/// Throws ConfigError if parallel_config does not fit the model.
-CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t data_ranks = 1);
+/// The ranks of a run of this recipe on so many data-parallel ranks.
+CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t rows, std::int64_t data_ranks = 1);
 
-/// What the ranks of this recipe's layout save in our own format, stage by stage, in each the tensor-parallel ranks:
-/// the boxes that their models own, together every weight exactly once. `rows`: see vocabulary() (recipe/build.h).
-std::vector<std::vector<TensorBox>> saved_boxes(const Recipe& recipe, std::int64_t rows);
+/// What each of these ranks has of the model, stage by stage, in each the tensor-parallel ranks.
+std::vector<RankWeights> rank_weights(const Recipe& recipe, std::int64_t rows);
+
+/// What each saves in our own format, in the same order: the parts that its model owns, together every weight once.
+std::vector<std::vector<WeightPart>> saved_parts(const Recipe& recipe, std::int64_t rows);
 
 }  // namespace tessera

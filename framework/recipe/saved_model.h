@@ -11,9 +11,6 @@
 
 namespace tessera {
 
-/// Name of the resolved recipe in run folders and checkpoints.
-inline constexpr const char* recipe_blob = "resolved.yaml";
-
 /// What a checkpoint says of its model.
 struct SavedRecipe {
   Recipe recipe;

@@ -7,6 +7,7 @@
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/writer.h"
 #include "framework/comm/together.h"
+#include "framework/nn/weight_parts.h"
 #include "framework/training/run_checkpoints.h"
 
 namespace tessera {
@@ -74,31 +75,39 @@ ForeignSave foreign_save(const TrainingSetup& setup, const Progress& progress) {
   save.type = setup.model.precision.params;
   save.files = setup.documents.files;
   save.mappings = setup.documents.mappings;
-  for (const auto& weight : setup.model.all_weights)
-    if (has_vocabulary_rows(weight.role)) save.layout.vocabulary = weight.global_shape[0];
-  return save;
-}
-
-/// By a run of one rank, which has every tensor whole.
-void save_alone(const CheckpointFormat& format, const ForeignSave& save, ModelState& state) {
-  auto tensors = state.weight_ranges();
-  const auto slots = state.optimizer_ranges();
-  tensors.insert(tensors.end(), slots.begin(), slots.end());
-  save_all_ranks(format, save, tensors);
-}
-
-/// Through a checkpoint of our own format, which every layout can save and every rank of the other format can read its
-/// part from: replicated state, copies of heads and uneven stages need no further code.
-void save_through_native(const CheckpointFormat& format, ForeignSave save, const TrainingSetup& setup,
-                         ModelState& state) {
-  const auto& world = setup.model.processes.world;
-  const auto& place = setup.model.processes.place;
   const auto& sizes = setup.model.processes.mesh.sizes();
   save.layout = {.tensor = sizes.tensor,
                  .data = sizes.data,
                  .layers = setup.model.plan.layers_by_chunk(),
-                 .distributed_optimizer = setup.optimization.data_parallel.use_distributed_optimizer,
-                 .vocabulary = save.layout.vocabulary};
+                 .distributed_optimizer = setup.optimization.data_parallel.use_distributed_optimizer &&
+                                          setup.model.processes.world.size() > 1,
+                 .vocabulary = setup.model.first().vocabulary()};
+  return save;
+}
+
+RankWeights weights_of_this_rank(const ModelSetup& model) {
+  const auto& place = model.processes.place;
+  RankWeights own{.tensor = place.tensor, .stage = place.pipeline, .chunks = {}};
+  for (const auto& chunk : model.chunks) own.chunks.push_back(held_parts(chunk->parameters()));
+  return own;
+}
+
+/// By a run of one rank, which has every tensor whole.
+void save_alone(const CheckpointFormat& format, const ForeignSave& save, const TrainingSetup& setup,
+                ModelState& state) {
+  auto tensors = state.weight_ranges();
+  const auto slots = state.optimizer_ranges();
+  tensors.insert(tensors.end(), slots.begin(), slots.end());
+  const auto own = weights_of_this_rank(setup.model);
+  save_all_ranks(format, save, {&own, 1}, tensors);
+}
+
+/// Through a checkpoint of our own format, which every layout can save and every rank of the other format can read its
+/// part from: replicated state, copies of heads and uneven stages need no further code.
+void save_through_native(const CheckpointFormat& format, const ForeignSave& save, const TrainingSetup& setup,
+                         ModelState& state) {
+  const auto& world = setup.model.processes.world;
+  const auto& place = setup.model.processes.place;
   const auto between = save.root / "before_megatron_tmp";
   const CheckpointWriter writer(between, "", save.iteration);
   const auto work = [&] {
@@ -108,7 +117,7 @@ void save_through_native(const CheckpointFormat& format, ForeignSave save, const
     const auto folder = save_native(setup, state, save.progress, writer);
     attempt(world, writer, [&] {
       if (place.data == 0 && place.context == 0)
-        save_rank(format, save, {place.tensor, place.pipeline}, Checkpoint::open(folder));
+        save_rank(format, save, weights_of_this_rank(setup.model), Checkpoint::open(folder));
     });
     attempt(world, writer, [&] {
       if (world.rank() != 0) return;
@@ -152,7 +161,7 @@ void save(const TrainingSetup& setup, ModelState& state, const Progress& given) 
   });
   if (format != nullptr && world.size() > 1)
     return save_through_native(*format, foreign_save(setup, progress), setup, state);
-  if (format != nullptr) return save_alone(*format, foreign_save(setup, progress), state);
+  if (format != nullptr) return save_alone(*format, foreign_save(setup, progress), setup, state);
   save_native(setup, state, progress, writer);
   attempt(world, writer, [&] {
     if (world.rank() == 0) prune(root, o.prefix, static_cast<int>(o.keep_checkpoint_max), belongs_to(progress.run));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -36,16 +37,40 @@ std::string seconds(double value) { return text(std::fixed, std::setprecision(1)
 }  // namespace
 
 /// A seqlock: an entry's version is odd while it is being written, and higher afterwards. The writer never waits for
-/// readers, and a reader never sees half an entry.
+/// readers, and a reader never takes half an entry. All words are atomic, because both access them at the same time.
 struct OperationRecord::Page {
-  struct Entry {
-    std::atomic<std::uint64_t> version;
+  struct Content {
     std::uint64_t sequence, bytes;
     double entered, left;  // left: 0 while inside the operation
     std::array<char, 40> group;
     std::array<char, 40> operation;
     std::array<char, 136> who;
   };
+  using Words = std::array<std::uint64_t, sizeof(Content) / sizeof(std::uint64_t)>;
+
+  struct Entry {
+    std::atomic<std::uint64_t> version;
+    std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Words>> words;
+
+    // Each release store of a word orders the odd version before it: a reader that gets a new word finds that the
+    // version has changed.
+    void write(const Content& content) {
+      const auto values = std::bit_cast<Words>(content);
+      const std::uint64_t before = version.load(std::memory_order_relaxed);
+      version.store(before + 1, std::memory_order_relaxed);
+      for (std::size_t i = 0; i < values.size(); ++i) words[i].store(values[i], std::memory_order_release);
+      version.store(before + 2, std::memory_order_release);
+    }
+    /// Absent if it is being written.
+    std::optional<Content> read() const {
+      const std::uint64_t before = version.load(std::memory_order_acquire);
+      Words values;
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = words[i].load(std::memory_order_acquire);
+      if (before % 2 != 0 || version.load(std::memory_order_relaxed) != before) return std::nullopt;
+      return std::bit_cast<Content>(values);
+    }
+  };
+
   std::atomic<std::uint64_t> magic;
   std::int32_t rank, pid;
   std::atomic<std::uint64_t> entered;  // operations so far; the newest is entry (entered - 1) % kept
@@ -143,20 +168,12 @@ std::filesystem::path OperationRecord::descriptor_path() const {
 void OperationRecord::enter(std::string_view group, std::string_view operation, std::uint64_t sequence,
                             std::uint64_t bytes, std::string_view who) {
   const std::uint64_t number = page_->entered.load(std::memory_order_relaxed);
-  // The fence orders the odd version before the new content; the final release store orders the content before the even
-  // version.
-  Page::Entry& entry = page_->entries[number % kept];
-  const std::uint64_t version = entry.version.load(std::memory_order_relaxed);
-  entry.version.store(version + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  entry.sequence = sequence;
-  entry.bytes = bytes;
-  entry.entered = now();
-  entry.left = 0;
-  set(entry.group, group);
-  set(entry.operation, operation);
-  set(entry.who, who);
-  entry.version.store(version + 2, std::memory_order_release);
+  Page::Content content{
+      .sequence = sequence, .bytes = bytes, .entered = now(), .left = 0, .group = {}, .operation = {}, .who = {}};
+  set(content.group, group);
+  set(content.operation, operation);
+  set(content.who, who);
+  page_->entries[number % kept].write(content);
   page_->entered.store(number + 1, std::memory_order_release);
 }
 
@@ -164,11 +181,9 @@ void OperationRecord::leave() {
   const std::uint64_t number = page_->entered.load(std::memory_order_relaxed);
   if (number == 0) return;
   Page::Entry& entry = page_->entries[(number - 1) % kept];
-  const std::uint64_t version = entry.version.load(std::memory_order_relaxed);
-  entry.version.store(version + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  entry.left = now();
-  entry.version.store(version + 2, std::memory_order_release);
+  auto content = entry.read().value();  // only this process writes
+  content.left = now();
+  entry.write(content);
 }
 
 int OperationRecord::rank() const { return page_->rank; }
@@ -180,13 +195,16 @@ std::vector<OperationEntry> OperationRecord::read() const {
   for (std::uint64_t back = 1; back <= std::min<std::uint64_t>(newest, kept); ++back) {
     const Page::Entry& entry = page_->entries[(newest - back) % kept];
     for (int attempt = 0; attempt < 100; ++attempt) {
-      const std::uint64_t before = entry.version.load(std::memory_order_acquire);
-      OperationEntry copy{get(entry.group), get(entry.operation), get(entry.who), entry.sequence,
-                          entry.bytes,      entry.entered,        std::nullopt};
-      if (entry.left != 0) copy.left = entry.left;
-      std::atomic_thread_fence(std::memory_order_acquire);
-      if (before % 2 != 0 || entry.version.load(std::memory_order_relaxed) != before) continue;
-      entries.push_back(std::move(copy));
+      const auto content = entry.read();
+      if (!content) continue;
+      auto& copy = entries.emplace_back(OperationEntry{.group = get(content->group),
+                                                       .operation = get(content->operation),
+                                                       .who = get(content->who),
+                                                       .sequence = content->sequence,
+                                                       .bytes = content->bytes,
+                                                       .entered = content->entered,
+                                                       .left = std::nullopt});
+      if (content->left != 0) copy.left = content->left;
       break;
     }
   }

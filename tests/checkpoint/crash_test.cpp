@@ -85,7 +85,7 @@ TEST_F(CrashTest, AReshardedCheckpointIsStoredBeforeItHasItsName) {
   save(5);
   const auto from = Checkpoint::open("run/checkpoints/network_iter_0000005");
   Resharding how;
-  how.writers = {{{"layer.weight", ParameterRole::matrix, {6, 8}, {{0, 0}, {6, 8}}}}};
+  how.writers = {{WeightPart{"layer.weight", ParameterRole::matrix, {6, 8}, {Box::whole({6, 8})}}}};
   EXPECT_EQ(names_given([&] { reshard(from, "other", "network", how); }),
             (Names{"manifest.json", "network_iter_0000005", "network_latest_checkpointed_iteration.txt"}));
 }

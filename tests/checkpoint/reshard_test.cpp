@@ -36,9 +36,8 @@ class Reshard : public InOwnFolder {
     how.writers.resize(writers);
     const auto before = saved();
     for (const auto& name : CheckpointWeights(before).names()) {
-      TensorBox all{name, ParameterRole::matrix, before.shape(name), {}};
+      WeightPart all{name, ParameterRole::matrix, before.shape(name), {}};
       if (name == table) all.role = ParameterRole::word_embedding, all.global_shape = {rows, 4};
-      all.box = Box::of(std::vector<std::int64_t>(all.global_shape.rank(), 0), all.global_shape);
       const std::size_t dim = name.ends_with("linear_fc2.weight") ? 1 : 0;
       std::int64_t begin = 0;
       for (std::size_t w = 0; w < writers; ++w) {
@@ -46,8 +45,9 @@ class Reshard : public InOwnFolder {
         const auto here = w + 1 == writers ? left : static_cast<std::int64_t>(random_() % 5) % (left + 1);
         if (here == 0) continue;
         how.writers[w].push_back(all);
-        how.writers[w].back().box.begin[dim] = begin;
-        how.writers[w].back().box.extent[dim] = here;
+        auto& box = how.writers[w].back().boxes.emplace_back(Box::whole(all.global_shape));
+        box.begin[dim] = begin;
+        box.extent[dim] = here;
         begin += here;
       }
     }
@@ -100,15 +100,16 @@ TEST_F(Reshard, EveryWriterSavesItsBoxesAndTheirOptimizerState) {
   how.blobs = {{"resolved.yaml", "new"}};
   const auto after = again(how);
   for (std::size_t w = 0; w < how.writers.size(); ++w)
-    for (const auto& box : how.writers[w])
+    for (const auto& saved : how.writers[w])
       for (const auto& [mark, file] : {std::pair{"", "model"}, {"optimizer.exp_avg.", "optimizer"}}) {
         const auto expected = text(file, "_0000", w, ".safetensors");
-        const auto& ranges = after.ranges(mark + box.name);
+        const auto& ranges = after.ranges(mark + saved.name);
         EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(),
                                 [&](const auto& range) {
-                                  return Box::of(range.offsets, range.extents) == box.box && range.file == expected;
+                                  return Box::of(range.offsets, range.extents) == saved.boxes[0] &&
+                                         range.file == expected;
                                 }))
-            << mark << box.name << " of writer " << w;
+            << mark << saved.name << " of writer " << w;
       }
   EXPECT_EQ(after.blob("resolved.yaml"), "new");
   EXPECT_EQ(after.blob("progress.json"), "kept");
@@ -178,10 +179,10 @@ TEST_F(Reshard, AnotherModelIsRefusedAndNothingIsLeft) {
   const auto kept = *of_norm;
   own.erase(of_norm);
   EXPECT_TRUE(says(story_of([&] { again(how); }), norm + " is in it, but not in the model of the new layout"));
-  own.push_back({norm, ParameterRole::norm_gain, {8}, {{0}, {8}}});
+  own.push_back({norm, ParameterRole::norm_gain, {8}, {{{0}, {8}}}});
   EXPECT_TRUE(says(story_of([&] { again(how); }), norm + " is [4], and [8] in the model of the new layout"));
   own.back() = kept;
-  own.push_back({"output_layer.weight", ParameterRole::output_layer, {10, 4}, {{0, 0}, {10, 4}}});
+  own.push_back({"output_layer.weight", ParameterRole::output_layer, {10, 4}, {{{0, 0}, {10, 4}}}});
   EXPECT_TRUE(says(story_of([&] { again(how); }), "output_layer.weight is in the model of the new layout, but not in"));
   EXPECT_FALSE(fs::exists("other"));
 }

@@ -9,8 +9,11 @@ faults.tsv has one fault a line, five columns between tabs:
     program    the test program that must notice it, as CMake calls it
     tests      which of its tests, as --gtest_filter takes them
 
-    plant.py --check               every row applies: the text occurs exactly once, and the tests are there
-    plant.py [--only WORDS] [--limit N] [--folder DIR]
+races.tsv has data races and missing synchronization in the same form; they are built with ThreadSanitizer (CMake preset
+tsan), whose reports make a test program fail.
+
+    plant.py --check               every row of both applies: the text occurs exactly once, and the tests are there
+    plant.py [--races] [--only WORDS] [--limit N] [--folder DIR]
                                    build each fault in a copy of the repository and run its tests
 
 --only takes rows where file, text, fault, program or tests contain WORDS. The copy and its build folder lie in DIR
@@ -28,22 +31,22 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TABLE = pathlib.Path(__file__).with_name("faults.tsv")
+FAULTS, RACES = (pathlib.Path(__file__).with_name(name) for name in ("faults.tsv", "races.tsv"))
 COLUMNS = ("file", "text", "fault", "program", "tests")
 LONGEST = 600  # seconds
 
-Fault = collections.namedtuple("Fault", COLUMNS + ("line",))
+Fault = collections.namedtuple("Fault", COLUMNS + ("where",))
 
 
-def read_table():
+def read_table(table):
     faults = []
-    for number, line in enumerate(TABLE.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
             continue
         fields = line.split("\t")
         if len(fields) != len(COLUMNS):
-            sys.exit(f"{TABLE.name}:{number}: has {len(fields)} columns, expected {len(COLUMNS)}: {', '.join(COLUMNS)}")
-        faults.append(Fault(*fields, number))
+            sys.exit(f"{table.name}:{number}: has {len(fields)} columns, expected {len(COLUMNS)}: {', '.join(COLUMNS)}")
+        faults.append(Fault(*fields, f"{table.name}:{number}: "))
     return faults
 
 
@@ -59,10 +62,10 @@ def names_of_tests(program):
 
 
 def problems(faults):
-    """What is wrong with the table, a line each."""
+    """What is wrong with the rows, a line each."""
     known = {}
     for fault in faults:
-        where = f"{TABLE.name}:{fault.line}: "
+        where = fault.where
         path = ROOT / fault.file
         if not path.is_file():
             yield where + f"no file {fault.file}; name another, or delete the row"
@@ -78,17 +81,17 @@ def problems(faults):
                 yield where + f"{fault.program} has no test {pattern}; name one that notices the fault"
     for fault, times in collections.Counter((f.file, f.text, f.fault) for f in faults).items():
         if times > 1:
-            yield f"{TABLE.name}: {times} rows for one fault in {fault[0]}: {fault[1]}"
+            yield f"{times} rows for one fault in {fault[0]}: {fault[1]}"
 
 
 class Copy:
     """A copy of the repository with a build folder of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, configuration):
         self.tree, self.build = folder / "tree", folder / "build"
         self.bring()
-        done = subprocess.run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                               "-DTESSERA_BENCHMARKS=OFF"], capture_output=True, text=True)
+        done = subprocess.run(["cmake", "-S", self.tree, "-B", self.build, *configuration], cwd=self.tree,
+                              capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
 
@@ -132,8 +135,7 @@ class Copy:
             path.write_text(sound, encoding="utf-8")
 
 
-def plant(faults, folder):
-    copy = Copy(folder)
+def plant(faults, copy):
     for program in sorted({fault.program for fault in faults}):
         if said := copy.make(program):
             sys.exit(f"{program} does not build as it is:\n{said}")
@@ -151,19 +153,23 @@ def plant(faults, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only whether every row applies")
+    parser.add_argument("--races", action="store_true", help="the rows of races.tsv, with ThreadSanitizer")
     parser.add_argument("--only", default="", metavar="WORDS", help="rows with these words")
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="the first N of them")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build" / "faults", help="where copies are built")
     flags = parser.parse_args()
-    faults = read_table()
-    wrong = list(problems(faults))
+    faults, races = read_table(FAULTS), read_table(RACES)
+    wrong = list(problems(faults + races))
     if wrong:
         sys.exit("\n".join(wrong))
     if flags.check:
-        print(f"{len(faults)} faults apply")
+        print(f"{len(faults)} faults and {len(races)} races apply")
         return 0
-    chosen = [fault for fault in faults if any(flags.only in field for field in fault[:-1])]
-    return plant(chosen[:flags.limit] if flags.limit else chosen, flags.folder.resolve())
+    chosen = [fault for fault in (races if flags.races else faults) if any(flags.only in field for field in fault[:-1])]
+    configuration = ["--preset", "tsan"] if flags.races else ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                                                              "-DTESSERA_BENCHMARKS=OFF"]
+    copy = Copy(flags.folder.resolve() / ("races" if flags.races else "."), configuration)
+    return plant(chosen[:flags.limit] if flags.limit else chosen, copy)
 
 
 if __name__ == "__main__":

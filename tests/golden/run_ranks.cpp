@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/convert.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/model/gpt_options.h"
+#include "framework/recipe/build.h"
 #include "framework/recipe/saved_layout.h"
 #include "tests/golden/data_cases.h"
 
@@ -47,14 +49,16 @@ class Assembly {
  public:
   explicit Assembly(const Recipe& recipe)
       : table_(Mappings().table("weights/megatron.yaml")),
-        cut_(table_, has_gate(recipe)),
-        layout_(saved_layout(recipe)),
+        rows_(vocabulary(recipe, recipe.tokenizer.make().get())),
+        layout_(saved_layout(recipe, rows_)),
+        ranks_(rank_weights(recipe, rows_)),
         first_layers_(first_layers(layout_)) {
     const auto* gpt = recipe.model.options<GptOptions>();
     tied_ = gpt != nullptr && !gpt->untie_embeddings_and_output_weights;
   }
 
   void add(const SafetensorsReader& file, std::int64_t tensor_rank, std::int64_t stage) {
+    const auto& rank = ranks_.at(static_cast<std::size_t>(stage * layout_.tensor + tensor_rank));
     for (const auto& theirs : file.names()) {
       auto name = theirs;
       const auto chunk = take_chunk(name);
@@ -62,31 +66,35 @@ class Assembly {
       if (name.empty() || (tied_ && name == "output_layer.weight")) continue;
       const auto& firsts = first_layers_.at(static_cast<std::size_t>(stage));
       if (chunk >= firsts.size()) throw ConfigError(text(theirs, ": the stage has ", firsts.size(), " chunks"));
-      add(megatron_shifted(name, firsts[chunk]), file.tensor(theirs), tensor_rank);
+      add(megatron_shifted(name, firsts[chunk]), file.tensor(theirs), rank.chunks.at(chunk));
     }
   }
 
   RecordedTensors tensors;
 
  private:
-  void add(const std::string& name, const Tensor& part, std::int64_t tensor_rank) {
-    const auto shape = cut_.whole(name, part.shape(), layout_.tensor);
+  void add(const std::string& name, const Tensor& own, const std::vector<WeightPart>& chunk) {
+    const auto found = std::find_if(chunk.begin(), chunk.end(), [&](const auto& part) { return part.name == name; });
+    WeightPart part{name, ParameterRole::matrix, own.shape(), {Box::whole(own.shape())}};  // of none of our models
+    if (found != chunk.end()) part = *found;
+    if (part.shape() != own.shape())
+      throw ConfigError(text(name, ": is ", own.shape(), " on its rank, and ", part.shape(), " in the model here"));
     auto& whole = tensors[name];
-    whole.shape = shape;
-    whole.elements.resize(static_cast<std::size_t>(shape.elements()));
-    const auto boxes = cut_.boxes(name, shape, layout_.tensor, tensor_rank);
-    const auto all = Box::of(std::vector<std::int64_t>(shape.rank(), 0), shape);
+    whole.shape = part.global_shape;
+    whole.elements.resize(static_cast<std::size_t>(whole.shape.elements()));
+    const auto all = Box::whole(whole.shape);
     std::int64_t row = 0;
-    for (const auto& box : boxes) {
-      const auto rows = boxes.size() == 1 ? part : part.slice(row, box.extent[0]);
+    for (const auto& box : part.boxes) {
+      const auto rows = part.boxes.size() == 1 ? own : own.slice(row, box.extent[0]);
       row += box.extent[0];
-      copy_box(box, rows, box, Tensor(std::span(whole.elements), shape), all);
+      copy_box(box, rows, box, Tensor(std::span(whole.elements), whole.shape), all);
     }
   }
 
   Value table_;
-  CheckpointCut cut_;
+  std::int64_t rows_;
   CheckpointLayout layout_;
+  std::vector<RankWeights> ranks_;  ///< stage by stage
   std::vector<std::vector<std::int64_t>> first_layers_;
   bool tied_ = false;
 };

@@ -39,8 +39,8 @@ struct RecordedTensor {
 using RecordedTensors = std::map<std::string, RecordedTensor>;  ///< by our names
 
 /// The tensors in <folder>/<kind>.rank<r>.safetensors of all ranks of a run put together: layers have their numbers in
-/// the whole model, of data parallel ranks one is taken, parts that tensor parallel ranks have stand beside each other
-/// as mappings/weights/megatron.yaml says. A head on another stage than the embedding that it is tied to is a copy and
+/// the whole model, of data parallel ranks one is taken, parts of tensor-parallel ranks are joined as the models of
+/// these ranks divide their weights. A head on another stage than the embedding that it is tied to is a copy and
 /// left out. Nothing when a file is missing. `recipe` is that run's.
 std::optional<RecordedTensors> whole_tensors(const std::filesystem::path& folder, const std::string& kind,
                                              const RunRanks& ranks, const Recipe& recipe);

@@ -1,7 +1,9 @@
 // What a rule says has no effect has none: a small model trains to the same numbers whatever the option says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -11,6 +13,7 @@
 #include "framework/recipe/describe.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/sanitized.h"
 
 namespace tessera {
 namespace {
@@ -130,11 +133,22 @@ class Effects : public InOwnFolder {
   }
 };
 
+/// Every rule is evaluated for every case. Each training takes most of a second under a sanitizer, so there a few cases,
+/// drawn at random, are trained; all are trained without.
 TEST_F(Effects, WhatHasNoneChangesNothing) {
-  for (const auto& c : cases) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  std::vector<std::size_t> order(cases.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::shuffle(order.begin(), order.end(), random);
+  const std::size_t trained = sanitized ? 6 : cases.size();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto& c = cases[order[i]];
     const auto one = c.with + Lines{c.key + "=" + c.value}, other = c.with + Lines{c.key + "=" + c.other};
     try {
       EXPECT_TRUE(idle(one, c.key)) << c.key;
+      if (i >= trained) continue;
       const auto numbers = outcome(one);
       EXPECT_GT(numbers.size(), 60U) << c.key;
       EXPECT_EQ(numbers, outcome(other)) << c.key;
@@ -212,7 +226,7 @@ TEST_F(Effects, ADerivedDefaultIsWhatTheRunUses) {
   SCOPED_TRACE(text("seed ", seed));
   std::mt19937 random(seed);
   std::set<std::string> told;
-  for (int round = 0; round < 16; ++round) {
+  for (int round = 0; round < (sanitized ? 2 : 16); ++round) {
     const auto sets = drawn_recipe(random);
     const auto given = recipe(sets);
     Lines written = sets;
@@ -230,7 +244,7 @@ TEST_F(Effects, ADerivedDefaultIsWhatTheRunUses) {
     EXPECT_GT(numbers.size(), 60U);
     EXPECT_EQ(numbers, outcome(written)) << testing::PrintToString(written);
   }
-  EXPECT_GT(told.size(), 25U) << testing::PrintToString(told);
+  EXPECT_GT(told.size(), sanitized ? 0U : 25U) << testing::PrintToString(told);
 }
 
 TEST_F(Effects, EveryOptionThatSeveralGroupsSpeakOfExists) {

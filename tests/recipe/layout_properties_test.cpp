@@ -168,7 +168,7 @@ TEST(LayoutProperties, TheElementsThatRanksOwnAreEveryTensorExactlyOnce) {
 
 TEST(LayoutProperties, WhatALayoutSavesIsEveryWeightOnceByTheRanksThatOwnIt) {
   for_every_layout([](const Case& one) {
-    const auto writers = saved_boxes(one.recipe, vocabulary(one.recipe, nullptr));
+    const auto writers = saved_parts(one.recipe, vocabulary(one.recipe, nullptr));
     ASSERT_EQ(writers.size(), static_cast<std::size_t>(one.stages() * one.tensor_ranks()));
     std::map<std::string, std::int64_t> saved;
     for (std::size_t w = 0; w < writers.size(); ++w) {
@@ -177,10 +177,11 @@ TEST(LayoutProperties, WhatALayoutSavesIsEveryWeightOnceByTheRanksThatOwnIt) {
       std::int64_t owned = 0, elements = 0;
       for (const auto* parameter : rank.parameters())
         for (const auto& range : parameter->owned()) owned += range.count;
-      for (const auto& box : writers[w]) {
-        elements += box.box.elements();
-        saved[box.name] += box.box.elements();
-      }
+      for (const auto& part : writers[w])
+        for (const auto& box : part.boxes) {
+          elements += box.elements();
+          saved[part.name] += box.elements();
+        }
       EXPECT_EQ(elements, owned) << "writer " << w;
     }
     const auto whole = build_model(one.recipe, nullptr);

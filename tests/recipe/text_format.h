@@ -22,15 +22,7 @@ class TextFormat final : public CheckpointFormat {
   std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder, const Mappings&) const override {
     throw ConfigError(folder.string() + ": cannot be read back");
   }
-  std::vector<TensorBox> needed_by(const ForeignSave&, SavingRank,
-                                   const std::map<std::string, Shape>& shapes) const override {
-    std::vector<TensorBox> all;
-    for (const auto& [name, shape] : shapes)
-      all.push_back(
-          {.name = name, .global_shape = shape, .box = Box::of(std::vector<std::int64_t>(shape.rank(), 0), shape)});
-    return all;
-  }
-  void write_rank(const ForeignSave& save, SavingRank, std::span<const TensorRange> tensors) const override {
+  void write_rank(const ForeignSave& save, const RankWeights&, std::span<const TensorRange> tensors) const override {
     std::string names;
     for (const auto& range : tensors) names += range.name + "\n";
     const auto folder = save.root / checkpoint_name("", save.iteration);

@@ -4,6 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -44,6 +47,31 @@ TEST_F(OperationRecords, KeepsTheNewestEightTheNewestFirst) {
   EXPECT_EQ(entries.front().sequence, 20U);
   EXPECT_EQ(entries.back().sequence, 13U);
   EXPECT_EQ(entries.front().who, std::string(135, 'x'));
+}
+
+TEST_F(OperationRecords, AReaderNeverTakesHalfAnEntry) {
+  OperationRecord record = OperationRecord::create(0);
+  std::atomic<bool> done = false;
+  std::thread writer([&] {
+    for (std::uint64_t i = 1; i <= 5000; ++i) {
+      record.enter("g", text("op", i), i, i, std::string(i % 130, 'x'));
+      record.leave();
+    }
+    done = true;
+  });
+  std::size_t read = 0;
+  bool whole = true;
+  for (bool last = false; !last;) {
+    last = done;
+    for (const auto& entry : record.read()) {
+      ++read;
+      whole = whole && entry.operation == text("op", entry.sequence) && entry.bytes == entry.sequence &&
+              entry.who.size() == entry.sequence % 130;
+    }
+  }
+  writer.join();
+  EXPECT_TRUE(whole);
+  EXPECT_GE(read, 8U);
 }
 
 TEST_F(OperationRecords, OutlivesItsWriterInAFileAndNothingIsLeftOfAnUnnamedOne) {

@@ -8,9 +8,10 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
+#include "framework/checkpoint/convert.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/tables/config_table.h"
-#include "framework/options/option_type.h"
+#include "framework/options/yaml.h"
 
 namespace tessera {
 namespace {
@@ -91,13 +92,36 @@ MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const Mappings& m
   if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist; only torch is read yet");
   const auto table = mappings_.table("weights/megatron.yaml");
   open_ranks(table);
-  cut_.emplace(table, flag("swiglu"));
   place_layers();
+  if (layout_.tensor > 1) know_parts();
 }
 
-bool MegatronCheckpoint::flag(const char* argument) const {
-  const auto* value = ranks_[0]->argument(argument);
-  return value != nullptr && value->kind == Kind::boolean && value->flag;
+void MegatronCheckpoint::know_parts() {
+  const auto saved = blobs_.find(recipe_blob);
+  const auto rows = static_cast<std::int64_t>(ranks_[0]->number(ranks_[0]->argument("padded_vocab_size")).value_or(0));
+  try {
+    parts_ = tensor_parallel_parts(saved == blobs_.end() ? recipe() : parse_yaml(saved->second, recipe_blob), rows,
+                                   layout_.tensor);
+  } catch (const Error& error) {
+    refuse(text("the weights of its ", layout_.tensor,
+                " tensor-parallel ranks are joined as the model of each rank divides them, and that model cannot be "
+                "constructed: ",
+                error.what()));
+  }
+  for (const auto& [name, stage] : holders_)
+    for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
+      const auto given = part(name, tensor).shape(), expected = weight_part(name, tensor).shape();
+      if (given != expected)
+        refuse(text("'", name, "' is ", given, " on tensor-parallel rank ", tensor, ", and ", expected,
+                    " in the model of that rank"));
+    }
+}
+
+const WeightPart& MegatronCheckpoint::weight_part(const std::string& name, std::int64_t tensor_rank) const {
+  const auto& own = parts_[static_cast<std::size_t>(tensor_rank)];
+  const auto found = own.find(weight_of(name));
+  if (found == own.end()) refuse(text("'", name, "' is not in the model that its recipe describes"));
+  return found->second;
 }
 
 /// mp_rank_00_001 is tensor parallel rank 0 of stage 1.
@@ -176,7 +200,8 @@ Tensor MegatronCheckpoint::part(const std::string& name, std::int64_t tensor_ran
 }
 
 Shape MegatronCheckpoint::shape(const std::string& name) const {
-  return cut_->whole(name, part(name, 0).shape(), layout_.tensor);
+  const auto own = part(name, 0).shape();  // throws for a name that is not there
+  return layout_.tensor == 1 ? own : weight_part(name, 0).global_shape;
 }
 
 void MegatronCheckpoint::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }
@@ -186,7 +211,7 @@ void MegatronCheckpoint::read_box(const TensorRange& into) const {
   const auto wanted = Box::of(into.offsets, into.tensor.shape());
   for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
     const auto there = part(into.name, tensor);
-    const auto boxes = cut_->boxes(into.name, all, layout_.tensor, tensor);
+    const auto boxes = layout_.tensor == 1 ? std::vector{Box::whole(all)} : weight_part(into.name, tensor).boxes;
     std::int64_t row = 0;
     for (const auto& box : boxes) {
       const auto rows = boxes.size() == 1 ? there : there.slice(row, box.extent[0]);
@@ -196,7 +221,7 @@ void MegatronCheckpoint::read_box(const TensorRange& into) const {
       must_be_finite(rows, text(folder_.string(), ": tensor '", into.name, "'"));
       copy_box(*common, rows, box, into.tensor, wanted);
     }
-    if (part(into.name, 0).shape() == all) return;  // every rank has all of it
+    if (there.shape() == all) return;  // every rank has all of it
   }
 }
 

@@ -10,6 +10,7 @@
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/layout.h"
 #include "framework/checkpoint/weight_source.h"
+#include "framework/interop/megatron/megatron_parts.h"
 #include "framework/interop/megatron/megatron_rank.h"
 #include "framework/options/mappings.h"
 
@@ -26,9 +27,8 @@ class MegatronFormat final : public CheckpointFormat {
   /// What torch.load and Megatron-LM (with --no-load-rng: its generators are not ours) take: weights in fp32 and
   /// "optimizer.<state>.<weight>" become mp_rank_*/model_optim_rng.pt of each rank, with a `type` of 16 bits the weights
   /// of that type and the given ones their masters; and latest_checkpointed_iteration.txt.
-  std::vector<TensorBox> needed_by(const ForeignSave& save, SavingRank rank,
-                                   const std::map<std::string, Shape>& shapes) const override;
-  void write_rank(const ForeignSave& save, SavingRank rank, std::span<const TensorRange> tensors) const override;
+  void write_rank(const ForeignSave& save, const RankWeights& rank,
+                  std::span<const TensorRange> tensors) const override;
   std::filesystem::path finish(const ForeignSave& save) const override;
 };
 
@@ -40,12 +40,16 @@ std::filesystem::path megatron_iteration_folder(const std::filesystem::path& fol
 /// parallel ranks and stages, virtual stages (model0, model1, ...) among them, with the optimizer's state in the same
 /// file or in distrib_optim.pt. Read as data (torch_file.h).
 ///
+/// The parts of several tensor-parallel ranks are joined as the models of these ranks divide their weights: those of the
+/// recipe in `blobs`, else of the arguments in the file.
+///
 /// `read` and its like know whole weights by our names, and optimizer state as "optimizer.<slot>.<weight>"; of a weight
 /// that has an fp32 master it is the master.
 class MegatronCheckpoint final : public OpenedCheckpoint {
  public:
-  /// `folder` as megatron_iteration_folder takes it. Throws ConfigError for ranks that are missing, for experts, for
-  /// the other formats of Megatron-LM, and for optimizer state that cannot be told apart by its groups; each by name.
+  /// `folder` as megatron_iteration_folder takes it. Throws ConfigError for ranks that are missing, for parts that are
+  /// not those of the model, for experts, for the other formats of Megatron-LM, and for optimizer state that cannot be
+  /// told apart by its groups; each by name.
   MegatronCheckpoint(const std::filesystem::path& folder, const Mappings& mappings);
 
   const std::filesystem::path& folder() const override { return folder_; }
@@ -75,11 +79,12 @@ class MegatronCheckpoint final : public OpenedCheckpoint {
  private:
   void open_ranks(const Value& table);
   void place_layers();
+  void know_parts();
   const MegatronRank& rank(std::int64_t tensor, std::int64_t stage) const {
     return *ranks_[static_cast<std::size_t>(stage * layout_.tensor + tensor)];
   }
   Tensor part(const std::string& name, std::int64_t tensor_rank) const;
-  bool flag(const char* argument) const;
+  const WeightPart& weight_part(const std::string& name, std::int64_t tensor_rank) const;
   [[noreturn]] void refuse(const std::string& story) const;
 
   std::filesystem::path folder_;
@@ -87,7 +92,7 @@ class MegatronCheckpoint final : public OpenedCheckpoint {
   Mappings mappings_;
   CheckpointLayout layout_;
   std::vector<std::unique_ptr<MegatronRank>> ranks_;  ///< [stage][tensor]
-  std::optional<CheckpointCut> cut_;
+  TensorParallelParts parts_;                         ///< empty: there is one tensor-parallel rank
   std::vector<std::string> names_;
   std::map<std::string, std::int64_t> holders_;  ///< our names, optimizer state included -> the stage
 };

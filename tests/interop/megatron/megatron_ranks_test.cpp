@@ -9,6 +9,7 @@
 #include "framework/checkpoint/convert.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
+#include "framework/options/yaml.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -32,6 +33,7 @@ std::vector<float> floats(const WeightSource& source, const std::string& name) {
 struct Form {
   bool gated = false, tied = true;
   std::int64_t layers = 4, hidden = 8, inner = 24, rows = 40;  // of the vocabulary
+  std::int64_t groups = 4;                                     // key and value heads; of two channels, as 4 query heads
 };
 
 /// A model whose every element is a number of its own.
@@ -50,11 +52,13 @@ class MegatronRanks : public InOwnFolder {
       all.insert(all.end(), {{layer + "input_layernorm.weight", {h}},
                              {layer + "self_attention.linear_proj.weight", {h, h}},
                              {layer + "self_attention.linear_proj.bias", {h}},
-                             {layer + "self_attention.linear_qkv.weight", {3 * h, h}},
-                             {layer + "self_attention.linear_qkv.bias", {3 * h}},
+                             {layer + "self_attention.linear_qkv.weight", {h + 4 * form.groups, h}},
+                             {layer + "self_attention.linear_qkv.bias", {h + 4 * form.groups}},
+                             {layer + "pre_mlp_layernorm.weight", {h}},
                              {layer + "mlp.linear_fc1.weight", {inner, h}},
                              {layer + "mlp.linear_fc1.bias", {inner}},
-                             {layer + "mlp.linear_fc2.weight", {h, form.inner}}});
+                             {layer + "mlp.linear_fc2.weight", {h, form.inner}},
+                             {layer + "mlp.linear_fc2.bias", {h}}});
     }
     all.push_back({"decoder.final_layernorm.weight", {h}});
     if (!form.tied) all.push_back({"output_layer.weight", {form.rows, h}});
@@ -70,8 +74,21 @@ class MegatronRanks : public InOwnFolder {
   Value recipe(const Form& form) const {
     Value out;
     out.kind = Value::Kind::group;
-    out.set("model_config.hidden_act", Value::of(form.gated ? "swiglu" : "gelu", {}));
-    out.set("model_config.untie_embeddings_and_output_weights", Value::of(form.tied ? "false" : "true", {}));
+    const auto set = [&](const char* option, const std::string& value) {
+      out.set(text("model_config.", option), Value::of(value, Origin{"test", 1, "", 1}));
+    };
+    set("num_layers", std::to_string(form.layers));
+    set("hidden_size", std::to_string(form.hidden));
+    set("num_attention_heads", "4");
+    set("group_query_attention", "true");
+    set("num_query_groups", std::to_string(form.groups));
+    set("ffn_hidden_size", std::to_string(form.inner));
+    set("seq_length", "5");
+    set("max_position_embeddings", "5");
+    set("vocab_size", std::to_string(form.rows));
+    set("normalization", "RMSNorm");
+    set("hidden_act", form.gated ? "swiglu" : "gelu");
+    set("untie_embeddings_and_output_weights", form.tied ? "false" : "true");
     return out;
   }
 
@@ -155,7 +172,7 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
       for (const std::int64_t tensor : {1, 2, 4})
         for (const auto& layers : cuts)
           for (const bool shared : {false, true}) {
-            const Form form{gated, tied};
+            const Form form{.gated = gated, .tied = tied, .groups = gated ? 2 : 4};  // 4 ranks have copies of 2 groups
             const CheckpointLayout layout{tensor, 2, layers, shared};
             const auto type = layouts % 3 == 0 ? DType::bfloat16 : DType::float32;
             const auto folder = save("run", form, layout, type);
@@ -177,7 +194,7 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
 }
 
 TEST_F(MegatronRanks, ValuesAndOrderSurviveEveryLayout) {
-  for (const auto& form : {Form{true, false}, Form{false, true}, Form{true, true}}) {
+  for (const auto& form : {Form{true, false}, Form{false, true}, Form{.gated = true, .groups = 2}}) {
     const auto all = model(form);
     for (const auto& layout :
          {CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, true}, CheckpointLayout{4, 1, {{3}, {1}}, false},
@@ -216,13 +233,13 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
   const auto all = model(form);
   const CheckpointLayout layout{2, 1, {{2}, {2}}, false};
   const auto to_save = megatron_save("run", {.iteration = 7}, recipe(form), DType::float32, mappings, layout);
+  const auto ranks = ranks_of(recipe(form), layout);
   fs::remove_all("run");
   for (std::int64_t stage = 0; stage < 2; ++stage)
     for (std::int64_t tensor = 0; tensor < 2; ++tensor) {
       std::vector<TensorRange> own;
       for (const auto& range : all) {
-        const auto weight =
-            range.name.rfind("optimizer.", 0) == 0 ? range.name.substr(range.name.find('.', 10) + 1) : range.name;
+        const auto weight = weight_of(range.name);
         const auto layer = layer_of(weight);
         const bool table = weight == "embedding.word_embeddings.weight";
         if (layer >= 0 ? layer / 2 != stage : !table && (weight.rfind("embedding.", 0) == 0) != (stage == 0)) continue;
@@ -232,9 +249,9 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
         own.back().tensor = range.tensor.slice(tensor * rows, rows);
         own.back().offsets[0] = tensor * rows;
       }
-      MegatronFormat().write_rank(to_save, {tensor, stage}, own);
+      MegatronFormat().write_rank(to_save, ranks[static_cast<std::size_t>(stage * 2 + tensor)], own);
       if (stage == 1 && tensor == 0) {
-        EXPECT_THROW(MegatronFormat().write_rank(to_save, {1, 1}, own), BugError);
+        EXPECT_THROW(MegatronFormat().write_rank(to_save, ranks[3], own), BugError);
       }
     }
   EXPECT_EQ(MegatronFormat().finish(to_save), fs::path("run/iter_0000007"));
@@ -289,13 +306,49 @@ TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
   save("run", form, layout);
   fs::create_directory(folder / "mp_rank_00_000_000");
   EXPECT_TRUE(says(read(), "holds mp_rank_00_000_000, of which no place")) << read();
+}
+
+TEST_F(MegatronRanks, AnotherModelThanTheRecipesIsNotSaved) {
+  const Form form{false, true};
+  const CheckpointLayout layout{2, 1, {{2}, {2}}, true};
+  const auto saved = [&](const Form& other) {
+    return story_of(
+        [&] { save_megatron("run", {.iteration = 7}, model(other), recipe(form), DType::float32, mappings, layout); });
+  };
   Form other = form;
-  other.layers = 5;
-  EXPECT_TRUE(says(story_of([&] { save("run", other, layout); }), "the layout has 4 layers, the model 5"));
-  EXPECT_TRUE(says(story_of([&] {
-                     save("run", form, {3, 1, {}, false});
-                   }),
-                   "cannot be cut over 3 tensor parallel ranks"));
+  other.layers = 3;
+  EXPECT_TRUE(
+      says(saved(other), "decoder.layers.3.input_layernorm.weight is in the model that is to be saved, but not"))
+      << saved(other);
+  other = form;
+  other.tied = false;
+  EXPECT_TRUE(says(saved(other), "output_layer.weight is in the checkpoint, but not in the model")) << saved(other);
+  other = form;
+  other.inner = 32;
+  EXPECT_TRUE(says(saved(other), "mlp.linear_fc1.weight is [32, 8], and [24, 8] in the model")) << saved(other);
+  EXPECT_FALSE(fs::exists("run"));
+}
+
+TEST_F(MegatronRanks, PartsAreJoinedAsTheSavedRecipeDividesThem) {
+  const Form form{true, true};
+  const auto with_recipe = [&](const std::string& resolved, std::int64_t tensor) {
+    const CheckpointLayout layout{tensor, 1, {{4}}, false};
+    auto to_save = megatron_save("run", {.iteration = 7}, recipe(form), DType::float32, mappings, layout);
+    to_save.files[recipe_blob] = resolved;
+    fs::remove_all("run");
+    save_all_ranks(MegatronFormat(), to_save, ranks_of(recipe(form), layout), model(form));
+    return story_of([&] { MegatronCheckpoint("run", mappings); });
+  };
+  auto other = form;
+  other.gated = false;
+  EXPECT_EQ(with_recipe(write_yaml(recipe(form)), 2), "no error");
+  const auto story = with_recipe(write_yaml(recipe(other)), 2);
+  EXPECT_TRUE(says(story, "decoder.layers.0.mlp.linear_fc1.bias' is [24] on tensor-parallel rank 0, and [12] in"))
+      << story;
+  const auto none = with_recipe("model_config: {}", 2);
+  EXPECT_TRUE(says(none, "joined as the model of each rank divides them, and that model cannot be constructed"))
+      << none;
+  EXPECT_EQ(with_recipe("model_config: {}", 1), "no error");  // one rank has every weight whole
 }
 
 TEST_F(MegatronRanks, NamesThatNoModelHasAreRefusedOrKeptAsTheyAre) {

@@ -5,26 +5,65 @@
 #include <string>
 
 #include "framework/interop/megatron/megatron.h"
+#include "framework/model/model.h"
+#include "framework/nn/weight_parts.h"
 
 namespace tessera {
+
+/// What each rank of the layout has of the model that `recipe` describes, stage by stage.
+inline std::vector<RankWeights> ranks_of(const Value& recipe, const CheckpointLayout& layout) {
+  Report report;
+  Group group(recipe, "model_config", report);
+  const auto choice = models().read(group);
+  const auto size = read_own<ModelSizeOptions>(group);
+  report.must_be_good();
+  const auto stages = layout.stages();
+  const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
+  std::vector<RankWeights> all(static_cast<std::size_t>(stages * layout.tensor));
+  std::int64_t first = 0;
+  for (std::size_t c = 0; c < chunks; ++c)
+    for (std::int64_t stage = 0; stage < stages; ++stage) {
+      ModelChunk chunk;
+      if (!layout.layers.empty()) {
+        chunk.embedding = stage == 0 && c == 0;
+        chunk.loss = stage + 1 == stages && c + 1 == chunks;
+        chunk.first_layer = first;
+        chunk.layers = layout.layers[static_cast<std::size_t>(stage)][c];
+        first += *chunk.layers;
+      }
+      for (std::int64_t tensor = 0; tensor < layout.tensor; ++tensor) {
+        const auto model = choice.make({.seq_length = size.seq_length,
+                                        .vocabulary = size.vocab_size.value_or(0),
+                                        .tensor = {static_cast<int>(tensor), static_cast<int>(layout.tensor)},
+                                        .chunk = chunk});
+        auto& rank = all[static_cast<std::size_t>(stage * layout.tensor + tensor)];
+        rank.tensor = tensor, rank.stage = stage;
+        rank.chunks.push_back(held_parts(model->parameters()));
+      }
+    }
+  return all;
+}
 
 /// What a test saves for Megatron-LM as <root>/iter_<progress.iteration>.
 inline ForeignSave megatron_save(const std::filesystem::path& root, const Progress& progress, const Value& recipe,
                                  DType type, const Mappings& mappings, const CheckpointLayout& layout = {}) {
-  return {.root = root,
-          .iteration = progress.iteration,
-          .progress = progress,
-          .recipe = recipe,
-          .type = type,
-          .layout = layout,
-          .mappings = mappings};
+  ForeignSave save{.root = root,
+                   .iteration = progress.iteration,
+                   .progress = progress,
+                   .recipe = recipe,
+                   .type = type,
+                   .layout = layout,
+                   .mappings = mappings};
+  save.layout.vocabulary = std::stoll(recipe.at("model_config.vocab_size")->scalar);
+  return save;
 }
 
 /// `tensors` cover every tensor. Returns the folder of the iteration.
 inline std::filesystem::path save_megatron(const std::filesystem::path& root, const Progress& progress,
                                            std::span<const TensorRange> tensors, const Value& recipe, DType type,
                                            const Mappings& mappings, const CheckpointLayout& layout = {}) {
-  return save_all_ranks(MegatronFormat(), megatron_save(root, progress, recipe, type, mappings, layout), tensors);
+  return save_all_ranks(MegatronFormat(), megatron_save(root, progress, recipe, type, mappings, layout),
+                        ranks_of(recipe, layout), tensors);
 }
 
 }  // namespace tessera
