@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "benchmarks/report.h"
-#include "framework/kernels/convert.h"
 #include "framework/kernels/gemm_blas.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {
@@ -59,12 +59,12 @@ void compare(Threads& threads, const Layer& s, DType type, double peak) {
              dy = random_values(s.rows * s.out, 3);
   const auto bias = random_values(s.out, 4);
   std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
-  const Product blas_products[] = {{s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, bias.data()},
-                                   {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},
-                                   {s.out, s.in, s.rows, {dy, 1, s.out}, {x, 1, s.in}, dw, true}};
+  const MatrixProduct blas_products[] = {{s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, bias.data()},
+                                         {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},
+                                         {s.out, s.in, s.rows, {dy, 1, s.out}, {x, 1, s.in}, dw, true}};
   const Typed x16(threads, type, x), w16(threads, type, w), dy16(threads, type, dy), y16(threads, type, y),
       dx16(threads, type, dx);
-  const Product products[] = {
+  const MatrixProduct products[] = {
       {s.rows, s.out, s.in, {x16.elements(), s.in, 1}, {w16.elements(), s.in, 1}, y16.elements(), false, bias.data()},
       {s.rows, s.in, s.out, {dy16.elements(), s.out, 1}, {w16.elements(), 1, s.in}, dx16.elements()},
       {s.out, s.in, s.rows, {dy16.elements(), 1, s.out}, {x16.elements(), 1, s.in}, dw, true}};

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera {
@@ -56,7 +56,8 @@ Tape::Tape(Arena& arena, Threads& threads, bool records)
 }
 
 Var Tape::add_slot(Tensor value, Memory memory, bool wants_grad) {
-  slots_.push_back({value, std::move(memory), {}, 1, wants_grad && records_});
+  slots_.push_back(
+      {.value = value, .memory = std::move(memory), .grad = {}, .handles = 1, .wants_grad = wants_grad && records_});
   return {this, static_cast<std::uint32_t>(slots_.size() - 1)};
 }
 
@@ -156,7 +157,7 @@ void Tape::clear() {
 
 // The first contribution is taken over without a copy. Its memory may be shared with another value's gradient;
 // grad_target copies it before anything is added.
-void Tape::give_grad(Place to, Gradient gradient) {
+void Tape::give_grad(VarId to, Gradient gradient) {
   auto& slot = slots_[to.slot];
   if (slot.wants_grad && slot.grad.empty() && gradient.tensor.dtype() == slot.value.dtype())
     slot.grad = std::move(gradient);
@@ -164,7 +165,7 @@ void Tape::give_grad(Place to, Gradient gradient) {
     add_grad(to, gradient.tensor);
 }
 
-void Tape::add_grad(Place to, const Tensor& gradient) {
+void Tape::add_grad(VarId to, const Tensor& gradient) {
   const auto target = grad_target(to);
   if (target.tensor.empty()) return;
   const auto from = read(gradient), into = write(target);
@@ -174,7 +175,7 @@ void Tape::add_grad(Place to, const Tensor& gradient) {
     copy(threads_, from, into);
 }
 
-Tape::Target Tape::grad_target(Place to) {
+Tape::Target Tape::grad_target(VarId to) {
   auto& slot = slots_[to.slot];
   if (!slot.wants_grad) return {};
   if (!slot.grad.empty() && !slot.grad.memory.shared()) return {slot.grad.tensor, true};

@@ -63,17 +63,17 @@ class Var {
 
  private:
   friend class Tape;
-  friend struct Place;
+  friend struct VarId;
   Var(Tape* tape, std::uint32_t slot) : tape_(tape), slot_(slot) {}
   Tape* tape_ = nullptr;
   std::uint32_t slot_ = 0;
 };
 
 /// Identifies a value on its tape without keeping its memory alive: enough to take or give its gradient.
-struct Place {
+struct VarId {
   std::uint32_t slot = 0;
-  Place() = default;
-  Place(const Var& of);  // NOLINT(google-explicit-constructor): every Var can be used as a Place
+  VarId() = default;
+  VarId(const Var& of);  // NOLINT(google-explicit-constructor): every Var can be used as a VarId
 };
 
 /// A gradient that one operation passes to the next: the tensor and a reference to its memory. If the memory is shared,
@@ -123,7 +123,7 @@ class RoundedWeight {
   Tensor tensor_;
 };
 
-/// A recorded operation. It holds a Var for each value that its backward pass reads and a Place for each value whose
+/// A recorded operation. It holds a Var for each value that its backward pass reads and a VarId for each value whose
 /// gradient it only takes or gives, so that no activation lives longer than needed.
 class Node {
  public:
@@ -212,19 +212,19 @@ class Tape {
   // The rest is for operations, while backward runs.
 
   /// Removes and returns the gradient of `of`; empty if none arrived.
-  Gradient take_grad(Place of) { return std::exchange(slots_[of.slot].grad, {}); }
+  Gradient take_grad(VarId of) { return std::exchange(slots_[of.slot].grad, {}); }
   /// Contributes `gradient` to the gradient of `to`: moved if it is the first contribution, else added. Dropped if `to`
   /// wants no gradient.
-  void give_grad(Place to, Gradient gradient);
+  void give_grad(VarId to, Gradient gradient);
   /// The same, but always copies or adds: `gradient` stays the caller's.
-  void add_grad(Place to, const Tensor& gradient);
+  void add_grad(VarId to, const Tensor& gradient);
   /// Where an operation writes a gradient of `to` itself, which saves a temporary. `add`: a contribution is already
   /// there, so add to it. Empty tensor: no gradient is wanted.
   struct Target {
     Tensor tensor;
     bool add;
   };
-  Target grad_target(Place to);
+  Target grad_target(VarId to);
   /// The floats to write or add to, as `target` says.
   Floats write(const Target& target) {
     return {*this, target.tensor, target.add ? Floats::Use::update : Floats::Use::write};
@@ -272,6 +272,6 @@ class Tape {
   std::unique_ptr<Tape> recording_, looking_;  ///< nested tapes, with and without recording
 };
 
-inline Place::Place(const Var& of) : slot(of.slot_) {}
+inline VarId::VarId(const Var& of) : slot(of.slot_) {}
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/manifest.h"
 #include "framework/tensor/box.h"
 

@@ -34,10 +34,12 @@ Manifest::StoredTensor tensor_of(const Json& json) {
       dtype_named(json.at("dtype").get<std::string>()), Shape(json.at("shape").get<std::vector<std::int64_t>>()), {}};
   for (const auto& range : json.at("ranges")) {
     const Shape extents(range.at("extents").get<std::vector<std::int64_t>>());
-    tensor.ranges.push_back({range.at("file").get<std::string>(), range.at("byte_offset").get<std::uint64_t>(),
-                             static_cast<std::uint64_t>(extents.elements()) * size_of(tensor.dtype),
-                             range.at("offsets").get<std::vector<std::int64_t>>(), extents,
-                             crc_of(range.at("crc32c"))});
+    tensor.ranges.push_back({.file = range.at("file").get<std::string>(),
+                             .byte_offset = range.at("byte_offset").get<std::uint64_t>(),
+                             .bytes = static_cast<std::uint64_t>(extents.elements()) * size_of(tensor.dtype),
+                             .offsets = range.at("offsets").get<std::vector<std::int64_t>>(),
+                             .extents = extents,
+                             .crc = crc_of(range.at("crc32c"))});
   }
   return tensor;
 }

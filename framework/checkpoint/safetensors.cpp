@@ -166,7 +166,7 @@ void SafetensorsReader::add_file(const fs::path& path) {
   MappedFile file(path);
   const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   auto header = read_safetensors_header(content, content.size(), path.string());
-  for (auto& [name, entry] : header.entries) places_.emplace(name, Place{files_.size(), entry});
+  for (auto& [name, entry] : header.entries) tensors_.emplace(name, StoredTensor{files_.size(), entry});
   metadata_.merge(header.metadata);
   files_.push_back(std::move(file));
 }
@@ -187,31 +187,31 @@ void SafetensorsReader::add_index(const fs::path& path) {
   for (const auto& [name, file] : file_of)
     if (opened.emplace(file, files_.size()).second) add_file(path.parent_path() / file);
   for (const auto& [name, file] : file_of) {
-    const auto found = places_.find(name);
-    if (found == places_.end() || found->second.file != opened[file])
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end() || found->second.file != opened[file])
       throw ConfigError(text(path.string(), ": tensor '", name, "' is not in ", file, " where it should be"));
   }
 }
 
 std::vector<std::string> SafetensorsReader::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, place] : places_) names.push_back(name);
+  for (const auto& [name, place] : tensors_) names.push_back(name);
   return names;
 }
 
-const SafetensorsReader::Place& SafetensorsReader::place(const std::string& name) const {
-  const auto found = places_.find(name);
-  if (found == places_.end()) throw ConfigError(text(path_.string(), ": has no tensor '", name, "'"));
+const SafetensorsReader::StoredTensor& SafetensorsReader::stored(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) throw ConfigError(text(path_.string(), ": has no tensor '", name, "'"));
   return found->second;
 }
 
 Tensor SafetensorsReader::tensor(const std::string& name) const {
-  const auto& [file, entry] = place(name);
+  const auto& [file, entry] = stored(name);
   const auto bytes = files_[file].bytes().subspan(entry.begin, entry.end - entry.begin);
   return Tensor(std::span(const_cast<std::byte*>(bytes.data()), bytes.size()), entry.dtype, entry.shape);
 }
 
-const Shape& SafetensorsReader::shape(const std::string& name) const { return place(name).entry.shape; }
+const Shape& SafetensorsReader::shape(const std::string& name) const { return stored(name).entry.shape; }
 
 void write_safetensors(const fs::path& path, const std::map<std::string, Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {

@@ -50,7 +50,7 @@ class SafetensorsReader {
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   std::vector<std::string> names() const;  ///< sorted
-  bool has(const std::string& name) const { return places_.count(name) != 0; }
+  bool has(const std::string& name) const { return tensors_.count(name) != 0; }
   /// The elements as they lie in the file: read-only memory; valid as long as this reader. Throws ConfigError for a
   /// name that is not there.
   Tensor tensor(const std::string& name) const;
@@ -59,17 +59,17 @@ class SafetensorsReader {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
-  struct Place {
+  struct StoredTensor {
     std::size_t file;
     SafetensorsEntry entry;
   };
   void add_file(const std::filesystem::path& path);
   void add_index(const std::filesystem::path& path);
-  const Place& place(const std::string& name) const;
+  const StoredTensor& stored(const std::string& name) const;
 
   std::filesystem::path path_;
   std::vector<MappedFile> files_;
-  std::map<std::string, Place> places_;
+  std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
 

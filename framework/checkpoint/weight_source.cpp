@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/layout.h"
 
 namespace tessera {

@@ -61,8 +61,12 @@ void write_file_of(const fs::path& folder, const std::string& file_name, const s
     const auto sum = write_summed(file, range.tensor.raw());
     auto& stored = manifest.tensors.try_emplace(range.name, Manifest::StoredTensor{entry.dtype, range.global_shape, {}})
                        .first->second;
-    stored.ranges.push_back(
-        {file_name, header.size() + entry.begin, entry.end - entry.begin, range.offsets, entry.shape, sum});
+    stored.ranges.push_back({.file = file_name,
+                             .byte_offset = header.size() + entry.begin,
+                             .bytes = entry.end - entry.begin,
+                             .offsets = range.offsets,
+                             .extents = entry.shape,
+                             .crc = sum});
   }
   file.sync();
   file.close();

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "framework/log/log.h"
-#include "framework/model/generate.h"
+#include "framework/model/generation.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/saved_model.h"
 

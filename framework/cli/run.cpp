@@ -1,7 +1,7 @@
 #include "framework/cli/run.h"
 
 #include "framework/cli/check.h"
-#include "framework/cli/checkpoint.h"
+#include "framework/cli/checkpoint_commands.h"
 #include "framework/cli/command.h"
 #include "framework/cli/completion.h"
 #include "framework/cli/convert.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "framework/data/batch.h"
+#include "framework/data/sampler.h"
 
 namespace tessera {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/batch.h"
 #include "framework/data/gpt/index_cache.h"
+#include "framework/data/sampler.h"
 #include "framework/options/registry.h"
 
 namespace tessera {

@@ -290,8 +290,11 @@ void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::in
     for (auto r = first; r < last; ++r)
       in_windows(0, n, floats, [&](std::size_t begin, std::size_t count) {
         const auto at = 2 * n * r + begin;
-        const GateRow row{slope.at(n * r + begin, count), gate.at(at, count), up.at(at + n, count),
-                          dgate.at(at, count, add), dup.at(at + n, count, add)};
+        const GateRow row{.dy = slope.at(n * r + begin, count),
+                          .gate = gate.at(at, count),
+                          .up = up.at(at + n, count),
+                          .dgate = dgate.at(at, count, add),
+                          .dup = dup.at(at + n, count, add)};
         HWY_DYNAMIC_DISPATCH(GateBackward)(act, row, count, add);
         dgate.store();
         dup.store();

@@ -89,8 +89,20 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
                        std::span<float> lse) {
   check(e, visible, mask, lse.size());
   check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
-  AttentionCall call{e,       visible, mask,     q.data(),   k.data(), v.data(), nullptr,
-                     nullptr, nullptr, o.data(), lse.data(), nullptr,  nullptr,  nullptr};
+  AttentionCall call{.e = e,
+                     .visible = visible,
+                     .mask = mask,
+                     .q = q.data(),
+                     .k = k.data(),
+                     .v = v.data(),
+                     .o = nullptr,
+                     .lse = nullptr,
+                     .d_o = nullptr,
+                     .out = o.data(),
+                     .lse_out = lse.data(),
+                     .dq = nullptr,
+                     .dk = nullptr,
+                     .dv = nullptr};
   const bool by_rows = e.T < row_at_a_time;
   const std::int64_t size = by_rows ? 1 : query_block, blocks = (e.T + size - 1) / size;
   threads.parallel_for(static_cast<std::size_t>(e.B * e.H * blocks), 1, [&](std::size_t tile, std::size_t) {
@@ -108,8 +120,20 @@ void attention_backward(Threads& threads, const AttentionExtents& e, const Visib
   check(e, visible, mask, lse.size());
   check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
   check_queries_and_keys(e, dq.size(), d_o.size(), dk.size(), dv.size());
-  const AttentionCall call{e,          visible,    mask,    q.data(), k.data(),  v.data(),  o.data(),
-                           lse.data(), d_o.data(), nullptr, nullptr,  dq.data(), dk.data(), dv.data()};
+  const AttentionCall call{.e = e,
+                           .visible = visible,
+                           .mask = mask,
+                           .q = q.data(),
+                           .k = k.data(),
+                           .v = v.data(),
+                           .o = o.data(),
+                           .lse = lse.data(),
+                           .d_o = d_o.data(),
+                           .out = nullptr,
+                           .lse_out = nullptr,
+                           .dq = dq.data(),
+                           .dk = dk.data(),
+                           .dv = dv.data()};
   // All query blocks of a group add to the same dk and dv. One part per group needs no memory beyond the thread's own
   // scratch; several parts are summed in order in a second loop.
   const auto parts = parts_of(e), run = e.S * padded_channels(e.D), groups = e.B * e.G;

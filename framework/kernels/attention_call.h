@@ -35,7 +35,12 @@ struct QueryBlock {
 inline QueryBlock query_block_of(const AttentionExtents& e, std::int64_t b, std::int64_t head, std::int64_t first,
                                  std::int64_t size) {
   const auto heads = e.H / e.G;
-  return {b, head / heads, head % heads, head, first, first + size < e.T ? size : e.T - first};
+  return {.b = b,
+          .g = head / heads,
+          .head_in_group = head % heads,
+          .head = head,
+          .first = first,
+          .count = first + size < e.T ? size : e.T - first};
 }
 
 /// Gradients of the keys and values of one group, each [S, padded_channels(D)], dense. The rows are padded to whole

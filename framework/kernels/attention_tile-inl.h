@@ -49,7 +49,7 @@ constexpr std::size_t key_block = 64, strips = key_block / strip;
 static_assert(width % lanes == 0, "a block of queries is a whole number of vectors");
 
 /// Arguments of c[r][n] = (c[r][n] +) sum over k of a(r, k) b[k][n], n in whole vectors. Strides are in floats.
-struct Product {
+struct TileProduct {
   std::size_t rows, vectors, depth;
   const float* a;
   std::size_t a_step;  // along k when rows of `a` are dense, along r when k is
@@ -63,7 +63,7 @@ struct Product {
 /// R rows by N vectors of c in registers. dense_k selects the layout of a: a(r, k) = a[r * a_step + k], else
 /// a[k * a_step + r]. The sums run over k in ascending order.
 template <bool dense_k, int R, int N>
-HWY_INLINE void Tile(const Product& p, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+HWY_INLINE void Tile(const TileProduct& p, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
                      float* HWY_RESTRICT c) {
   const D d;
   V sum[R][N];
@@ -96,7 +96,7 @@ template <int N>
 constexpr int rows_at_once = lanes == 16 ? 8 : (N == 1 ? 8 : 4);
 
 template <bool dense_k, int N>
-HWY_INLINE void Columns(const Product& p, const float* b, float* c) {
+HWY_INLINE void Columns(const TileProduct& p, const float* b, float* c) {
   constexpr int most = rows_at_once<N>;
   std::size_t r = 0;
   const std::size_t a_row = dense_k ? p.a_step : 1;
@@ -113,7 +113,7 @@ HWY_INLINE void Columns(const Product& p, const float* b, float* c) {
 }
 
 template <bool dense_k>
-HWY_NOINLINE void Multiply(const Product& p) {
+HWY_NOINLINE void Multiply(const TileProduct& p) {
   std::size_t n = 0;
   const std::size_t even = p.vectors % 3 == 1 && p.vectors >= 4 ? p.vectors - 4 : p.vectors;  // 4 = 2 + 2
   for (; n + 3 <= even; n += 3) Columns<dense_k, 3>(p, p.b + n * lanes, p.c + n * lanes);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/scratch.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 

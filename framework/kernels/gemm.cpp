@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-void multiply(Threads& threads, const Product& p) {
+void multiply(Threads& threads, const MatrixProduct& p) {
   if (p.M == 0 || p.N == 0) return;
     // K == 0 leaves c = bias (or c unchanged), which only the BLAS path handles.
 #if defined(__x86_64__)

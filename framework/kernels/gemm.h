@@ -33,7 +33,7 @@ struct Factor {
 ///
 /// If k is the outer index of `a` (a weight gradient), c is float32 and there is no activation. Internal to this
 /// component: linear.h checks the extents and is what other components call.
-struct Product {
+struct MatrixProduct {
   std::int64_t M, N, K;
   Factor a, b;
   MutableElements c;
@@ -47,6 +47,6 @@ struct Product {
 /// Two bfloat16 factors are multiplied as such by avx512_bf16 (pairs of products, summed in fp32); in all other cases
 /// 16-bit factors are widened to fp32 where they are packed. The blocking and the order of every sum depend on M, N, K,
 /// the types and the instruction set only, never on the number of threads.
-void multiply(Threads& threads, const Product& product);
+void multiply(Threads& threads, const MatrixProduct& product);
 
 }  // namespace tessera

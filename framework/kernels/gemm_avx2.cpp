@@ -278,7 +278,7 @@ void widen(const void* source, std::int64_t count, float* dst) {
   for (; count > 0; --count) *dst++ = Of::one(*src++);
 }
 
-/// Integer rounding, the same bits as kernels/convert.cpp: half the last kept place is added, less one if that place is
+/// Integer rounding, the same bits as kernels/type_conversion.cpp: half the last kept place is added, less one if that place is
 /// even; a NaN keeps its upper half and is made quiet.
 __m128i rounded_bfloat16(__m256 value) {
   const __m256i word = _mm256_castps_si256(value), upper = _mm256_srli_epi32(word, 16);
@@ -305,22 +305,27 @@ void narrow(const float* src, std::int64_t count, void* to) {
 
 template <class Of>
 constexpr Packing packing(decltype(Packing::widen) wide, decltype(Packing::narrow) narrow_to) {
-  return {pack_along<Of>, pack_across<Of>, pack_strips<Of>, wide, narrow_to, dots<Of>};
+  return {.along = pack_along<Of>,
+          .across = pack_across<Of>,
+          .strips = pack_strips<Of>,
+          .widen = wide,
+          .narrow = narrow_to,
+          .dots = dots<Of>};
 }
 
 }  // namespace
 
 const TileKernels& tiles_avx2() {
-  static constexpr TileKernels kernels = {tile_rows,
-                                          tile_vectors * lanes,
-                                          lanes,
-                                          256,
-                                          12,
-                                          1,
-                                          tile,
-                                          packing<OfFloat>(nullptr, nullptr),
-                                          packing<OfBfloat16>(widen<OfBfloat16>, narrow<rounded_bfloat16>),
-                                          packing<OfFloat16>(widen<OfFloat16>, narrow<rounded_float16>)};
+  static constexpr TileKernels kernels = {.rows = tile_rows,
+                                          .cols = tile_vectors * lanes,
+                                          .vector = lanes,
+                                          .depth = 256,
+                                          .panels = 12,
+                                          .elements = 1,
+                                          .tile = tile,
+                                          .float32 = packing<OfFloat>(nullptr, nullptr),
+                                          .bfloat16 = packing<OfBfloat16>(widen<OfBfloat16>, narrow<rounded_bfloat16>),
+                                          .float16 = packing<OfFloat16>(widen<OfFloat16>, narrow<rounded_float16>)};
   return kernels;
 }
 

@@ -216,7 +216,7 @@ void widen(const void* from, std::int64_t count, float* dst) {
   }
 }
 
-/// Integer rounding, the same bits as kernels/convert.cpp: half the last kept place is added, less one if that place is
+/// Integer rounding, the same bits as kernels/type_conversion.cpp: half the last kept place is added, less one if that place is
 /// even; a NaN keeps its upper half and is made quiet.
 void narrow_bfloat16(const float* src, std::int64_t count, void* to) {
   auto* dst = static_cast<std::uint16_t*>(to);
@@ -243,22 +243,27 @@ void narrow_float16(const float* src, std::int64_t count, void* to) {
 
 template <class Of>
 constexpr Packing packing(decltype(Packing::widen) wide, decltype(Packing::narrow) narrow) {
-  return {pack_along<Of>, pack_across<Of>, pack_strips<Of>, wide, narrow, dots<Of>};
+  return {.along = pack_along<Of>,
+          .across = pack_across<Of>,
+          .strips = pack_strips<Of>,
+          .widen = wide,
+          .narrow = narrow,
+          .dots = dots<Of>};
 }
 
 }  // namespace
 
 const TileKernels& tiles_avx512() {
-  static constexpr TileKernels kernels = {tile_rows,
-                                          tile_vectors * lanes,
-                                          lanes,
-                                          384,
-                                          4,
-                                          1,
-                                          tile<FloatSum>,
-                                          packing<OfFloat>(nullptr, nullptr),
-                                          packing<OfBfloat16>(widen<OfBfloat16>, narrow_bfloat16),
-                                          packing<OfFloat16>(widen<OfFloat16>, narrow_float16)};
+  static constexpr TileKernels kernels = {.rows = tile_rows,
+                                          .cols = tile_vectors * lanes,
+                                          .vector = lanes,
+                                          .depth = 384,
+                                          .panels = 4,
+                                          .elements = 1,
+                                          .tile = tile<FloatSum>,
+                                          .float32 = packing<OfFloat>(nullptr, nullptr),
+                                          .bfloat16 = packing<OfBfloat16>(widen<OfBfloat16>, narrow_bfloat16),
+                                          .float16 = packing<OfFloat16>(widen<OfFloat16>, narrow_float16)};
   return kernels;
 }
 

@@ -78,8 +78,16 @@ const TileKernels& tiles_avx512_bf16() {
     packing.along = pack_along;
     packing.across = pack_across;
     packing.strips = pack_strips;
-    return TileKernels{tile_rows, tile_vectors * lanes, lanes, floats.depth, floats.panels,
-                       2,         tile<PairSum>,        {},    packing,      {}};
+    return TileKernels{.rows = tile_rows,
+                       .cols = tile_vectors * lanes,
+                       .vector = lanes,
+                       .depth = floats.depth,
+                       .panels = floats.panels,
+                       .elements = 2,
+                       .tile = tile<PairSum>,
+                       .float32 = {},
+                       .bfloat16 = packing,
+                       .float16 = {}};
   }();
   return kernels;
 }

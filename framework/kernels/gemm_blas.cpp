@@ -6,15 +6,15 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
-#include "framework/kernels/convert.h"
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {
 
 /// Blocks of at most 512 x 512: large enough that OpenBLAS reaches its peak, small enough for several threads.
-TaskGrid grid_for_blas(const Product& p) {
+TaskGrid grid_for_blas(const MatrixProduct& p) {
   constexpr std::int64_t rows = 512, cols = 512;
   TaskGrid grid{};
   grid.rows = even_part(p.M, rows, 8);
@@ -61,7 +61,7 @@ Factor as_floats(const Factor& factor, std::int64_t first, std::int64_t count, s
 
 /// One block of c. The bias, or what is to be added to, is the first summand (beta = 1). 16-bit factors are widened in
 /// pieces of k; a 16-bit c is summed in scratch memory and rounded at the end.
-void block(const Product& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
+void block(const MatrixProduct& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
   constexpr std::int64_t piece = 1024;
   const bool floats = p.a.type() == DType::float32 && p.b.type() == DType::float32, rounds = p.c.type != DType::float32;
   const auto width = static_cast<std::size_t>(cols);
@@ -108,7 +108,7 @@ void one_thread_each() {
 
 }  // namespace
 
-void multiply_blas(Threads& threads, const Product& p) {
+void multiply_blas(Threads& threads, const MatrixProduct& p) {
   one_thread_each();
   const TaskGrid grid = grid_for_blas(p);
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {

@@ -7,6 +7,6 @@ namespace tessera {
 /// multiply() with OpenBLAS, which is called single-threaded on fixed blocks of c. This is the portable path, and the
 /// reference of tests and benchmarks on every machine. OpenBLAS selects its own kernels by processor; the environment
 /// variable OPENBLAS_CORETYPE overrides that.
-void multiply_blas(Threads& threads, const Product& product);
+void multiply_blas(Threads& threads, const MatrixProduct& product);
 
 }  // namespace tessera

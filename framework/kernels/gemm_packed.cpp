@@ -16,7 +16,7 @@ std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, un
 /// The division of c into tasks: at least 16 if the extents allow it, so that a few threads finish at about the same
 /// time. A task with few rows is expensive because b is packed again for each block of rows; a task with few columns
 /// reads strips of a more often, which costs less, and least if the strips are packed. So columns are divided first.
-TaskGrid grid_of_tiles(const TileKernels& t, const Product& p) {
+TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p) {
   constexpr std::int64_t enough_tasks = 16, few_rows = 384, many_rows = 1024;
   TaskGrid grid{};
   const auto set_rows = [&](std::int64_t most) {
@@ -72,13 +72,13 @@ struct Strips {
 };
 
 /// Packs `steps` words, from word k on, of rows [first, last) of a; k is its outer index.
-void pack_strips(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
+void pack_strips(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
   packing_of(t, p.a.type()).strips(p.a.element(first, k * t.elements), p.a.along, steps, last - first, apart, to);
 }
 
 /// Packs `steps` words, from word k on, of columns [first, last) of b.
-void pack_panels(const TileKernels& t, const Product& p, std::int64_t first, std::int64_t last, std::int64_t k,
+void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
   const auto& packing = packing_of(t, p.b.type());
   const bool inner = p.b.along == 1;
@@ -100,7 +100,7 @@ struct Sums {
 };
 
 /// Finishes `count` rows of c from row `row`, columns [col, col + cols): the activation, and the rounding to 16 bits.
-void finish(const TileKernels& t, const Product& p, std::int64_t row, std::int64_t count, std::int64_t col,
+void finish(const TileKernels& t, const MatrixProduct& p, std::int64_t row, std::int64_t count, std::int64_t col,
             std::int64_t cols, const Sums& sums) {
   const auto size = static_cast<std::size_t>(cols);
   for (std::int64_t r = 0; r < count; ++r) {
@@ -123,7 +123,7 @@ void finish(const TileKernels& t, const Product& p, std::int64_t row, std::int64
 /// One task: rows [first, last) by columns [col, col_end) of c.
 class Task {
  public:
-  Task(const TileKernels& t, const Product& p, const Shared& shared, std::int64_t col, std::int64_t col_end)
+  Task(const TileKernels& t, const MatrixProduct& p, const Shared& shared, std::int64_t col, std::int64_t col_end)
       : t_(t),
         p_(p),
         shared_(shared),
@@ -144,9 +144,10 @@ class Task {
       if (packs_panels) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
       if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
       panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
-      const Strips strips = packs_strips                ? Strips{own_strips.data(), apart, t_.rows, first, k}
-                            : shared_.strips != nullptr ? *shared_.strips
-                                                        : rows_in_place();
+      const Strips strips =
+          packs_strips ? Strips{.at = own_strips.data(), .across = apart, .packed_rows = t_.rows, .row = first, .k = k}
+          : shared_.strips != nullptr ? *shared_.strips
+                                      : rows_in_place();
       for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
     }
   }
@@ -209,7 +210,7 @@ class Task {
   }
 
   const TileKernels& t_;
-  const Product& p_;
+  const MatrixProduct& p_;
   const Shared& shared_;
   const std::int64_t col_, col_end_, words_, depth_;
   const float* panels_ = nullptr;
@@ -218,7 +219,8 @@ class Task {
   bool one_strip_ = false;
 };
 
-void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const TaskGrid& grid, const Shared& shared) {
+void run_tasks(Threads& threads, const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid,
+               const Shared& shared) {
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
     const std::int64_t row = grid.row_of(at), col = grid.col_of(at);
@@ -229,7 +231,7 @@ void run_tasks(Threads& threads, const TileKernels& t, const Product& p, const T
 /// For an `a` with k outermost, and an output so narrow that one task can take all columns: each task packs its own
 /// rows of a, which no other task needs. b is packed by all threads together, in pieces of k that take at most
 /// `packed_floats` floats.
-void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
+void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
   constexpr std::int64_t enough_tasks = 16, few_rows = 48, many_rows = 256;
   TaskGrid grid{};
   grid.rows = even_part(p.M, std::clamp(ceil_div(p.M, enough_tasks), few_rows, many_rows), t.rows);
@@ -242,7 +244,7 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
   float* panels = memory.data();
   for (std::int64_t first = 0; first < words; first += most) {
     const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, 1);
-    Product part = p;
+    MatrixProduct part = p;
     part.K = some * t.elements;
     part.a = p.a.from(0, first * t.elements);
     part.b = p.b.from(0, first * t.elements);
@@ -258,7 +260,7 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
 
 /// For any other `a` with k outermost: it is packed into strips by all threads together, as many rows at a time as take
 /// `packed_floats` floats.
-void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
+void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
   constexpr std::int64_t together = 512, steps = 128;
   const std::int64_t words = p.K / t.elements;
   const std::int64_t apart =
@@ -268,7 +270,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, 
   const Scratch memory(static_cast<std::size_t>(ceil_div(rows, t.rows) * apart));
   float* packed = memory.data();
   for (std::int64_t first = 0; first < p.M; first += rows) {
-    Product part = p;
+    MatrixProduct part = p;
     part.M = std::min(rows, p.M - first);
     part.a = p.a.from(first, 0);
     part.c = p.c.part(static_cast<std::size_t>(first * p.N), static_cast<std::size_t>(part.M * p.N));
@@ -279,14 +281,14 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const Product& p, 
       pack_strips(t, part, row, std::min(row + group, part.M), k, std::min(steps, words - k), apart,
                   packed + row / t.rows * apart + k * t.rows);
     });
-    const Strips strips{packed, apart, t.rows};
+    const Strips strips{.at = packed, .across = apart, .packed_rows = t.rows};
     run_tasks(threads, t, part, grid_of_tiles(t, part), {&strips});
   }
 }
 
 /// Few rows, as in decoding: the time is that of reading b once, so packing it would only add to it. b is read in its
 /// own type; `a` is widened as a whole.
-void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
+void multiply_few(Threads& threads, const TileKernels& t, const MatrixProduct& p) {
   constexpr std::int64_t cols = 64, at_once = 4;
   const auto* a = reinterpret_cast<const float*>(p.a.elements.at);
   std::int64_t a_row = p.a.across;
@@ -319,12 +321,12 @@ void multiply_few(Threads& threads, const TileKernels& t, const Product& p) {
 
 }  // namespace
 
-bool has_few_rows(const Product& p) {
+bool has_few_rows(const MatrixProduct& p) {
   constexpr std::int64_t few = 32;
   return p.M <= few && p.a.along == 1 && p.b.along == 1;
 }
 
-bool multiplies_pairs(const Product& p) {
+bool multiplies_pairs(const MatrixProduct& p) {
   // Pairs along k must be words in memory, and whole: rows of an even number of elements, and no last one alone.
   const auto in_pairs = [](const Factor& factor) {
     return factor.type() == DType::bfloat16 && (factor.along != 1 || factor.across % 2 == 0);
@@ -332,7 +334,7 @@ bool multiplies_pairs(const Product& p) {
   return p.K % 2 == 0 && in_pairs(p.a) && in_pairs(p.b) && !has_few_rows(p);
 }
 
-void multiply_packed(Threads& threads, const TileKernels& t, const Product& p, std::int64_t packed_floats) {
+void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
   if (has_few_rows(p) && t.elements == 1) return multiply_few(threads, t, p);
   if (p.a.along == 1) return run_tasks(threads, t, p, grid_of_tiles(t, p), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,

@@ -14,13 +14,13 @@ namespace tessera {
 ///
 /// A factor that all tasks share is packed in pieces of at most `packed_floats` floats; a longer product is computed in
 /// several pieces. The default is 16 MiB. Kernels of pairs (`elements` 2) need multiplies_pairs(product).
-void multiply_packed(Threads& threads, const TileKernels& kernels, const Product& product,
+void multiply_packed(Threads& threads, const TileKernels& kernels, const MatrixProduct& product,
                      std::int64_t packed_floats = std::int64_t{4} << 20);
 
 /// Whether the product has few rows, as in decoding: then reading b bounds it, and b is not packed.
-bool has_few_rows(const Product& product);
+bool has_few_rows(const MatrixProduct& product);
 
 /// Whether both factors are bfloat16, laid out so that tiles of pairs can read them, and the product has not few rows.
-bool multiplies_pairs(const Product& product);
+bool multiplies_pairs(const MatrixProduct& product);
 
 }  // namespace tessera

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
-#include "framework/kernels/convert.h"
 #include "framework/kernels/gemm.h"
 #include "framework/kernels/task_grid.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {
@@ -22,9 +22,9 @@ void promised_bias(const char* who, std::span<const float> bias, std::int64_t ou
 
 // Each product of a linear layer as c = a b^T of gemm.h; the strides of Factor say which index is summed over. dw is
 // [out, in] = dy^T x: the rows (tokens) are the summed index, and outer in both operands.
-Product forward(LinearExtents e, const Elements& x, const Elements& w, std::span<const float> bias,
-                const MutableElements& y) {
-  Product p{e.rows, e.out, e.in, {x, e.in, 1}, {w, e.in, 1}, y};
+MatrixProduct forward(LinearExtents e, const Elements& x, const Elements& w, std::span<const float> bias,
+                      const MutableElements& y) {
+  MatrixProduct p{.M = e.rows, .N = e.out, .K = e.in, .a = {x, e.in, 1}, .b = {w, e.in, 1}, .c = y};
   if (!bias.empty()) p.bias = bias.data();
   return p;
 }
@@ -50,7 +50,7 @@ void linear_activation_forward(Threads& threads, LinearExtents e, Activation act
   promised(me, "before", before.size(), e.rows, e.out);
   promised(me, "y", y.size(), e.rows, e.out);
   promised_bias(me, bias, e.out);
-  Product p = forward(e, x, w, bias, before);
+  MatrixProduct p = forward(e, x, w, bias, before);
   p.act = act;
   p.y = y;
   multiply(threads, p);

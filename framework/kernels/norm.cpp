@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/norm.h"
 #include "framework/kernels/norm_rows.h"
 #include "framework/kernels/range-inl.h"
 #include "framework/kernels/scratch.h"
+#include "framework/kernels/type_conversion.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -184,17 +184,17 @@ void backward_of_rows(const Backward& b, std::size_t first, std::size_t last, fl
                 x_memory = row_memory(b.x.type, n);
   for (auto r = first; r < last; ++r) {
     const ResultRow dx(b.dx, r, n, b.add, dx_memory);
-    const NormRowBackward row{n,
-                              row_of(b.dy, r, n, dy_memory),
-                              row_of(b.x, r, n, x_memory),
-                              b.gain.data(),
-                              b.offset,
-                              b.mean.empty() ? 0.0F : b.mean[r],
-                              b.inv[r],
-                              dx.floats(),
-                              b.add,
-                              dgain,
-                              dbias};
+    const NormRowBackward row{.width = n,
+                              .dy = row_of(b.dy, r, n, dy_memory),
+                              .x = row_of(b.x, r, n, x_memory),
+                              .gain = b.gain.data(),
+                              .gain_offset = b.offset,
+                              .mean = b.mean.empty() ? 0.0F : b.mean[r],
+                              .inv = b.inv[r],
+                              .dx = dx.floats(),
+                              .add = b.add,
+                              .dgain = dgain,
+                              .dbias = dbias};
     b.mean.empty() ? HWY_DYNAMIC_DISPATCH(RmsNormRowBackward)(row) : HWY_DYNAMIC_DISPATCH(LayerNormRowBackward)(row);
     dx.store();
   }
@@ -245,9 +245,13 @@ void layernorm_forward(Threads& threads, const Elements& x, std::span<const floa
     const Scratch y_memory = row_memory(y.type, n), x_memory = row_memory(x.type, n);
     for (auto r = first; r < last; ++r) {
       const ResultRow out(y, r, n, false, y_memory);
-      const NormRow row{
-          n,           row_of(x, r, n, x_memory), gain.data(), bias.empty() ? nullptr : bias.data(), eps, gain_offset,
-          out.floats()};
+      const NormRow row{.width = n,
+                        .x = row_of(x, r, n, x_memory),
+                        .gain = gain.data(),
+                        .bias = bias.empty() ? nullptr : bias.data(),
+                        .eps = eps,
+                        .gain_offset = gain_offset,
+                        .y = out.floats()};
       const auto kept = HWY_DYNAMIC_DISPATCH(LayerNormRow)(row);
       out.store();
       mean[r] = kept.mean;
@@ -259,7 +263,8 @@ void layernorm_forward(Threads& threads, const Elements& x, std::span<const floa
 void layernorm_backward(Threads& threads, const Elements& dy, const Elements& x, std::span<const float> gain,
                         float gain_offset, std::span<const float> mean, std::span<const float> inv_std,
                         const MutableElements& dx, bool add, std::span<float> dgain, std::span<float> dbias) {
-  const Backward b{dy, x, gain, mean, inv_std, gain_offset, dx, add};
+  const Backward b{
+      .dy = dy, .x = x, .gain = gain, .mean = mean, .inv = inv_std, .offset = gain_offset, .dx = dx, .add = add};
   check_backward("layernorm", b, dgain.size());
   expect_values("layernorm", "mean", mean.size(), static_cast<std::int64_t>(inv_std.size()));
   if (!dbias.empty()) expect_values("layernorm", "dbias", dbias.size(), static_cast<std::int64_t>(gain.size()));
@@ -275,8 +280,13 @@ void rmsnorm_forward(Threads& threads, const Elements& x, std::span<const float>
     const Scratch y_memory = row_memory(y.type, n), x_memory = row_memory(x.type, n);
     for (auto r = first; r < last; ++r) {
       const ResultRow out(y, r, n, false, y_memory);
-      inv_rms[r] = HWY_DYNAMIC_DISPATCH(RmsNormRow)(
-                       {n, row_of(x, r, n, x_memory), gain.data(), nullptr, eps, gain_offset, out.floats()})
+      inv_rms[r] = HWY_DYNAMIC_DISPATCH(RmsNormRow)({.width = n,
+                                                     .x = row_of(x, r, n, x_memory),
+                                                     .gain = gain.data(),
+                                                     .bias = nullptr,
+                                                     .eps = eps,
+                                                     .gain_offset = gain_offset,
+                                                     .y = out.floats()})
                        .inv;
       out.store();
     }
@@ -286,7 +296,8 @@ void rmsnorm_forward(Threads& threads, const Elements& x, std::span<const float>
 void rmsnorm_backward(Threads& threads, const Elements& dy, const Elements& x, std::span<const float> gain,
                       float gain_offset, std::span<const float> inv_rms, const MutableElements& dx, bool add,
                       std::span<float> dgain) {
-  const Backward b{dy, x, gain, {}, inv_rms, gain_offset, dx, add};
+  const Backward b{
+      .dy = dy, .x = x, .gain = gain, .mean = {}, .inv = inv_rms, .offset = gain_offset, .dx = dx, .add = add};
   check_backward("rmsnorm", b, dgain.size());
   norm_backward(threads, b, dgain, {});
 }

@@ -6,11 +6,11 @@
 // must come after foreach_target.h
 #include <hwy/highway.h>
 
-#include "framework/kernels/convert.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/range-inl.h"
 #include "framework/kernels/rotary.h"
 #include "framework/kernels/scratch.h"
+#include "framework/kernels/type_conversion.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -118,9 +118,15 @@ HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, f
 /// Whole blocks of 64 in place, the rest in a padded copy.
 void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, float* v, std::size_t size) {
   const auto f32 = [](double x) { return static_cast<float>(x); };
-  const AdamWFloats floats = {f32(f.clip),        f32(f.beta1),       f32(1 - f.beta1),           f32(f.beta2),
-                              f32(1 - f.beta2),   f32(f.lr / f.fix1), f32(1 / std::sqrt(f.fix2)), f32(f.eps),
-                              f32(f.lr * f.decay)};
+  const AdamWFloats floats = {.clip = f32(f.clip),
+                              .keep1 = f32(f.beta1),
+                              .take1 = f32(1 - f.beta1),
+                              .keep2 = f32(f.beta2),
+                              .take2 = f32(1 - f.beta2),
+                              .step = f32(f.lr / f.fix1),
+                              .root = f32(1 / std::sqrt(f.fix2)),
+                              .eps = f32(f.eps),
+                              .decay = f32(f.lr * f.decay)};
   constexpr std::size_t block = 64;
   const std::size_t whole = size / block * block, rest = size - whole;
   adamw_vectors(floats, p, grad, m, v, whole);

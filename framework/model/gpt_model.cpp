@@ -34,7 +34,7 @@ class GptModel final : public Model {
   double flops(std::int64_t samples, std::int64_t seq_length) const override;
 
  private:
-  TransformerLayer::Parts layer_parts(const std::string& name, std::int64_t number) const;
+  TransformerLayer::Submodules layer_parts(const std::string& name, std::int64_t number) const;
   AttentionSizes attention_sizes(std::int64_t layer) const;
   struct Run;
   Var through_layers(Var x, const Pass& pass) const;
@@ -176,7 +176,7 @@ AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
   return sizes;
 }
 
-TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int64_t number) const {
+TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std::int64_t number) const {
   const auto norm = [&](const char* which, double gain = 1) {
     return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
@@ -186,7 +186,7 @@ TransformerLayer::Parts GptModel::layer_parts(const std::string& name, std::int6
                                       .has_bias = o_.mlp_bias(),
                                       .init = o_.weight_init(wide, o_.hidden_size, false),
                                       .out_init = o_.weight_init(o_.hidden_size, inner, true)};
-  TransformerLayer::Parts parts;
+  TransformerLayer::Submodules parts;
   parts.before_attention = norm("input_layernorm");
   if (!o_.shared_parallel_norm) parts.before_feed_forward = norm("pre_mlp_layernorm");
   if (o_.use_sandwich_norm) {

@@ -61,9 +61,10 @@ bool GptOptions::recomputes(RecomputedModule module) const {
 std::optional<Finding> broken_length(const GptOptions& o, std::int64_t seq_length) {
   const auto positions = o.max_position_embeddings.value_or(seq_length);
   if (o.position_embedding_type == PositionEmbedding::none || seq_length <= positions) return std::nullopt;
-  return Finding{"max_position_embeddings",
-                 text("max_position_embeddings is ", positions, ", but seq_length is ", seq_length),
-                 "give max_position_embeddings at least seq_length, or shorten the sequences", "M6"};
+  return Finding{.option = "max_position_embeddings",
+                 .message = text("max_position_embeddings is ", positions, ", but seq_length is ", seq_length),
+                 .advice = "give max_position_embeddings at least seq_length, or shorten the sequences",
+                 .rule = "M6"};
 }
 
 std::vector<Finding> broken_rules(const GptOptions& o, std::int64_t seq_length) {

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-TransformerLayer::TransformerLayer(const std::string& name, std::int64_t number, const LayerForm& form, Parts parts)
+TransformerLayer::TransformerLayer(const std::string& name, std::int64_t number, const LayerForm& form,
+                                   Submodules parts)
     : Module(name), number_(number), form_(form), parts_(std::move(parts)) {
   contains(*parts_.before_attention);
   contains(*parts_.attention);

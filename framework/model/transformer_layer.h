@@ -19,14 +19,14 @@ struct LayerForm {
 class TransformerLayer final : public Module {
  public:
   /// The submodules; `attention`, `feed_forward` and `before_attention` are required.
-  struct Parts {
+  struct Submodules {
     std::unique_ptr<Norm> before_attention, before_feed_forward;  ///< the second may be null: the first serves both
     std::unique_ptr<Norm> after_attention, after_feed_forward;    ///< null: none
     std::unique_ptr<SelfAttention> attention;
     std::unique_ptr<FeedForward> feed_forward;
   };
   /// `number` is the layer's index in the whole model; it keys the dropout.
-  TransformerLayer(const std::string& name, std::int64_t number, const LayerForm& form, Parts parts);
+  TransformerLayer(const std::string& name, std::int64_t number, const LayerForm& form, Submodules parts);
 
   /// x and the result are [B, T, hidden], in the residual type.
   Var forward(Var x, const Pass& pass) const;
@@ -43,7 +43,7 @@ class TransformerLayer final : public Module {
 
   std::int64_t number_;
   LayerForm form_;
-  Parts parts_;
+  Submodules parts_;
 };
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/random.h"
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {
@@ -15,7 +15,7 @@ void fill_drawn(Threads& threads, const Parameter& parameter, std::uint64_t seed
   const RandomKey key(seed, Purpose::initial_weights);
   const auto id = name_id(parameter.name);
   constexpr std::size_t tile = 4096;
-  for (const auto& run : runs_of(parameter)) {
+  for (const auto& run : contiguous_ranges_of(parameter)) {
     const auto own = values.subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count));
     const auto offset = static_cast<std::uint64_t>(run.global_first);
     threads.parallel_for(own.size(), tile, [&](std::size_t first, std::size_t last) {

@@ -52,10 +52,10 @@ std::vector<ElementRange> Parameter::owned() const {
   return ranges;
 }
 
-std::vector<PlacedRun> runs_of(const Parameter& parameter) {
+std::vector<ContiguousRange> contiguous_ranges_of(const Parameter& parameter) {
   const auto dim = parameter.cut.dim;
   const Folded whole(parameter.global_shape, dim), here(parameter.shape(), dim);
-  std::vector<PlacedRun> runs;
+  std::vector<ContiguousRange> runs;
   for (std::int64_t o = 0; o < here.outer; ++o) {
     std::int64_t place = 0;
     for (const auto& strip : strips_of(parameter)) {

@@ -93,10 +93,10 @@ std::vector<PlacedBox> boxes_of(const Parameter& parameter, ElementRange element
 
 /// A range of elements that is contiguous both on this rank and in the unsharded tensor: `first` here, `global_first`
 /// there.
-struct PlacedRun {
+struct ContiguousRange {
   std::int64_t first, global_first, count;
 };
 /// All elements of this rank as such ranges, in ascending order of `first`.
-std::vector<PlacedRun> runs_of(const Parameter& parameter);
+std::vector<ContiguousRange> contiguous_ranges_of(const Parameter& parameter);
 
 }  // namespace tessera

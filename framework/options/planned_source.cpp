@@ -36,7 +36,7 @@ class TableSource {
     }
     report_.must_be_good();
     return text("// Generated from ", name_,
-                " by options/planned_source.cpp.\n#include \"framework/recipe/planned.h\"\n\n",
+                " by options/planned_source.cpp.\n#include \"framework/recipe/planned_options.h\"\n\n",
                 "namespace tessera {\nnamespace {\n\nusing enum Value::Kind;\n\n", lists_.str(),
                 "constexpr PlannedRow rows[] = {\n", rows_.str(), "};\n\n}  // namespace\n\n",
                 "std::span<const PlannedRow> planned_rows() { return rows; }\n\n}  // namespace tessera\n");

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// The C++ source that defines planned_rows() (recipe/planned.h) for `table`, the text of a YAML file that messages
+/// The C++ source that defines planned_rows() (recipe/planned_options.h) for `table`, the text of a YAML file that messages
 /// call `name`:
 ///
 ///     group:

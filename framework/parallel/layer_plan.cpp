@@ -86,7 +86,8 @@ std::vector<Finding> check(const ParallelOptions& o, std::int64_t layers, Counts
 
 }  // namespace
 
-LayerPlan::LayerPlan(std::int64_t layers) : chunks_{{Chunk{true, 0, layers, true}}}, layers_(layers) {}
+LayerPlan::LayerPlan(std::int64_t layers)
+    : chunks_{{Chunk{.embedding = true, .layers = layers, .loss = true}}}, layers_(layers) {}
 
 LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(layers), noops_(o.noop_layers.ids) {
   Counts counts;
@@ -101,7 +102,7 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
   std::int64_t next = 0;
   for (std::size_t c = 0; c < counts[0].size(); ++c)
     for (std::size_t p = 0; p < counts.size(); ++p) {
-      chunks_[p][c] = {false, next, counts[p][c], false, {}};
+      chunks_[p][c] = {.first_layer = next, .layers = counts[p][c]};
       next += counts[p][c];
     }
   chunks_.front().front().embedding = true;
@@ -135,7 +136,7 @@ std::int64_t LayerPlan::layers_of_stage(std::int64_t p) const {
   return sum;
 }
 
-LayerPlan::Place LayerPlan::of_layer(std::int64_t layer) const {
+LayerPlan::ChunkIndex LayerPlan::of_layer(std::int64_t layer) const {
   for (std::int64_t p = 0; p < stages(); ++p)
     for (std::int64_t c = 0; c < chunks(); ++c)
       if (layer >= at(p, c).first_layer && layer < at(p, c).end_layer()) return {p, c};
@@ -153,15 +154,15 @@ std::vector<std::vector<std::int64_t>> LayerPlan::layers_by_chunk() const {
   return all;
 }
 
-std::optional<LayerPlan::Place> LayerPlan::after(Place place) const {
-  if (place.stage + 1 < stages()) return Place{place.stage + 1, place.chunk};
-  if (place.chunk + 1 < chunks()) return Place{0, place.chunk + 1};
+std::optional<LayerPlan::ChunkIndex> LayerPlan::after(ChunkIndex place) const {
+  if (place.stage + 1 < stages()) return ChunkIndex{place.stage + 1, place.chunk};
+  if (place.chunk + 1 < chunks()) return ChunkIndex{0, place.chunk + 1};
   return {};
 }
 
-std::optional<LayerPlan::Place> LayerPlan::before(Place place) const {
-  if (place.stage > 0) return Place{place.stage - 1, place.chunk};
-  if (place.chunk > 0) return Place{stages() - 1, place.chunk - 1};
+std::optional<LayerPlan::ChunkIndex> LayerPlan::before(ChunkIndex place) const {
+  if (place.stage > 0) return ChunkIndex{place.stage - 1, place.chunk};
+  if (place.chunk > 0) return ChunkIndex{stages() - 1, place.chunk - 1};
   return {};
 }
 

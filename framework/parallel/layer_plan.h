@@ -36,9 +36,9 @@ struct Chunk {
 class LayerPlan {
  public:
   /// Address of a chunk.
-  struct Place {
+  struct ChunkIndex {
     std::int64_t stage = 0, chunk = 0;
-    bool operator==(const Place&) const = default;
+    bool operator==(const ChunkIndex&) const = default;
   };
 
   /// All layers in a single chunk.
@@ -61,16 +61,16 @@ class LayerPlan {
   /// Number of layers per chunk, [stage][chunk].
   std::vector<std::vector<std::int64_t>> layers_by_chunk() const;
   /// The chunk that contains a layer.
-  Place of_layer(std::int64_t layer) const;
+  ChunkIndex of_layer(std::int64_t layer) const;
 
   /// Whether the layer is a no-op without weights (option noop_layers).
   bool noop(std::int64_t layer) const;
   const std::vector<std::int64_t>& noop_layers() const { return noops_; }  ///< in ascending order
 
   /// The chunk that receives this one's output; absent for the last.
-  std::optional<Place> after(Place place) const;
+  std::optional<ChunkIndex> after(ChunkIndex place) const;
   /// The chunk whose output this one receives; absent for the first.
-  std::optional<Place> before(Place place) const;
+  std::optional<ChunkIndex> before(ChunkIndex place) const;
 
   /// One line per stage: "stage 0 | embedding, layers 0-3 | layers 8-11".
   std::string drawing() const;

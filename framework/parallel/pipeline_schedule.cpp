@@ -62,9 +62,9 @@ std::string named(const Action& a) {
 }
 
 /// Executes a schedule symbolically: each stage proceeds in its list as long as the inputs of the next action exist.
-class Run {
+class ScheduleSimulation {
  public:
-  Run(const PipelineSchedule& schedule, const std::vector<std::vector<double>>& costs)
+  ScheduleSimulation(const PipelineSchedule& schedule, const std::vector<std::vector<double>>& costs)
       : schedule_(schedule),
         shape_(schedule.shape()),
         costs_(costs),
@@ -207,13 +207,13 @@ std::string PipelineSchedule::flaw() const {
       return text("stage ", p, " has ", of_stage(p).size(), " actions of ", asked);
   }
   const std::vector<std::vector<double>> equal;
-  return Run(*this, equal).go();
+  return ScheduleSimulation(*this, equal).go();
 }
 
 double PipelineTimes::bubble() const { return end > 0 ? 1 - busy / (end * static_cast<double>(spans.size())) : 0; }
 
 PipelineTimes simulate(const PipelineSchedule& schedule, const std::vector<std::vector<double>>& costs) {
-  Run run(schedule, costs);
+  ScheduleSimulation run(schedule, costs);
   const auto flaw = run.go();
   if (!flaw.empty()) throw BugError("pipeline schedule: " + flaw);
   return std::move(run).times();

@@ -85,7 +85,7 @@ namespace {
 
 class PartEmbedding final : public Node {
  public:
-  PartEmbedding(Place y, std::span<const std::int32_t> tokens, LeafUse words, std::int64_t first_row)
+  PartEmbedding(VarId y, std::span<const std::int32_t> tokens, LeafUse words, std::int64_t first_row)
       : y_(y), tokens_(tokens), words_(words), first_row_(first_row) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -96,7 +96,7 @@ class PartEmbedding final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   std::span<const std::int32_t> tokens_;
   LeafUse words_;
   std::int64_t first_row_;
@@ -104,7 +104,7 @@ class PartEmbedding final : public Node {
 
 class PlusPositions final : public Node {
  public:
-  PlusPositions(Place y, Place x, std::span<const std::int32_t> positions, LeafUse table)
+  PlusPositions(VarId y, VarId x, std::span<const std::int32_t> positions, LeafUse table)
       : y_(y), x_(x), positions_(positions), table_(table) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
@@ -116,7 +116,7 @@ class PlusPositions final : public Node {
   }
 
  private:
-  Place y_, x_;
+  VarId y_, x_;
   std::span<const std::int32_t> positions_;
   LeafUse table_;
 };
@@ -138,7 +138,7 @@ Var vocab_parallel_embedding(Tape& tape, std::span<const std::int32_t> tokens, L
 
 Var plus_positions(Var x, std::span<const std::int32_t> positions, Leaf& table) {
   auto& tape = x.tape();
-  const Place from = x;
+  const VarId from = x;
   auto y = to_change(std::move(x), true);
   embedding_forward(tape.threads(), positions, table.value, Floats(tape, y.value(), Floats::Use::update), true);
   if (y.wants_grad()) tape.record<PlusPositions>(y, from, positions, tape.use(&table));

@@ -115,7 +115,7 @@ struct Mapping {
 
 class Mapped final : public Node {
  public:
-  Mapped(Place y, Place x, const Communicator& group, std::size_t dim, std::string_view who, Passage back)
+  Mapped(VarId y, VarId x, const Communicator& group, std::size_t dim, std::string_view who, Passage back)
       : y_(y), x_(x), group_(group), dim_(dim), who_(who), back_(back) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
@@ -142,7 +142,7 @@ class Mapped final : public Node {
   }
 
  private:
-  Place y_, x_;
+  VarId y_, x_;
   Communicator group_;
   std::size_t dim_;
   std::string_view who_;
@@ -179,7 +179,7 @@ Var reduce_from_tensor_region(Var x, const Communicator& group, std::string_view
   // Not through mapped(): the sum is done in place in x, which saves a copy of the largest activations.
   if (group.size() == 1) return x;
   auto& tape = x.tape();
-  const Place from = x;
+  const VarId from = x;
   const bool grad = x.wants_grad();
   const auto y = to_change(std::move(x), grad);
   group.all_reduce(y.value().raw(), y.value().dtype(), who);

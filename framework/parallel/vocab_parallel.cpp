@@ -13,7 +13,7 @@ constexpr auto loss_name = "vocab_parallel_cross_entropy";
 /// Keeps softmax - onehot of each row, which the backward pass scales by the gradient of the loss.
 class CrossEntropyNode final : public Node {
  public:
-  CrossEntropyNode(Place loss, Place logits, Memory slopes, const Shape& shape)
+  CrossEntropyNode(VarId loss, VarId logits, Memory slopes, const Shape& shape)
       : loss_(loss), logits_(logits), slopes_(std::move(slopes)), shape_(shape) {}
   void backward(Tape& tape) override {
     const auto dloss = tape.take_grad(loss_);
@@ -28,7 +28,7 @@ class CrossEntropyNode final : public Node {
   }
 
  private:
-  Place loss_, logits_;
+  VarId loss_, logits_;
   Memory slopes_;
   Shape shape_;
 };

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "framework/comm/world.h"
-#include "framework/recipe/run_data.h"
+#include "framework/recipe/open_data.h"
 #include "framework/training/training_setup.h"
 
 namespace tessera {

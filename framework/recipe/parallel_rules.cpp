@@ -88,8 +88,11 @@ void check_parallel(const Recipe& r, Report& report) {
     if (!gpt || report.concerns(std::string("model_config.") + needed)) return;
   const auto wrong = LayerPlan::mistakes(r.parallel, gpt->num_layers);
   tell_all(r, report, wrong, {cut + "pipeline_model_parallel_size", "model_config.num_layers"});
-  const CutExtents extents{gpt->num_attention_heads, gpt->groups(), gpt->inner(), r.size.vocab_size.value_or(0),
-                           r.size.seq_length};
+  const CutExtents extents{.heads = gpt->num_attention_heads,
+                           .groups = gpt->groups(),
+                           .inner = gpt->inner(),
+                           .vocabulary = r.size.vocab_size.value_or(0),
+                           .seq_length = r.size.seq_length};
   tell_all(r, report, mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
   check_optimizer(r, report);
   check_number_of_ranks(r, report);

@@ -6,7 +6,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/describe.h"
 #include "framework/recipe/imported_recipe.h"
-#include "framework/recipe/planned.h"
+#include "framework/recipe/planned_options.h"
 
 namespace tessera {
 namespace {

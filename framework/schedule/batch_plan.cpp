@@ -98,10 +98,12 @@ StepSize BatchPlan::planned(std::int64_t consumed) const {
 
 std::optional<Finding> BatchPlan::broken_rule(const StepSize& size, std::int64_t consumed) const {
   const auto broken = [&](const char* how, const char* advice) {
-    return Finding{"rampup_batch_size",
-                   text("after ", consumed, " samples the global batch is ", size.nominal, how, "batch_size ",
+    return Finding{
+        .option = "rampup_batch_size",
+        .message = text("after ", consumed, " samples the global batch is ", size.nominal, how, "batch_size ",
                         sizes_.micro, sizes_.ranks > 1 ? text(" on ", sizes_.ranks, " ranks") : ""),
-                   advice, "B2"};
+        .advice = advice,
+        .rule = "B2"};
   };
   if (size.micro_batches == 0) return broken(", less than ", "begin rampup_batch_size higher, or lower batch_size");
   if (size.micro_batches * sizes_.micro * sizes_.ranks != size.samples)

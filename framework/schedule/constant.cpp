@@ -8,7 +8,7 @@ namespace {
 class Constant final : public Decay {
  public:
   double left(double, double) const override { return 1; }
-  double rate(const Way& way) const override { return way.highest; }
+  double rate(const DecayPosition& way) const override { return way.highest; }
 };
 
 std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_unique<Constant>(); }

@@ -12,7 +12,7 @@ namespace {
 class InverseSquareRoot final : public Decay {
  public:
   double left(double done, double all) const override { return 1 - done / all; }
-  double rate(const Way& way) const override {
+  double rate(const DecayPosition& way) const override {
     if (way.consumed > way.decay) return way.lowest;
     const double warmup = std::max(way.warmup, 1.0), consumed = std::max(way.consumed, 1.0);
     return std::max(way.lowest, way.highest * std::sqrt(warmup) / std::sqrt(consumed));

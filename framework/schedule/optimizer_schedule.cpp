@@ -124,8 +124,16 @@ void OptimizerSchedule::advance(std::int64_t samples) {
 ScheduleState OptimizerSchedule::state() const {
   const auto& rate = rate_.shape();
   const auto& decay = decay_.shape();
-  return {rate.highest, rate.lowest, rate.warmup, rate.decay,    style_,
-          samples_,     decay.start, decay.end,   decay.samples, word_of(decay.style)};
+  return {.max_lr = rate.highest,
+          .min_lr = rate.lowest,
+          .lr_warmup_steps = rate.warmup,
+          .lr_decay_steps = rate.decay,
+          .lr_decay_style = style_,
+          .num_steps = samples_,
+          .start_wd = decay.start,
+          .end_wd = decay.end,
+          .wd_incr_steps = decay.samples,
+          .wd_incr_style = word_of(decay.style)};
 }
 
 void OptimizerSchedule::restore(const ScheduleState& saved, const ScheduleResumeOptions& options) {
@@ -133,7 +141,11 @@ void OptimizerSchedule::restore(const ScheduleState& saved, const ScheduleResume
   if (!options.override_opt_param_scheduler && !options.use_checkpoint_opt_param_scheduler)
     differences(ours, saved, keys_).must_be_none();
   const auto& chosen = options.override_opt_param_scheduler ? ours : saved;
-  const RateShape rate{rate_.shape().init, chosen.max_lr, chosen.min_lr, chosen.lr_warmup_steps, chosen.lr_decay_steps};
+  const RateShape rate{.init = rate_.shape().init,
+                       .highest = chosen.max_lr,
+                       .lowest = chosen.min_lr,
+                       .warmup = chosen.lr_warmup_steps,
+                       .decay = chosen.lr_decay_steps};
   rate_.reshape(rate, chosen.lr_decay_style == style_ ? nullptr : make_decay_(chosen.lr_decay_style));
   style_ = chosen.lr_decay_style;
   // Before the weight decay is replaced: as in Megatron-LM, the first step after a restore uses the recipe's.

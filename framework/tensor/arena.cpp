@@ -87,7 +87,7 @@ std::uint32_t Arena::append(std::size_t bytes) {
     throw Error(text("arena: ", bytes, " bytes more than the ", reserved_, " that are reserved"));
   touch(offset + bytes);
   const auto block = fresh_index();
-  blocks_[block] = {offset, bytes, 0, last_, none, false};
+  blocks_[block] = {.offset = offset, .bytes = bytes, .before = last_};
   (last_ == none ? first_ : blocks_[last_].after) = block;
   last_ = block;
   return block;
@@ -108,7 +108,11 @@ void Arena::split(std::uint32_t block, std::size_t bytes) {
   if (blocks_[block].bytes == bytes) return;
   const auto rest = fresh_index();
   auto& front = blocks_[block];
-  blocks_[rest] = {front.offset + bytes, front.bytes - bytes, 0, block, front.after, true};
+  blocks_[rest] = {.offset = front.offset + bytes,
+                   .bytes = front.bytes - bytes,
+                   .before = block,
+                   .after = front.after,
+                   .free = true};
   (front.after == none ? last_ : blocks_[front.after].before) = rest;
   front.after = rest;
   front.bytes = bytes;

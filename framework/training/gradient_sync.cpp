@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {

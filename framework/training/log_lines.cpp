@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-void Line::add(std::string_view words) {
+void LogLine::add(std::string_view words) {
   const auto count = std::min(words.size(), sizeof bytes_ - used_);
   std::memcpy(bytes_ + used_, words.data(), count);
   used_ += count;
 }
 
-void Line::repeat(char letter, std::size_t count) {
+void LogLine::repeat(char letter, std::size_t count) {
   count = std::min(count, sizeof bytes_ - used_);
   std::memset(bytes_ + used_, letter, count);
   used_ += count;
@@ -37,7 +37,7 @@ double Interval::seconds_per_step() const { return seconds_ / static_cast<double
 namespace {
 
 /// A count as Python prints a float: the shortest text, with at least one digit after the point.
-void add_float(Line& out, double value) {
+void add_float(LogLine& out, double value) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
   const std::string_view words(digits, static_cast<std::size_t>(end - digits));
@@ -47,7 +47,7 @@ void add_float(Line& out, double value) {
 
 }  // namespace
 
-void add_megatron_line(Line& out, const StepRecord& step, const Interval& interval, const LineContext& context) {
+void add_megatron_line(LogLine& out, const StepRecord& step, const Interval& interval, const LineContext& context) {
   std::tm now{};
   localtime_r(&context.now, &now);
   out.put(" [{:04}-{:02}-{:02} {:02}:{:02}:{:02}]", now.tm_year + 1900, now.tm_mon + 1, now.tm_mday, now.tm_hour,
@@ -74,17 +74,17 @@ void add_megatron_line(Line& out, const StepRecord& step, const Interval& interv
   out.put(" number of nan iterations: {:3} |\n", interval.nans());
 }
 
-void add_core_ms_line(Line& out, const StepRecord& step) {
+void add_core_ms_line(LogLine& out, const StepRecord& step) {
   out.put("INFO - Epoch: {}, Step: {}, Loss: {:.16f}, Time: {:.2f} ms\n", step.epoch,
           step.step_in_epoch > 0 ? step.step_in_epoch : step.iteration, step.loss,
           (step.step_seconds - step.data_wait_seconds) * 1000);
 }
 
-void add_validation_lines(Line& out, const EvaluationRecord& evaluation) {
+void add_validation_lines(LogLine& out, const EvaluationRecord& evaluation) {
   const char* set = evaluation.set == EvaluationRecord::Set::final_validation ? " on validation set"
                     : evaluation.set == EvaluationRecord::Set::test           ? " on test set"
                                                                               : "";
-  Line words;
+  LogLine words;
   words.put(" validation{} loss at iteration {}{} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", evaluation.suffix,
             evaluation.iteration, set, evaluation.loss, perplexity(evaluation.loss));
   const auto dashes = words.size() + 1;

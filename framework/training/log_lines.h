@@ -14,7 +14,7 @@
 namespace tessera {
 
 /// Text of bounded length in the making; what does not fit is cut off. Allocates nothing.
-class Line {
+class LogLine {
  public:
   void clear() { used_ = 0; }
   void add(std::string_view words);
@@ -60,14 +60,14 @@ struct LineContext {
 /// Megatron-LM's line of an iteration, with a newline. `step` is the last one of `interval`; the loss and the time
 /// are means over it, everything else belongs to `step`, and the learning rate is that of the next step.
 /// Loss and gradient norm are left out where Megatron-LM does: a mean that is not above 0, a skipped step.
-void add_megatron_line(Line& out, const StepRecord& step, const Interval& interval, const LineContext& context);
+void add_megatron_line(LogLine& out, const StepRecord& step, const Interval& interval, const LineContext& context);
 
 /// MindSpeed-Core-MS's line of a step, with a newline: `INFO - Epoch: 0, Step: 13, Loss: 12.0177145004272461, Time:
 /// 15742.81 ms`. The time is the step's alone, without waiting for data.
-void add_core_ms_line(Line& out, const StepRecord& step);
+void add_core_ms_line(LogLine& out, const StepRecord& step);
 
 /// Megatron-LM's three lines of an evaluation: the text between two rows of dashes. Perplexity is exp(min(20, loss)).
-void add_validation_lines(Line& out, const EvaluationRecord& evaluation);
+void add_validation_lines(LogLine& out, const EvaluationRecord& evaluation);
 
 /// exp(min(20, loss)), as Megatron-LM reports it.
 double perplexity(double loss);

@@ -72,7 +72,7 @@ void Pipeline::execute(const Execution& run, const std::function<void(std::int64
 }
 
 /// Matches what a chunk receives with what the other one sends.
-int Pipeline::tag(const PipelineAction& action, LayerPlan::Place receiver) const {
+int Pipeline::tag(const PipelineAction& action, LayerPlan::ChunkIndex receiver) const {
   const auto pass = action.micro_batch * inputs_.plan.chunks() + receiver.chunk;
   return static_cast<int>((2 * pass + (action.kind == PipelineAction::Kind::forward ? 0 : 1)) % tags);
 }
@@ -95,7 +95,7 @@ Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro
 
 /// Begins to receive what the action needs from another stage, so that it arrives as early as it can.
 void Pipeline::begin_receive(const Execution& run, const PipelineAction& action) {
-  const LayerPlan::Place here{inputs_.stage, action.chunk};
+  const LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   const bool is_forward = action.kind == PipelineAction::Kind::forward;
   const auto from = is_forward ? inputs_.plan.before(here) : inputs_.plan.after(here);
   if (!from) return;
@@ -152,7 +152,7 @@ ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const 
 }
 
 void Pipeline::forward(const Execution& run, const PipelineAction& action) {
-  const LayerPlan::Place here{inputs_.stage, action.chunk};
+  const LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   auto& loaded = load(run, action.micro_batch);
   const auto batch = loaded.batch.view();
@@ -177,7 +177,7 @@ void Pipeline::forward(const Execution& run, const PipelineAction& action) {
 }
 
 void Pipeline::backward(const Execution& run, const PipelineAction& action) {
-  const LayerPlan::Place here{inputs_.stage, action.chunk};
+  const LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   inputs_.listener.begin_pass(action.micro_batch + 1 == run.micro_batches);
   if (inputs_.plan.after(here)) {

@@ -100,7 +100,7 @@ class Pipeline {
   LoadedBatch* loaded_batch(std::int64_t micro_batch);
   LoadedBatch& load(const Execution& run, std::int64_t micro_batch);
   void used(LoadedBatch& loaded);
-  int tag(const PipelineAction& action, LayerPlan::Place receiver) const;
+  int tag(const PipelineAction& action, LayerPlan::ChunkIndex receiver) const;
   ForwardMode mode(const Execution& run, const TokenBatch& batch) const;
   const Model& chunk(std::int64_t number) const { return *inputs_.chunks[static_cast<std::size_t>(number)]; }
   const PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);

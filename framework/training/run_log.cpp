@@ -6,7 +6,7 @@
 #include "framework/base/number_text.h"
 #include "framework/log/log.h"
 #include "framework/training/log_lines.h"
-#include "framework/training/progress.h"
+#include "framework/training/progress_bar.h"
 #include "framework/training/tensorboard.h"
 
 namespace tessera {
@@ -42,17 +42,17 @@ class ValidationTag {
 
 }  // namespace
 
-struct RunLog::Parts {
+struct RunLog::Outputs {
   RunLogOptions o;
   MetricsFile metrics;
   std::optional<EventFile> events;
   std::optional<ProgressBar> bar;
   LineLog lines;
   Interval interval;
-  Line line;
+  LogLine line;
   bool metrics_complained = false, events_complained = false;
 
-  explicit Parts(const RunLogOptions& options)
+  explicit Outputs(const RunLogOptions& options)
       : o(options), metrics(options.folder + "/metrics.jsonl", options.resume_iteration), lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
@@ -107,11 +107,11 @@ struct RunLog::Parts {
   }
 };
 
-RunLog::RunLog(const RunLogOptions& options) : parts_(std::make_unique<Parts>(options)) {}
+RunLog::RunLog(const RunLogOptions& options) : outputs_(std::make_unique<Outputs>(options)) {}
 RunLog::~RunLog() { set_log_file(""); }
 
 void RunLog::step(const StepRecord& step) {
-  auto& p = *parts_;
+  auto& p = *outputs_;
   p.interval.add(step);
   const bool logged = step.iteration % p.o.log_interval == 0;
   if (p.events) p.add_events(step, logged);
@@ -124,7 +124,7 @@ void RunLog::step(const StepRecord& step) {
 }
 
 void RunLog::evaluation_begins(EvaluationRecord::Set set, std::int64_t iterations, double expected_seconds) {
-  auto& p = *parts_;
+  auto& p = *outputs_;
   const char* what = set == EvaluationRecord::Set::test ? "test split" : "validation split";
   if (p.bar) return p.bar->begin_evaluation(what, iterations, expected_seconds);
   if (expected_seconds > 0 && expected_seconds < long_work_seconds) return;
@@ -135,11 +135,11 @@ void RunLog::evaluation_begins(EvaluationRecord::Set set, std::int64_t iteration
 }
 
 void RunLog::evaluation_progress(std::int64_t iterations_done) {
-  if (parts_->bar) parts_->bar->evaluation(iterations_done);
+  if (outputs_->bar) outputs_->bar->evaluation(iterations_done);
 }
 
 void RunLog::evaluation(const EvaluationRecord& evaluation) {
-  auto& p = *parts_;
+  auto& p = *outputs_;
   if (p.bar) p.bar->end_evaluation();
   p.metrics.evaluation(evaluation);
   if (p.events) {
@@ -157,7 +157,7 @@ void RunLog::evaluation(const EvaluationRecord& evaluation) {
 void RunLog::note(std::string_view text) {
   std::string line(text);
   if (line.empty() || line.back() != '\n') line += '\n';
-  parts_->lines.write(line);
+  outputs_->lines.write(line);
 }
 
 }  // namespace tessera

@@ -48,8 +48,8 @@ class RunLog {
   void note(std::string_view text);
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  struct Outputs;
+  std::unique_ptr<Outputs> outputs_;
 };
 
 }  // namespace tessera

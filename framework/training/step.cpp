@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera {

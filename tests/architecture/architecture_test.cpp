@@ -83,7 +83,7 @@ TEST(Architecture, EverySourceIsRegistered) {
 
 /// Commands that print their result to standard output; tsrun echoes the logs of its workers there.
 const std::set<std::string> result_writers = {"framework/cli/check.cpp",
-                                              "framework/cli/checkpoint.cpp",
+                                              "framework/cli/checkpoint_commands.cpp",
                                               "framework/cli/completion.cpp",
                                               "framework/cli/convert.cpp",
                                               "framework/cli/convert_checkpoint.cpp",
@@ -101,7 +101,7 @@ const std::set<std::string> result_writers = {"framework/cli/check.cpp",
                                               "framework/cli/layout_report.cpp",
                                               "framework/cli/manual.cpp",
                                               "framework/cli/options.cpp",
-                                              "framework/cli/reshard.cpp",
+                                              "framework/cli/reshard_checkpoint.cpp",
                                               "framework/cli/train.cpp",
                                               "framework/log/log.cpp",
                                               "framework/options/planned_table/main.cpp",

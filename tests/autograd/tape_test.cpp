@@ -13,7 +13,7 @@
 #include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/autograd/ops/vocabulary_loss.h"
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {

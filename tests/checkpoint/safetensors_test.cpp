@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 

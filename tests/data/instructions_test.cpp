@@ -260,7 +260,7 @@ TEST_F(Instructions, TheOrderIsThatOfMindSpeedLlm) {
 TEST_F(Instructions, SplitsAreRoundedToEvenAndTheRestGoesToTheFirst) {
   const auto bounds = [](const std::string& weights, std::int64_t samples) {
     std::vector<std::int64_t> all;
-    for (const auto& range : instruction_split(weights, samples)) all.push_back(range.last);
+    for (const auto& range : instruction_split(weights, samples)) all.push_back(range.end);
     return all;
   };
   EXPECT_EQ(bounds("1", 5), (std::vector<std::int64_t>{5, 5, 5}));

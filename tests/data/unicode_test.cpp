@@ -84,8 +84,8 @@ TEST(UnicodeOfEveryCodePoint, Properties) {
 TEST(UnicodeOfEveryCodePoint, NormalFormsAndLowerCase) {
   const std::pair<const char*, Form> forms[] = {
       {"NFC", Form::nfc}, {"NFD", Form::nfd}, {"NFKC", Form::nfkc}, {"NFKD", Form::nfkd}};
-  const std::pair<const char*, Normalization> programs[] = {{"python ", Normalization::python},
-                                                            {"tokenizers ", Normalization::tokenizers}};
+  const std::pair<const char*, NormalizationRules> programs[] = {{"python ", NormalizationRules::python},
+                                                                 {"tokenizers ", NormalizationRules::tokenizers}};
   for (const auto& program : programs)
     for (const auto& form : forms)
       expect_map(std::string(program.first) + form.first,
@@ -96,8 +96,8 @@ TEST(UnicodeOfEveryCodePoint, NormalFormsAndLowerCase) {
 
 TEST(UnicodeOfEveryCodePoint, OrderOfMarks) {
   const auto marks = recorded().at("marks").get<std::string>();
-  for (const auto whose : {Normalization::python, Normalization::tokenizers}) {
-    const std::string name = whose == Normalization::python ? "python order" : "tokenizers order";
+  for (const auto whose : {NormalizationRules::python, NormalizationRules::tokenizers}) {
+    const std::string name = whose == NormalizationRules::python ? "python order" : "tokenizers order";
     const auto sorted = normalized(marks, Form::nfd, whose);
     expect_map(name, [&](const std::string& text) {
       const auto alone = normalized(text, Form::nfd, whose);
@@ -117,8 +117,8 @@ TEST(Unicode, RandomTextsAsRecorded) {
     const auto text = item.at("text").get<std::string>();
     const Form forms[] = {Form::nfc, Form::nfd, Form::nfkc, Form::nfkd};
     for (std::size_t i = 0; i < 4; ++i) {
-      EXPECT_EQ(normalized(text, forms[i], Normalization::python), item.at("python")[i]) << text;
-      EXPECT_EQ(normalized(text, forms[i], Normalization::tokenizers), item.at("tokenizers")[i]) << text;
+      EXPECT_EQ(normalized(text, forms[i], NormalizationRules::python), item.at("python")[i]) << text;
+      EXPECT_EQ(normalized(text, forms[i], NormalizationRules::tokenizers), item.at("tokenizers")[i]) << text;
     }
     EXPECT_EQ(python_lower(text), item.at("lower")) << text;
     EXPECT_EQ(lower_each(text), item.at("lower_each")) << text;
@@ -132,11 +132,11 @@ TEST(Unicode, BytesThatAreNotUtf8Stay) {
       "\xC3\xC3\xA9\xFF"
       "e\xCC\x81\xE2\x82";
   EXPECT_EQ(from_code_points(to_code_points(broken)), broken);
-  EXPECT_EQ(normalized(broken, Form::nfd, Normalization::python),
+  EXPECT_EQ(normalized(broken, Form::nfd, NormalizationRules::python),
             "\xC3"
             "e\xCC\x81\xFF"
             "e\xCC\x81\xE2\x82");
-  EXPECT_EQ(normalized(broken, Form::nfc, Normalization::tokenizers), "\xC3\xC3\xA9\xFF\xC3\xA9\xE2\x82");
+  EXPECT_EQ(normalized(broken, Form::nfc, NormalizationRules::tokenizers), "\xC3\xC3\xA9\xFF\xC3\xA9\xE2\x82");
 }
 
 TEST(Unicode, NamesOfCategories) {

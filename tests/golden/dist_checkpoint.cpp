@@ -4,7 +4,7 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/mappings.h"

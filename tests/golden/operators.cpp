@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 #include "tests/golden/comparison.h"
 
 namespace tessera {

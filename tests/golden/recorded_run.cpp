@@ -9,7 +9,7 @@
 #include <regex>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/build.h"

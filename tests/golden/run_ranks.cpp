@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"

@@ -1,9 +1,8 @@
-#include "framework/kernels/convert.h"
-
 #include <bit>
 #include <limits>
 
 #include "framework/base/error.h"
+#include "framework/kernels/type_conversion.h"
 #include "tests/kernels/reference.h"
 
 namespace tessera {

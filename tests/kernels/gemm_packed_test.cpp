@@ -28,7 +28,7 @@ class PackedProduct : public ForEveryIsa {
                before = random_normal(size(M, N), 3);
     const auto product = on_any_threads([&](Threads& threads) {
       auto c = before;
-      Product p{M, N, K, {a, 1, M}, {b, b_is_flipped ? 1 : K, b_is_flipped ? N : 1}, c};
+      MatrixProduct p{M, N, K, {a, 1, M}, {b, b_is_flipped ? 1 : K, b_is_flipped ? N : 1}, c};
       p.add = add;
       multiply_packed(threads, tiles(), p, packed_floats);
       return c;

@@ -3,9 +3,9 @@
 
 #include <iostream>
 
-#include "framework/kernels/convert.h"
 #include "framework/kernels/gemm_packed.h"
 #include "framework/kernels/linear.h"
+#include "framework/kernels/type_conversion.h"
 #include "tests/kernels/emulated_tiles.h"
 #include "tests/kernels/reference.h"
 
@@ -198,12 +198,12 @@ TEST(PairProduct, EqualsThePlainLoopForRandomExtents) {
           sum += double{a.at(a_outer ? k * M + i : i * K + k)} * b.at(b_outer ? k * N + j : j * K + k);
         expected.push_back(sum);
       }
-    Product p{M,
-              N,
-              K,
-              {a.elements(), a_outer ? 1 : K, a_outer ? M : 1},
-              {b.elements(), b_outer ? 1 : K, b_outer ? N : 1},
-              c.elements()};
+    MatrixProduct p{M,
+                    N,
+                    K,
+                    {a.elements(), a_outer ? 1 : K, a_outer ? M : 1},
+                    {b.elements(), b_outer ? 1 : K, b_outer ? N : 1},
+                    c.elements()};
     p.add = add;
     multiply_packed(threads, emulated_pairs(), p, packed_floats);
     EXPECT_CLOSE(c.now(), expected, tolerance(result, K))

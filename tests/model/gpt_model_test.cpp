@@ -6,7 +6,7 @@
 #include <set>
 
 #include "framework/kernels/vector.h"
-#include "framework/model/generate.h"
+#include "framework/model/generation.h"
 #include "tests/model/built.h"
 
 namespace tessera {

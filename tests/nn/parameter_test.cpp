@@ -34,10 +34,10 @@ std::vector<std::int64_t> by_boxes(const Parameter& p, ElementRange range) {
   return places;
 }
 
-/// The same by runs_of.
+/// The same by contiguous_ranges_of.
 std::vector<std::int64_t> by_runs(const Parameter& p) {
   std::vector<std::int64_t> places(static_cast<std::size_t>(p.elements()), -1);
-  for (const auto& run : runs_of(p))
+  for (const auto& run : contiguous_ranges_of(p))
     for (std::int64_t i = 0; i < run.count; ++i) places[static_cast<std::size_t>(run.first + i)] = run.global_first + i;
   return places;
 }

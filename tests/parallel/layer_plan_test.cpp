@@ -61,7 +61,7 @@ TEST(LayerPlan, LayersAreNumberedChunkByChunkThroughAllStages) {
   EXPECT_EQ(plan.at(1, 0), (Chunk{false, 2, 2, false}));
   EXPECT_EQ(plan.at(0, 1), (Chunk{false, 4, 2, false}));
   EXPECT_EQ(plan.at(1, 1), (Chunk{false, 6, 2, true}));
-  EXPECT_EQ(plan.of_layer(5), (LayerPlan::Place{0, 1}));
+  EXPECT_EQ(plan.of_layer(5), (LayerPlan::ChunkIndex{0, 1}));
   EXPECT_EQ(plan.drawing(),
             "stage 0 | embedding, layers 0-1 | layers 4-5\n"
             "stage 1 | layers 2-3 | layers 6-7, loss\n");
@@ -71,12 +71,12 @@ TEST(LayerPlan, OutputsGoThroughAllStagesBeforeTheNextChunk) {
   auto o = stages(3);
   o.virtual_pipeline_model_parallel_size = 2;
   const LayerPlan plan(o, 6);
-  std::vector<LayerPlan::Place> way = {{0, 0}};
+  std::vector<LayerPlan::ChunkIndex> way = {{0, 0}};
   while (const auto next = plan.after(way.back())) {
     EXPECT_EQ(plan.before(*next), way.back());
     way.push_back(*next);
   }
-  EXPECT_EQ(way, (std::vector<LayerPlan::Place>{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}}));
+  EXPECT_EQ(way, (std::vector<LayerPlan::ChunkIndex>{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}}));
 }
 
 TEST(LayerPlan, AListOfThePanGuRecipeWinsOverWhatStandsBesideIt) {

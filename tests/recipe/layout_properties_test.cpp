@@ -133,7 +133,7 @@ struct Ownership {
 
   void add(const Parameter& part) {
     const auto owned = part.owned();
-    for (const auto& run : runs_of(part))
+    for (const auto& run : contiguous_ranges_of(part))
       for (std::int64_t i = 0; i < run.count; ++i) {
         const auto here = run.first + i;
         const bool own = std::any_of(owned.begin(), owned.end(), [&](const ElementRange& range) {

@@ -9,7 +9,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/figures.h"
-#include "framework/recipe/planned.h"
+#include "framework/recipe/planned_options.h"
 #include "tests/own_folder.h"
 
 namespace tessera {

@@ -31,7 +31,7 @@ LineContext at_a_known_time() {
 }
 
 std::string line_of(const StepRecord& last, const Interval& interval, const LineContext& context) {
-  Line line;
+  LogLine line;
   add_megatron_line(line, last, interval, context);
   return std::string(line.text());
 }
@@ -131,7 +131,7 @@ TEST(CoreMsLine, IsTheOneOfItsManual) {
   step.step_seconds = 16;
   step.data_wait_seconds = 16 - 15.74281;
   step.step_in_epoch = 13;
-  Line line;
+  LogLine line;
   add_core_ms_line(line, step);
   EXPECT_EQ(line.text(), "INFO - Epoch: 0, Step: 13, Loss: 12.0177145004272461, Time: 15742.81 ms\n");
 }
@@ -140,13 +140,13 @@ TEST(CoreMsLine, CountsStepsInsideTheEpoch) {
   auto step = recorded(13, 1, 1, 0.1);
   step.epoch = 2;
   step.step_in_epoch = 3;
-  Line line;
+  LogLine line;
   add_core_ms_line(line, step);
   EXPECT_EQ(line.text().substr(0, 26), "INFO - Epoch: 2, Step: 3, ");
 }
 
 std::string validation(const EvaluationRecord& record) {
-  Line line;
+  LogLine line;
   add_validation_lines(line, record);
   return std::string(line.text());
 }
@@ -178,8 +178,8 @@ TEST(ValidationLines, PerplexityIsBounded) {
   EXPECT_DOUBLE_EQ(perplexity(2), std::exp(2.0));
 }
 
-TEST(Line, CutsOffWhatDoesNotFit) {
-  Line line;
+TEST(LogLine, CutsOffWhatDoesNotFit) {
+  LogLine line;
   for (int i = 0; i < 100; ++i) line.put("{}", std::string(100, 'x'));
   line.add("y");
   line.repeat('z', 5000);

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"
 

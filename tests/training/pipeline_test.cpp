@@ -51,7 +51,7 @@ std::string told(const Record& record) {
 /// y = factor x; the last chunk's loss of a token is its value.
 class Multiplied final : public Node {
  public:
-  Multiplied(Place y, Var x, LeafUse weight, std::span<const float> seeds, Record& record, std::string name)
+  Multiplied(VarId y, Var x, LeafUse weight, std::span<const float> seeds, Record& record, std::string name)
       : y_(y), x_(std::move(x)), weight_(weight), seeds_(seeds), record_(record), name_(std::move(name)) {}
   void backward(Tape& tape) override {
     record_.push_back(name_);
@@ -68,7 +68,7 @@ class Multiplied final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var x_;
   LeafUse weight_;
   std::span<const float> seeds_;
@@ -115,7 +115,7 @@ class FakeChunk final : public StandInModel {
       }
     }
     if (tape.records())
-      tape.record<Multiplied>(Place(y), x, tape.use(&leaf_), seeds, record_, name_of(false, micro_batch, here_));
+      tape.record<Multiplied>(VarId(y), x, tape.use(&leaf_), seeds, record_, name_of(false, micro_batch, here_));
     if (!is_last_) result.hidden = std::move(y);
     return result;
   }

@@ -1,5 +1,3 @@
-#include "framework/training/progress.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
@@ -9,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "framework/training/progress_bar.h"
+
 namespace tessera {
 namespace {
 
 std::string bar(const ProgressState& state, int columns) {
-  Line line;
+  LogLine line;
   add_bar(line, state, columns);
   return std::string(line.text());
 }
@@ -49,7 +49,7 @@ TEST(Bar, IsFullAtTheEnd) {
 
 TEST(Bar, OfAnEvaluationCountsAndTellsTheTimeLeft) {
   const auto told = [](const EvaluationState& state, int columns) {
-    Line line;
+    LogLine line;
     add_evaluation(line, state, columns);
     return std::string(line.text());
   };
@@ -61,7 +61,7 @@ TEST(Bar, OfAnEvaluationCountsAndTellsTheTimeLeft) {
 }
 
 std::string duration(double seconds) {
-  Line line;
+  LogLine line;
   add_duration(line, seconds);
   return std::string(line.text());
 }
@@ -74,7 +74,7 @@ TEST(Duration, ReadsAsAClockDoes) {
 }
 
 std::string scaled(double value) {
-  Line line;
+  LogLine line;
   add_scaled(line, value);
   return std::string(line.text());
 }

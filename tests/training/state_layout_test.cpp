@@ -242,7 +242,7 @@ TEST(StateLayout, BoxesThatRanksOwnAreEachOwnedElementOnceAndThoseHeldAllThatIsH
         std::vector<int> own(owned[i].size()), here(own.size());
         std::vector<bool> is_owned(static_cast<std::size_t>(p.elements()));
         for (const auto& range : p.owned()) std::fill_n(is_owned.begin() + range.first, range.count, true);
-        for (const auto& run : runs_of(p))
+        for (const auto& run : contiguous_ranges_of(p))
           for (std::int64_t k = 0; k < run.count; ++k) {
             const auto at = static_cast<std::size_t>(run.global_first + k);
             here[at] = drawn.sharing.shards() ? 1 : drawn.sharing.ranks;

@@ -11,7 +11,7 @@ namespace {
 // input may want none; then there is nothing to do.
 class Gated final : public Node {
  public:
-  Gated(Place y, Var x, Activation act) : y_(y), x_(std::move(x)), act_(act) {}
+  Gated(VarId y, Var x, Activation act) : y_(y), x_(std::move(x)), act_(act) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
@@ -21,7 +21,7 @@ class Gated final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var x_;
   Activation act_;
 };
@@ -34,7 +34,7 @@ void scale_into(Threads& threads, double factor, std::span<const float> x, std::
 
 class Scaled final : public Node {
  public:
-  Scaled(Place y, Place x, double factor) : y_(y), x_(x), factor_(factor) {}
+  Scaled(VarId y, VarId x, double factor) : y_(y), x_(x), factor_(factor) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
@@ -44,13 +44,13 @@ class Scaled final : public Node {
   }
 
  private:
-  Place y_, x_;
+  VarId y_, x_;
   double factor_;
 };
 
 class Softcapped final : public Node {
  public:
-  Softcapped(Place y, Var kept, Place x, double cap) : y_(y), kept_(std::move(kept)), x_(x), cap_(cap) {}
+  Softcapped(VarId y, Var kept, VarId x, double cap) : y_(y), kept_(std::move(kept)), x_(x), cap_(cap) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
@@ -60,9 +60,9 @@ class Softcapped final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var kept_;
-  Place x_;
+  VarId x_;
   double cap_;
 };
 
@@ -82,7 +82,7 @@ Var gated(const Var& x, Activation act) {
 
 Var scaled(Var x, double factor) {
   auto& tape = x.tape();
-  const Place from = x;
+  const VarId from = x;
   const auto in = x.value();
   const bool grad = x.wants_grad();
   auto y = tape.reuse(std::move(x), grad);

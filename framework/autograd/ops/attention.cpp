@@ -6,7 +6,7 @@ namespace {
 /// A rotation is orthogonal, so the gradient is the reverse rotation, done in place in the gradient's own memory.
 class Rotary final : public Node {
  public:
-  Rotary(Place y, Place x, RotaryExtents e, const RotaryTables& tables, std::span<const std::int32_t> positions)
+  Rotary(VarId y, VarId x, RotaryExtents e, const RotaryTables& tables, std::span<const std::int32_t> positions)
       : y_(y), x_(x), e_(e), tables_(tables), positions_(positions) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
@@ -17,7 +17,7 @@ class Rotary final : public Node {
   }
 
  private:
-  Place y_, x_;
+  VarId y_, x_;
   RotaryExtents e_;
   RotaryTables tables_;
   std::span<const std::int32_t> positions_;
@@ -26,7 +26,7 @@ class Rotary final : public Node {
 /// q, k and v are slices of one buffer, and so are dq, dk and dv: the kernel is given the same span three times.
 class Attention final : public Node {
  public:
-  Attention(Place y, Var qkv, Var out, Var lse, const AttentionExtents& e, const VisibleKeys& visible,
+  Attention(VarId y, Var qkv, Var out, Var lse, const AttentionExtents& e, const VisibleKeys& visible,
             const DropoutMask& mask)
       : y_(y),
         qkv_(std::move(qkv)),
@@ -46,7 +46,7 @@ class Attention final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var qkv_, out_, lse_;
   AttentionExtents e_;
   VisibleKeys visible_;
@@ -57,7 +57,7 @@ class Attention final : public Node {
 
 Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> positions) {
   auto& tape = x.tape();
-  const Place from = x;
+  const VarId from = x;
   const RotaryExtents e{x.shape().rows(), x.shape().width(), tables.rotary_dim, tables.layout};
   const auto before = x.value();
   const bool grad = x.wants_grad();

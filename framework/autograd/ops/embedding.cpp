@@ -10,7 +10,7 @@ using Ids = std::span<const std::int32_t>;
 /// Backward is a scatter-add into the tables' gradients; tokens have no gradient.
 class Embedding final : public Node {
  public:
-  Embedding(Place y, std::int64_t width, Ids tokens, LeafUse words, Ids positions, LeafUse table)
+  Embedding(VarId y, std::int64_t width, Ids tokens, LeafUse words, Ids positions, LeafUse table)
       : y_(y), width_(width), tokens_(tokens), positions_(positions), words_(words), table_(table) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -25,7 +25,7 @@ class Embedding final : public Node {
     if (use.leaf->trained()) embedding_backward(tape.threads(), width_, ids, dy, use.leaf->grad.floats());
     tape.done(use);
   }
-  Place y_;
+  VarId y_;
   std::int64_t width_;
   Ids tokens_, positions_;
   LeafUse words_, table_;

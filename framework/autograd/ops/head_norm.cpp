@@ -73,7 +73,7 @@ void normalise_backward(Tape& tape, const HeadsInRows& e, const Part& part, cons
 
 class HeadNormNode final : public Node {
  public:
-  HeadNormNode(Place y, Var x, Part queries, Part keys, const HeadNormKind& kind)
+  HeadNormNode(VarId y, Var x, Part queries, Part keys, const HeadNormKind& kind)
       : y_(y), x_(std::move(x)), parts_{std::move(queries), std::move(keys)}, kind_(kind) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -92,7 +92,7 @@ class HeadNormNode final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var x_;
   std::array<Part, 2> parts_;
   HeadNormKind kind_;
@@ -112,7 +112,11 @@ Var head_norm(const Var& x, const HeadNorm& queries, const HeadNorm& keys, const
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const auto& norm = i == 0 ? queries : keys;
       const auto heads = static_cast<std::int64_t>(norm.offsets.size());
-      parts[i] = {norm.offsets, {}, {}, tape.make({e.rows * heads}, false), tape.make({e.rows * heads}, false)};
+      parts[i] = {.offsets = norm.offsets,
+                  .gain = {},
+                  .bias = {},
+                  .mean = tape.make({e.rows * heads}, false),
+                  .inv = tape.make({e.rows * heads}, false)};
       normalise(tape, e, parts[i], norm, kind, in, out);
     }
   }

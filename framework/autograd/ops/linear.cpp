@@ -23,7 +23,7 @@ bool wants_grad(const Var& x, const Leaf& w, const Leaf* bias) {
 
 /// The backward pass that linear and linear_activation share: gradients of w, bias and x from that of x w^T + bias.
 struct Products {
-  Place x_place;
+  VarId x_place;
   Var x;
   LinearExtents e;
   LeafUse w, bias;
@@ -43,20 +43,20 @@ struct Products {
 
 class Linear final : public Node {
  public:
-  Linear(Place y, Products products) : y_(y), products_(std::move(products)) {}
+  Linear(VarId y, Products products) : y_(y), products_(std::move(products)) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (!dy.empty()) products_.backward(tape, dy.tensor);
   }
 
  private:
-  Place y_;
+  VarId y_;
   Products products_;
 };
 
 class LinearActivation final : public Node {
  public:
-  LinearActivation(Place y, Var before, Activation act, Products products)
+  LinearActivation(VarId y, Var before, Activation act, Products products)
       : y_(y), before_(std::move(before)), act_(act), products_(std::move(products)) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -71,7 +71,7 @@ class LinearActivation final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var before_;
   Activation act_;
   Products products_;
@@ -79,7 +79,7 @@ class LinearActivation final : public Node {
 
 class AddBias final : public Node {
  public:
-  AddBias(Place y, Place x, LeafUse bias) : y_(y), x_(x), bias_(bias) {}
+  AddBias(VarId y, VarId x, LeafUse bias) : y_(y), x_(x), bias_(bias) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
@@ -91,14 +91,14 @@ class AddBias final : public Node {
   }
 
  private:
-  Place y_, x_;
+  VarId y_, x_;
   LeafUse bias_;
 };
 
 /// Notes the uses of w and bias; called only when the operation is recorded.
 Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
-  return {x, x, e, tape.use(&w), tape.use(bias), tape.type()};
+  return {.x_place = x, .x = x, .e = e, .w = tape.use(&w), .bias = tape.use(bias), .type = tape.type()};
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
 
 Var add_bias(Var x, Leaf& bias) {
   auto& tape = x.tape();
-  const Place from = x;
+  const VarId from = x;
   auto y = to_change(std::move(x), true);
   linear_add_bias(tape.threads(), y.shape().rows(), y.shape().width(), tape.read(bias, tape.type()),
                   Floats(tape, y.value(), Floats::Use::update));

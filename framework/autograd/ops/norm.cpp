@@ -29,7 +29,7 @@ class GainGrad {
 
 /// The gradient of x; scratch memory if x wants none, for the same reason.
 struct InputGrad {
-  InputGrad(Tape& tape, Place x, std::size_t count) : target(tape.grad_target(x)) {
+  InputGrad(Tape& tape, VarId x, std::size_t count) : target(tape.grad_target(x)) {
     if (!target.tensor.empty()) return;
     memory = tape.scratch(count);
     target.tensor = Tensor(memory.bytes(), DType::float32, {static_cast<std::int64_t>(count)});
@@ -40,7 +40,7 @@ struct InputGrad {
 
 class LayerNorm final : public Node {
  public:
-  LayerNorm(Place y, Var x, Var mean, Var inv_std, LeafUse gain, LeafUse bias, float gain_offset)
+  LayerNorm(VarId y, Var x, Var mean, Var inv_std, LeafUse gain, LeafUse bias, float gain_offset)
       : y_(y),
         x_(std::move(x)),
         mean_(std::move(mean)),
@@ -60,7 +60,7 @@ class LayerNorm final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var x_, mean_, inv_std_;
   LeafUse gain_, bias_;
   float offset_;
@@ -68,7 +68,7 @@ class LayerNorm final : public Node {
 
 class RmsNorm final : public Node {
  public:
-  RmsNorm(Place y, Var x, Var inv_rms, LeafUse gain, float gain_offset)
+  RmsNorm(VarId y, Var x, Var inv_rms, LeafUse gain, float gain_offset)
       : y_(y), x_(std::move(x)), inv_rms_(std::move(inv_rms)), gain_(gain), offset_(gain_offset) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -81,7 +81,7 @@ class RmsNorm final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var x_, inv_rms_;
   LeafUse gain_;
   float offset_;

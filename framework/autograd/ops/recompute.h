@@ -9,7 +9,7 @@ namespace tessera {
 template <class F>
 class Recomputed final : public Node {
  public:
-  Recomputed(Place y, Var x, F f, DType type) : y_(y), x_(std::move(x)), f_(std::move(f)), type_(type) {}
+  Recomputed(VarId y, Var x, F f, DType type) : y_(y), x_(std::move(x)), f_(std::move(f)), type_(type) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
@@ -30,7 +30,7 @@ class Recomputed final : public Node {
   }
 
  private:
-  Place y_;
+  VarId y_;
   Var x_;
   F f_;
   DType type_;

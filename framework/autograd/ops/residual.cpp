@@ -5,7 +5,7 @@ namespace {
 
 class DropoutAdd final : public Node {
  public:
-  DropoutAdd(Place y, Place x, Place residual, bool has_residual, const DropoutMask& mask)
+  DropoutAdd(VarId y, VarId x, VarId residual, bool has_residual, const DropoutMask& mask)
       : y_(y), x_(x), residual_(residual), has_residual_(has_residual), mask_(mask) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
@@ -22,7 +22,7 @@ class DropoutAdd final : public Node {
   }
 
  private:
-  Place y_, x_, residual_;
+  VarId y_, x_, residual_;
   bool has_residual_;
   DropoutMask mask_;
 };
@@ -31,14 +31,14 @@ class DropoutAdd final : public Node {
 
 Var dropout_add(Var x, const Var& residual, const DropoutMask& mask) {
   auto& tape = x.tape();
-  const Place from = x;
+  const VarId from = x;
   const auto in = x.value();
   const bool grad = x.wants_grad() || residual.wants_grad();
   const auto type = residual.empty() ? in.dtype() : residual.value().dtype();
   auto y = type == in.dtype() ? tape.reuse(std::move(x), grad) : tape.make(type, in.shape(), grad);
   dropout_add_forward(tape.threads(), mask, in, residual.empty() ? Elements() : Elements(residual.value()), y.value());
   if (y.wants_grad())
-    tape.record<DropoutAdd>(y, from, residual.empty() ? Place{} : Place(residual), !residual.empty(), mask);
+    tape.record<DropoutAdd>(y, from, residual.empty() ? VarId{} : VarId(residual), !residual.empty(), mask);
   return y;
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "framework/kernels/convert.h"
 #include "framework/kernels/cross_entropy.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/softcap.h"
+#include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera {
@@ -28,14 +28,14 @@ namespace {
 /// dh was computed in the forward pass; backward hands it over and reports w as complete.
 class VocabularyLossNode final : public Node {
  public:
-  VocabularyLossNode(Place h, Gradient dh, LeafUse w) : h_(h), dh_(std::move(dh)), w_(w) {}
+  VocabularyLossNode(VarId h, Gradient dh, LeafUse w) : h_(h), dh_(std::move(dh)), w_(w) {}
   void backward(Tape& tape) override {
     if (!dh_.empty()) tape.give_grad(h_, std::move(dh_));
     tape.done(w_);
   }
 
  private:
-  Place h_;
+  VarId h_;
   Gradient dh_;
   LeafUse w_;
 };

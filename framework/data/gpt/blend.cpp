@@ -126,7 +126,7 @@ std::optional<Finding> broken_blend(const std::vector<std::string>& words, const
     (void)blend_of_words(words);
     return {};
   } catch (const BadBlend& bad) {
-    return Finding{option, text(option, ": ", bad.message), bad.advice};
+    return Finding{.option = option, .message = text(option, ": ", bad.message), .advice = bad.advice};
   }
 }
 

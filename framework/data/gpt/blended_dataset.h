@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/batch.h"
 #include "framework/data/gpt/blend.h"
 #include "framework/data/gpt/gpt_dataset.h"
+#include "framework/data/sampler.h"
 
 namespace tessera {
 

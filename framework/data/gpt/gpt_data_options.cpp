@@ -55,20 +55,23 @@ bool is_split_apart(const O& o) { return has_own_paths(o) || o.per_split_data_ar
 std::optional<Finding> broken_set_names(const O& o) {
   const auto& names = o.validation_set_names;
   if (!names.empty() && !o.multiple_validation_sets)
-    return Finding{"", "validation_set_names is given, but multiple_validation_sets is false",
-                   "set it to true, or leave the names out"};
+    return Finding{.option = "",
+                   .message = "validation_set_names is given, but multiple_validation_sets is false",
+                   .advice = "set it to true, or leave the names out"};
   const auto fits = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
            std::string_view("._-+/:=").find(c) != std::string_view::npos;
   };
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (name->empty() || name->size() > longest_set_name || !std::all_of(name->begin(), name->end(), fits))
-      return Finding{"",
-                     text("validation_set_names: \"", *name, "\" is not 1 to ", longest_set_name,
-                          " ASCII letters, digits and . _ - + / : ="),
-                     "give another name"};
+      return Finding{.option = "",
+                     .message = text("validation_set_names: \"", *name, "\" is not 1 to ", longest_set_name,
+                                     " ASCII letters, digits and . _ - + / : ="),
+                     .advice = "give another name"};
     if (std::find(names.begin(), name, *name) != name)
-      return Finding{"", text("validation_set_names: ", *name, " is given twice"), "give each set a name of its own"};
+      return Finding{.option = "",
+                     .message = text("validation_set_names: ", *name, " is given twice"),
+                     .advice = "give each set a name of its own"};
   }
   return std::nullopt;
 }
@@ -77,7 +80,8 @@ std::optional<Finding> broken_validation(const O& o) {
   if (auto broken = broken_blend(o.valid_data_path.parts, "valid_data_path")) return broken;
   if (!o.multiple_validation_sets || !has_weights(read_blend(o.valid_data_path.parts, "valid_data_path")))
     return std::nullopt;
-  return Finding{"", text("valid_data_path: ", weights_of_validation), leave_weights_out};
+  return Finding{
+      .option = "", .message = text("valid_data_path: ", weights_of_validation), .advice = leave_weights_out};
 }
 
 }  // namespace

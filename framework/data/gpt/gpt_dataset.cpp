@@ -34,7 +34,7 @@ GptDataset::Gathered GptDataset::gather(const SampleStart& from, const SampleSta
   for (auto d = from.document; d <= to.document; ++d) {
     const std::int64_t sequence = index_.documents[d];
     const std::int64_t begin = d == from.document ? from.offset : 0;
-    const bool known = sequence >= range.first && sequence < range.last;
+    const bool known = range.contains(sequence);
     const auto length = known ? source_->length(sequence) : 0;
     const auto end = d == to.document ? to.offset + extra : length;
     if (!known || begin < 0 || begin > length || end > length)
@@ -112,7 +112,12 @@ std::vector<TokenOrigin> GptDataset::origins(std::int64_t index) const {
     const auto end = d == to.document ? to.offset + extra : source_->length(sequence);
     const auto count = std::min(end - begin, seq_length() - first);
     if (count <= 0) continue;
-    all.push_back({first, count, source_->document_of(sequence), sequence, begin, source_->place(sequence, begin)});
+    all.push_back({.first = first,
+                   .count = count,
+                   .document = source_->document_of(sequence),
+                   .sequence = sequence,
+                   .offset = begin,
+                   .place = source_->place(sequence, begin)});
     first += count;
   }
   return all;

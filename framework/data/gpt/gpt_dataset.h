@@ -23,14 +23,14 @@ struct DocumentOptions {
   /// From an options struct with members of these names.
   template <class Options>
   static DocumentOptions of(const Options& o) {
-    return {o.reset_position_ids,
-            o.reset_attention_mask,
-            o.eod_mask_loss,
-            o.add_extra_token_to_sequence,
-            o.drop_last_partial_validation_sequence,
-            o.create_attention_mask_in_dataloader,
-            o.dataloader_inter_document_masking,
-            o.allow_ambiguous_pad_tokens};
+    return {.reset_position_ids = o.reset_position_ids,
+            .reset_attention_mask = o.reset_attention_mask,
+            .eod_mask_loss = o.eod_mask_loss,
+            .add_extra_token_to_sequence = o.add_extra_token_to_sequence,
+            .drop_last_partial_validation_sequence = o.drop_last_partial_validation_sequence,
+            .create_attention_mask_in_dataloader = o.create_attention_mask_in_dataloader,
+            .dataloader_inter_document_masking = o.dataloader_inter_document_masking,
+            .allow_ambiguous_pad_tokens = o.allow_ambiguous_pad_tokens};
   }
 };
 

@@ -35,7 +35,7 @@ class Lengths {
 std::int64_t count_tokens(const TokenSource& source, const SequenceRange& range) {
   const Lengths lengths(source);
   std::int64_t tokens = 0;
-  for (auto s = range.first; s < range.last; ++s) {
+  for (auto s = range.begin; s < range.end; ++s) {
     const auto length = lengths[s];
     if (length < 0) throw ConfigError(text(source.place(s, 0), ": has a negative length; the index is damaged"));
     tokens += length;
@@ -75,7 +75,7 @@ void fill_epochs(std::span<std::int32_t> documents, const SequenceRange& range, 
   const auto of_epoch = static_cast<std::size_t>(range.size());
   for (std::size_t at = 0; at < documents.size(); at += of_epoch)
     std::iota(documents.begin() + static_cast<std::ptrdiff_t>(at),
-              documents.begin() + static_cast<std::ptrdiff_t>(at + of_epoch), static_cast<std::int32_t>(range.first));
+              documents.begin() + static_cast<std::ptrdiff_t>(at + of_epoch), static_cast<std::int32_t>(range.begin));
   random.shuffle(documents);
 }
 
@@ -130,8 +130,8 @@ GptIndexPlan plan_gpt_index(const TokenSource& source, const GptIndexRequest& wa
   if (plan.samples == 0 && want.samples != 0)
     throw ConfigError(text("holds ", tokens, " tokens, less than one sample of ", want.seq_length,
                            "; shorten seq_length or give more text"));
-  if (want.range.last > std::numeric_limits<std::int32_t>::max())
-    throw ConfigError(text("ends at sequence ", want.range.last, "; the format numbers at most ",
+  if (want.range.end > std::numeric_limits<std::int32_t>::max())
+    throw ConfigError(text("ends at sequence ", want.range.end, "; the format numbers at most ",
                            std::numeric_limits<std::int32_t>::max(), ", divide the file"));
   plan.documents = checked_product({{"epochs", plan.epochs}, {"sequences", want.range.size()}});
   if (plan.documents > want.most_narrow_start || is_longer_somewhere(source, want.most_narrow_start))

@@ -116,7 +116,11 @@ GptSplits::Part GptSplits::part(const std::shared_ptr<const TokenSource>& source
                                 SplitWanted wanted) const {
   const auto& o = options_;
   GptDataset::Request request;
-  request.index = {cut.range, o.seq_length, wanted.samples, o.seed, o.documents.add_extra_token_to_sequence, true};
+  request.index = {.range = cut.range,
+                   .seq_length = o.seq_length,
+                   .samples = wanted.samples,
+                   .seed = o.seed,
+                   .extra_token = o.documents.add_extra_token_to_sequence};
   if (split == 1) request.index.drop_last = o.documents.drop_last_partial_validation_sequence;
   request.vocab_size = o.vocab_size;
   request.eod = o.eod;
@@ -139,18 +143,19 @@ GptSplits::Part GptSplits::part(const std::shared_ptr<const TokenSource>& source
   try {
     const auto plan = plan_gpt_index(*source, request.index);
     IndexCache::Request index{
-        request.description,
-        text(cut.class_name, "-", split_names[split]),
-        {{"document_index", IndexType::int32, {plan.documents}},
-         {"sample_index", plan.start_type, {plan.samples + 1, 2}},
-         {"shuffle_index", plan.shuffle_type, {plan.samples}}},
-        [&] {
-          auto built = build_gpt_index(*source, request.index, plan, static_cast<int>(o.threads));
-          std::vector<IndexArray> arrays;
-          for (auto* array : {&built.documents, &built.starts, &built.shuffle}) arrays.push_back(std::move(*array));
-          return arrays;
-        },
-        [&](const std::vector<IndexArray>& arrays) -> std::string {
+        .description = request.description,
+        .kind = text(cut.class_name, "-", split_names[split]),
+        .arrays = {{"document_index", IndexType::int32, {plan.documents}},
+                   {"sample_index", plan.start_type, {plan.samples + 1, 2}},
+                   {"shuffle_index", plan.shuffle_type, {plan.samples}}},
+        .build =
+            [&] {
+              auto built = build_gpt_index(*source, request.index, plan, static_cast<int>(o.threads));
+              std::vector<IndexArray> arrays;
+              for (auto* array : {&built.documents, &built.starts, &built.shuffle}) arrays.push_back(std::move(*array));
+              return arrays;
+            },
+        .check = [&](const std::vector<IndexArray>& arrays) -> std::string {
           const auto& starts = arrays[1];
           const auto last = starts.size() - 2;
           if (starts[0] != 0 || starts[1] != 0 || starts[last] < 0 || starts[last] >= plan.documents)
@@ -162,7 +167,7 @@ GptSplits::Part GptSplits::part(const std::shared_ptr<const TokenSource>& source
         source, std::move(request), GptIndex{std::move(arrays[0]), std::move(arrays[1]), std::move(arrays[2])});
   } catch (const ConfigError& error) {
     throw ConfigError(text(cut.prefix.value_or("mock data"), ": the ", split_names[split], " split (sequences ",
-                           cut.range.first, " to ", cut.range.last, ") ", error.what()));
+                           cut.range.begin, " to ", cut.range.end, ") ", error.what()));
   }
   return part;
 }
@@ -239,17 +244,18 @@ std::unique_ptr<Dataset> GptSplits::blended(std::vector<Part> parts, const Blend
   for (const auto length : lengths) samples += length;
   if (size) samples = *size;
   const IndexCache::Request request{
-      words,
-      text("BlendedDataset-", split_names[split]),
-      {{"dataset_index", IndexType::int16, {samples}}, {"dataset_sample_index", IndexType::int64, {samples}}},
-      [&] {
-        auto index = size ? build_blend_index(weights, *size) : build_exhaustive_blend_index(lengths);
-        std::vector<IndexArray> arrays;
-        arrays.push_back(std::move(index.part));
-        arrays.push_back(std::move(index.part_sample));
-        return arrays;
-      },
-      {}};
+      .description = words,
+      .kind = text("BlendedDataset-", split_names[split]),
+      .arrays = {{"dataset_index", IndexType::int16, {samples}}, {"dataset_sample_index", IndexType::int64, {samples}}},
+      .build =
+          [&] {
+            auto index = size ? build_blend_index(weights, *size) : build_exhaustive_blend_index(lengths);
+            std::vector<IndexArray> arrays;
+            arrays.push_back(std::move(index.part));
+            arrays.push_back(std::move(index.part_sample));
+            return arrays;
+          },
+      .check = {}};
   auto result = cache(options_.cache_folder).get(request);
   if (result.built) {
     std::vector<std::int64_t> used(parts.size());

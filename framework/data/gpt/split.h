@@ -5,13 +5,12 @@
 #include <optional>
 #include <string>
 
+#include "framework/base/range.h"
+
 namespace tessera {
 
-/// A part of all sequences: [first, last).
-struct SequenceRange {
-  std::int64_t first = 0, last = 0;
-  std::int64_t size() const { return last - first; }
-};
+/// Sequences of an indexed dataset, or samples of a file.
+using SequenceRange = Range<std::int64_t>;
 
 /// Of a split: fractions of all sequences.
 struct SplitBounds {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "framework/data/batch.h"
+#include "framework/data/sampler.h"
 
 namespace tessera {
 

@@ -61,7 +61,11 @@ std::unique_ptr<DataSplits> make(const InstructionOptions& o, DataParts parts) {
   request.vocab_size = parts.vocab_size;
   request.eod = parts.eod;
   request.pad = std::max(parts.pad.value_or(-1) >= 0 ? *parts.pad : parts.eod.value_or(0), 0);
-  request.rules = {o.reset_attention_mask, o.reset_position_ids, o.neat_pack, o.cut_max_seqlen, *efficient_eos};
+  request.rules = {.reset_attention_mask = o.reset_attention_mask,
+                   .reset_position_ids = o.reset_position_ids,
+                   .neat_pack = o.neat_pack,
+                   .cut_max_seqlen = o.cut_max_seqlen,
+                   .efficient_eos = *efficient_eos};
   const auto of = [&](const SequenceRange& range, std::int64_t asked) -> std::unique_ptr<Dataset> {
     if (asked == 0 || range.size() <= 0) return nullptr;
     auto one = request;

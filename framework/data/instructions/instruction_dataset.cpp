@@ -39,7 +39,7 @@ std::vector<std::int64_t> instruction_order(const SequenceRange& range, std::int
   const auto rest = pad_to > 0 ? range.size() % pad_to : 0;
   while (static_cast<std::int64_t>(order.size()) < asked) {
     const auto before = order.size();
-    for (auto i = range.first; i < range.last; ++i) order.push_back(i);
+    for (auto i = range.begin; i < range.end; ++i) order.push_back(i);
     for (std::int64_t i = 0; rest != 0 && i < pad_to - rest; ++i) order.push_back(i);
     if (shuffle) random.shuffle(std::span(order).subspan(before));
   }

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/batch.h"
 #include "framework/data/gpt/split.h"
 #include "framework/data/indexed/indexed_dataset.h"
+#include "framework/data/sampler.h"
 
 namespace tessera {
 

@@ -123,9 +123,9 @@ struct Outcome {
   EncodedConversation encoded;
 };
 
-class Run {
+class InstructionWriteRun {
  public:
-  Run(const Tokenizer& tokenizer, const InstructionWriteRequest& request)
+  InstructionWriteRun(const Tokenizer& tokenizer, const InstructionWriteRequest& request)
       : request_(request),
         handler_(request.handler_name, request.map_keys),
         encoding_{prompt_template(request.prompt_type, request.prompt_type_path), request.seq_length, request.neat_pack,
@@ -278,7 +278,7 @@ void check(const InstructionWriteRequest& request) {
 InstructionWriteResult write_instructions(const Tokenizer& tokenizer, const InstructionWriteRequest& request,
                                           const std::function<void(const PreprocessProgress&)>& progress) {
   check(request);
-  return Run(tokenizer, request)(progress);
+  return InstructionWriteRun(tokenizer, request)(progress);
 }
 
 }  // namespace tessera

@@ -60,7 +60,7 @@ void SftDataset::read(std::int64_t index, const SampleView& out) const {
   std::vector<std::int32_t> tokens, targets, positions, starts;
   std::string place;
   for (std::int64_t k = 0; k < request_.lines_per_sample && tokens.size() <= length; ++k) {
-    const auto line = request_.lines.first + (index * request_.lines_per_sample + k) % request_.lines.size();
+    const auto line = request_.lines.begin + (index * request_.lines_per_sample + k) % request_.lines.size();
     place = file_->place(line);
     for (const auto& conversation : file_->conversations(line)) {
       const auto begin = tokens.size();

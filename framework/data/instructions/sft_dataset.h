@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "framework/base/files.h"
-#include "framework/data/batch.h"
 #include "framework/data/gpt/split.h"
+#include "framework/data/sampler.h"
 #include "framework/data/tokenizers/sft_tokenizer.h"
 
 namespace tessera {

@@ -20,12 +20,16 @@ Json to_json(const TokenFiles& files) { return {files.prefix, files.documents, f
 TokenFiles files_from(const Json& json) { return {json.at(0), json.at(1), json.at(2), json.at(3)}; }
 Json to_json(const PreprocessProgress& p) { return {p.bytes, p.all_bytes, p.documents, p.tokens, p.skipped}; }
 PreprocessProgress progress_from(const Json& json) {
-  return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4)};
+  return {.bytes = json.at(0),
+          .all_bytes = json.at(1),
+          .documents = json.at(2),
+          .tokens = json.at(3),
+          .skipped = json.at(4)};
 }
 
-class Run {
+class PreprocessRun {
  public:
-  Run(const Tokenizer& tokenizer, const PreprocessRequest& request)
+  PreprocessRun(const Tokenizer& tokenizer, const PreprocessRequest& request)
       : tokenizer_(tokenizer),
         request_(request),
         plan_(tokenizer, request),
@@ -78,7 +82,7 @@ class Run {
   bool saved_ = false;  // the state file is there
 };
 
-bool Run::continue_or_start() {
+bool PreprocessRun::continue_or_start() {
   const bool there = std::filesystem::exists(plan_.state_file);
   if (request_.resume && there) {
     const auto state = parse_json(read_file(plan_.state_file));
@@ -100,7 +104,7 @@ bool Run::continue_or_start() {
   return true;
 }
 
-bool Run::take_state(const Json& state) {
+bool PreprocessRun::take_state(const Json& state) {
   for (const auto& [what, value] : state.at("request").items())
     if (identity_.value(what, Json()) != value)
       throw ConfigError(text("--resume: ", what, " differs from the interrupted run (",
@@ -128,7 +132,7 @@ bool Run::take_state(const Json& state) {
   return true;
 }
 
-void Run::encode(const Progress& progress) {
+void PreprocessRun::encode(const Progress& progress) {
   const bool counts =
       plan_.encoding.dealing.rule == Dealing::Rule::turns || plan_.encoding.dealing.rule == Dealing::Rule::blocks;
   ChunkReader reader(plan_.inputs, request_.chunk_bytes, counts);
@@ -158,7 +162,7 @@ void Run::encode(const Progress& progress) {
   }
 }
 
-void Run::take_bad(const EncodingPipeline::Item& item) {
+void PreprocessRun::take_bad(const EncodingPipeline::Item& item) {
   const auto& name = plan_.inputs[static_cast<std::size_t>(item.chunk.input)].name;
   const auto told = [&](const EncodedChunk::Bad& bad) {
     return text(name == "-" ? "standard input" : name, ":", lines_ + bad.line + 1, ": ", bad.what);
@@ -168,7 +172,7 @@ void Run::take_bad(const EncodingPipeline::Item& item) {
     if (result_.skipped.size() < most_skipped_told) result_.skipped.push_back(told(bad));
 }
 
-void Run::take(const EncodingPipeline::Item& item) {
+void PreprocessRun::take(const EncodingPipeline::Item& item) {
   auto& total = result_.total;
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     const auto& output = item.encoded.outputs[i];
@@ -186,7 +190,7 @@ void Run::take(const EncodingPipeline::Item& item) {
   total.skipped += item.encoded.skipped;
 }
 
-void Run::write_state(const Json& more) {
+void PreprocessRun::write_state(const Json& more) {
   Json state = {{"request", identity_}, {"total", to_json(result_.total)}, {"skipped", result_.skipped}};
   state.update(more);
   write_file_atomic(plan_.state_file, state.dump(1, ' ', false, Json::error_handler_t::replace));
@@ -194,7 +198,7 @@ void Run::write_state(const Json& more) {
 }
 
 // Everything up to position_ is on the disk before the state file speaks of it.
-void Run::save_point() {
+void PreprocessRun::save_point() {
   Json builders = Json::array();
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     builders_[i]->sync();
@@ -205,7 +209,7 @@ void Run::save_point() {
                {"builders", builders}});
 }
 
-void Run::complete() {
+void PreprocessRun::complete() {
   const auto keys = plan_.encoding.keys.size();
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> merged;
   for (std::size_t k = 0; k < plan_.merged.size(); ++k) {
@@ -227,14 +231,14 @@ void Run::complete() {
   for (auto& builder : merged) builder->keep();
 }
 
-void Run::publish() {
+void PreprocessRun::publish() {
   builders_.clear();
   for (const auto& prefix : plan_.prefixes) IndexedDatasetBuilder::publish(prefix);
   for (const auto& prefix : plan_.merged) IndexedDatasetBuilder::publish(prefix);
   delete_all(plan_.state_file);
 }
 
-void Run::keep_for_resume(const IoError& error) {
+void PreprocessRun::keep_for_resume(const IoError& error) {
   try {
     for (std::size_t i = 0; i < builders_.size(); ++i) builders_[i]->go_back(reached_[i]);
     save_point();
@@ -246,7 +250,7 @@ void Run::keep_for_resume(const IoError& error) {
   throw IoError(text(error.what(), kept_text()));
 }
 
-std::string Run::kept_text() const {
+std::string PreprocessRun::kept_text() const {
   return text(
       "; '", plan_.state_file, "' and ", plan_.prefixes.front(), ".*.unfinished",
       plan_.prefixes.size() > 1 ? " (and those of the other outputs)" : "",
@@ -257,7 +261,7 @@ std::string Run::kept_text() const {
 }  // namespace
 
 PreprocessResult preprocess(const Tokenizer& tokenizer, const PreprocessRequest& request, const Progress& progress) {
-  return Run(tokenizer, request)(progress);
+  return PreprocessRun(tokenizer, request)(progress);
 }
 
 }  // namespace tessera

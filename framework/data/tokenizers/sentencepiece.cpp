@@ -91,7 +91,9 @@ class GptSentencePiece final : public Base {
  public:
   explicit GptSentencePiece(const std::string& file) : Base("GPTSentencePieceTokenizer", file) {}
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<PlainEncoder>(model(), -1); }
-  SpecialIds special_ids() const override { return {model().pad(), model().bos(), model().eos(), -1, -1, -1}; }
+  SpecialIds special_ids() const override {
+    return {.pad = model().pad(), .bos = model().bos(), .eos = model().eos(), .cls = -1, .sep = -1, .mask = -1};
+  }
   Identity identity() const override { return identity_of("_GPTSentencePieceTokenizer", 0); }
 };
 

@@ -97,8 +97,8 @@ CodePointTable<std::uint8_t> make_combining() {
 // What one of the two programs knows.
 class Knowledge {
  public:
-  explicit Knowledge(Normalization whose)
-      : old_(whose == Normalization::tokenizers),
+  explicit Knowledge(NormalizationRules whose)
+      : old_(whose == NormalizationRules::tokenizers),
         all_(decompositions()),
         pairs_(compositions()),
         combining_(combining_14()),
@@ -178,12 +178,12 @@ class Knowledge {
   CodePointSet stable_[4];
 };
 
-const Knowledge& knowledge(Normalization whose) {
-  if (whose == Normalization::python) {
-    static const Knowledge python(Normalization::python);
+const Knowledge& knowledge(NormalizationRules whose) {
+  if (whose == NormalizationRules::python) {
+    static const Knowledge python(NormalizationRules::python);
     return python;
   }
-  static const Knowledge tokenizers(Normalization::tokenizers);
+  static const Knowledge tokenizers(NormalizationRules::tokenizers);
   return tokenizers;
 }
 
@@ -280,7 +280,7 @@ bool final_sigma(std::u32string_view codes, std::size_t at) {
 
 }  // namespace
 
-std::u32string normalized(std::u32string_view codes, Form form, Normalization whose) {
+std::u32string normalized(std::u32string_view codes, Form form, NormalizationRules whose) {
   const auto& known = knowledge(whose);
   const auto& stable = known.stable_in(form);
   if (std::all_of(codes.begin(), codes.end(),
@@ -294,7 +294,7 @@ std::u32string normalized(std::u32string_view codes, Form form, Normalization wh
   return parts;
 }
 
-std::string normalized(std::string_view text, Form form, Normalization whose) {
+std::string normalized(std::string_view text, Form form, NormalizationRules whose) {
   if (ascii(text)) return std::string(text);
   return from_code_points(normalized(to_code_points(text), form, whose));
 }
@@ -337,7 +337,7 @@ std::string python_without_accents(std::string_view text) {
   if (ascii(text)) return std::string(text);
   const auto& table = categories(Version::v14);
   std::string kept;
-  for (const auto code : normalized(to_code_points(text), Form::nfd, Normalization::python))
+  for (const auto code : normalized(to_code_points(text), Form::nfd, NormalizationRules::python))
     if (table.of(code) != Category::mn) append_code_point(kept, code);
   return kept;
 }

@@ -11,11 +11,11 @@ enum class Form : std::uint8_t { nfc, nfd, nfkc, nfkd };
 
 /// Whose normalisation: Python 3.11's `unicodedata` (Unicode 14), or `tokenizers`' NFC, NFD, NFKC and NFKD (crate
 /// unicode-normalization-alignments, Unicode 9). What neither knows stays as it is.
-enum class Normalization : std::uint8_t { python, tokenizers };
+enum class NormalizationRules : std::uint8_t { python, tokenizers };
 
 /// `text` (UTF-8) in `form`. Bytes that are not UTF-8 stay where they are.
-std::string normalized(std::string_view text, Form form, Normalization whose);
-std::u32string normalized(std::u32string_view codes, Form form, Normalization whose);
+std::string normalized(std::string_view text, Form form, NormalizationRules whose);
+std::u32string normalized(std::u32string_view codes, Form form, NormalizationRules whose);
 
 /// Lower case of each character alone, as Rust's char::to_lowercase (Unicode 17), which `tokenizers`' Lowercase and
 /// BertNormalizer use: a capital sigma becomes U+03C3 everywhere, U+0130 becomes "i" and U+0307.

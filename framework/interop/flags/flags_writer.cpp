@@ -187,7 +187,9 @@ WrittenFlags write_flags(const Value& resolved, const FlagTable& table, const Fa
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
   each(resolved, "", [&](const std::string& path, const Value& value) {
     if (value.kind != Value::Kind::none && !contains(ours, path) && search.differs(path))
-      out.lost.push_back({path, text("no flag of ", table.name(), " says ", path, " ", value), "", "", value.origin});
+      out.lost.push_back({.option = path,
+                          .message = text("no flag of ", table.name(), " says ", path, " ", value),
+                          .at = value.origin});
   });
   return out;
 }

@@ -29,7 +29,7 @@ class ScriptReader {
 
   LaunchReading read() {
     text_ = shell::read_script_text(file_);
-    Way way;
+    ConditionWay way;
     auto first = follow(way.choices, steps_of_one_way);
     tell(first);
     reading_.launches = launches(first, report_);
@@ -47,7 +47,7 @@ class ScriptReader {
 
  private:
   /// Conditions that fall otherwise than they do by themselves.
-  struct Way {
+  struct ConditionWay {
     shell::Choices choices;
     shell::Decision last;                  ///< of the choices
     Origin at;                             ///< where it is written
@@ -55,13 +55,13 @@ class ScriptReader {
     bool open = true;                      ///< for all that is known this may be what happens
     std::string condition() const { return text(last.condition, ", line ", last.at.line); }
   };
-  using Ways = std::deque<Way>;
+  using Ways = std::deque<ConditionWay>;
 
   shell::Reading follow(const shell::Choices& choices, long steps) {
     return shell::follow_text(text_, file_, inputs_, choices, steps);
   }
 
-  Origin origin(const shell::Reading& from, const shell::Place& place) const {
+  Origin origin(const shell::Reading& from, const shell::ScriptPosition& place) const {
     return {from.files.at(static_cast<std::size_t>(place.file)), place.line, "", 0};
   }
 
@@ -99,7 +99,7 @@ class ScriptReader {
 
   /// The ways on which one more condition of `reading` falls otherwise than on `from`.
   template <class Add>
-  void each_turn(const shell::Reading& reading, const Way& from, const std::shared_ptr<const Launch>& launch,
+  void each_turn(const shell::Reading& reading, const ConditionWay& from, const std::shared_ptr<const Launch>& launch,
                  std::set<shell::Decision>& seen, const Add& add) const {
     for (const auto& decision : reading.decisions) {
       if (!seen.insert(decision).second) continue;
@@ -119,10 +119,10 @@ class ScriptReader {
 
   /// A script that starts nothing as it stands: the first way on which it does becomes what is read. When others, which
   /// are as likely, start something else, what they turn on is undecided.
-  void find_launch(shell::Reading& first, Way& root) {
+  void find_launch(shell::Reading& first, ConditionWay& root) {
     Ways ways;
     std::set<shell::Decision> seen;
-    const auto add = [&ways](Way way) { ways.push_back(std::move(way)); };
+    const auto add = [&ways](ConditionWay way) { ways.push_back(std::move(way)); };
     each_turn(first, root, nullptr, seen, add);
     long steps = steps_of_other_ways;
     for (std::size_t count = 0; !ways.empty() && count < most_ways && steps > 0; ++count) {
@@ -151,11 +151,11 @@ class ScriptReader {
 
   /// Each condition once the other way round, and conditions that only come up there: first those that are open, to see
   /// whether the launch depends on them, then all others, for flags that are given elsewhere.
-  void explore(const shell::Reading& first, const Way& root) {
+  void explore(const shell::Reading& first, const ConditionWay& root) {
     Ways open, closed;
     std::set<shell::Decision> seen;
     for (const auto& [decision, branch] : root.choices) seen.insert(decision);
-    const auto add = [&](Way way) { (way.open ? open : closed).push_back(std::move(way)); };
+    const auto add = [&](ConditionWay way) { (way.open ? open : closed).push_back(std::move(way)); };
     const auto launch_of = [](const std::vector<Launch>& all) {
       return all.empty() ? nullptr : std::make_shared<const Launch>(all.front());
     };
@@ -181,7 +181,7 @@ class ScriptReader {
     work_off(closed, steps_of_other_ways);
   }
 
-  Undecided& undecided_of(const Way& way) {
+  Undecided& undecided_of(const ConditionWay& way) {
     const auto [known, first] = undecided_.try_emplace(way.last, reading_.undecided.size());
     if (first) {
       Undecided one;
@@ -194,7 +194,7 @@ class ScriptReader {
   }
 
   /// Whether two launches differ, and so what tells them apart matters.
-  void judge(const Way& way, const Launch& before, const Launch& now) {
+  void judge(const ConditionWay& way, const Launch& before, const Launch& now) {
     const auto values_of = [](const std::vector<GivenFlag>& flags) {
       std::map<std::string, const GivenFlag*> last;  // the last counts
       for (const auto& flag : flags) last[flag.flag] = &flag;

@@ -34,7 +34,7 @@ struct Launch {
 };
 
 /// Something that only the caller, the environment or another program knows.
-struct Unknown {
+struct UnknownValue {
   std::string name;                  ///< as it stands in values: "${NAME}", "$4", "${12}", "$(date +%F)"
   std::vector<std::string> used_by;  ///< the flags and launcher options whose values have it
   Origin at;                         ///< of the first of them
@@ -69,7 +69,7 @@ struct ScriptInputs {
 
 struct LaunchReading {
   std::vector<Launch> launches;              ///< in the order in which the script comes to them
-  std::vector<Unknown> unknowns;             ///< of all launches
+  std::vector<UnknownValue> unknowns;        ///< of all launches
   std::vector<Undecided> undecided;          ///< what the first launch depends on; all there are
   std::vector<std::string> read = {};        ///< the script itself and those that it reads
   std::map<std::string, std::string> files;  ///< what the script writes, here-documents and echo, by the name it uses

@@ -34,7 +34,8 @@ bool is_bundle(const std::string& marked) {
 
 class LaunchReader {
  public:
-  LaunchReader(const shell::Run& run, const std::vector<std::string>& files, const LauncherTable& table, Report& report)
+  LaunchReader(const shell::StartedProgram& run, const std::vector<std::string>& files, const LauncherTable& table,
+               Report& report)
       : run_(run), files_(files), table_(table), report_(report) {
     for (const auto& word : run.words) {
       words_.push_back(shell::plain(word));
@@ -55,7 +56,7 @@ class LaunchReader {
   }
 
  private:
-  Origin origin(const shell::Place& place) const {
+  Origin origin(const shell::ScriptPosition& place) const {
     return {files_.at(static_cast<std::size_t>(place.file)), place.line, "", 0};
   }
   Origin origin_of(std::size_t at) const { return origin(shell::place_of(run_.words[at], run_.at)); }
@@ -221,7 +222,7 @@ class LaunchReader {
         }
   }
 
-  const shell::Run& run_;
+  const shell::StartedProgram& run_;
   const std::vector<std::string>& files_;
   const LauncherTable& table_;
   Report& report_;
@@ -232,7 +233,7 @@ class LaunchReader {
 
 }  // namespace
 
-Launch launch_of(const shell::Run& run, const std::vector<std::string>& files, const LauncherTable& table,
+Launch launch_of(const shell::StartedProgram& run, const std::vector<std::string>& files, const LauncherTable& table,
                  Report& report) {
   return LaunchReader(run, files, table, report).read();
 }

@@ -17,7 +17,8 @@ std::vector<std::string> scalars(const Value* list) {
 }
 
 LauncherTable::Row row_of(const std::string& name, const Value& value, bool before) {
-  LauncherTable::Row row{name, scalars(value.find("bare")), scalars(value.find("two")), 0, before};
+  LauncherTable::Row row{
+      .name = name, .bare = scalars(value.find("bare")), .two = scalars(value.find("two")), .before = before};
   if (const auto* words = value.find("words")) row.words = std::stoi(words->scalar);
   return row;
 }

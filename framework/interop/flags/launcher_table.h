@@ -40,7 +40,7 @@ class LauncherTable {
 };
 
 /// The launch that a program's start is. Without `program` when it is none.
-Launch launch_of(const shell::Run& run, const std::vector<std::string>& files, const LauncherTable& table,
+Launch launch_of(const shell::StartedProgram& run, const std::vector<std::string>& files, const LauncherTable& table,
                  Report& report);
 
 }  // namespace tessera

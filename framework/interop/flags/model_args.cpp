@@ -75,7 +75,7 @@ std::string unknown_at(const std::string& words, std::size_t at) {
   return end == at + 1 ? "" : words.substr(at, end - at);
 }
 
-void list_unknowns_of(const GivenFlag& flag, std::vector<Unknown>& unknowns) {
+void list_unknowns_of(const GivenFlag& flag, std::vector<UnknownValue>& unknowns) {
   for (const auto& value : flag.values)
     for (auto at = value.find('$'); at != std::string::npos; at = value.find('$', at + 1)) {
       const auto name = unknown_at(value, at);

@@ -29,7 +29,7 @@ struct Source {
   /// Flags that the script gives only where a condition falls otherwise than it was read: what would become of them,
   /// and that condition. They are not in `tree`.
   std::vector<std::pair<ConvertedFlag, std::string>> elsewhere;
-  std::vector<Unknown> unknowns;  ///< what a script leaves to its caller
+  std::vector<UnknownValue> unknowns;  ///< what a script leaves to its caller
   /// Conditions of a script that the run depends on and that are not known. Their flags are not in `tree`; each is a
   /// problem.
   std::vector<Undecided> undecided;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/tables/our_names.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/interop/tables/our_names.h"
 
@@ -108,7 +108,11 @@ class Exporter {
                               " are padding and left out"));
       const auto shapes = part_shapes_of(row, kept_shape(row.name), table_.heads());
       for (std::size_t part = 0; part < shapes.size(); ++part) {
-        Piece piece{row.from[part], i, part, shapes[part], how_.dtype.value_or(weights_.dtype(row.name))};
+        Piece piece{.name = row.from[part],
+                    .row = i,
+                    .part = part,
+                    .shape = shapes[part],
+                    .dtype = how_.dtype.value_or(weights_.dtype(row.name))};
         if (filled > 0 && filled + piece.bytes() > how_.shard_bytes) {
           shards_.emplace_back();
           filled = 0;

@@ -8,7 +8,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/options/yaml.h"

@@ -6,7 +6,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/megatron/megatron_writer.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/tables/our_names.h"

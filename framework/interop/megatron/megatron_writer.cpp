@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/layout.h"
 #include "framework/interop/megatron/megatron_files.h"
 

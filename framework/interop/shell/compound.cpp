@@ -221,7 +221,11 @@ Tree Parser::test() {
     Word next;
     next.line = place().line;
     if (length > 0) {
-      next.parts.push_back({Part::Kind::text, std::string(text_.substr(i_, length)), nullptr, nullptr, {}});
+      next.parts.push_back({.kind = Part::Kind::text,
+                            .words = std::string(text_.substr(i_, length)),
+                            .parameter = nullptr,
+                            .body = nullptr,
+                            .inside = {}});
       i_ += length;
     } else {
       next = matches ? regular_expression() : word();

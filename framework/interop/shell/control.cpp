@@ -32,7 +32,8 @@ int Evaluator::decide(Decision decision) {
 }
 
 /// A decision whether something is done: branch 0, or not: branch 1.
-bool Evaluator::decide_whether(const Place& at, int site, const std::string& condition, bool usual, bool open) {
+bool Evaluator::decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual,
+                               bool open) {
   return decide({at, site, condition, 2, usual ? 0 : 1, open, {}, {0, 1}}) == 0;
 }
 
@@ -104,7 +105,13 @@ bool Evaluator::ends_script(const Tree& tree, int depth) const {
 Truth Evaluator::run_branches(const Node& node) {
   const int count = static_cast<int>(node.children.size() / 2);
   const bool has_else = node.children.size() % 2 == 1;
-  Decision decision{node.at, node.site, node.source, count + 1, count, false, {}, {}};  // count: else, or nothing
+  Decision decision{.at = node.at,
+                    .site = node.site,
+                    .condition = node.source,
+                    .branches = count + 1,
+                    .taken = count,
+                    .needs = {},
+                    .possible = {}};  // count: else, or nothing
   int taken = count;
   {
     const Weighing weighing(*this);
@@ -220,7 +227,13 @@ Truth Evaluator::run_counted(const Node& node) {
 Truth Evaluator::run_choice(const Node& node) {
   const auto subject = without_places(single(node.words[0]));
   const int count = static_cast<int>(node.items.size());
-  Decision decision{node.at, node.site, node.source, count + 1, count, false, {}, {}};
+  Decision decision{.at = node.at,
+                    .site = node.site,
+                    .condition = node.source,
+                    .branches = count + 1,
+                    .taken = count,
+                    .needs = {},
+                    .possible = {}};
   std::optional<Weighing> weighing(std::in_place, *this);
   bool settled = false;
   for (int i = 0; i < count && !settled; ++i) {

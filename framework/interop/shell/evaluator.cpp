@@ -316,7 +316,7 @@ void Evaluator::learn(ParsedScript& script) {
 }
 
 /// eval, bash -c: a text that is a script.
-Truth Evaluator::run_text(const std::string& text, const Place& at) {
+Truth Evaluator::run_text(const std::string& text, const ScriptPosition& at) {
   step(static_cast<long>(text.size() / 256));
   const auto script = parse_script(text, at, true);
   for (const auto& one : script.remarks) remark(one.words);

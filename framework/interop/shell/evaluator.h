@@ -27,7 +27,7 @@ inline bool counts_as_met(Truth truth) { return truth != Truth::no && truth != T
 /// Why reading ends before the script does.
 struct Stop {
   std::string words;
-  Place at;
+  ScriptPosition at;
 };
 
 struct Variable {
@@ -92,7 +92,7 @@ class Evaluator {
   Truth with_redirects(const Node& node, const std::function<Truth()>& action);
   void read_input(const Redirect& redirect);
   void write_file(const std::string& name, const Output& output, bool append);
-  Truth run_text(const std::string& text, const Place& at);
+  Truth run_text(const std::string& text, const ScriptPosition& at);
   Truth run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell);
   Truth call_function(const Tree& body, std::vector<std::string> arguments);
   Truth run_program(const std::vector<std::string>& words);
@@ -113,7 +113,7 @@ class Evaluator {
   bool end_of_round();
   Truth run_items(const Node& node, const std::vector<std::string>& items);
   int decide(Decision decision);
-  bool decide_whether(const Place& at, int site, const std::string& condition, bool usual, bool open);
+  bool decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual, bool open);
   Truth probe(const Tree& condition);
   void settle_assumptions(bool relied_on);
   bool ends_script(const Tree& tree, int depth = 0) const;
@@ -167,7 +167,7 @@ class Evaluator {
   std::vector<std::map<std::string, std::optional<Variable>>> locals_;
   std::vector<std::string> prefix_;  ///< words before the programs that an inner shell starts
   std::string script_folder_;
-  Place at_;
+  ScriptPosition at_;
   Flow flow_ = Flow::on;
   std::set<std::string> doubts_;                         ///< why the condition ahead is not known
   std::set<std::string> assumed_;                        ///< variables that it takes for unset

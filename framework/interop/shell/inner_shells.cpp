@@ -73,7 +73,7 @@ Truth Evaluator::run_script_file(const std::string& path, std::vector<std::strin
     doubt_outcome("source " + path);
     return Truth::unknown;
   }
-  const Place at = at_;
+  const ScriptPosition at = at_;
   const auto name = found_file(path);
   reading_.files.push_back(name.empty() ? plain(path) : name);
   const auto number = static_cast<int>(reading_.files.size()) - 1;
@@ -204,7 +204,7 @@ Truth Evaluator::run_program(const std::vector<std::string>& words) {
   emit_unknown();
   doubt_program(bare);
   if (run_inner_shell(words) || substitutions_ > 0) return Truth::unknown;
-  Run run;
+  StartedProgram run;
   run.words = prefix_;
   run.words.insert(run.words.end(), words.begin(), words.end());
   run.at = at_;

@@ -10,7 +10,7 @@ std::string unknown(std::string_view words) {
   return out += unknown_end;
 }
 
-std::string place_mark(const Place& place) {
+std::string place_mark(const ScriptPosition& place) {
   return place_begin + std::to_string(place.file) + ":" + std::to_string(place.line) + place_end;
 }
 
@@ -34,7 +34,7 @@ std::string plain(std::string_view words) {
   return out;
 }
 
-Place place_of(std::string_view word, const Place& otherwise) {
+ScriptPosition place_of(std::string_view word, const ScriptPosition& otherwise) {
   if (word.empty() || word[0] != place_begin) return otherwise;
   const std::string words(word.substr(1, end_of_mark(word, 0) - 2));
   const auto colon = words.find(':');

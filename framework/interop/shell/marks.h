@@ -17,13 +17,13 @@ namespace tessera::shell {
 constexpr char unknown_begin = '\x01', unknown_end = '\x02', place_begin = '\x03', place_end = '\x04';
 
 /// Where something was written.
-struct Place {
+struct ScriptPosition {
   int file = 0;  ///< which of the files that were read, the script itself is 0
   int line = 0;  ///< from 1
 };
 
 std::string unknown(std::string_view words);
-std::string place_mark(const Place& place);
+std::string place_mark(const ScriptPosition& place);
 
 bool has_unknown(std::string_view words);
 /// Without places; what is unknown stays marked.
@@ -31,7 +31,7 @@ std::string without_places(std::string_view words);
 /// Without any mark: what a person reads.
 std::string plain(std::string_view words);
 /// The place written at the beginning of a word, if there is one, else `otherwise`.
-Place place_of(std::string_view word, const Place& otherwise);
+ScriptPosition place_of(std::string_view word, const ScriptPosition& otherwise);
 /// Index behind the unknown or the place that begins at `at`.
 std::size_t end_of_mark(std::string_view words, std::size_t at);
 

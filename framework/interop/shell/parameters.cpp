@@ -38,7 +38,11 @@ void Parser::dollar(std::vector<Part>& out, bool in_quotes) {
     while (is_name_char(ahead())) ++i_;
   }
   parameter->name = text_.substr(begin + 1, i_ - begin - 1);
-  out.push_back({Part::Kind::parameter, std::string(text_.substr(begin, i_ - begin)), parameter, nullptr, {}});
+  out.push_back({.kind = Part::Kind::parameter,
+                 .words = std::string(text_.substr(begin, i_ - begin)),
+                 .parameter = parameter,
+                 .body = nullptr,
+                 .inside = {}});
 }
 
 /// Index of the )) that closes the (( ahead; 0 when it does not close that way.
@@ -60,8 +64,11 @@ void Parser::arithmetic(std::vector<Part>& out, std::size_t end) {
   expression.depth_ = depth_;
   auto inside = expression.all_quoted();
   i_ = end + 2;
-  out.push_back({Part::Kind::arithmetic, without_places(text_.substr(begin, i_ - begin)), nullptr, nullptr,
-                 std::move(inside.parts)});
+  out.push_back({.kind = Part::Kind::arithmetic,
+                 .words = without_places(text_.substr(begin, i_ - begin)),
+                 .parameter = nullptr,
+                 .body = nullptr,
+                 .inside = std::move(inside.parts)});
 }
 
 /// $( commands )
@@ -73,7 +80,11 @@ void Parser::substitution(std::vector<Part>& out) {
   skip_lines();
   if (ahead() != ')') fail("')' is missing, for the '$(' that begins here", begin);
   ++i_;
-  out.push_back({Part::Kind::command, without_places(text_.substr(begin, i_ - begin)), nullptr, std::move(body), {}});
+  out.push_back({.kind = Part::Kind::command,
+                 .words = without_places(text_.substr(begin, i_ - begin)),
+                 .parameter = nullptr,
+                 .body = std::move(body),
+                 .inside = {}});
 }
 
 /// <( commands ), >( commands )
@@ -85,7 +96,11 @@ void Parser::stream(std::vector<Part>& out) {
   skip_lines();
   if (ahead() != ')') fail("')' is missing, for the '<(' that begins here", begin);
   ++i_;
-  out.push_back({Part::Kind::stream, without_places(text_.substr(begin, i_ - begin)), nullptr, std::move(body), {}});
+  out.push_back({.kind = Part::Kind::stream,
+                 .words = without_places(text_.substr(begin, i_ - begin)),
+                 .parameter = nullptr,
+                 .body = std::move(body),
+                 .inside = {}});
 }
 
 /// `commands`
@@ -104,7 +119,11 @@ void Parser::backticks(std::vector<Part>& out) {
   auto parsed = commands.script();
   if (!parsed.error.empty()) fail(parsed.error, begin);
   remarks_.insert(remarks_.end(), parsed.remarks.begin(), parsed.remarks.end());
-  out.push_back({Part::Kind::command, text("$(", without_places(inside), ")"), nullptr, std::move(parsed.tree), {}});
+  out.push_back({.kind = Part::Kind::command,
+                 .words = text("$(", without_places(inside), ")"),
+                 .parameter = nullptr,
+                 .body = std::move(parsed.tree),
+                 .inside = {}});
 }
 
 void Parser::parameter_name(Parameter& out) {
@@ -162,7 +181,11 @@ void Parser::braces(std::vector<Part>& out, bool in_quotes) {
   parameter_op(*parameter, in_quotes);
   if (ahead() != '}') fail("'}' is missing, for the '${' that begins here", begin);
   ++i_;
-  out.push_back({Part::Kind::parameter, without_places(text_.substr(begin, i_ - begin)), parameter, nullptr, {}});
+  out.push_back({.kind = Part::Kind::parameter,
+                 .words = without_places(text_.substr(begin, i_ - begin)),
+                 .parameter = parameter,
+                 .body = nullptr,
+                 .inside = {}});
 }
 
 }  // namespace tessera::shell

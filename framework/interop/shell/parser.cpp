@@ -26,13 +26,13 @@ Parser::Deeper::Deeper(Parser& parser) : parser_(parser) {
   }
 }
 
-Parser::Parser(std::string_view text, const Place& at, bool inner) : text_(text), at_(at), inner_(inner) {
+Parser::Parser(std::string_view text, const ScriptPosition& at, bool inner) : text_(text), at_(at), inner_(inner) {
   lines_.push_back(0);
   for (std::size_t i = 0; i < text.size(); ++i)
     if (text[i] == '\n') lines_.push_back(i + 1);
 }
 
-Place Parser::place(std::size_t at) const {
+ScriptPosition Parser::place(std::size_t at) const {
   if (inner_) return at_;
   const auto next = std::upper_bound(lines_.begin(), lines_.end(), at);
   return {at_.file, at_.line + static_cast<int>(next - lines_.begin()) - 1};
@@ -290,10 +290,10 @@ bool Parser::goes_on_after_comment() {
   return true;
 }
 
-ParsedScript parse_script(std::string_view text, const Place& at, bool inner) {
+ParsedScript parse_script(std::string_view text, const ScriptPosition& at, bool inner) {
   return Parser(text, at, inner).script();
 }
 
-Word parse_quoted(std::string_view text, const Place& at) { return Parser(text, at, true).all_quoted(); }
+Word parse_quoted(std::string_view text, const ScriptPosition& at) { return Parser(text, at, true).all_quoted(); }
 
 }  // namespace tessera::shell

@@ -14,13 +14,13 @@ namespace tessera::shell {
 
 struct SyntaxError {
   std::string words;
-  Place at;
+  ScriptPosition at;
 };
 
 /// Recursive descent over the characters of a text, as Bash itself reads: what is a word depends on what stands before.
 class Parser {
  public:
-  Parser(std::string_view text, const Place& at, bool inner);
+  Parser(std::string_view text, const ScriptPosition& at, bool inner);
   ParsedScript script();
   Word all_quoted();
 
@@ -29,8 +29,8 @@ class Parser {
   bool ended() const { return i_ >= text_.size(); }
   char ahead(std::size_t k = 0) const { return i_ + k < text_.size() ? text_[i_ + k] : '\0'; }
   bool starts(std::string_view words) const { return text_.substr(i_, words.size()) == words; }
-  Place place(std::size_t at) const;
-  Place place() const { return place(i_); }
+  ScriptPosition place(std::size_t at) const;
+  ScriptPosition place() const { return place(i_); }
   [[noreturn]] void fail(const std::string& words, std::size_t at) const;
   void remark(const std::string& words) { remarks_.push_back({place(), words}); }
   std::size_t blanks_to_line_end(std::size_t from) const;  ///< index of that line's end; 0 when something else comes
@@ -112,7 +112,7 @@ class Parser {
   };
 
   std::string_view text_;
-  Place at_;
+  ScriptPosition at_;
   bool inner_;
   std::size_t i_ = 0;
   int depth_ = 0, sites_ = 0;

@@ -19,15 +19,15 @@ struct Inputs {
 };
 
 /// A program that the script starts. Words hold marks (marks.h).
-struct Run {
+struct StartedProgram {
   std::vector<std::string> words;
   std::vector<std::pair<std::string, std::string>> environment;  ///< what is exported by then, sorted by name
-  Place at;
+  ScriptPosition at;
 };
 
 /// A condition that the script came to.
 struct Decision {
-  Place at;
+  ScriptPosition at;
   int site = 0;
   std::string condition;  ///< as written
   int branches = 2;
@@ -42,19 +42,19 @@ struct Decision {
 struct Assumed {
   std::string name;
   std::string instead;  ///< of ${NAME:-words}: the words
-  Place at;
+  ScriptPosition at;
 };
 
 /// What a script comes to.
 struct Reading {
-  std::vector<std::string> files;              ///< those that were read; Place::file counts them
-  std::vector<Run> runs;                       ///< programs, in order; not those in $(...)
+  std::vector<std::string> files;              ///< those that were read; ScriptPosition::file counts them
+  std::vector<StartedProgram> runs;            ///< programs, in order; not those in $(...)
   std::vector<Decision> decisions;             ///< each once
   std::vector<Assumed> assumed;                ///< each name once
   std::vector<Remark> remarks;                 ///< what was read as meant
   std::map<std::string, std::string> written;  ///< files that the script writes and whose text is known
   std::string error;                           ///< why the reading stopped before the end
-  Place error_at;
+  ScriptPosition error_at;
   long steps = 0;  ///< how much work it was
 };
 

@@ -95,7 +95,8 @@ void Parser::here_lines() {
     if (!closed)
       remarks_.push_back({place(begin), text("the here-document has no line '", document.end, "' that ends it")});
     if (document.quoted)
-      document.into->parts.push_back({Part::Kind::quoted, lines, nullptr, nullptr, {}});
+      document.into->parts.push_back(
+          {.kind = Part::Kind::quoted, .words = lines, .parameter = nullptr, .body = nullptr, .inside = {}});
     else
       *document.into = parse_quoted(lines, place(begin));
   }

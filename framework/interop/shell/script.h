@@ -99,7 +99,7 @@ struct Node {
     arithmetic
   };
   Kind kind = Kind::simple;
-  Place at;
+  ScriptPosition at;
   int site = 0;                         ///< a number of its own in its text
   std::vector<Assignment> assignments;  ///< simple: before the command
   std::vector<Word> words;              ///< simple, test, each; choice: its subject; arithmetic: its expression
@@ -116,7 +116,7 @@ struct Node {
 
 /// What was read otherwise than Bash reads it.
 struct Remark {
-  Place at;
+  ScriptPosition at;
   std::string words;
 };
 
@@ -125,13 +125,13 @@ struct ParsedScript {
   std::vector<Remark> remarks;
   std::set<std::string> assigned;  ///< names that something assigns which does not look at them: not NAME=$NAME:x
   std::string error;  ///< why the rest could not be read; `tree` is what stands before it, as Bash would run it
-  Place error_at;
+  ScriptPosition error_at;
 };
 
 /// Parse a text. `at` is the place of its first line; a text that came from a value (eval, bash -c) is `inner`: all its
 /// lines count as that one, and it may hold marks.
-ParsedScript parse_script(std::string_view text, const Place& at, bool inner);
+ParsedScript parse_script(std::string_view text, const ScriptPosition& at, bool inner);
 /// Parse a text as what stands between double quotes.
-Word parse_quoted(std::string_view text, const Place& at);
+Word parse_quoted(std::string_view text, const ScriptPosition& at);
 
 }  // namespace tessera::shell

@@ -21,7 +21,8 @@ bool begins_flag(const std::vector<Part>& before, char next) {
 }  // namespace
 
 void Parser::add(std::vector<Part>& out, Part::Kind kind, std::string_view words) {
-  if (out.empty() || out.back().kind != kind) out.push_back({kind, "", nullptr, nullptr, {}});
+  if (out.empty() || out.back().kind != kind)
+    out.push_back({.kind = kind, .words = "", .parameter = nullptr, .body = nullptr, .inside = {}});
   out.back().words += words;
 }
 
@@ -147,7 +148,8 @@ void Parser::double_quotes(std::vector<Part>& out) {
     if (!quoted_piece(inside, "$`\"\\")) add_char(inside, Part::Kind::quoted);
   if (ended()) fail("the quote \" that begins here is not closed", begin);
   ++i_;
-  out.push_back({Part::Kind::group, "", nullptr, nullptr, std::move(inside)});
+  out.push_back(
+      {.kind = Part::Kind::group, .words = "", .parameter = nullptr, .body = nullptr, .inside = std::move(inside)});
 }
 
 /// Something that means more than itself between double quotes. False when a plain character is ahead.

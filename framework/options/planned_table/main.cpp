@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::cerr << "planned_table takes TABLE SOURCE NAME\n";
+    std::cout << "planned_table takes TABLE SOURCE NAME\n";
     return 2;
   }
   try {
@@ -17,11 +17,11 @@ int main(int argc, char** argv) {
     const auto source = tessera::planned_source(table.str(), argv[3]);
     std::ofstream out(argv[2], std::ios::binary);
     if (!(out << source).flush()) {
-      std::cerr << argv[2] << ": cannot be written\n";
+      std::cout << argv[2] << ": cannot be written\n";
       return 1;
     }
   } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
+    std::cout << error.what() << "\n";
     return 2;
   }
   return 0;

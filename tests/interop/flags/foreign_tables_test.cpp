@@ -136,7 +136,7 @@ TEST(ForeignTables, EveryFlagOfTheGuidesHasARowOrIsALaunchersOwn) {
     if (reader == "preprocess") continue;  // tests/cli
     ++count;
     if (launchers.count(reader)) {
-      shell::Run run;
+      shell::StartedProgram run;
       run.words = {reader, flag, "1", "pretrain_gpt.py", "--lr", "1"};
       Report report;
       const auto launch = launch_of(run, {"x.sh"}, launcher_table, report);

@@ -6,7 +6,7 @@
 
 #include "framework/base/files.h"
 #include "framework/interop/hugging_face/hugging_face_export.h"
-#include "framework/model/generate.h"
+#include "framework/model/generation.h"
 #include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/saved_model.h"
 #include "tests/data/chosen.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/options/yaml.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"

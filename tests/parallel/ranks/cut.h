@@ -95,7 +95,7 @@ class Weights {
       ASSERT_NE(same, runs.end()) << run.parameter->name;
       const auto all = whole.grad(*same);
       std::vector<float> expected(static_cast<std::size_t>(run.count));
-      for (const auto& placed : runs_of(*run.parameter))
+      for (const auto& placed : contiguous_ranges_of(*run.parameter))
         std::copy_n(all.begin() + placed.global_first, placed.count, expected.begin() + placed.first);
       const auto here = grad(run);
       expect_near({here.begin(), here.end()}, expected, "gradient of " + run.parameter->name);

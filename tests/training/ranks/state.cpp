@@ -2,7 +2,7 @@
 // between stages.
 #include <gtest/gtest.h>
 
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/training/model_state.h"
 #include "framework/training/stage_channel.h"
 #include "tests/ranks/ranks.h"

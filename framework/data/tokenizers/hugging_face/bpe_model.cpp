@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/bpe.h"
-#include "framework/data/tokenizers/hugging_face/model.h"
+#include "framework/data/tokenizers/hugging_face/token_model.h"
 #include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 #include "framework/data/unicode/utf8.h"
 
@@ -65,10 +65,10 @@ class Merges {
   std::vector<Slot> slots_;
 };
 
-class Bpe final : public Model {
+class Bpe final : public TokenModel {
  public:
   explicit Bpe(BpeParts parts)
-      : Model(std::move(parts.vocabulary)), parts_(std::move(parts)), merges_(parts_.merges.size()) {
+      : TokenModel(std::move(parts.vocabulary)), parts_(std::move(parts)), merges_(parts_.merges.size()) {
     if (parts_.unk_token) unk_ = vocabulary().find(*parts_.unk_token);
     read_merges();
     if (parts_.from_bytes) read_bytes();
@@ -285,6 +285,6 @@ class Bpe final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_bpe(BpeParts parts) { return std::make_unique<Bpe>(std::move(parts)); }
+std::unique_ptr<TokenModel> make_bpe(BpeParts parts) { return std::make_unique<Bpe>(std::move(parts)); }
 
 }  // namespace tessera::hugging_face

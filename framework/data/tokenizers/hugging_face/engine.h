@@ -9,9 +9,9 @@
 
 #include "framework/data/tokenizers/hugging_face/added_tokens.h"
 #include "framework/data/tokenizers/hugging_face/decoder.h"
-#include "framework/data/tokenizers/hugging_face/model.h"
 #include "framework/data/tokenizers/hugging_face/normalizer.h"
 #include "framework/data/tokenizers/hugging_face/pre_tokenizer.h"
+#include "framework/data/tokenizers/hugging_face/token_model.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
 namespace tessera::hugging_face {
@@ -56,7 +56,7 @@ class Engine {
 
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<TokenModel> model_;
   bool is_bpe_ = false, clean_up_ = false, keeps_ascii_ = true, splits_at_metaspace_ = false;
   std::string padding_token_;
   std::vector<AddedToken> added_;

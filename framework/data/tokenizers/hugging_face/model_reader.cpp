@@ -1,7 +1,7 @@
 // The entry `model` of tokenizer.json.
 
 #include "framework/base/error.h"
-#include "framework/data/tokenizers/hugging_face/model.h"
+#include "framework/data/tokenizers/hugging_face/token_model.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -49,7 +49,7 @@ std::vector<std::pair<std::string_view, std::string_view>> read_merges(const Jso
   return merges;
 }
 
-std::unique_ptr<Model> read_bpe(const JsonValue& entry, bool from_bytes) {
+std::unique_ptr<TokenModel> read_bpe(const JsonValue& entry, bool from_bytes) {
   BpeParts parts;
   if (const auto dropout = entry.find("dropout")) {
     double share = 1;
@@ -68,7 +68,7 @@ std::unique_ptr<Model> read_bpe(const JsonValue& entry, bool from_bytes) {
   return make_bpe(std::move(parts));
 }
 
-std::unique_ptr<Model> read_unigram(const JsonValue& entry) {
+std::unique_ptr<TokenModel> read_unigram(const JsonValue& entry) {
   UnigramParts parts;
   const auto list = entry.at("vocab");
   simdjson::dom::array array;
@@ -116,7 +116,7 @@ bool can_take_bytes(const JsonValue& entry) {
          entry.text_of("end_of_word_suffix", "").empty() && !entry.boolean_of("byte_fallback", false);
 }
 
-std::unique_ptr<Model> read_model(const JsonValue& entry, bool from_bytes) {
+std::unique_ptr<TokenModel> read_model(const JsonValue& entry, bool from_bytes) {
   const auto type = model_type(entry);
   if (type == "BPE") return read_bpe(entry, from_bytes);
   if (type == "Unigram") return read_unigram(entry);

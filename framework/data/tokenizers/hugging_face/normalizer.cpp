@@ -81,7 +81,7 @@ void drop_characters(Normalized& words, Property which) {
 }
 
 std::string in_form(std::string_view words, unicode::Form form) {
-  return unicode::normalized(words, form, unicode::Normalization::tokenizers);
+  return unicode::normalized(words, form, unicode::NormalizationRules::tokenizers);
 }
 
 class Normal final : public Normalizer {

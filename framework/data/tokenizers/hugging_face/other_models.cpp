@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "framework/base/error.h"
-#include "framework/data/tokenizers/hugging_face/model.h"
+#include "framework/data/tokenizers/hugging_face/token_model.h"
 #include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 
 namespace tessera::hugging_face {
@@ -55,10 +55,10 @@ class Prefixes {
   std::vector<std::ptrdiff_t> starts_;  // by first byte
 };
 
-class Unigram final : public Model {
+class Unigram final : public TokenModel {
  public:
   explicit Unigram(UnigramParts parts)
-      : Model(std::move(parts.vocabulary)), parts_(std::move(parts)), prefixes_(vocabulary()) {
+      : TokenModel(std::move(parts.vocabulary)), parts_(std::move(parts)), prefixes_(vocabulary()) {
     auto lowest = std::numeric_limits<double>::infinity();
     for (const auto score : parts_.scores) lowest = std::min(lowest, score);
     constexpr double penalty = 10.0;
@@ -143,9 +143,9 @@ class Unigram final : public Model {
   std::int32_t fallback_[256] = {};
 };
 
-class WordPiece final : public Model {
+class WordPiece final : public TokenModel {
  public:
-  explicit WordPiece(WordPieceParts parts) : Model(std::move(parts.vocabulary)), parts_(std::move(parts)) {}
+  explicit WordPiece(WordPieceParts parts) : TokenModel(std::move(parts.vocabulary)), parts_(std::move(parts)) {}
 
   void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
     const auto before_all = ids.size();
@@ -174,10 +174,10 @@ class WordPiece final : public Model {
   WordPieceParts parts_;
 };
 
-class WordLevel final : public Model {
+class WordLevel final : public TokenModel {
  public:
   WordLevel(Vocabulary vocabulary, std::string unk_token)
-      : Model(std::move(vocabulary)), unk_token_(std::move(unk_token)) {}
+      : TokenModel(std::move(vocabulary)), unk_token_(std::move(unk_token)) {}
 
   void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
     const auto id = vocabulary().find(piece);
@@ -190,9 +190,11 @@ class WordLevel final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_unigram(UnigramParts parts) { return std::make_unique<Unigram>(std::move(parts)); }
-std::unique_ptr<Model> make_word_piece(WordPieceParts parts) { return std::make_unique<WordPiece>(std::move(parts)); }
-std::unique_ptr<Model> make_word_level(Vocabulary vocabulary, std::string unk_token) {
+std::unique_ptr<TokenModel> make_unigram(UnigramParts parts) { return std::make_unique<Unigram>(std::move(parts)); }
+std::unique_ptr<TokenModel> make_word_piece(WordPieceParts parts) {
+  return std::make_unique<WordPiece>(std::move(parts));
+}
+std::unique_ptr<TokenModel> make_word_level(Vocabulary vocabulary, std::string unk_token) {
   return std::make_unique<WordLevel>(std::move(vocabulary), std::move(unk_token));
 }
 

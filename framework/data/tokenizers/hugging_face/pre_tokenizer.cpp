@@ -37,9 +37,9 @@ Behavior behavior_of(const JsonValue& value) {
 }
 
 // Takes the parts of a text, matches and what is between, from left to right, and passes on what the behavior makes.
-class Parts {
+class BehaviorSplitter {
  public:
-  Parts(Piece piece, Behavior behavior, bool invert, const Visit<Piece>& sink)
+  BehaviorSplitter(Piece piece, Behavior behavior, bool invert, const Visit<Piece>& sink)
       : piece_(piece), behavior_(behavior), invert_(invert), sink_(sink) {}
 
   void match(std::size_t begin, std::size_t end) {
@@ -94,7 +94,7 @@ class Parts {
 
 template <class Test>
 void split_characters(Piece piece, Behavior behavior, const Visit<Piece>& sink, const Test& test) {
-  Parts parts(piece, behavior, false, sink);
+  BehaviorSplitter parts(piece, behavior, false, sink);
   for (std::size_t at = 0; at < piece.text.size();) {
     const auto [code, length] = character_at(piece.text, at);
     if (test(code)) parts.match(at, at + length);
@@ -144,7 +144,7 @@ class SplitByRegex final : public PreTokenizer {
   SplitByRegex(Regex regex, Behavior behavior, bool invert)
       : regex_(std::move(regex)), behavior_(behavior), invert_(invert) {}
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
-    Parts parts(piece, behavior_, invert_, sink);
+    BehaviorSplitter parts(piece, behavior_, invert_, sink);
     Regex::Finder finder(regex_, piece.text);
     while (const auto match = finder.next()) parts.match(match->begin, match->end);
     parts.finish();
@@ -231,7 +231,7 @@ class Metaspace final : public PreTokenizer {
     }
     const Piece whole{spelt, from_start};
     if (!splits_) return sink(whole);
-    Parts parts(whole, Behavior::merged_with_next, false, sink);
+    BehaviorSplitter parts(whole, Behavior::merged_with_next, false, sink);
     for (auto at = spelt.find(replacement_); at != std::string::npos;
          at = spelt.find(replacement_, at + replacement_.size()))
       parts.match(at, at + replacement_.size());

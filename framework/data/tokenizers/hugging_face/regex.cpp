@@ -222,7 +222,7 @@ Regex Regex::literal(std::string_view words) {
   RegexNode root;
   for (std::size_t at = 0; at < words.size();) {
     const auto [code, length] = character_at(words, at);
-    root.parts.push_back({RegexNode::Kind::set, RegexNode::Greed::greedy, 0, 0, CodeSet::of(code), {}});
+    root.parts.push_back({.kind = RegexNode::Kind::set, .set = CodeSet::of(code), .parts = {}});
     at += length;
   }
   RegexCompiler(regex, root);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/range.h"
 #include "framework/data/tokenizers/hugging_face/code_set.h"
 
 namespace tessera::hugging_face {
@@ -53,9 +54,7 @@ class Regex {
     std::uint32_t least = 0, most = 0;
   };
 
-  struct Match {
-    std::size_t begin, end;
-  };
+  using Match = Range<std::size_t>;
   /// Goes through the matches in a text from left to right, as `find_iter` of Oniguruma's Rust binding: an empty match
   /// right behind the last match is left out.
   class Finder {

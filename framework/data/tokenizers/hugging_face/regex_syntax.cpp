@@ -67,7 +67,7 @@ class Parser {
 
   RegexNode choice(Flags flags) {
     if (++depth_ > deepest) unsupported("nesting this deep");
-    RegexNode all{Kind::choice, Greed::greedy, 0, 0, {}, {}};
+    RegexNode all{.kind = Kind::choice, .set = {}, .parts = {}};
     do all.parts.push_back(sequence(flags));
     while (take("|"));
     --depth_;
@@ -123,7 +123,7 @@ class Parser {
         greed = Greed::reluctant;  // X{n}? makes X{n} optional
       else if (!interval && take("+"))
         greed = Greed::possessive;  // X{n,m}+ repeats X{n,m}
-      RegexNode all{Kind::repeat, greed, least, most, {}, {}};
+      RegexNode all{.kind = Kind::repeat, .greed = greed, .least = least, .most = most, .set = {}, .parts = {}};
       all.parts.push_back(std::move(node));
       node = std::move(all);
       if (++repeats_ > 10 * deepest) unsupported("this many quantifiers");
@@ -155,17 +155,17 @@ class Parser {
     return counts;
   }
 
-  RegexNode single(CodeSet set) const { return {Kind::set, Greed::greedy, 0, 0, std::move(set), {}}; }
+  RegexNode single(CodeSet set) const { return {.kind = Kind::set, .set = std::move(set), .parts = {}}; }
 
   RegexNode atom(Flags flags) {
     if (sees("*") || sees("+") || sees("?")) refuse("a quantifier without a target");
     if (take("(")) return group(flags);
     if (take("[")) return single(char_class(flags));
-    if (take("^")) return {Kind::line_begin, Greed::greedy, 0, 0, {}, {}};
-    if (take("$")) return {Kind::line_end, Greed::greedy, 0, 0, {}, {}};
+    if (take("^")) return {.kind = Kind::line_begin, .set = {}, .parts = {}};
+    if (take("$")) return {.kind = Kind::line_end, .set = {}, .parts = {}};
     if (take(".")) return single(flags.dot_takes_newline ? ~CodeSet() : ~CodeSet::of('\n'));
-    if (take("\\A")) return {Kind::text_begin, Greed::greedy, 0, 0, {}, {}};
-    if (take("\\z")) return {Kind::text_end, Greed::greedy, 0, 0, {}, {}};
+    if (take("\\A")) return {.kind = Kind::text_begin, .set = {}, .parts = {}};
+    if (take("\\z")) return {.kind = Kind::text_end, .set = {}, .parts = {}};
     if (sees("\\")) return single(escape(flags));
     return single(folded(character(), flags));
   }
@@ -201,7 +201,7 @@ class Parser {
     while (inside.kind == Kind::sequence && inside.parts.size() == 1) inside = RegexNode(std::move(inside.parts[0]));
     if ((kind == Kind::behind || kind == Kind::not_behind) && inside.kind != Kind::set)
       unsupported("lookbehind of more than one character");
-    RegexNode all{kind, Greed::greedy, 0, 0, {}, {}};
+    RegexNode all{.kind = kind, .set = {}, .parts = {}};
     all.parts.push_back(std::move(inside));
     return all;
   }

@@ -1,4 +1,4 @@
-#include "framework/model/generate.h"
+#include "framework/model/generation.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "framework/recipe/planned.h"
+#include "framework/recipe/planned_options.h"
 
 namespace tessera {
 

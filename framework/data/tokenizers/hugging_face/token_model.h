@@ -14,10 +14,10 @@
 namespace tessera::hugging_face {
 
 /// The part of tokenizer.json that turns one piece of text into ids. Const and safe to share between threads.
-class Model {
+class TokenModel {
  public:
-  explicit Model(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
-  virtual ~Model() = default;
+  explicit TokenModel(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+  virtual ~TokenModel() = default;
 
   /// Append the ids of `piece` (UTF-8, not empty) to `ids`. Equal pieces have equal ids, so a caller may remember them.
   /// Throws ConfigError when the piece has a character that the model has no token for, nor an unknown token.
@@ -41,7 +41,7 @@ struct BpeParts {
   bool from_bytes = false;
 };
 /// Throws ConfigError, naming the merge, when one of its tokens is not in the vocabulary.
-std::unique_ptr<Model> make_bpe(BpeParts parts);
+std::unique_ptr<TokenModel> make_bpe(BpeParts parts);
 
 struct UnigramParts {
   Vocabulary vocabulary;
@@ -50,7 +50,7 @@ struct UnigramParts {
   bool byte_fallback = false;
 };
 /// The segmentation of highest total score. Source: Kudo 2018, arXiv:1804.10959.
-std::unique_ptr<Model> make_unigram(UnigramParts parts);
+std::unique_ptr<TokenModel> make_unigram(UnigramParts parts);
 
 struct WordPieceParts {
   Vocabulary vocabulary;
@@ -58,16 +58,16 @@ struct WordPieceParts {
   std::size_t max_input_chars_per_word = 100;
 };
 /// Longest match from left to right. Source: Devlin et al. 2019, arXiv:1810.04805.
-std::unique_ptr<Model> make_word_piece(WordPieceParts parts);
+std::unique_ptr<TokenModel> make_word_piece(WordPieceParts parts);
 
 /// A piece is one token, or `unk_token`.
-std::unique_ptr<Model> make_word_level(Vocabulary vocabulary, std::string unk_token);
+std::unique_ptr<TokenModel> make_word_level(Vocabulary vocabulary, std::string unk_token);
 
 /// What kind of model an entry `model` of tokenizer.json describes: BPE, WordPiece, WordLevel or Unigram. Old files do not
 /// say it; then the fields decide. Throws ConfigError for another kind.
 std::string model_type(const JsonValue& entry);
 /// The entry `model`. `from_bytes`: see BpeParts, only for BPE. Throws ConfigError, naming the field, when it is wrong.
-std::unique_ptr<Model> read_model(const JsonValue& entry, bool from_bytes);
+std::unique_ptr<TokenModel> read_model(const JsonValue& entry, bool from_bytes);
 /// Whether a BPE model can take plain bytes in the stead of spelt ones.
 bool can_take_bytes(const JsonValue& entry);
 

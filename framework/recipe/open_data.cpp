@@ -1,4 +1,4 @@
-#include "framework/recipe/run_data.h"
+#include "framework/recipe/open_data.h"
 
 #include <algorithm>
 #include <array>

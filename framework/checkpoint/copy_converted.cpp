@@ -1,4 +1,4 @@
-#include "framework/checkpoint/convert.h"
+#include "framework/checkpoint/copy_converted.h"
 
 #include <cstring>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "framework/cli/checkpoint.h"
+#include "framework/cli/checkpoint_commands.h"
 
 #include <array>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include "framework/base/number_text.h"
 #include "framework/checkpoint/find.h"
 #include "framework/cli/convert_checkpoint.h"
-#include "framework/cli/reshard.h"
+#include "framework/cli/reshard_checkpoint.h"
 #include "framework/log/log.h"
 
 namespace tessera {

@@ -22,7 +22,7 @@ struct ProgressState {
 /// The bar in at most `columns` letters, without a newline:
 /// ` 12% [=====>            ] 120/1000  loss 3.214  lr 3.00e-04  12.3k tok/s  4:12 left  85.1 GFLOP/s (61% of GEMM)`.
 /// Where columns are few, the less important parts are left out whole; in the end only the percentage stays.
-void add_bar(Line& out, const ProgressState& state, int columns);
+void add_bar(LogLine& out, const ProgressState& state, int columns);
 
 /// What the line of an evaluation says at one moment.
 struct EvaluationState {
@@ -32,12 +32,12 @@ struct EvaluationState {
 };
 
 /// ` 34% evaluating the validation split 34/100  0:12 left` in at most `columns` letters, without a newline.
-void add_evaluation(Line& out, const EvaluationState& state, int columns);
+void add_evaluation(LogLine& out, const EvaluationState& state, int columns);
 
 /// "4:12", "1:02:33", "2d 03:04".
-void add_duration(Line& out, double seconds);
+void add_duration(LogLine& out, double seconds);
 /// "512", "12.3k", "1.05M".
-void add_scaled(Line& out, double value);
+void add_scaled(LogLine& out, double value);
 
 /// A bar on the last line of a terminal, drawn anew at most ten times a second, as wide as the terminal is at that
 /// moment.

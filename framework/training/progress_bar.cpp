@@ -1,4 +1,4 @@
-#include "framework/training/progress.h"
+#include "framework/training/progress_bar.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ constexpr double shortest_pause = 0.1;  // between two drawings, in seconds
 
 }  // namespace
 
-void add_duration(Line& out, double seconds) {
+void add_duration(LogLine& out, double seconds) {
   const auto all = static_cast<long long>(std::min(std::max(seconds, 0.0), 1e9));
   const auto days = all / 86400, hours = all / 3600 % 24, minutes = all / 60 % 60;
   if (days > 0)
@@ -21,7 +21,7 @@ void add_duration(Line& out, double seconds) {
     out.put("{}:{:02}", minutes, all % 60);
 }
 
-void add_scaled(Line& out, double value) {
+void add_scaled(LogLine& out, double value) {
   constexpr const char* units[] = {"", "k", "M", "G", "T", "P"};
   std::size_t unit = 0;
   while (std::abs(value) >= 999.5 && unit + 1 < std::size(units)) {
@@ -32,11 +32,11 @@ void add_scaled(Line& out, double value) {
   out.put("{:.{}f}{}", value, digits, units[unit]);
 }
 
-void add_bar(Line& out, const ProgressState& s, int columns) {
+void add_bar(LogLine& out, const ProgressState& s, int columns) {
   const double share = s.training_iters > 0
                            ? std::min(1.0, static_cast<double>(s.iteration) / static_cast<double>(s.training_iters))
                            : 0;
-  Line parts[6];  // in the order in which they are given up, last first
+  LogLine parts[6];  // in the order in which they are given up, last first
   parts[0].put("  loss {:.4g}", s.loss);
   if (s.seconds_left >= 0) {
     parts[1].add("  ");
@@ -73,9 +73,9 @@ void add_bar(Line& out, const ProgressState& s, int columns) {
     if (at < kept) out.add(parts[at].text());
 }
 
-void add_evaluation(Line& out, const EvaluationState& s, int columns) {
+void add_evaluation(LogLine& out, const EvaluationState& s, int columns) {
   const auto done = static_cast<long long>(s.done), all = static_cast<long long>(s.all);
-  Line percentage, words, left;
+  LogLine percentage, words, left;
   percentage.put("{:3}%", all > 0 ? 100 * done / all : 0);
   words.put(" evaluating the {} {}/{}", s.what, done, all);
   if (s.seconds_left >= 0) {
@@ -130,7 +130,11 @@ EvaluationState ProgressBar::evaluation_state() const {
 }
 
 ProgressState ProgressBar::state() const {
-  ProgressState s{last_.iteration, o_.training_iters, loss_, last_.learning_rate, tokens_per_second_};
+  ProgressState s{.iteration = last_.iteration,
+                  .training_iters = o_.training_iters,
+                  .loss = loss_,
+                  .learning_rate = last_.learning_rate,
+                  .tokens_per_second = tokens_per_second_};
   const auto done = last_.iteration - first_iteration_;
   const auto left = static_cast<double>(std::max<std::int64_t>(0, o_.training_iters - last_.iteration));
   const double all_seconds = since_first_.seconds();  // evaluations and checkpoints included
@@ -145,7 +149,7 @@ ProgressState ProgressBar::state() const {
 void ProgressBar::draw() {
   const bool evaluating = evaluation_.all > 0;
   if (!evaluating && first_iteration_ < 0) return;
-  Line text;
+  LogLine text;
   const auto width = line_.columns() - 1;  // the last column would make some terminals wrap
   if (evaluating)
     add_evaluation(text, evaluation_state(), width);

@@ -1,4 +1,4 @@
-#include "framework/cli/reshard.h"
+#include "framework/cli/reshard_checkpoint.h"
 
 #include <iostream>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "framework/data/batch.h"
+#include "framework/data/sampler.h"
 
 namespace tessera {
 

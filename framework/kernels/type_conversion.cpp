@@ -3,7 +3,7 @@
 // to nearest, ties to even.
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "framework/kernels/convert.cpp"
+#define HWY_TARGET_INCLUDE "framework/kernels/type_conversion.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each target
 // must come after foreach_target.h
 #include <hwy/highway.h>
@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "framework/base/error.h"
-#include "framework/kernels/convert.h"
 #include "framework/kernels/cpu.h"
+#include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
 HWY_BEFORE_NAMESPACE();
