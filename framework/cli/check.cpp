@@ -98,9 +98,7 @@ void print_idle(const Recipe& recipe, bool verbose) {
 
 /// As many as were given, else as few as the recipe's sizes make.
 std::int64_t ranks_of(const Recipe& recipe, const Arguments& arguments) {
-  const auto& o = recipe.parallel;
-  if (arguments.ranks > 0) return arguments.ranks;
-  return o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
+  return arguments.ranks > 0 ? arguments.ranks : fewest_ranks(recipe.parallel);
 }
 
 /// The run in the words of the program that --as names: "name value" lines, or one JSON object.

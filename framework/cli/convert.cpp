@@ -195,8 +195,7 @@ void write_as_flags(const Arguments& arguments, const Recipe& recipe, const Fact
     logger.error("no script is written; with --allow-refused one is, which says so");
     return;
   }
-  const auto& o = recipe.parallel;
-  const auto ranks = o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
+  const auto ranks = fewest_ranks(recipe.parallel);
   write(arguments.out, write_script(flags, text("torchrun --nproc_per_node ", ranks), "pretrain_gpt.py", head));
 }
 

@@ -51,10 +51,7 @@ class Show {
 };
 
 Show::Show(const Recipe& recipe, const DataShowRequest& request) : recipe_(recipe), request_(request) {
-  const auto& o = recipe.parallel;
-  const auto ranks = request.ranks > 0 ? request.ranks
-                                       : o.tensor_model_parallel_size * o.pipeline_model_parallel_size *
-                                             o.data_parallel_size.value_or(1);
+  const auto ranks = request.ranks > 0 ? request.ranks : fewest_ranks(recipe.parallel);
   check_ranks(recipe, ranks);
   mesh_ = mesh_of(recipe, ranks);
   replicas_ = mesh_.sizes().data;

@@ -33,11 +33,14 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 std::string ranks_table(const LayoutFigures& f, std::int64_t ranks_per_host) {
   std::vector<std::vector<std::string>> rows = {
       {"rank", "tensor", "pipeline", "data", "parameters", "state bytes", "layers"}};
+  const bool shares = f.mesh.sizes().context > 1;
+  if (shares) rows[0].insert(rows[0].begin() + 2, "context");
   if (ranks_per_host > 0) rows[0].insert(rows[0].begin() + 1, "host");
   for (std::size_t rank = 0; rank < std::min(f.ranks.size(), most_rows); ++rank) {
     const auto& r = f.ranks[rank];
     rows.push_back({text(rank), text(r.place.tensor), text(r.place.pipeline), text(r.place.data), grouped(r.parameters),
                     grouped(r.state.all()), layers_told(f.plan, r.place.pipeline)});
+    if (shares) rows.back().insert(rows.back().begin() + 2, text(r.place.context));
     if (ranks_per_host > 0)
       rows.back().insert(rows.back().begin() + 1, text(static_cast<std::int64_t>(rank) / ranks_per_host));
   }
@@ -95,6 +98,7 @@ std::string layout_report(const LayoutFigures& f, std::int64_t ranks_per_host) {
   const auto& sizes = f.mesh.sizes();
   const auto pipeline = text("pipeline ", sizes.pipeline), data = text("data ", sizes.data);
   std::string all = text("layout of ", sizes.world(), " ranks: tensor ", sizes.tensor, " x ",
+                         sizes.context > 1 ? text("context ", sizes.context, " x ") : "",
                          sizes.pipeline_before_data ? pipeline : data, " x ",
                          sizes.pipeline_before_data ? data : pipeline, ", neighbours first\n");
   all += ranks_table(f, ranks_per_host);

@@ -64,7 +64,7 @@ void backward_part(const AttentionCall& call, std::int64_t b, std::int64_t g, st
   }
 }
 
-/// Writes rows [first, last) of dk and dv of one group: the sum over its parts, in ascending order.
+/// Writes rows [first, last) of dk and dv of one group: the sum over its parts, in ascending order; or adds it.
 void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const float* partials, std::int64_t parts,
                 std::int64_t first, std::int64_t last) {
   const auto& e = call.e;
@@ -72,9 +72,10 @@ void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const
   for (auto s = first; s < last; ++s) {
     float* dk = call.dk + row_of(e.k, b * e.S + s, g);
     float* dv = call.dv + row_of(e.v, b * e.S + s, g);
-    std::copy_n(partials + s * padded, e.D, dk);
-    std::copy_n(partials + run + s * padded, e.D, dv);
-    for (std::int64_t part = 1; part < parts; ++part) {
+    const bool joins = call.earlier == Earlier::join;
+    if (!joins) std::copy_n(partials + s * padded, e.D, dk);
+    if (!joins) std::copy_n(partials + run + s * padded, e.D, dv);
+    for (std::int64_t part = joins ? 0 : 1; part < parts; ++part) {
       const float* more = partials + part * 2 * run + s * padded;
       for (std::int64_t i = 0; i < e.D; ++i) dk[i] += more[i];
       for (std::int64_t i = 0; i < e.D; ++i) dv[i] += more[run + i];
@@ -86,7 +87,7 @@ void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const
 
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
                        std::span<const float> q, std::span<const float> k, std::span<const float> v, std::span<float> o,
-                       std::span<float> lse) {
+                       std::span<float> lse, Earlier earlier) {
   check(e, visible, mask, lse.size());
   check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
   AttentionCall call{.e = e,
@@ -102,8 +103,9 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
                      .lse_out = lse.data(),
                      .dq = nullptr,
                      .dk = nullptr,
-                     .dv = nullptr};
-  const bool by_rows = e.T < row_at_a_time;
+                     .dv = nullptr,
+                     .earlier = earlier};
+  const bool by_rows = e.T < row_at_a_time && earlier == Earlier::overwrite;
   const std::int64_t size = by_rows ? 1 : query_block, blocks = (e.T + size - 1) / size;
   threads.parallel_for(static_cast<std::size_t>(e.B * e.H * blocks), 1, [&](std::size_t tile, std::size_t) {
     const auto i = static_cast<std::int64_t>(tile), head = i / blocks;
@@ -116,7 +118,8 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
                         const DropoutMask& mask, std::span<const float> q, std::span<const float> k,
                         std::span<const float> v, std::span<const float> o, std::span<const float> lse,
-                        std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv) {
+                        std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv,
+                        Earlier earlier) {
   check(e, visible, mask, lse.size());
   check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
   check_queries_and_keys(e, dq.size(), d_o.size(), dk.size(), dv.size());
@@ -133,7 +136,8 @@ void attention_backward(Threads& threads, const AttentionExtents& e, const Visib
                            .lse_out = nullptr,
                            .dq = dq.data(),
                            .dk = dk.data(),
-                           .dv = dv.data()};
+                           .dv = dv.data(),
+                           .earlier = earlier};
   // All query blocks of a group add to the same dk and dv. One part per group needs no memory beyond the thread's own
   // scratch; several parts are summed in order in a second loop.
   const auto parts = parts_of(e), run = e.S * padded_channels(e.D), groups = e.B * e.G;

@@ -35,6 +35,20 @@ struct AttentionExtents {
   double scale;  ///< multiplies q k^T; usually 1 / sqrt(D)
   HeadRows q, k, v, o;
   double softcap = 0;  ///< if not 0, a score s becomes softcap * tanh(s / softcap) (Gemma 2, arXiv:2408.00118)
+  /// Tokens of the sample that this call is a block of, which number the elements of its dropout; 0: T == S of them.
+  std::int64_t whole_tokens = 0;
+
+  /// Extents of a sample's mask of dropout, [H, mask_rows, mask_columns].
+  std::int64_t mask_rows() const { return whole_tokens > 0 ? whole_tokens : T; }
+  std::int64_t mask_columns() const { return whole_tokens > 0 ? whole_tokens : S; }
+};
+
+/// What a call does with results that are there already.
+enum class Earlier {
+  overwrite,
+  /// They are those of other keys (forward pass), or of other keys or queries (backward pass): the call joins its own to
+  /// them. So a sum over blocks of keys gives the same, except for rounding, as one call with all keys.
+  join
 };
 
 /// The attention mask. Query t of sample b sees the keys first[b * T + t] .. last[b * T + t], both ends included. One
@@ -58,20 +72,24 @@ struct VisibleKeys {
 ///   q, o    B * T token rows, laid out as e.q and e.o say
 ///   k, v    B * S token rows, laid out as e.k and e.v say; q, k and v may point into one fused buffer
 ///   lse     [B, H, T], written: log of the sum of exponentials of the scaled (and soft-capped) scores. The backward
-///           pass needs it, and partial results over chunks of keys can be merged with it.
-///   mask    dropout of the probabilities; the element of a sample is (head * T + t) * S + s; rate 0: no dropout
+///           pass needs it.
+///   mask    dropout of the probabilities; the element of a sample is (head * mask_rows + t) * mask_columns + s; rate
+///           0: no dropout
+///
+/// With Earlier::join, o and lse hold the result of the same queries over other keys, and become that over both: with
+/// l = log(e^lse + e^lse'), o becomes e^(lse - l) o + e^(lse' - l) o'.
 ///
 /// fp32 with fp32 accumulation; denormals are flushed to zero. The blocking depends on the extents only, so the result
 /// does not depend on the number of threads. Throws ShapeError if a span is too small, `visible` or `mask` has another
 /// size, or an interval leaves [0, S). Source: Dao et al., arXiv:2205.14135.
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
                        std::span<const float> q, std::span<const float> k, std::span<const float> v, std::span<float> o,
-                       std::span<float> lse);
+                       std::span<float> lse, Earlier earlier = Earlier::overwrite);
 
-/// Gradients of attention_forward. They are written, not added.
+/// Gradients of attention_forward. They are written; with Earlier::join they are added.
 ///
 ///   q, k, v, visible, mask   as given to the forward pass
-///   o, lse                   as the forward pass wrote them
+///   o, lse                   as the forward pass wrote them; if it had several calls, as the last one did
 ///   d_o                      gradient of o, laid out as e.o says
 ///   dq, dk, dv               laid out as q, k and v; may point into one buffer of the fused layout. Only the D
 ///                            of each head are written
@@ -81,6 +99,7 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
                         const DropoutMask& mask, std::span<const float> q, std::span<const float> k,
                         std::span<const float> v, std::span<const float> o, std::span<const float> lse,
-                        std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv);
+                        std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv,
+                        Earlier earlier = Earlier::overwrite);
 
 }  // namespace tessera

@@ -181,9 +181,15 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
     AddToKeys(block, o, o.ds, o.q_rows, to.dk + row);
     AddWeightedKeys(block, k, k_row, o.size, o.ds, o.dq);
   }
-  ToRows(o.dq, static_cast<std::size_t>(at.count), o.size, static_cast<float>(e.scale),
-         call.dq + row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group),
-         static_cast<std::size_t>(e.q.row_stride));
+  const auto count = static_cast<std::size_t>(at.count), q_row = static_cast<std::size_t>(e.q.row_stride);
+  float* dq = call.dq + row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
+  if (call.earlier == Earlier::overwrite) {
+    ToRows(o.dq, count, o.size, static_cast<float>(e.scale), dq, q_row);
+    return;
+  }
+  ToRows(o.dq, count, o.size, static_cast<float>(e.scale), o.q_rows, o.padded);  // the queries are not needed any more
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t d = 0; d < o.size; ++d) dq[i * q_row + d] += o.q_rows[i * o.padded + d];
 }
 
 }  // namespace attention

@@ -19,6 +19,7 @@ struct AttentionCall {
   const DropoutMask& mask;
   const float *q, *k, *v, *o, *lse, *d_o;
   float *out, *lse_out, *dq, *dk, *dv;
+  Earlier earlier;
 };
 
 /// Index in its buffer of the first float of one head of token row `row` (= b * T + t). See HeadRows.

@@ -31,6 +31,14 @@ struct Softmax {
     std::fill_n(most, width, nothing);
     std::fill_n(sum, width, 0.0F);
   }
+  /// The state after earlier keys of `count` queries: their output has been divided by the sum, so this is 1 for it.
+  HWY_INLINE void Resume(const float* lse, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (lse[i] == -std::numeric_limits<float>::infinity()) continue;
+      most[i] = lse[i] * log2_of_e;
+      sum[i] = 1;
+    }
+  }
 };
 
 /// Sets the scores of invisible keys in vector v to -infinity, and returns the maximum of `most` and all scores.
@@ -140,8 +148,16 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
   See(call.visible, e, at, sight);
   ToColumns(q, static_cast<std::size_t>(e.q.row_stride), static_cast<std::size_t>(at.count), size,
             static_cast<float>(e.scale * log2_of_e), columns);
-  std::fill_n(out, size * width, 0.0F);
   Softmax softmax;
+  if (call.earlier == Earlier::join) {
+    if (sight.begin >= sight.end) return;
+    const auto count = static_cast<std::size_t>(at.count);
+    softmax.Resume(call.lse_out + (at.b * e.H + at.head) * e.T + at.first, count);
+    ToColumns(call.out + row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group),
+              static_cast<std::size_t>(e.o.row_stride), count, size, 1.0F, out);
+  } else {
+    std::fill_n(out, size * width, 0.0F);
+  }
   for (auto key = sight.begin; key < sight.end; key += key_block) {
     const KeyBlock block = Cut(sight, key);
     KeysTimesColumns(block, call.k + row_of(e.k, at.b * e.S + key, at.g), static_cast<std::size_t>(e.k.row_stride),

@@ -161,7 +161,8 @@ void AttentionForwardRow(const AttentionCall& call, const QueryBlock& at) {
   const double sum = Powers(p, keys, most);
   double factor = 1 / sum;
   if (call.mask.rate != 0) {
-    const auto start = static_cast<std::uint64_t>(call.mask.first_element + (at.head * e.T + at.first) * e.S + first);
+    const auto start = static_cast<std::uint64_t>(call.mask.first_element +
+                                                  (at.head * e.mask_rows() + at.first) * e.mask_columns() + first);
     const auto id = static_cast<std::uint64_t>(call.mask.sample_ids[static_cast<std::size_t>(at.b)]);
     const auto limit = dropout_limit(call.mask.rate);
     for (std::size_t s = 0; s < keys; ++s) {

@@ -337,8 +337,8 @@ HWY_INLINE void MultiplyBlock(const KeyBlock& block, const float* by, float* to)
   }
 }
 
-/// Dropout of the probabilities of a block of queries. Element ((head * T) + t) * S + s of the sample decides about the
-/// probability of (head, t, s), so that every layout and both passes drop the same ones.
+/// Dropout of the probabilities of a block of queries. Element (head * mask_rows + t) * mask_columns + s of the sample
+/// decides about the probability of (head, t, s), so that every layout and both passes drop the same ones.
 class Keep {
  public:
   Keep(const AttentionCall& call, const QueryBlock& block)
@@ -346,9 +346,9 @@ class Keep {
         limit_(dropout_limit(call.mask.rate)),
         factor_(static_cast<float>(1 / (1 - call.mask.rate))),
         id_(static_cast<std::uint64_t>(call.mask.sample_ids[static_cast<std::size_t>(block.b)])) {
-    const auto row = block.head * call.e.T + block.first;
-    start_ = static_cast<std::uint64_t>(call.mask.first_element + row * call.e.S);
-    step_ = static_cast<std::uint64_t>(call.e.S);
+    const auto row = block.head * call.e.mask_rows() + block.first;
+    start_ = static_cast<std::uint64_t>(call.mask.first_element + row * call.e.mask_columns());
+    step_ = static_cast<std::uint64_t>(call.e.mask_columns());
   }
 
   /// to[key][lane] = 1 / (1 - rate) if kept, else 0, in the visible range of the block.

@@ -96,13 +96,14 @@ struct Operands {
   bool floats;
 };
 
-/// Elements [first, first + size) of the batch, all of one sample. Drawing begins at a whole block of four words; `skip`
+/// Elements [first, first + size) of the batch, all of one sample and on one side of the mask's gap. Drawing begins at a whole block of four words; `skip`
 /// words of it belong to earlier elements.
 void run_part_of_sample(const DropoutMask& mask, Operands& operands, std::size_t per_sample, std::size_t first,
                         std::size_t size) {
   std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read behind the end
   const auto id = static_cast<std::uint64_t>(mask.sample_ids[first / per_sample]);
-  const auto element = static_cast<std::uint64_t>(mask.first_element) + first % per_sample;
+  const auto at = static_cast<std::int64_t>(first % per_sample);
+  const auto element = static_cast<std::uint64_t>(mask.first_element + at + (at >= mask.gap_at ? mask.gap : 0));
   const std::size_t skip = element % 4;
   philox_words(mask.key, id, element / 4, (skip + size + 3) / 4, words);
   HWY_DYNAMIC_DISPATCH(KeepSome)
@@ -134,7 +135,8 @@ void run(Threads& threads, const DropoutMask& mask, const Elements& x, const Ele
   threads.parallel_for(elements, tile, [&](std::size_t first, std::size_t last) {
     Operands operands(x, residual, y);
     while (first < last) {
-      const auto end = std::min(last, (first / per_sample + 1) * per_sample);
+      const auto sample = first / per_sample * per_sample, gap = sample + static_cast<std::size_t>(mask.gap_at);
+      const auto end = std::min(last, first < gap && gap < sample + per_sample ? gap : sample + per_sample);
       in_windows(first, end, operands.floats, [&](std::size_t begin, std::size_t count) {
         run_part_of_sample(mask, operands, per_sample, begin, count);
       });

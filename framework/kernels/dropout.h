@@ -19,6 +19,9 @@ struct DropoutMask {
   std::span<const std::int64_t> sample_ids;  ///< one per sample of the batch; owned by the caller
   double rate = 0;                           ///< fraction dropped, in [0, 1)
   std::int64_t first_element = 0;            ///< index in the unsharded sample of this rank's first element
+  /// This rank's elements from `gap_at` on are `gap` further along in the unsharded sample than the earlier ones
+  /// (context parallelism: a rank has two chunks of each sample). 0: none. Not used by attention.
+  std::int64_t gap_at = 0, gap = 0;
 };
 
 /// y = residual + x * keep / (1 - rate).

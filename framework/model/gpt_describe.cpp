@@ -416,9 +416,18 @@ void describe_rest(Schema<O>& s) {
           [](const O&) { return "recompute_method is given, but recompute_granularity is selective; it is for full"; },
           "leave it out", {"recompute_granularity"});
   s.option("recompute_num_layers", &O::recompute_num_layers,
-           "Number of layers recomputed together (uniform), or number of recomputed layers (block).")
-      .at_least(1)
+           "Number of layers recomputed together (uniform, at least 1), or number of recomputed layers (block).")
+      .at_least(0)
       .at_most(most_layers)
+      .must(
+          "REC3",
+          [](const O& o) {
+            return !all_recomputed(o) || o.recompute_method != RecomputedLayers::uniform || o.recompute_num_layers != 0;
+          },
+          [](const O&) {
+            return "recompute_num_layers is 0, but recompute_method uniform recomputes so many at a time";
+          },
+          "give 1 or more, or leave recompute_granularity out", {"recompute_granularity", "recompute_method"})
       .must(
           "REC3", [](const O& o) { return !all_recomputed(o) || o.recompute_num_layers; },
           [](const O&) { return "recompute_granularity is full, but recompute_num_layers is missing"; }, "give it",

@@ -40,6 +40,7 @@ class GptModel final : public Model {
   Var through_layers(Var x, const Pass& pass) const;
   Var project(const Var& h, const Pass& pass) const;
   Var before_head(const Var& h, const Pass& pass) const;
+  std::int64_t tokens_between_layers(std::int64_t length) const;
   Pass pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
   Var embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Var embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
@@ -57,6 +58,8 @@ class GptModel final : public Model {
   Precision precision_;
   ModelChunk chunk_;
   TensorRank tensor_;
+  ContextRank context_;
+  std::optional<ContextParallelAttention> shared_attention_;  ///< if ranks share each sequence
   TensorParallelLayers maker_;
   std::int64_t vocabulary_, positions_;
   std::optional<RotaryEmbedding> rotary_;
@@ -73,6 +76,7 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       precision_(parts.precision),
       chunk_(parts.chunk),
       tensor_(parts.tensor),
+      context_(parts.context.rank),
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
@@ -80,6 +84,7 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
   if (vocabulary_ % tensor_.ranks != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
                            ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));
+  if (!context_.whole()) shared_attention_.emplace(parts.context);
   if (!chunk_.layers) chunk_.layers = o_.num_layers - chunk_.first_layer;
   declare_tables();
   add_layers();
@@ -229,15 +234,15 @@ Var GptModel::through_layers(Var x, const Pass& pass) const {
   return x;
 }
 
-/// The positions of this rank's tokens between the layers; pass.positions has those of all tokens.
-std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::int64_t here) {
+/// Of the positions of the T tokens of each sample, those of `here` tokens from `first` on.
+std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::int64_t first, std::int64_t here) {
   if (here == pass.T) return pass.positions;
   const auto count = static_cast<std::size_t>(here);
   const auto bytes = tape.keep(static_cast<std::size_t>(pass.B) * count * sizeof(std::int32_t));
   const std::span<std::int32_t> out(reinterpret_cast<std::int32_t*>(bytes.data()),
                                     static_cast<std::size_t>(pass.B) * count);
   for (std::int64_t b = 0; b < pass.B; ++b) {
-    const auto from = pass.positions.subspan(static_cast<std::size_t>(b * pass.T + pass.first_token), count);
+    const auto from = pass.positions.subspan(static_cast<std::size_t>(b * pass.T + first), count);
     std::copy(from.begin(), from.end(), out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(b) * count));
   }
   return out;
@@ -247,7 +252,8 @@ Var GptModel::embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens
   auto x = vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass, precision_.residual);
   if (!position_table_) return x;
   const auto here = x.shape()[1];
-  return plus_positions(std::move(x), positions_here(tape, pass, here), position_table_->leaf);
+  const auto first = here == pass.T ? 0 : here * tensor_.rank;
+  return plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
 }
 
 Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
@@ -255,8 +261,7 @@ Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const P
                                        position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
                            : embedded_in_parts(tape, tokens, pass);
   if (o_.scale_embeddings) x = scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
-  auto mask = pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate);
-  mask.first_element = pass.first_token * o_.hidden_size;
+  const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate), o_.hidden_size);
   if (mask.rate > 0) x = dropout_add(std::move(x), {}, mask);
   pass.show("embedding", x);
   return x;
@@ -278,13 +283,23 @@ Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, co
 
 Pass GptModel::pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
   auto pass = training_pass(tape, batch, mode, o_.window());
-  if (tensor_.cuts_sequence()) pass.first_token = batch.seq_length / tensor_.ranks * tensor_.rank;
+  if (!context_.whole()) {
+    pass.T = pass.S / context_.ranks;
+    pass.positions = held_tokens(tape, context_, pass.B, pass.S, batch.positions);
+    pass.core = &*shared_attention_;
+  }
+  const auto here = tokens_between_layers(pass.S), first = tensor_.cuts_sequence() ? here * tensor_.rank : 0;
+  pass.held = HeldTokens::of(context_, first, first + here, pass.S);
   return pass;
 }
 
+/// Tokens of a sample of `length` that this rank has between attention and the other layers.
+std::int64_t GptModel::tokens_between_layers(std::int64_t length) const {
+  return length / context_.ranks / (tensor_.cuts_sequence() ? tensor_.ranks : 1);
+}
+
 Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
-  const auto here = tensor_.cuts_sequence() ? batch.seq_length / tensor_.ranks : batch.seq_length;
-  return {{batch.samples, here, o_.hidden_size}, precision_.residual};
+  return {{batch.samples, tokens_between_layers(batch.seq_length), o_.hidden_size}, precision_.residual};
 }
 
 /// h of all tokens on every rank that has a part of the output layer.
@@ -297,15 +312,18 @@ Var GptModel::before_head(const Var& h, const Pass& pass) const {
 
 ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const {
   const auto pass = pass_of(tape, batch, mode);
-  auto h = hidden(tape, x, batch.tokens, pass);
+  const auto here = [&]<class T>(std::span<const T> array) {
+    return held_tokens(tape, context_, batch.samples, batch.seq_length, array);
+  };
+  auto h = hidden(tape, x, here(batch.tokens), pass);
   if (!chunk_.loss) return {std::move(h), {}};
   h = before_head(h, pass);
   std::optional<VocabParallelHead> sharers;
   if (!tensor_.whole()) sharers.emplace(tensor_group(pass, tensor_), vocabulary_);
   return {{},
           vocabulary_loss(h, head(),
-                          {.labels = batch.labels,
-                           .mask = batch.loss_mask,
+                          {.labels = here(batch.labels),
+                           .mask = here(batch.loss_mask),
                            .seed = mode.loss_seed,
                            .type = precision_.logits,
                            .softcap = o_.output_logit_softcap.value_or(0),
@@ -313,6 +331,7 @@ ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch,
 }
 
 Var GptModel::logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+  must(context_.whole(), "logits are computed by a rank that has all tokens");
   const auto pass = pass_of(tape, batch, mode);
   return project(hidden(tape, {}, batch.tokens, pass), pass);
 }

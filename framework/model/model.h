@@ -9,6 +9,7 @@
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
 #include "framework/options/registry.h"
+#include "framework/parallel/context_parallel.h"
 #include "framework/tensor/batch.h"
 
 namespace tessera {
@@ -46,7 +47,8 @@ struct ModelChunk {
 struct ModelParts {
   std::int64_t seq_length = 0, vocabulary = 0;  ///< vocabulary: rows, including padding
   Precision precision = {};
-  TensorRank tensor = {};  ///< whose part of the layers
+  TensorRank tensor = {};      ///< whose part of the layers
+  ContextLayout context = {};  ///< and which tokens of each sample
   ModelChunk chunk = {};
 };
 

@@ -61,9 +61,9 @@ Var TransformerLayer::feed(const Var& normed, const Pass& pass) const {
 
 Var TransformerLayer::join(Var branch, const Var& residual, const Norm* after, std::uint64_t which,
                            const Pass& pass) const {
-  auto mask = pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout);
+  const auto mask =
+      pass.held.rows(pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout), branch.shape().width());
   // Without a norm behind the branch, dropout and residual addition are one operation.
-  mask.first_element = pass.first_token * branch.shape().width();
   if (!after) return dropout_add(std::move(branch), residual, mask);
   if (mask.rate > 0) branch = dropout_add(std::move(branch), {}, mask);
   return dropout_add(after->forward(branch), residual, {});

@@ -57,7 +57,7 @@ VisibleKeys causal(Tape& tape, const TokenBatch& batch) {
 Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode, std::array<std::int64_t, 2> window) {
   Pass pass;
   pass.B = batch.samples;
-  pass.T = batch.seq_length;
+  pass.T = pass.S = batch.seq_length;
   pass.positions = batch.positions;
   pass.visible = batch.visible.empty() ? causal(tape, batch) : whole_samples(tape, batch);
   pass.windowed = pass.visible;
@@ -87,7 +87,7 @@ Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache, std::
   }
   Pass pass;
   pass.B = cache.samples();
-  pass.T = count;
+  pass.T = pass.S = count;
   pass.positions = last;  // the position of a token is the index of its own key
   pass.visible = {first, last};
   pass.windowed = {near, last};

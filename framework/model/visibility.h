@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "framework/model/model.h"
@@ -10,6 +11,21 @@ namespace tessera {
 /// attention, `window` tokens to the left (-1: all) and right within its document. A mask in the batch replaces
 /// document boundaries and causality, but not the window. The index arrays live on `tape`.
 Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode, std::array<std::int64_t, 2> window);
+
+/// Of an array with one element per token, [samples, length], the elements of the tokens that `context` has: the array
+/// itself, or a copy that lives on `tape`.
+template <class T>
+std::span<const T> held_tokens(Tape& tape, const ContextRank& context, std::int64_t samples, std::int64_t length,
+                               std::span<const T> array) {
+  if (context.whole()) return array;
+  const auto here = length / context.ranks, run = length / context.parts();
+  const auto bytes = tape.keep(static_cast<std::size_t>(samples * here) * sizeof(T));
+  const std::span<T> out(reinterpret_cast<T*>(bytes.data()), static_cast<std::size_t>(samples * here));
+  for (std::int64_t b = 0; b < samples; ++b)
+    for (std::int64_t t = 0; t < here; t += run)
+      std::copy_n(array.begin() + b * length + context.index(t, length), run, out.begin() + b * here + t);
+  return out;
+}
 
 /// The Pass of a generation step: each of `count` new tokens per sample sees all tokens in the cache, the earlier new
 /// tokens and itself; in layers with sliding-window attention, those in the window. Throws ConfigError if the window

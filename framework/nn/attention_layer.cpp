@@ -13,6 +13,11 @@ HeadsOfRank heads_of_rank(std::int64_t heads, std::int64_t groups, const TensorR
   return {here, std::max<std::int64_t>(1, groups / tensor.ranks), here * tensor.rank};
 }
 
+Var core_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
+                   std::int64_t layer, const Pass& pass) {
+  return pass.core ? pass.core->attend(qkv, e, visible, mask, layer, pass) : attention(qkv, e, visible, mask);
+}
+
 SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
                              const RotaryEmbedding* rotary, const LayerMaker& maker)
     : Module(name), sizes_(s), here_(heads_of_rank(s.heads, s.groups, maker.tensor())), layer_(layer), rotary_(rotary) {
@@ -98,9 +103,9 @@ Var SelfAttention::normalised(Var qkv) const {
 
 Var SelfAttention::mixed(const Var& qkv, const Pass& pass) const {
   auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
-  // Element ((head * T) + t) * S + s of the unsharded model: heads count from this rank's first.
-  mask.first_element = here_.first_head * pass.T * pass.T;
-  return attention(qkv, extents(pass), seen(pass), mask);
+  // Element (head * S + t) * S + s of the unsharded model: heads count from this rank's first.
+  mask.first_element = here_.first_head * pass.S * pass.S;
+  return core_attention(qkv, extents(pass), seen(pass), mask, layer_, pass);
 }
 
 Var SelfAttention::forward(const Var& x, const Pass& pass) const {

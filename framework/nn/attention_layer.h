@@ -31,6 +31,23 @@ struct HeadsOfRank {
 /// a multiple of them: then each rank has a copy of one group's key and value head.
 HeadsOfRank heads_of_rank(std::int64_t heads, std::int64_t groups, const TensorRank& tensor);
 
+/// The core of attention between its projections, where the ranks of a context-parallel group, which have different
+/// tokens of each sample, exchange them; parallel/ implements it.
+class AttentionCore {
+ public:
+  virtual ~AttentionCore() = default;
+  /// As attention() (autograd/ops/attention.h), for e.T = e.S = pass.T tokens of each sample on this rank.
+  ///
+  ///   visible   [B * pass.S] queries, of all ranks
+  ///   mask      first_element is that of this rank's first head in the unsharded sample of pass.S tokens
+  ///   layer     counts from 0 over the whole model
+  virtual Var attend(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
+                     std::int64_t layer, const Pass& pass) const = 0;
+};
+/// The core of attention: pass.core, or attention() if the pass has none.
+Var core_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
+                   std::int64_t layer, const Pass& pass);
+
 /// Self-attention with grouped query heads (multi-head if groups == heads).
 ///
 /// linear_qkv is one fused projection whose rows are ordered [group][query heads of the group, key, value][channel], as

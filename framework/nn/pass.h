@@ -5,9 +5,11 @@
 
 #include "framework/autograd/ops/attention.h"
 #include "framework/base/random.h"
+#include "framework/nn/context_rank.h"
 
 namespace tessera {
 
+class AttentionCore;
 class KeyValueCache;
 struct ProcessGroups;
 
@@ -17,14 +19,17 @@ using Tap = std::function<void(std::string_view name, const Tensor& value)>;
 
 /// What every layer needs to know about one forward pass. The spans must outlive the backward pass; nothing is owned.
 struct Pass {
-  std::int64_t B = 0, T = 0;                 ///< samples of the micro-batch, and tokens of each sample
-  std::int64_t first_token = 0;              ///< of each sample on this rank; not 0 only with sequence parallelism
+  /// Samples of the micro-batch, and tokens of each: all of them, or with context parallelism those of this rank.
+  std::int64_t B = 0, T = 0;
+  std::int64_t S = 0;                        ///< tokens of each sample on all ranks
+  HeldTokens held;                           ///< of the T tokens, those that this rank has under sequence parallelism
   std::span<const std::int32_t> positions;   ///< [B * T]
-  VisibleKeys visible;                       ///< attention mask, [B * T] queries
+  VisibleKeys visible;                       ///< attention mask, [B * S] queries
   VisibleKeys windowed;                      ///< the same for layers with sliding-window attention
   std::span<const std::int64_t> sample_ids;  ///< [B]: index of each sample in the whole run, keys the dropout
   std::uint64_t seed = 0;                    ///< of the run
   bool training = false;                     ///< dropout is on
+  const AttentionCore* core = nullptr;       ///< of layers whose sequence ranks share; null: of this rank alone
   KeyValueCache* cache = nullptr;            ///< generation: keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
   /// The groups that sharded layers communicate in (parallel/process_groups.h); null if every layer is whole.
@@ -36,7 +41,7 @@ struct Pass {
   }
   /// The dropout mask of a `site`, a number unique to each place in the unsharded model. Rate 0 when not training.
   DropoutMask dropout(Purpose purpose, std::uint64_t site, double rate) const {
-    return {RandomKey(seed, purpose, site), sample_ids, training ? rate : 0.0, 0};
+    return {RandomKey(seed, purpose, site), sample_ids, training ? rate : 0.0};
   }
 };
 

@@ -12,6 +12,9 @@ enum class Axis { tensor, context, data, pipeline };
 /// The number of ranks along each axis.
 struct MeshSizes {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
+  /// Hierarchical context parallelism: of the context ranks, how many neighbours exchange tokens for heads; divides
+  /// `context`.
+  int context_heads = 1;
   bool pipeline_before_data = false;  ///< rank order tp-cp-pp-dp (use_tp_pp_dp_mapping) instead of tp-cp-dp-pp
 
   /// Number of ranks.

@@ -153,8 +153,42 @@ void describe_recompute(Schema<ParallelOptions>& s) {
       .at_most(most_layers);
 }
 
-std::int64_t tensor_times_pipeline(const ParallelOptions& o) {
-  return o.tensor_model_parallel_size * o.pipeline_model_parallel_size;
+void describe_context(Schema<ParallelOptions>& s) {
+  using O = ParallelOptions;
+  const auto shares = [](const O& o) { return o.context_parallel_size > 1; };
+  constexpr const char* alone = "`context_parallel_size` is 1";
+  s.option("context_parallel_size", &O::context_parallel_size,
+           "Context-parallel size: number of ranks that share each sequence.")
+      .at_least(1)
+      .at_most(most_ranks);
+  s.option(
+       "cp_comm_type", &O::cp_comm_type,
+       "How context-parallel ranks exchange keys and values, for all layers or a list with one word per layer; null: "
+       "`context_parallel_algo`, else p2p. Does not affect results. p2p: in a ring; all_gather: all at once; a2a: "
+       "tokens for heads (Ulysses); a2a+p2p: a2a among neighbours, a ring across these groups.")
+      .matters_when(shares, alone);
+  s.option(
+       "hierarchical_context_parallel_sizes", &O::hierarchical_context_parallel_sizes,
+       "Numbers of ranks of the two levels of `cp_comm_type` a2a+p2p: neighbours that exchange tokens for heads, then "
+       "groups of these in the ring. Their product is `context_parallel_size`.")
+      .at_least(1)
+      .at_most(most_ranks)
+      .matters_when(shares, alone);
+  s.option("context_parallel_algo", &O::context_parallel_algo,
+           "MindSpeed's name for `cp_comm_type`: ulysses_cp_algo is a2a, megatron_cp_algo p2p, hybrid_cp_algo a2a+p2p, "
+           "kvallgather_cp_algo all_gather. Does not affect results.")
+      .matters_when(shares, alone);
+  s.option(
+       "ulysses_degree_in_cp", &O::ulysses_degree_in_cp,
+       "MindSpeed's name for the first of `hierarchical_context_parallel_sizes`; must divide `context_parallel_size`.")
+      .at_least(1)
+      .at_most(most_ranks)
+      .matters_when(shares, alone);
+}
+
+/// Ranks that have one replica of the model.
+std::int64_t ranks_of_replica(const ParallelOptions& o) {
+  return o.tensor_model_parallel_size * o.context_parallel_size * o.pipeline_model_parallel_size;
 }
 
 }  // namespace
@@ -200,6 +234,26 @@ Value LayerIds::Option::write(const LayerIds& layers) {
   return layers.ids.empty() ? Value{} : OptionType<Numbers>::write(layers.ids);
 }
 
+bool OptionType<ContextExchanges>::read(const Value& value, ContextExchanges& out) {
+  if (says_nothing(value)) return out = {}, true;
+  ContextExchange one{};
+  if (OptionType<ContextExchange>::read(value, one)) return out.layers = {one}, true;
+  return OptionType<std::vector<ContextExchange>>::read(value, out.layers);
+}
+
+Value OptionType<ContextExchanges>::write(const ContextExchanges& all) {
+  if (all.empty()) return {};
+  return all.layers.size() == 1 ? OptionType<ContextExchange>::write(all.layers[0])
+                                : OptionType<std::vector<ContextExchange>>::write(all.layers);
+}
+
+std::string OptionType<ContextExchanges>::json_schema() {
+  std::string choices;
+  for (const auto& word : OptionType<ContextExchange>::choices())
+    choices += (choices.empty() ? "\"" : ", \"") + word + "\"";
+  return R"({"anyOf": [{"enum": [)" + choices + R"(, ""]}, {"type": "array", "items": {"enum": [)" + choices + "]}}]}";
+}
+
 void describe(Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   s.option("tensor_model_parallel_size", &O::tensor_model_parallel_size,
@@ -214,13 +268,14 @@ void describe(Schema<ParallelOptions>& s) {
            "Data-parallel size; a given value is checked against the number of ranks.")
       .at_least(1)
       .at_most(most_ranks)
-      .otherwise("ranks / `tensor_model_parallel_size` / `pipeline_model_parallel_size`");
+      .otherwise("ranks / `tensor_model_parallel_size` / `context_parallel_size` / `pipeline_model_parallel_size`");
   s.option("sequence_parallel", &O::sequence_parallel,
            "Sequence parallelism: tensor-parallel ranks also split norms and dropout along the sequence.")
       .matters_when([](const O& o) { return o.tensor_model_parallel_size > 1; }, "`tensor_model_parallel_size` is 1");
   s.option("use_tp_pp_dp_mapping", &O::use_tp_pp_dp_mapping,
-           "Order ranks as tp-pp-dp instead of tp-dp-pp: pipeline stages of a replica have adjacent ranks.")
+           "Order ranks as tp-cp-pp-dp instead of tp-cp-dp-pp: pipeline stages of a replica have adjacent ranks.")
       .matters_when(has_stages, no_stages);
+  describe_context(s);
   describe_pipeline(s);
   describe_recompute(s);
   s.option("zero_level", &O::zero_level, "ZeRO level; z1: same as `training_config.use_distributed_optimizer`.");
@@ -229,20 +284,24 @@ void describe(Schema<ParallelOptions>& s) {
 }
 
 std::int64_t data_parallel_ranks(const ParallelOptions& o, std::int64_t world) {
-  return std::max<std::int64_t>(1, world / tensor_times_pipeline(o));
+  return std::max<std::int64_t>(1, world / ranks_of_replica(o));
 }
+
+std::int64_t fewest_ranks(const ParallelOptions& o) { return ranks_of_replica(o) * o.data_parallel_size.value_or(1); }
 
 std::vector<Finding> mistakes_of_ranks(const ParallelOptions& o, std::int64_t world) {
   std::vector<Finding> all;
   const std::string group = "parallel_config.";
-  const auto model = tensor_times_pipeline(o);
+  const auto model = ranks_of_replica(o);
+  const auto shared = o.context_parallel_size > 1 ? text(" x context_parallel_size ", o.context_parallel_size) : "";
   if (world % model != 0 || world < model)
-    all.push_back(
-        {group + (o.tensor_model_parallel_size > 1 ? "tensor_model_parallel_size" : "pipeline_model_parallel_size"),
-         text("a copy of the model takes ", model, " processes (tensor_model_parallel_size ",
-              o.tensor_model_parallel_size, " x pipeline_model_parallel_size ", o.pipeline_model_parallel_size,
-              "), but the run has ", world),
-         text("start ", model, " processes or a multiple of that"), "PAR1"});
+    all.push_back({group + (o.tensor_model_parallel_size > 1 ? "tensor_model_parallel_size"
+                            : o.context_parallel_size > 1    ? "context_parallel_size"
+                                                             : "pipeline_model_parallel_size"),
+                   text("a copy of the model takes ", model, " processes (tensor_model_parallel_size ",
+                        o.tensor_model_parallel_size, shared, " x pipeline_model_parallel_size ",
+                        o.pipeline_model_parallel_size, "), but the run has ", world),
+                   text("start ", model, " processes or a multiple of that"), "PAR1"});
   else if (o.data_parallel_size && *o.data_parallel_size != world / model)
     all.push_back({group + "data_parallel_size",
                    text("data_parallel_size is ", *o.data_parallel_size, ", but ", world, " processes of which ", model,
@@ -270,7 +329,7 @@ std::vector<Finding> mistakes_of_extents(const ParallelOptions& o, const CutExte
                    "give as many groups as each rank has the same number of, or as divide the ranks", "M8"});
   must_divide("M9", "model_config.ffn_hidden_size", e.inner, "ffn_hidden_size");
   must_divide("M9", "model_config.vocab_size", e.vocabulary, "the vocabulary's");
-  if (o.sequence_parallel)
+  if (o.sequence_parallel && o.context_parallel_size == 1)  // else: mistakes_of_context
     must_divide("PAR10", "model_config.seq_length", e.seq_length, "with sequence_parallel seq_length");
   return all;
 }

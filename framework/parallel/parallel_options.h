@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/options/schema.h"
+#include "framework/parallel/context_layout.h"
 
 namespace tessera {
 
@@ -47,6 +48,36 @@ struct LayerIds {
   };
 };
 
+inline Words<ContextExchange> words(ContextExchange) {
+  return {{"p2p", ContextExchange::p2p},
+          {"all_gather", ContextExchange::all_gather},
+          {"a2a", ContextExchange::a2a},
+          {"a2a+p2p", ContextExchange::a2a_p2p}};
+}
+/// One word for all layers, or a list with one for each. Empty: not given; null and empty text are read as that.
+struct ContextExchanges {
+  std::vector<ContextExchange> layers;
+  bool empty() const { return layers.empty(); }
+};
+/// How the option is read, written and described.
+template <>
+struct OptionType<ContextExchanges> {
+  using Item = ContextExchange;
+  static std::string name() { return OptionType<ContextExchange>::name() + ", a list of them, or null"; }
+  static std::string json_schema();
+  static bool read(const Value& value, ContextExchanges& out);
+  static Value write(const ContextExchanges& all);
+};
+
+/// MindSpeed's names of the algorithms of context parallelism: a2a, p2p, a2a+p2p and all_gather.
+enum class ContextAlgorithm { ulysses_cp_algo, megatron_cp_algo, hybrid_cp_algo, kvallgather_cp_algo };
+inline Words<ContextAlgorithm> words(ContextAlgorithm) {
+  return {{"ulysses_cp_algo", ContextAlgorithm::ulysses_cp_algo},
+          {"megatron_cp_algo", ContextAlgorithm::megatron_cp_algo},
+          {"hybrid_cp_algo", ContextAlgorithm::hybrid_cp_algo},
+          {"kvallgather_cp_algo", ContextAlgorithm::kvallgather_cp_algo}};
+}
+
 /// ZeRO level: what is sharded over data-parallel ranks.
 enum class ZeroLevel { z1 };  ///< z1: the optimizer state
 inline Words<ZeroLevel> words(ZeroLevel) { return {{"z1", ZeroLevel::z1}}; }
@@ -57,6 +88,11 @@ inline Words<ZeroLevel> words(ZeroLevel) { return {{"z1", ZeroLevel::z1}}; }
 struct ParallelOptions {
   std::int64_t tensor_model_parallel_size = 1;
   std::int64_t pipeline_model_parallel_size = 1;
+  std::int64_t context_parallel_size = 1;
+  ContextExchanges cp_comm_type;
+  std::optional<std::vector<std::int64_t>> hierarchical_context_parallel_sizes;
+  std::optional<ContextAlgorithm> context_parallel_algo;
+  std::optional<std::int64_t> ulysses_degree_in_cp;
   std::optional<std::int64_t> data_parallel_size;
   bool sequence_parallel = false;
   bool use_tp_pp_dp_mapping = false;
@@ -88,8 +124,11 @@ void describe(Schema<ParallelOptions>& s);
 /// The options that do not fit a run of `world` ranks.
 std::vector<Finding> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Data-parallel size of a run of `world` ranks: world / (tensor * pipeline), at least 1 even if it does not divide.
+/// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), at least 1 even if it does not divide.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
+
+/// Ranks of the smallest run with these sizes: one replica, or data_parallel_size of them.
+std::int64_t fewest_ranks(const ParallelOptions& options);
 
 /// The extents that tensor parallelism divides.
 struct CutExtents {

@@ -32,9 +32,21 @@ ProcessGroups::ProcessGroups(const World& all, const Mesh& ranks, std::int64_t q
     return all.group(name, ranks.group_of(all.rank(), std::span(axes.begin(), axes.size())));
   };
   tensor = group("tensor", {Axis::tensor});
+  context = group("context", {Axis::context});
   data = group("data", {Axis::context, Axis::data});
   pipeline = group("pipeline", {Axis::pipeline});
   model = group("model", {Axis::tensor, Axis::pipeline});
+  if (const auto heads = ranks.sizes().context_heads; heads > 1) {
+    const auto own = context.rank();
+    std::vector<int> neighbours, ring;
+    for (int r = 0; r < context.size(); ++r) {
+      const auto rank = context.world_ranks()[static_cast<std::size_t>(r)];
+      if (r / heads == own / heads) neighbours.push_back(rank);
+      if (r % heads == own % heads) ring.push_back(rank);
+    }
+    context_heads = all.group("context heads", neighbours);
+    context_ring = all.group("context ring", ring);
+  }
   // Consecutive tensor-parallel ranks share a key/value head, so its copies are on adjacent ranks.
   if (const auto copies = tensor.size() / std::max<std::int64_t>(1, query_groups); copies > 1) {
     const auto first = static_cast<std::size_t>(tensor.rank() / copies * copies);

@@ -8,6 +8,7 @@
 #include "framework/options/limits.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
+#include "framework/parallel/context_options.h"
 #include "framework/recipe/recipe_differences.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/training/run_checkpoints.h"
@@ -112,11 +113,13 @@ ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
 }  // namespace
 
 std::vector<std::unique_ptr<Model>> build_stage(const Recipe& recipe, std::int64_t rows, const LayerPlan& plan,
-                                                std::int64_t stage, const TensorRank& tensor) {
+                                                std::int64_t stage, const TensorRank& tensor,
+                                                const ContextLayout& context) {
   ModelParts parts{.seq_length = recipe.size.seq_length,
                    .vocabulary = rows,
                    .precision = precision(recipe.half, recipe.precision),
-                   .tensor = tensor};
+                   .tensor = tensor,
+                   .context = context};
   std::vector<std::unique_ptr<Model>> chunks;
   for (const auto& chunk : plan.stage(stage)) {
     parts.chunk = chunk_of(plan, chunk);
@@ -135,7 +138,8 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, ModelSetup& set
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = setup.processes;
   setup.chunks = build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
-                             processes.tensor_rank(recipe.parallel.sequence_parallel));
+                             processes.tensor_rank(recipe.parallel.sequence_parallel),
+                             context_layout(recipe.parallel, processes.context.rank()));
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   if (processes.world.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);
@@ -191,9 +195,9 @@ ProcessGroups arrange(const Recipe& recipe, const World& world) {
   check_ranks(recipe, ranks);
   const auto mesh = mesh_of(recipe, ranks);
   const auto* gpt = gpt_options(recipe);
-  if (!gpt && mesh.sizes().tensor * mesh.sizes().pipeline > 1)
+  if (!gpt && mesh.sizes().tensor * mesh.sizes().context * mesh.sizes().pipeline > 1)
     throw ConfigError(text("parallel_config: model_type ", recipe.model.type,
-                           " is not cut over processes; give tensor_model_parallel_size and "
+                           " is not cut over processes; give tensor_model_parallel_size, context_parallel_size and "
                            "pipeline_model_parallel_size 1, which leaves data parallelism"));
   return {world, mesh, gpt ? gpt->groups() : 1};
 }
@@ -221,7 +225,7 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   optimization.parameter_gather = recipe.parameter_gather;
   optimization.optimizer = recipe.optimizer.make();
   add_model(recipe, tokenizer, setup.model);
-  auto length = recipe.length(processes.data.size());
+  auto length = recipe.length(processes.replicas());
   if (length.samples == 0)
     length.samples =
         checked_product({{"steps", setup.options.training_iters}, {"samples of a step", length.samples_per_step}});

@@ -30,9 +30,10 @@ std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const Ru
 std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer);
 /// The chunks of one pipeline stage of `plan`, with the part of them that the tensor-parallel rank `tensor` holds;
 /// without memory for weights. A rank of a run constructs its own; layout_figures constructs those of every stage.
-/// `rows`: see vocabulary().
+/// `context` does not change what they hold. `rows`: see vocabulary().
 std::vector<std::unique_ptr<Model>> build_stage(const Recipe& recipe, std::int64_t rows, const LayerPlan& plan,
-                                                std::int64_t stage, const TensorRank& tensor);
+                                                std::int64_t stage, const TensorRank& tensor,
+                                                const ContextLayout& context = {});
 
 /// Steps of a run that is counted in passes over a training split of so many samples. Throws ConfigError when a pass
 /// has none.

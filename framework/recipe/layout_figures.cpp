@@ -60,9 +60,10 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
                     .costs = {}};
   const auto rows = vocabulary(recipe, recipe.tokenizer.make().get());
   const auto optimizer = recipe.optimizer.make();
-  const StateSharing sharing{.ranks = mesh.sizes().data,
+  const auto sharers = mesh.sizes().context * mesh.sizes().data;
+  const StateSharing sharing{.ranks = sharers,
                              .distributed_optimizer = recipe.shares_optimizer(),
-                             .bucket_elements = recipe.data_parallel.bucket_elements(mesh.sizes().data)};
+                             .bucket_elements = recipe.data_parallel.bucket_elements(sharers)};
   const TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
   struct Stage {
     std::int64_t parameters = 0;
@@ -86,7 +87,8 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   for (int rank = 0; rank < world; ++rank) {
     const auto place = mesh.place_of(rank);
     const auto& stage = stages[static_cast<std::size_t>(place.pipeline)];
-    out.ranks.push_back({place, stage.parameters, stage.state[static_cast<std::size_t>(place.data)]});
+    out.ranks.push_back({place, stage.parameters,
+                         stage.state[static_cast<std::size_t>(place.context + mesh.sizes().context * place.data)]});
   }
   return out;
 }

@@ -40,7 +40,8 @@ class Kept {
 
  private:
   double tokens() const {
-    return static_cast<double>(recipe_.batch.batch_size) * static_cast<double>(recipe_.size.seq_length);
+    return static_cast<double>(recipe_.batch.batch_size) * static_cast<double>(recipe_.size.seq_length) /
+           static_cast<double>(recipe_.parallel.context_parallel_size);
   }
   double tensor_ranks() const { return static_cast<double>(recipe_.parallel.tensor_model_parallel_size); }
   std::int64_t vocabulary_rows() const {

@@ -7,6 +7,7 @@
 
 #include "framework/comm/together.h"
 #include "framework/log/log.h"
+#include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
 
 namespace tessera {
@@ -151,7 +152,7 @@ bool needs_tokens(const LayerPlan& plan, std::int64_t stage) {
 RunData open_data(const Recipe& recipe, const ProcessGroups& processes) {
   constexpr auto who = "opening the data";
   const auto plan = recipe.layer_plan();
-  const auto replicas = processes.data.size();
+  const auto replicas = processes.replicas();
   const bool needed = needs_tokens(plan, processes.place.pipeline);
   RunData data;
   together(processes.world, who, [&] {
@@ -175,6 +176,8 @@ Mesh mesh_of(const Recipe& recipe, std::int64_t ranks) {
   const auto& o = recipe.parallel;
   MeshSizes sizes;
   sizes.tensor = static_cast<int>(o.tensor_model_parallel_size);
+  sizes.context = static_cast<int>(o.context_parallel_size);
+  sizes.context_heads = static_cast<int>(context_heads(o));
   sizes.pipeline = static_cast<int>(o.pipeline_model_parallel_size);
   sizes.data = static_cast<int>(data_parallel_ranks(o, ranks));
   sizes.pipeline_before_data = o.use_tp_pp_dp_mapping;

@@ -2,6 +2,7 @@
 
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
+#include "framework/parallel/context_options.h"
 #include "framework/recipe/rules.h"
 
 namespace tessera {
@@ -64,12 +65,16 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {
 
 void check_number_of_ranks(const Recipe& r, Report& report) {
   const auto& o = r.parallel;
-  const auto ranks =  // below 2^54 by their limits
-      o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
-  if (ranks > most_ranks)
+  double ranks = 1;
+  for (const auto size : {o.tensor_model_parallel_size, o.context_parallel_size, o.pipeline_model_parallel_size,
+                          o.data_parallel_size.value_or(1)})
+    ranks *= static_cast<double>(size);
+  if (ranks > static_cast<double>(most_ranks))
     tell(r, report, "number of ranks",
-         {cut + "tensor_model_parallel_size", cut + "pipeline_model_parallel_size", cut + "data_parallel_size"},
-         text("the sizes of parallel_config make ", ranks, " ranks; at most ", most_ranks, " are allowed"),
+         {cut + "tensor_model_parallel_size", cut + "context_parallel_size", cut + "pipeline_model_parallel_size",
+          cut + "data_parallel_size"},
+         text("the sizes of parallel_config make ", static_cast<std::int64_t>(std::min(ranks, 1e18)),
+              " ranks; at most ", most_ranks, " are allowed"),
          "make one of them smaller");
 }
 
@@ -94,6 +99,8 @@ void check_parallel(const Recipe& r, Report& report) {
                            .vocabulary = r.size.vocab_size.value_or(0),
                            .seq_length = r.size.seq_length};
   tell_all(r, report, mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
+  tell_all(r, report, mistakes_of_context(r.parallel, extents, gpt->num_layers),
+           {cut + "context_parallel_size", cut + "cp_comm_type"});
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);
@@ -103,7 +110,7 @@ void check_parallel(const Recipe& r, Report& report) {
 
 void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
   const auto misfits = mistakes_of_ranks(r.parallel, world);
-  tell_all(r, report, misfits, {cut + "pipeline_model_parallel_size"});
+  tell_all(r, report, misfits, {cut + "context_parallel_size", cut + "pipeline_model_parallel_size"});
   if (!misfits.empty()) return;
   const auto ranks = data_parallel_ranks(r.parallel, world);
   if (const auto why = uncountable(r, ranks); !why.empty()) {

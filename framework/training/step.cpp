@@ -47,9 +47,9 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .groups = &model.processes},
                 {.seed = seed,
                  .per_token_loss = optimization.per_token_loss,
-                 .replicas = static_cast<double>(model.processes.data.size())}),
+                 .replicas = static_cast<double>(model.processes.replicas())}),
       loaders_(
-          {.samples = data.batch.batch_size, .rank = model.processes.data.rank(), .ranks = model.processes.data.size()},
+          {.samples = data.batch.batch_size, .rank = model.processes.place.data, .ranks = model.processes.replicas()},
           data.batch.num_workers) {
   sort_into_groups();
 }

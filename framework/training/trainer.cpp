@@ -148,8 +148,9 @@ void Trainer::report_how_to_resume() const {
 void Trainer::report_position() {
   if (!launcher_.present()) return;
   const auto& place = setup_.model.processes.place;
-  launcher_.report(
-      text("tp ", place.tensor, " dp ", place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
+  launcher_.report(text("tp ", place.tensor,
+                        setup_.model.processes.context.size() > 1 ? text(" cp ", place.context) : "", " dp ",
+                        place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
 
 /// A signal may reach only some ranks, and clocks differ: all ranks act on what any of them saw.

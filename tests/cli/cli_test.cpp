@@ -113,7 +113,7 @@ TEST_F(Program, OptionsAreFoundByPartsOfNamesAliasesAndFlags) {
   EXPECT_EQ(nothing.code, 2);
   EXPECT_TRUE(has(nothing.err, "did you mean 'betas'?")) << nothing.err;
   const auto planned = tessera({"options", "--planned"}).out;
-  EXPECT_TRUE(has(planned, "parallel_config.context_parallel_size"));
+  EXPECT_TRUE(has(planned, "parallel_config.use_custom_fsdp"));
   EXPECT_FALSE(has(planned, "optimizer_config.betas"));
 }
 
@@ -185,7 +185,7 @@ TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {
   EXPECT_FALSE(has(tessera({"convert", "flags.sh"}).err, "--adlr-autoresume-interval"));
   EXPECT_TRUE(has(tessera({"convert", "flags.sh", "--verbose"}).err, "--adlr-autoresume-interval"));
   const std::vector<std::string> words = {
-      "check", "run.yaml", "--set", "model_config.fp8_margin=0", "--set", "parallel_config.context_parallel_size=1"};
+      "check", "run.yaml", "--set", "model_config.fp8_margin=0", "--set", "parallel_config.use_custom_fsdp=false"};
   EXPECT_TRUE(
       has(tessera(words).out, "2 options are accepted for compatibility and have no effect; --verbose lists them\n"))
       << tessera(words).out;

@@ -20,7 +20,7 @@ class Explaining(InOwnFolder):
         self.assertIn("did you mean 'betas'?", self.tessera("explain", "betaz", code=2))
         self.assertIn("--disable-bias-linear: false", self.tessera("explain", "add_bias_linear"))
         self.assertIn("give one of these", self.tessera("explain", "vocab_size", code=2))
-        self.assertIn("not implemented yet", self.tessera("explain", "context_parallel_size"))
+        self.assertIn("not implemented yet", self.tessera("explain", "use_custom_fsdp"))
 
     def test_a_value_is_told_with_where_it_came_from(self):
         self.write("top.yaml", "base: tiny.yaml\nmodel_config:\n  rotary_base: 10\n")

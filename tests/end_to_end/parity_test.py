@@ -132,6 +132,36 @@ class Parity(InOwnFolder):
     def test_replicas_untied(self):
         self.compare(self.layouts("dp2", "dp3", "dp4"), "untied", "fp32")
 
+    def test_rings_tied(self):
+        self.compare(self.layouts("ring"), "tied", "fp32")
+
+    def test_rings_untied(self):
+        self.compare(self.layouts("ring"), "untied", "fp32")
+
+    def test_gathered_keys_tied(self):
+        self.compare(self.layouts("gather"), "tied", "fp32")
+
+    def test_gathered_keys_untied(self):
+        self.compare(self.layouts("gather"), "untied", "fp32")
+
+    def test_exchanged_heads_tied(self):
+        self.compare(self.layouts("ulysses"), "tied", "fp32")
+
+    def test_exchanged_heads_untied(self):
+        self.compare(self.layouts("ulysses"), "untied", "fp32")
+
+    def test_exchanged_heads_and_rings_tied(self):
+        self.compare(self.layouts("hybrid"), "tied", "fp32")
+
+    def test_exchanged_heads_and_rings_untied(self):
+        self.compare(self.layouts("hybrid"), "untied", "fp32")
+
+    def test_context_parallel_in_bf16(self):
+        names = ["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_tp2_sp", "ulysses_cp2_pp2_vp2",
+                 "gather_cp2_dp2_zero"]
+        self.compare(names, "tied", "bf16")
+        self.compare(names, "untied", "bf16")
+
     def test_in_bf16(self):
         names = ["tp2_sp", "tp4", "pp2_vp2", "pp4", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero"]
         self.compare(names, "tied", "bf16")
@@ -140,12 +170,14 @@ class Parity(InOwnFolder):
     def test_a_random_layout(self):
         seed = random.SystemRandom().randrange(1 << 32)
         draw = random.Random(seed)
-        tensor, stages, replicas = draw.choice([(t, p, d) for t in (1, 2, 4) for p in (1, 2, 4) for d in (1, 2, 4)
-                                                if 1 < t * p * d <= 8])
-        layout = {"ranks": tensor * stages * replicas, "tensor_model_parallel_size": tensor,
+        tensor, shared, stages, replicas = draw.choice([(t, c, p, d) for t in (1, 2, 4) for c in (1, 2, 4) for p in (1, 2, 4)
+                                                        for d in (1, 2, 4) if 1 < t * c * p * d <= 8])
+        layout = {"ranks": tensor * shared * stages * replicas, "context_parallel_size": shared, "tensor_model_parallel_size": tensor,
                   "pipeline_model_parallel_size": stages,
                   "training_config": {"use_distributed_optimizer": draw.random() < 0.5,
                                       "overlap_grad_reduce": draw.random() < 0.5, "bucket_size": draw.randrange(5000, 50000)}}
+        if shared > 1:
+            layout["cp_comm_type"] = draw.choice(["p2p", "all_gather", "a2a"])
         if tensor > 1:
             layout["sequence_parallel"] = draw.random() < 0.5
         if stages > 1:
@@ -161,7 +193,7 @@ class Parity(InOwnFolder):
             self.run_layout(f"{model}_one", no_rate, model, **still)
             one = tensors_of(self.checkpoints(f"{model}_one")[-1])
             self.assertTrue(any(struct.unpack("<f", data[:4])[0] != 0 for data in one.values()))
-            for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero"):
+            for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ulysses_cp2_tp2_sp"):
                 self.run_layout(f"{model}_{name}", {**TABLE["layouts"][name], **no_rate}, model, **still)
                 other = tensors_of(self.checkpoints(f"{model}_{name}")[-1])
                 self.assertEqual(sorted(one), sorted(other))
@@ -170,7 +202,7 @@ class Parity(InOwnFolder):
                         self.assertTrue(data == other[tensor], f"{tensor} of {name}")
 
     def test_every_layout_goes_on_from_every_checkpoint(self):
-        names = ["tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero"]
+        names = ["tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"]
         self.run_layout("one", {}, "untied", training_iters=10)
         straight = self.curve("one")
         for kind, saver in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
@@ -184,7 +216,7 @@ class Parity(InOwnFolder):
                 self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")
 
     def test_going_on_in_the_same_layout_is_exact(self):
-        for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero"):
+        for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"):
             layout = TABLE["layouts"][name]
             self.run_layout(f"{name}_straight", layout, "tied", training_iters=10)
             self.run_layout(f"{name}_cut", layout, "tied", training_iters=10, save_interval=5, exit_interval=5)

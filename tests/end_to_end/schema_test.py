@@ -76,12 +76,12 @@ class SchemaJudged(InOwnFolder):
             ("training_config", "seeed", 1), ("training_config", "seed", -1), ("training_config", "seed", "x"), ("training_config", "bf16", 1),
             ("optimizer_config", "betas", [0.9, 1]), ("optimizer_config", "betas", [0.9]), ("optimizer_config", "adam_beta1", 1.5),
             ("optimizer_config", "optimizer_type", "adamm"), ("model_config", "num_layers", 0), ("model_config", "fa_config", {"pre": 1}),
-            ("parallel_config", "context_parallel_size", 2), ("optimizer_config", "muon_momentum", 0.9), ("moe_config", "num_experts", 8),
+            ("parallel_config", "cp_comm_type", ["p2p", "ring"]), ("parallel_config", "use_custom_fsdp", True), ("optimizer_config", "muon_momentum", 0.9), ("moe_config", "num_experts", 8),
             ("trainig_config", "seed", 1), ("optimizer_config", "lr", "-3e-4"), ("model_config", "normalization", "rmsnorm")]]
         accepted = [with_key(*what) for what in [
             ("training_config", "seed", "${SEED:-1}"), ("training_config", "seed", "7"), ("optimizer_config", "adam_beta1", 0.5),
             ("optimizer_config", "optimizer_type", "AdamW"), ("model_config", "fa_config", {"pre_tokens": 4}), ("x-notes", "any", {"thing": [1]}),
-            ("parallel_config", "context_parallel_size", 1), ("optimizer_config", "lr", "3e-4"), ("training_config", "bf16", "True"),
+            ("parallel_config", "cp_comm_type", ["p2p", "a2a+p2p"]), ("optimizer_config", "lr", "3e-4"), ("training_config", "bf16", "True"),
             ("parallel_config", "num_layer_list", "[[2],[2]]"), ("optimizer_config", "lr_warmup_fraction", None)]]
         del accepted[7]["optimizer_config"]["learning_rate"]
         without = copy.deepcopy(TINY)

@@ -11,7 +11,8 @@ const RandomKey key(1234, Purpose::hidden_dropout, 7);
 
 /// What the contract says, a word at a time.
 float keep(const DropoutMask& mask, std::size_t sample, std::size_t element) {
-  const auto e = static_cast<std::uint64_t>(mask.first_element) + element;
+  const auto i = static_cast<std::int64_t>(element);
+  const auto e = static_cast<std::uint64_t>(mask.first_element + i + (i >= mask.gap_at ? mask.gap : 0));
   const auto word = mask.key.words(static_cast<std::uint64_t>(mask.sample_ids[sample]), e / 4)[e % 4];
   return word < mask.rate * 0x1p32 ? 0.0F : 1.0F;
 }
@@ -36,7 +37,8 @@ TEST_P(Dropout, EveryElementFollowsItsWord) {
   const std::vector<std::int64_t> ids = {3, 1LL << 40, 17};
   for (const std::size_t per_sample : {1, 6, 1021, 9001}) {
     for (const std::int64_t first : {0, 1, 4098}) {
-      const DropoutMask mask{key, ids, 0.3, first};
+      auto mask = DropoutMask{key, ids, 0.3, first};
+      if (first == 1) mask.gap_at = static_cast<std::int64_t>(per_sample) / 3, mask.gap = 4097;
       const auto size = ids.size() * per_sample;
       const auto x = random_normal(size, 1), residual = random_normal(size, 2);
       std::vector<double> expected, with_residual;

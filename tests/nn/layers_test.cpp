@@ -218,7 +218,7 @@ struct Sequences {
   Pass pass() const {
     Pass pass;
     pass.B = B;
-    pass.T = T;
+    pass.T = pass.S = T;
     pass.positions = positions;
     pass.visible = {first, last};
     pass.windowed = {window, last};

@@ -66,7 +66,14 @@ TEST(ParallelOptions, TakeWhatTheirSourcesTake) {
   EXPECT_EQ(problems("{num_layer_list: [[2, -1]]}").size(), 1u);
   EXPECT_EQ(problems("{num_layer_list: four}").size(), 1u);
   EXPECT_EQ(problems("{noop_layers: [-1]}").size(), 1u);
-  EXPECT_EQ(problems("{context_parallel_size: 2}").size(), 1u);
+  for (const auto* good : {"{context_parallel_size: 4, cp_comm_type: all_gather}", "{cp_comm_type: [p2p, a2a+p2p]}",
+                           "{hierarchical_context_parallel_sizes: [2, 2], ulysses_degree_in_cp: 2}",
+                           "{context_parallel_algo: kvallgather_cp_algo, cp_comm_type: ~}"})
+    EXPECT_EQ(problems(good), Lines{}) << good;
+  for (const auto* wrong :
+       {"{context_parallel_size: 0}", "{cp_comm_type: ring}", "{cp_comm_type: [p2p, ring]}",
+        "{context_parallel_algo: adaptive_cp_algo}", "{hierarchical_context_parallel_sizes: [0, 2]}"})
+    EXPECT_EQ(problems(wrong).size(), 1u) << wrong;
 }
 
 TEST(ParallelOptions, AWorldThatDoesNotFitIsRefusedWithItsNumbers) {

@@ -224,8 +224,8 @@ std::string layout_of(const Lines& sets, std::int64_t ranks) {
   const auto layout = layout_figures(recipe, ranks);
   std::string all = drawing(PipelineSchedule::training(layout.shape), 1000);
   for (const auto& rank : layout.ranks)
-    all += text("tensor ", rank.place.tensor, ", pipeline ", rank.place.pipeline, ", data ", rank.place.data, ": ",
-                rank.parameters, " parameters, ", rank.state.all(), " bytes, ",
+    all += text("tensor ", rank.place.tensor, ", context ", rank.place.context, ", pipeline ", rank.place.pipeline,
+                ", data ", rank.place.data, ": ", rank.parameters, " parameters, ", rank.state.all(), " bytes, ",
                 layers_told(layout.plan, rank.place.pipeline), "\n");
   return all;
 }

@@ -29,7 +29,8 @@ class Recipes {
     int world = 1;
   };
   Drawn next() {
-    const int tensor = one<int>({1, 2, 4, 8}), pipeline = one<int>({1, 2, 3, 4}), data = one<int>({1, 1, 2, 3});
+    const int tensor = one<int>({1, 2, 4, 8}), pipeline = one<int>({1, 2, 3, 4}), data = one<int>({1, 1, 2, 3}),
+              context = one<int>({1, 1, 2, 4});
     const int layers = pipeline * 2 + one<int>({0, 1, 2, 3});
     model_ = text("{num_layers: ", layers,
                   ", hidden_size: 16, num_attention_heads: 8, seq_length: 16, vocab_size: ", one<int>({64, 96}),
@@ -43,13 +44,16 @@ class Recipes {
     say("position_embedding_type", one<std::string>({"learned_absolute", "rope", "none"}));
     layout_ = text("{tensor_model_parallel_size: ", tensor, ", pipeline_model_parallel_size: ", pipeline);
     if (random_() % 2) layout_ += ", sequence_parallel: true";
+    if (context > 1)
+      layout_ += text(", context_parallel_size: ", context,
+                      ", cp_comm_type: ", one<std::string>({"p2p", "all_gather", "a2a"}));
     divide(pipeline, layers);
     const auto training = one<std::string>({"", ", bf16: true", ", use_distributed_optimizer: true",
                                             ", use_distributed_optimizer: true, bucket_size: 1000",
                                             ", bf16: true, use_distributed_optimizer: true"});
     return {text("training_config: {training_iters: 1", training, "}\nmodel_config: ", model_, "}\nparallel_config: ",
                  layout_, "}\ndataset_config: {dataset_type: mock, batch_size: 1, micro_batch_num: 12}\n"),
-            tensor * pipeline * data};
+            tensor * context * pipeline * data};
   }
 
  private:
@@ -193,6 +197,7 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
   for_every_layout([](const Case& one) {
     const auto optimizer = one.recipe.optimizer.make();
     const auto figures = layout_figures(one.recipe, one.world);
+    const auto context = figures.mesh.sizes().context;
     ASSERT_EQ(figures.ranks.size(), static_cast<std::size_t>(one.world));
     for (const auto& told : figures.ranks) {
       const auto rank = one.rank(told.place.pipeline, told.place.tensor);
@@ -202,10 +207,10 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
       EXPECT_EQ(told.parameters, elements);
       const StateLayout layout(
           parameters, optimizer.get(),
-          {.rank = told.place.data,
-           .ranks = figures.mesh.sizes().data,
+          {.rank = told.place.context + context * told.place.data,
+           .ranks = context * figures.mesh.sizes().data,
            .distributed_optimizer = one.recipe.shares_optimizer(),
-           .bucket_elements = one.recipe.data_parallel.bucket_elements(figures.mesh.sizes().data)});
+           .bucket_elements = one.recipe.data_parallel.bucket_elements(context * figures.mesh.sizes().data)});
       const auto state = layout.bytes();
       EXPECT_EQ(told.state.weights, state.weights);
       EXPECT_EQ(told.state.gradients, state.gradients);

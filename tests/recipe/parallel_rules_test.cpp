@@ -50,6 +50,22 @@ TEST_F(ParallelRules, AListOfLayersIsHeldToTheModelAtItsLine) {
             Lines{});
 }
 
+TEST_F(ParallelRules, WhatContextRanksShareMustDivideAtItsLine) {
+  EXPECT_EQ(problems("parallel_config:\n  context_parallel_size: 3\n"),
+            Lines{"run.yaml:1: seq_length 16 is not divisible by 2 x context_parallel_size 3; give 12 or 18"});
+  EXPECT_EQ(problems("parallel_config:\n  context_parallel_size: 2\n  cp_comm_type: [p2p, a2a]\n"),
+            Lines{"run.yaml:6: cp_comm_type has 2 words, but num_layers is 8; give one word for all layers, or one for "
+                  "each"});
+  EXPECT_EQ(problems("parallel_config: {context_parallel_size: 4, cp_comm_type: a2a+p2p, ulysses_degree_in_cp: 2}\n"),
+            Lines{});
+  EXPECT_EQ(
+      problems_on(4, {p + "context_parallel_size=3", "model_config.seq_length=18"}),
+      Lines{
+          "--set parallel_config.context_parallel_size: a copy of the model takes 3 processes "
+          "(tensor_model_parallel_size 1 x context_parallel_size 3 x pipeline_model_parallel_size 1), but the run has "
+          "4; start 3 processes or a multiple of that"});
+}
+
 TEST_F(ParallelRules, WhatTensorRanksShareMustDivideAtItsLine) {
   EXPECT_EQ(
       problems("parallel_config: {tensor_model_parallel_size: 3}\n"),

@@ -164,6 +164,14 @@ const std::vector<ArgumentRule>& parallel_rules() {
          if (how == "optim_grads_params") a["overlap_param_gather"] = true;
          if (how == "optim_grads_params" || how == "optim_grads") a["overlap_grad_reduce"] = true;
        }},
+      {"PAR25", "How context-parallel ranks exchange keys is a list of words; in a ring, where nothing is said.",
+       [](const ArgumentInputs& r, Json& a) {
+         if (!a.contains("cp_comm_type")) return;
+         a["cp_comm_type"] = Json::array();
+         for (const auto exchange : r.recipe.parallel.cp_comm_type.layers)
+           a["cp_comm_type"].push_back(OptionType<ContextExchange>::write(exchange).scalar);
+         if (a["cp_comm_type"].empty()) a["cp_comm_type"].push_back("p2p");
+       }},
       {"PAR27", "Late start-up draws weights on the CPU.", [](const ArgumentInputs&, Json& a) {
          if (is_true(a, "lazy_mpu_init")) a["use_cpu_initialization"] = true;
        }}};

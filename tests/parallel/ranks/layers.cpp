@@ -36,7 +36,7 @@ class OnGroupsOf : public testing::TestWithParam<int> {
   Pass pass() const {
     Pass pass;
     pass.B = B;
-    pass.T = T;
+    pass.T = pass.S = T;
     pass.groups = &groups;
     return pass;
   }
@@ -226,7 +226,7 @@ Pass causal_pass(const std::vector<std::int32_t>& from, const std::vector<std::i
   static const std::vector<std::int64_t> ids = {0, 1};
   Pass pass;
   pass.B = B;
-  pass.T = T;
+  pass.T = pass.S = T;
   pass.visible.first = from;
   pass.visible.last = to;
   pass.sample_ids = ids;

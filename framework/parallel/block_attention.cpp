@@ -1,0 +1,315 @@
+#include "framework/parallel/block_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "framework/kernels/vector.h"
+#include "framework/nn/context_rank.h"
+
+namespace tessera {
+namespace {
+
+constexpr auto keys_name = "keys and values of context parallelism", gradients_name = "their gradients";
+constexpr int keys_tag = 0, gradients_tag = 1;
+
+/// Everything about one call that both passes need.
+struct Work {
+  AttentionExtents e;
+  VisibleKeys visible;
+  DropoutMask mask;
+  Communicator group;
+  BlockExchange exchange;
+
+  int ranks() const { return group.size(); }
+  std::int64_t chunk() const { return e.T / 2; }             ///< tokens
+  std::int64_t whole() const { return e.T * ranks(); }       ///< tokens of a sample on all ranks
+  std::int64_t packed_row() const { return 2 * e.G * e.D; }  ///< elements of a token's keys and values
+  std::size_t block() const { return static_cast<std::size_t>(e.B * e.T * packed_row()); }
+  /// Index in the sample of the first token of a rank's chunk 0 or 1.
+  std::int64_t first_of(int rank, int of_chunk) const {
+    return ContextRank{rank, ranks()}.index(of_chunk * chunk(), whole());
+  }
+  /// The rank at distance `step` before or behind this one.
+  int neighbour(int step) const { return (group.rank() + step + ranks()) % ranks(); }
+
+  /// Extents of one pair of chunks of one sample, with packed keys and values.
+  AttentionExtents pair() const {
+    auto one = e;
+    one.B = 1;
+    one.T = one.S = chunk();
+    one.k = {packed_row(), 0, 2 * e.D};
+    one.v = {packed_row(), e.D, 2 * e.D};
+    one.whole_tokens = whole();
+    return one;
+  }
+};
+
+/// Copies keys and values between rows of the projection and a block: [B, T, G, key and value, D].
+void pack(const Work& w, std::size_t element, std::span<const std::byte> rows, std::span<std::byte> block) {
+  const auto bytes = static_cast<std::size_t>(w.e.D) * element;
+  auto* to = block.data();
+  for (std::int64_t row = 0; row < w.e.B * w.e.T; ++row)
+    for (std::int64_t g = 0; g < w.e.G; ++g)
+      for (const auto* heads : {&w.e.k, &w.e.v}) {
+        const auto from = row * heads->row_stride + heads->offset + g * heads->group_stride;
+        std::memcpy(to, rows.data() + static_cast<std::size_t>(from) * element, bytes);
+        to += bytes;
+      }
+}
+
+void unpack(const Work& w, std::span<const float> block, std::span<float> rows) {
+  auto from = block.begin();
+  for (std::int64_t row = 0; row < w.e.B * w.e.T; ++row)
+    for (std::int64_t g = 0; g < w.e.G; ++g)
+      for (const auto* heads : {&w.e.k, &w.e.v}) {
+        std::copy_n(from, w.e.D, rows.begin() + row * heads->row_stride + heads->offset + g * heads->group_stride);
+        from += w.e.D;
+      }
+}
+
+/// The keys that each query of a pair of chunks sees, counted in the chunk of keys.
+class PairSight {
+ public:
+  PairSight(Tape& tape, const Work& w) : work_(w), memory_(tape.scratch(static_cast<std::size_t>(2 * w.chunk()))) {
+    const auto count = static_cast<std::size_t>(w.chunk());
+    const std::span all(reinterpret_cast<std::int32_t*>(memory_.bytes().data()), 2 * count);
+    first_ = all.first(count);
+    last_ = all.last(count);
+    if (w.visible.among.empty()) return;
+    mask_memory_ = tape.scratch(DType::uint8, count * count);
+    among_ = {reinterpret_cast<std::uint8_t*>(mask_memory_.bytes().data()), count * count};
+  }
+
+  /// Looks at the queries of sample b from `query` on and the keys from `key` on. Returns whether any query sees any.
+  bool look(std::int64_t b, std::int64_t query, std::int64_t key) {
+    const auto count = work_.chunk();
+    bool any = false;
+    for (std::int64_t t = 0; t < count; ++t) {
+      const auto i = static_cast<std::size_t>(t), row = static_cast<std::size_t>(b * work_.whole() + query + t);
+      const auto first = std::max<std::int64_t>(work_.visible.first[row] - key, 0);
+      const auto last = std::min<std::int64_t>(work_.visible.last[row] - key, count - 1);
+      const bool sees = first <= last;
+      first_[i] = sees ? static_cast<std::int32_t>(first) : 0;
+      last_[i] = sees ? static_cast<std::int32_t>(last) : -1;
+      any = any || sees;
+      if (among_.empty()) continue;
+      const auto from = work_.visible.among.begin() + static_cast<std::ptrdiff_t>(row) * work_.whole() + key;
+      std::copy_n(from, count, among_.begin() + t * count);
+    }
+    return any;
+  }
+  VisibleKeys visible() const { return {first_, last_, among_}; }
+
+ private:
+  const Work& work_;
+  Memory memory_, mask_memory_;
+  std::span<std::int32_t> first_, last_;
+  std::span<std::uint8_t> among_;
+};
+
+/// Where the operands of one pair of chunks begin in their arrays.
+struct Pair {
+  AttentionExtents e;
+  DropoutMask mask;
+  std::size_t q, o, keys, lse, lse_count;  ///< in floats
+};
+
+/// Calls compute(pair, visible) for each pair of a chunk of queries here and one of keys of rank `owner` in which a query
+/// sees a key.
+template <class Compute>
+void each_pair(const Work& w, PairSight& sight, int owner, const Compute& compute) {
+  Pair pair{w.pair(), w.mask, 0, 0, 0, 0, static_cast<std::size_t>(w.e.H * w.chunk())};
+  for (std::int64_t b = 0; b < w.e.B; ++b)
+    for (int queries = 0; queries < 2; ++queries)
+      for (int keys = 0; keys < 2; ++keys) {
+        const auto query = w.first_of(w.group.rank(), queries), key = w.first_of(owner, keys);
+        if (!sight.look(b, query, key)) continue;
+        const auto q_row = b * w.e.T + queries * w.chunk(), k_row = b * w.e.T + keys * w.chunk();
+        pair.q = static_cast<std::size_t>(q_row * w.e.q.row_stride);
+        pair.o = static_cast<std::size_t>(q_row * w.e.o.row_stride);
+        pair.keys = static_cast<std::size_t>(k_row * w.packed_row());
+        pair.lse = static_cast<std::size_t>(2 * b + queries) * pair.lse_count;
+        pair.mask.first_element = w.mask.first_element + query * w.whole() + key;
+        if (!w.mask.sample_ids.empty())
+          pair.mask.sample_ids = w.mask.sample_ids.subspan(static_cast<std::size_t>(b), 1);
+        compute(pair, sight.visible());
+      }
+}
+
+/// Brings the block of each rank here, one after the other, this rank's own first.
+class KeyBlocks {
+ public:
+  KeyBlocks(Tape& tape, const Work& w, const Tensor& qkv)
+      : tape_(tape),
+        work_(w),
+        type_(qkv.dtype()),
+        bytes_(w.block() * size_of(type_)),
+        own_(tape.scratch(type_, w.block())) {
+    pack(w, size_of(type_), qkv.raw(), own_.bytes().first(bytes_));
+    const auto others = w.exchange == BlockExchange::gather ? static_cast<std::size_t>(w.ranks()) : 1;
+    more_ = tape.scratch(type_, others * w.block());
+    if (w.exchange == BlockExchange::gather)
+      w.group.all_gather(own_.bytes().first(bytes_), more_.bytes().first(others * bytes_), keys_name);
+  }
+
+  /// Calls compute(owner, keys and values) for each rank.
+  template <class Compute>
+  void each(const Compute& compute) {
+    for (int step = 0; step < work_.ranks(); ++step) {
+      const int owner = work_.neighbour(-step);
+      if (work_.exchange == BlockExchange::gather) {
+        call(more_.bytes().subspan(static_cast<std::size_t>(owner) * bytes_, bytes_), owner, compute);
+        continue;
+      }
+      const auto now = (step % 2 == 0 ? own_ : more_).bytes().first(bytes_);
+      const auto next = (step % 2 == 0 ? more_ : own_).bytes().first(bytes_);
+      Transfer coming, leaving;
+      if (step + 1 < work_.ranks()) {
+        coming = work_.group.receive(next, work_.neighbour(-1), keys_tag, keys_name);
+        leaving = work_.group.send(now, work_.neighbour(1), keys_tag, keys_name);
+      }
+      call(now, owner, compute);
+      coming.wait();
+      leaving.wait();
+    }
+  }
+
+ private:
+  template <class Compute>
+  void call(std::span<std::byte> block, int owner, const Compute& compute) {
+    const auto floats = tape_.read(Tensor(block, type_, {static_cast<std::int64_t>(work_.block())}));
+    compute(owner, floats.span());
+  }
+
+  Tape& tape_;
+  const Work& work_;
+  DType type_;
+  std::size_t bytes_;
+  Memory own_, more_;
+};
+
+/// Sums the gradients of this rank's keys and values over all ranks; each rank gives its part of those of every rank.
+class BlockGradients {
+ public:
+  BlockGradients(Tape& tape, const Work& w) : threads_(tape.threads()), work_(w), own_(tape.scratch(w.block())) {
+    const bool gathers = w.exchange == BlockExchange::gather;
+    parts_ = tape.scratch((gathers ? static_cast<std::size_t>(w.ranks()) : 4) * w.block());
+  }
+
+  /// Where to add this rank's part of the gradient of the rank `owner`, in the order of KeyBlocks::each.
+  std::span<float> begin(int owner) {
+    const bool gathers = work_.exchange == BlockExchange::gather;
+    const auto to = gathers                       ? part(static_cast<std::size_t>(owner))
+                    : owner == work_.group.rank() ? floats(own_, 0)
+                                                  : part(step_ % 2);
+    fill(threads_, 0, to);
+    return to;
+  }
+  /// The part is complete.
+  void end(int owner) {
+    const auto step = step_++;
+    if (work_.exchange == BlockExchange::gather || owner == work_.group.rank()) return;
+    take_in();
+    const auto distance = static_cast<int>(step);
+    coming_ = work_.group.receive(std::as_writable_bytes(part(2 + step % 2)), work_.neighbour(distance), gradients_tag,
+                                  gradients_name);
+    leaving_ = work_.group.send(std::as_bytes(part(step % 2)), owner, gradients_tag, gradients_name);
+    received_ = part(2 + step % 2);
+  }
+  /// The sum, in the order in which KeyBlocks::each brings this rank's block to the others; its own part first.
+  std::span<const float> sum() {
+    if (work_.exchange == BlockExchange::gather)
+      work_.group.reduce_scatter(parts_.bytes().first(static_cast<std::size_t>(work_.ranks()) * bytes()),
+                                 own_.bytes().first(bytes()), DType::float32, gradients_name);
+    else
+      take_in();
+    return floats(own_, 0);
+  }
+
+ private:
+  std::size_t bytes() const { return work_.block() * sizeof(float); }
+  std::span<float> floats(const Memory& memory, std::size_t index) const {
+    return Tape::floats(memory).subspan(index * work_.block(), work_.block());
+  }
+  std::span<float> part(std::size_t index) const { return floats(parts_, index); }
+  /// Adds what was received last.
+  void take_in() {
+    coming_.wait();
+    leaving_.wait();
+    if (!received_.empty()) add(threads_, received_, floats(own_, 0));
+    received_ = {};
+  }
+
+  Threads& threads_;
+  const Work& work_;
+  Memory own_, parts_;  ///< ring: two parts that are sent, then two that are received
+  std::size_t step_ = 0;
+  std::span<const float> received_;
+  Transfer coming_, leaving_;  // destroyed before the memory that they use
+};
+
+class BlockAttention final : public Node {
+ public:
+  BlockAttention(VarId y, Var qkv, Var out, Var lse, const Work& work)
+      : y_(y), qkv_(std::move(qkv)), out_(std::move(out)), lse_(std::move(lse)), work_(work) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    const auto target = tape.grad_target(qkv_);
+    if (dy.empty() || target.tensor.empty()) return;
+    must(!target.add, "a fused projection has one attention");
+    const auto x = tape.read(qkv_), dx = tape.write(target), o = tape.read(out_), d_o = tape.read(dy.tensor);
+    fill(tape.threads(), 0, dx);
+    KeyBlocks blocks(tape, work_, qkv_.value());
+    BlockGradients gradients(tape, work_);
+    PairSight sight(tape, work_);
+    blocks.each([&](int owner, std::span<const float> kv) {
+      const auto dkv = gradients.begin(owner);
+      each_pair(work_, sight, owner, [&](const Pair& p, const VisibleKeys& visible) {
+        const auto k = kv.subspan(p.keys);
+        const auto dk = dkv.subspan(p.keys);
+        attention_backward(tape.threads(), p.e, visible, p.mask, x.span().subspan(p.q), k, k, o.span().subspan(p.o),
+                           lse_.floats().subspan(p.lse, p.lse_count), d_o.span().subspan(p.o), dx.span().subspan(p.q),
+                           dk, dk, Earlier::join);
+      });
+      gradients.end(owner);
+    });
+    unpack(work_, gradients.sum(), dx);
+  }
+
+ private:
+  VarId y_;
+  Var qkv_, out_, lse_;
+  Work work_;
+};
+
+}  // namespace
+
+Var block_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
+                    const Communicator& group, BlockExchange exchange) {
+  auto& tape = qkv.tape();
+  const Work work{e, visible, mask, group, exchange};
+  must(e.T == e.S && e.T % 2 == 0, "a rank has two equal chunks of each sample");
+  must(static_cast<std::int64_t>(visible.first.size()) == e.B * work.whole(), "the mask is that of all ranks");
+  auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
+  auto lse = tape.make({e.B, 2, e.H, work.chunk()}, false);
+  {
+    const auto x = tape.read(qkv), o = tape.write(y);
+    fill(tape.threads(), 0, o);
+    fill(tape.threads(), -std::numeric_limits<float>::infinity(), lse.floats());
+    KeyBlocks blocks(tape, work, qkv.value());
+    PairSight sight(tape, work);
+    blocks.each([&](int owner, std::span<const float> kv) {
+      each_pair(work, sight, owner, [&](const Pair& p, const VisibleKeys& seen) {
+        const auto k = kv.subspan(p.keys);
+        attention_forward(tape.threads(), p.e, seen, p.mask, x.span().subspan(p.q), k, k, o.span().subspan(p.o),
+                          lse.floats().subspan(p.lse, p.lse_count), Earlier::join);
+      });
+    });
+  }
+  if (y.wants_grad()) tape.record<BlockAttention>(y, qkv, y, std::move(lse), work);
+  return y;
+}
+
+}  // namespace tessera
