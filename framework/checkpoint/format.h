@@ -116,8 +116,8 @@ class CheckpointFormat {
   virtual std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                  const Mappings& mappings) const = 0;
 
-  /// model_config of a run that begins with these weights, where its recipe says nothing. Nothing: the recipe says all.
-  /// Reads no weights. Throws ConfigError.
+  /// The groups of the model (model_config, moe_config), as a tree, of a run that begins with these weights, where its
+  /// recipe says nothing. Nothing: the recipe says all. Reads no weights. Throws ConfigError.
   virtual std::optional<Value> model_config(const std::filesystem::path& folder, const Mappings& mappings) const;
   /// The file that model_config comes from.
   virtual std::filesystem::path model_config_file(const std::filesystem::path& folder) const { return folder; }

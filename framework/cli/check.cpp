@@ -46,6 +46,7 @@ void print_model(const Recipe& recipe, const Figures& f) {
   print_line("vocabulary", grouped(f.vocabulary) + " rows");
   print_line("sequence", grouped(recipe.size.seq_length) + " tokens");
   print_line("parameters", grouped(f.parameters));
+  if (recipe.experts() > 0) print_line("active for a token", grouped(f.active_parameters));
   for (const auto& [part, count] : f.parameters_by_part) {
     std::ostringstream line;
     line << std::setw(18) << grouped(count);

@@ -37,6 +37,10 @@ void describe_sizes(Schema<O>& s) {
             return text("ffn_hidden_size is not given, and hidden_size ", o.hidden_size, " is too small to derive it");
           },
           "give ffn_hidden_size", {"hidden_size"});
+  s.option("num_experts", &O::num_experts,
+           "Number of experts per layer; null or 0: dense layers. The other options of experts are in moe_config.")
+      .at_least(0)
+      .at_most(65536);
   s.option("kv_channels", &O::kv_channels, "Dimension of an attention head.")
       .at_least(1)
       .at_most(most_channels)
@@ -115,7 +119,9 @@ template <RotaryScaling::Kind kind>
 constexpr auto scales_as = [](const O& o) { return has_rope(o) && o.rope_scaling_type == kind; };
 constexpr auto scales = [](const O& o) { return has_rope(o) && o.rope_scaling_type != RotaryScaling::Kind::none; };
 constexpr auto as_llama3 = scales_as<RotaryScaling::Kind::llama3>;
-constexpr auto as_yarn = scales_as<RotaryScaling::Kind::yarn>;
+constexpr auto as_yarn = [](const O& o) { return o.multi_latent_attention || scales_as<RotaryScaling::Kind::yarn>(o); };
+constexpr auto has_original = [](const O& o) { return o.multi_latent_attention || scales(o); };
+constexpr auto has_amplitude = [](const O& o) { return !o.multi_latent_attention && as_yarn(o); };
 constexpr const char *no_scaling = "`rope_scaling_type` is none", *no_llama3 = "`rope_scaling_type` is not llama3",
                      *no_yarn = "`rope_scaling_type` is not yarn";
 
@@ -153,7 +159,7 @@ void describe_rope_scaling(Schema<O>& s) {
       .at_least(1)
       .at_most(most_places)
       .unit("tokens")
-      .matters_when(scales, no_scaling);
+      .matters_when(has_original, no_scaling);
   s.option("rope_scaling_beta_fast", &O::rope_scaling_beta_fast,
            "yarn: frequencies with more full rotations than this within the original maximum sequence length are not "
            "scaled.")
@@ -178,7 +184,7 @@ void describe_rope_scaling(Schema<O>& s) {
       .at_most(most_factor)
       .otherwise([](const O& o) { return o.rotary_scaling(1).amplitude(); },
                  "0.1 ln(`rope_scaling_factor`) + 1, at least 1")
-      .matters_when(as_yarn, no_yarn)
+      .matters_when(has_amplitude, no_yarn)
       .no_flag("from config.json of Hugging Face Transformers");
 }
 
@@ -441,7 +447,7 @@ void describe_rest(Schema<O>& s) {
           "leave it out", {"recompute_granularity"});
   s.option("recompute_modules", &O::recompute_modules,
            "With recompute_granularity selective: modules to recompute: core_attn (attention without its projections), "
-           "mlp (the feed-forward network).")
+           "mlp (the feed-forward network of dense layers), moe (experts and their router).")
       .matters_when([](const O& o) { return o.recompute_granularity == Recomputation::selective; },
                     "`recompute_granularity` is not selective");
 }
@@ -453,9 +459,11 @@ void describe(Schema<GptOptions>& s) {
   describe_positions(s);
   describe_rope_scaling(s);
   describe_attention(s);
+  describe_latent_attention(s);
   describe_norms(s);
   describe_feed_forward(s);
   describe_rest(s);
+  describe_prediction(s);
 }
 
 }  // namespace tessera

@@ -5,10 +5,11 @@
 #include <cmath>
 
 #include "framework/autograd/ops/activation.h"
+#include "framework/autograd/ops/columns.h"
 #include "framework/autograd/ops/embedding.h"
 #include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
-#include "framework/model/gpt_options.h"
+#include "framework/model/layer_sizes.h"
 #include "framework/model/model.h"
 #include "framework/model/transformer_layer.h"
 #include "framework/model/visibility.h"
@@ -31,30 +32,46 @@ class GptModel final : public Model {
                   KeyValueCache& cache) const override;
   std::int64_t vocabulary() const override { return vocabulary_; }
   std::int64_t most_positions() const override { return positions_; }
-  double flops(std::int64_t samples, std::int64_t seq_length) const override;
+  double flops(std::int64_t samples, std::int64_t seq_length) const override {
+    return training_flops(o_, moe_, chunk_.noop, vocabulary_, samples, seq_length);
+  }
+  AuxiliaryLog::Extents auxiliary() const override {
+    return {.layers = experts_ > 0 ? o_.num_layers + o_.predictions() : 0,
+            .experts = experts_,
+            .predictions = o_.predictions(),
+            .balances = experts_ > 0 && moe_.balances(),
+            .has_z_loss = experts_ > 0 && moe_.moe_z_loss_coeff.has_value()};
+  }
 
  private:
   TransformerLayer::Submodules layer_parts(const std::string& name, std::int64_t number) const;
-  AttentionSizes attention_sizes(std::int64_t layer) const;
+  std::unique_ptr<Attention> make_attention(const std::string& name, std::int64_t layer) const;
+  std::unique_ptr<TransformerLayer> make_layer(const std::string& name, std::int64_t number) const;
+  bool recomputes_layers() const;
   struct Run;
   Var through_layers(Var x, const Pass& pass) const;
   Var project(const Var& h, const Pass& pass) const;
   Var before_head(const Var& h, const Pass& pass) const;
   std::int64_t tokens_between_layers(std::int64_t length) const;
   Pass pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
-  Var embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
+  Var embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass, std::uint64_t site = 0) const;
   Var embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Var hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const;
   Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
+  VocabularyLoss loss_of(const Var& h, const Pass& pass, const LossTerms& terms) const;
+  void predict_further(Tape& tape, Var h, const TokenBatch& batch, const ForwardMode& mode, const Pass& pass) const;
   bool recomputes_attention(std::int64_t layer) const;
   bool tied() const { return !o_.untie_embeddings_and_output_weights; }
   void declare_tables();
   void add_layers();
   void add_head();
+  void add_predictions();
   void set_types();
   void share_copies();
 
   GptOptions o_;
+  MoeOptions moe_;
+  std::int64_t experts_;  ///< of each mixture of experts; 0: the model has none
   Precision precision_;
   ModelChunk chunk_;
   TensorRank tensor_;
@@ -68,11 +85,21 @@ class GptModel final : public Model {
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<Norm> final_norm_;
   std::unique_ptr<LinearLayer> output_;
+  /// A layer of multi-token prediction.
+  struct Prediction {
+    std::string name;  ///< "mtp.layers.0", also of its output
+    std::unique_ptr<Norm> embedding_norm, hidden_norm, final_norm;
+    std::unique_ptr<LinearLayer> projection;  ///< [embedding | hidden] to hidden
+    std::unique_ptr<TransformerLayer> layer;
+  };
+  std::vector<Prediction> predictions_;  ///< of the chunk with the loss
 };
 
 GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
     : Model(""),
       o_(options),
+      moe_(parts.moe),
+      experts_(options.experts(parts.moe)),
       precision_(parts.precision),
       chunk_(parts.chunk),
       tensor_(parts.tensor),
@@ -81,9 +108,14 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
   refuse("gpt", broken_rules(o_, parts.seq_length));
+  refuse("gpt", broken_rules(o_, moe_));
   if (vocabulary_ % tensor_.ranks != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
                            ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));
+  if (o_.predictions() > 0 && precision_.residual != precision_.compute)
+    throw ConfigError(
+        "model_config.mtp_num_layers: multi-token prediction with residual connections of another data type than the "
+        "computation is not implemented yet; leave fp32_residual_connection and residual_connection_dtype out");
   if (!context_.whole()) shared_attention_.emplace(parts.context);
   if (!chunk_.layers) chunk_.layers = o_.num_layers - chunk_.first_layer;
   declare_tables();
@@ -94,14 +126,15 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
 }
 
 void GptModel::declare_tables() {
-  const bool head_alone = chunk_.loss && !chunk_.embedding && tied();
+  const bool read_at_end = tied() || o_.predictions() > 0;
+  const bool head_alone = chunk_.loss && !chunk_.embedding && read_at_end;
   if (chunk_.embedding || head_alone) {
     auto cut = tensor_.part(0, vocabulary_, "rows of the word embedding");
     if (head_alone && cut.strips.empty()) cut = TensorCut::copy(vocabulary_);
     if (head_alone) cut.strips[0].owned = false;  // owned by the stage with the embedding
     words_ = &declare("embedding.word_embeddings.weight", ParameterRole::word_embedding, {vocabulary_, o_.hidden_size},
                       o_.table_init(vocabulary_), std::move(cut));
-    if (tied() && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
+    if (read_at_end && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
   }
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
@@ -109,17 +142,47 @@ void GptModel::declare_tables() {
 }
 
 void GptModel::add_layers() {
-  if (o_.position_embedding_type == PositionEmbedding::rope)
-    rotary_.emplace(o_.rotary_dim(), o_.rotary_base,
-                    o_.rotary_interleaved ? RotaryLayout::interleaved : RotaryLayout::half, positions_,
-                    o_.rotary_scaling(positions_));
-  const LayerForm form{o_.hidden_dropout_rate, o_.use_parallel_residual, o_.apply_residual_connection_post_norm,
-                       o_.recomputes(RecomputedModule::mlp)};
+  if (o_.has_rotary())
+    rotary_.emplace(o_.rotated_channels(), o_.rotary_base,
+                    o_.rotary_interleaved || o_.multi_latent_attention ? RotaryLayout::interleaved : RotaryLayout::half,
+                    positions_, o_.rotary_scaling(positions_));
   for (std::int64_t i = chunk_.first_layer; i < chunk_.first_layer + *chunk_.layers; ++i) {
     if (std::find(chunk_.noop.begin(), chunk_.noop.end(), i) != chunk_.noop.end()) continue;
-    const auto name = text("decoder.layers.", i);
-    layers_.push_back(std::make_unique<TransformerLayer>(name, i, form, layer_parts(name, i)));
+    layers_.push_back(make_layer(text("decoder.layers.", i), i));
     contains(*layers_.back());
+  }
+}
+
+std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, std::int64_t number) const {
+  const bool recomputes = has_experts(o_, moe_, number)
+                              ? moe_.moe_layer_recompute || o_.recomputes(RecomputedModule::moe)
+                              : o_.recomputes(RecomputedModule::mlp);
+  const LayerForm form{o_.hidden_dropout_rate, o_.use_parallel_residual, o_.apply_residual_connection_post_norm,
+                       recomputes};
+  return std::make_unique<TransformerLayer>(name, number, form, layer_parts(name, number));
+}
+
+void GptModel::add_predictions() {
+  for (std::int64_t k = 0; k < o_.predictions(); ++k) {
+    const auto name = text("mtp.layers.", k);
+    const auto norm = [&](const char* which) { return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size); };
+    Prediction p;
+    p.name = name;
+    p.embedding_norm = norm("enorm");
+    p.hidden_norm = norm("hnorm");
+    p.projection = maker_.column_parallel(name + ".eh_proj",
+                                          {.in = 2 * o_.hidden_size,
+                                           .out = o_.hidden_size,
+                                           .init = o_.weight_init(o_.hidden_size, 2 * o_.hidden_size, false)},
+                                          {});
+    p.layer = make_layer(name + ".transformer_layer", o_.num_layers + k);
+    p.final_norm = norm("final_layernorm");
+    contains(*p.embedding_norm);
+    contains(*p.hidden_norm);
+    contains(*p.projection);
+    contains(*p.layer);
+    contains(*p.final_norm);
+    predictions_.push_back(std::move(p));
   }
 }
 
@@ -128,6 +191,7 @@ void GptModel::add_head() {
     final_norm_ = make_norm(o_.norm(), "decoder.final_layernorm", o_.hidden_size);
     contains(*final_norm_);
   }
+  add_predictions();
   if (tied()) return;
   output_ = maker_.column_parallel("output_layer",
                                    {.in = o_.hidden_size,
@@ -139,7 +203,8 @@ void GptModel::add_head() {
 }
 
 void GptModel::set_types() {
-  for (auto* parameter : parameters()) parameter->type = precision_.params;
+  for (auto* parameter : parameters())
+    if (parameter->role != ParameterRole::expert_bias) parameter->type = precision_.params;
   if (words_) words_->type = precision_.embedding;
   if (position_table_) position_table_->type = precision_.embedding;
 }
@@ -161,36 +226,19 @@ bool GptModel::recomputes_attention(std::int64_t layer) const {
   return behind >= 0 && behind < chunk_.recompute->attention;
 }
 
-AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
-  AttentionSizes sizes;
-  sizes.hidden = o_.hidden_size;
-  sizes.heads = o_.num_attention_heads;
-  sizes.groups = o_.groups();
-  sizes.channels = o_.channels();
-  sizes.qkv_bias = o_.qkv_bias();
-  sizes.out_bias = o_.out_proj_bias();
-  sizes.dropout = o_.attention_dropout_rate;
-  const auto queries = sizes.heads * sizes.channels;
-  sizes.init = o_.weight_init(queries + 2 * sizes.groups * sizes.channels, sizes.hidden, false);
-  sizes.out_init = o_.weight_init(sizes.hidden, queries, true);
-  sizes.scale = 1 / std::sqrt(o_.score_scale());
-  sizes.softcap = o_.attention_logit_softcap.value_or(0);
-  sizes.windowed = o_.windowed(layer);
-  sizes.recomputed = recomputes_attention(layer);
-  if (o_.qk_layernorm) sizes.head_norm = o_.norm();
-  return sizes;
+std::unique_ptr<Attention> GptModel::make_attention(const std::string& name, std::int64_t layer) const {
+  const auto* rotary = rotary_ ? &*rotary_ : nullptr;
+  if (o_.multi_latent_attention)
+    return std::make_unique<LatentAttention>(name, layer, latent_sizes(o_, recomputes_attention(layer)), rotary,
+                                             maker_);
+  return std::make_unique<SelfAttention>(name, layer, attention_sizes(o_, layer, recomputes_attention(layer)), rotary,
+                                         maker_);
 }
 
 TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std::int64_t number) const {
   const auto norm = [&](const char* which, double gain = 1) {
     return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
-  const auto inner = o_.inner(), wide = is_gated(o_.feed_forward()) ? 2 * inner : inner;
-  const FeedForwardSizes feed_forward{.hidden = o_.hidden_size,
-                                      .inner = inner,
-                                      .has_bias = o_.mlp_bias(),
-                                      .init = o_.weight_init(wide, o_.hidden_size, false),
-                                      .out_init = o_.weight_init(o_.hidden_size, inner, true)};
   TransformerLayer::Submodules parts;
   parts.before_attention = norm("input_layernorm");
   if (!o_.shared_parallel_norm) parts.before_feed_forward = norm("pre_mlp_layernorm");
@@ -198,9 +246,12 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
     parts.after_attention = norm("post_self_attn_layernorm", o_.attn_post_norm_scale);
     parts.after_feed_forward = norm("post_mlp_layernorm", o_.ffn_post_norm_scale);
   }
-  parts.attention = std::make_unique<SelfAttention>(name + ".self_attention", number, attention_sizes(number),
-                                                    rotary_ ? &*rotary_ : nullptr, maker_);
-  parts.feed_forward = make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward, maker_);
+  parts.attention = make_attention(name + ".self_attention", number);
+  if (has_experts(o_, moe_, number))
+    parts.feed_forward =
+        std::make_unique<MixtureOfExperts>(o_.feed_forward(), name + ".mlp", number, expert_sizes(o_, moe_), maker_);
+  else
+    parts.feed_forward = make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward_sizes(o_), maker_);
   return parts;
 }
 
@@ -217,8 +268,12 @@ struct GptModel::Run {
   }
 };
 
+bool GptModel::recomputes_layers() const {
+  return chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
+}
+
 Var GptModel::through_layers(Var x, const Pass& pass) const {
-  const bool full = chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
+  const bool full = recomputes_layers();
   const bool block = chunk_.recompute || (full && *o_.recompute_method == RecomputedLayers::block);
   // "block": the first `count` layers are recomputed one by one. "uniform": all layers, `count` at a time.
   const auto layers = static_cast<std::int64_t>(layers_.size());
@@ -256,14 +311,14 @@ Var GptModel::embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens
   return plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
 }
 
-Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
+/// `site` keys the dropout.
+Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass, std::uint64_t site) const {
   auto x = tensor_.whole() ? embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
                                        position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
                            : embedded_in_parts(tape, tokens, pass);
   if (o_.scale_embeddings) x = scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
-  const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate), o_.hidden_size);
+  const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
   if (mask.rate > 0) x = dropout_add(std::move(x), {}, mask);
-  pass.show("embedding", x);
   return x;
 }
 
@@ -271,7 +326,10 @@ Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const P
 /// fp32.
 Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const {
   tape.computes_in(precision_.compute);
-  if (chunk_.embedding) x = embedded(tape, tokens, pass);
+  if (chunk_.embedding) {
+    x = embedded(tape, tokens, pass);
+    pass.show("embedding", x);
+  }
   x = through_layers(std::move(x), pass);
   if (final_norm_) {
     x = final_norm_->forward(x);
@@ -310,6 +368,64 @@ Var GptModel::before_head(const Var& h, const Pass& pass) const {
   return tensor_.cuts_sequence() ? gather_from_sequence_region(h, group, who) : copy_to_tensor_region(h, group, who);
 }
 
+VocabularyLoss GptModel::loss_of(const Var& h, const Pass& pass, const LossTerms& terms) const {
+  auto own = terms;
+  own.type = precision_.logits;
+  own.softcap = o_.output_logit_softcap.value_or(0);
+  if (tensor_.whole()) return vocabulary_loss(h, head(), own);
+  const VocabParallelHead sharers(tensor_group(pass, tensor_), vocabulary_);
+  own.sharers = &sharers;
+  return vocabulary_loss(h, head(), own);
+}
+
+namespace {
+
+/// `all` [samples, length], each sample moved one place to the left, 0 at its end; in memory of the tape.
+template <class T>
+std::span<const T> moved_left(Tape& tape, std::span<const T> all, std::int64_t length) {
+  const std::span<T> out(reinterpret_cast<T*>(tape.keep(all.size_bytes()).data()), all.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const bool last = (i + 1) % static_cast<std::size_t>(length) == 0;
+    out[i] = last ? T{} : all[i + 1];
+  }
+  return out;
+}
+
+}  // namespace
+
+/// The layers of multi-token prediction behind the decoder's output `h`, after its final norm. Layer k sees the embedding
+/// of the token k + 1 places to the right and predicts the one behind it; the position of a token does not change.
+/// Source: Megatron-LM core, MultiTokenPredictionBlock; Gloeckle et al., arXiv:2404.19737.
+void GptModel::predict_further(Tape& tape, Var h, const TokenBatch& batch, const ForwardMode& mode,
+                               const Pass& pass) const {
+  auto tokens = batch.tokens;
+  auto labels = batch.labels;
+  auto mask = batch.loss_mask;
+  const auto weight = o_.mtp_loss_scaling_factor / static_cast<double>(predictions_.size());
+  for (std::size_t k = 0; k < predictions_.size(); ++k) {
+    const auto& p = predictions_[k];
+    tokens = moved_left(tape, tokens, batch.seq_length);
+    labels = moved_left(tape, labels, batch.seq_length);
+    mask = moved_left(tape, mask, batch.seq_length);
+    double counted = 0;
+    for (const auto one : mask) counted += static_cast<double>(one);
+    tape.computes_in(precision_.compute);
+    // Sites of dropout: four for each layer, after those of the embedding.
+    const auto site = 4 * static_cast<std::uint64_t>(o_.num_layers + o_.predictions() + 1) + k;
+    const auto embedding = embedded(tape, tokens, pass, site);
+    const auto both = side_by_side(p.embedding_norm->forward(embedding), p.hidden_norm->forward(h));
+    h = p.projection->forward(both, pass);
+    h = recomputes_layers() ? recomputed(h, Run{&p.layer, 1, pass}) : p.layer->forward(std::move(h), pass);
+    h = p.final_norm->forward(h);
+    pass.show(p.final_norm->name(), h);
+    pass.show(p.name, h);
+    tape.computes_in(DType::float32);
+    const auto seed = mode.sums_losses ? mode.loss_seed : counted > 0 ? mode.auxiliary_seed / counted : 0;
+    const auto loss = loss_of(h, pass, {.labels = labels, .mask = mask, .seed = weight * seed});
+    if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), counted > 0 ? loss.total.sum / counted : 0);
+  }
+}
+
 ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const {
   const auto pass = pass_of(tape, batch, mode);
   const auto here = [&]<class T>(std::span<const T> array) {
@@ -317,17 +433,9 @@ ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch,
   };
   auto h = hidden(tape, x, here(batch.tokens), pass);
   if (!chunk_.loss) return {std::move(h), {}};
+  if (mode.training && !predictions_.empty()) predict_further(tape, h, batch, mode, pass);
   h = before_head(h, pass);
-  std::optional<VocabParallelHead> sharers;
-  if (!tensor_.whole()) sharers.emplace(tensor_group(pass, tensor_), vocabulary_);
-  return {{},
-          vocabulary_loss(h, head(),
-                          {.labels = here(batch.labels),
-                           .mask = here(batch.loss_mask),
-                           .seed = mode.loss_seed,
-                           .type = precision_.logits,
-                           .softcap = o_.output_logit_softcap.value_or(0),
-                           .sharers = sharers ? &*sharers : nullptr})};
+  return {{}, loss_of(h, pass, {.labels = here(batch.labels), .mask = here(batch.loss_mask), .seed = mode.loss_seed})};
 }
 
 Var GptModel::logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
@@ -343,6 +451,8 @@ Var GptModel::project(const Var& h, const Pass& pass) const {
 }
 
 KeyValueCache GptModel::make_cache(std::int64_t samples, std::int64_t capacity) const {
+  if (o_.multi_latent_attention)
+    return {o_.num_layers, samples, capacity, LatentAttention::cached_width(latent_sizes(o_, false)), false};
   return {o_.num_layers, samples, capacity, o_.groups() * o_.channels()};
 }
 
@@ -363,19 +473,6 @@ Var GptModel::next_logits(Tape& tape, std::span<const std::int32_t> tokens, std:
                 last.floats().begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(b) * width));
   }
   return project(last, pass);
-}
-
-double GptModel::flops(std::int64_t samples, std::int64_t seq_length) const {
-  const auto tokens = static_cast<double>(samples * seq_length);
-  const auto hidden = static_cast<double>(o_.hidden_size),
-             attended = static_cast<double>(o_.num_attention_heads * o_.channels());
-  const auto qkv = hidden * static_cast<double>((o_.num_attention_heads + 2 * o_.groups()) * o_.channels());
-  const auto fc1 = hidden * static_cast<double>(o_.inner() * (is_gated(o_.feed_forward()) ? 2 : 1));
-  const auto layer = qkv + attended * hidden + fc1 + hidden * static_cast<double>(o_.inner());
-  const auto layers = static_cast<double>(o_.num_layers) - static_cast<double>(chunk_.noop.size());
-  const auto products = layers * layer + hidden * static_cast<double>(vocabulary_);
-  const auto scores = layers * attended * static_cast<double>(seq_length);  // causal: half of q k^T and of p v
-  return 6 * tokens * (products + scores);
 }
 
 std::unique_ptr<Model> make(const GptOptions& options, ModelParts parts) {

@@ -21,7 +21,39 @@ std::int64_t GptOptions::rotary_dim() const {
   return static_cast<std::int64_t>(static_cast<double>(channels()) * rotary_percent) / 2 * 2;
 }
 
+std::int64_t GptOptions::experts(const MoeOptions& moe) const {
+  return num_experts.value_or(moe.num_experts > 1 ? moe.num_experts : 0);
+}
+
+std::int64_t GptOptions::latent_width() const {
+  return num_attention_heads * 3 * std::max(qk_head_dim + qk_pos_emb_head_dim, v_head_dim);
+}
+
+namespace {
+
+/// yarn's growth of the scores with the scaling factor.
+double yarn_growth(double factor, double weight) { return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1; }
+
+}  // namespace
+
+double GptOptions::latent_scale() const {
+  const auto growth = yarn_growth(rotary_scaling_factor, mscale);
+  return growth * growth / std::sqrt(static_cast<double>(qk_head_dim + qk_pos_emb_head_dim));
+}
+
 RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
+  if (multi_latent_attention) {
+    RotaryScaling latent;
+    if (rope_type == LatentRope::rope) return latent;
+    latent.kind = RotaryScaling::Kind::yarn;
+    latent.factor = rotary_scaling_factor;
+    latent.beta_fast = rope_scaling_beta_fast;
+    latent.beta_slow = rope_scaling_beta_slow;
+    latent.attention_factor =
+        yarn_growth(rotary_scaling_factor, mscale) / yarn_growth(rotary_scaling_factor, mscale_all_dim);
+    latent.original = rope_scaling_original_max_position_embeddings.value_or(positions);
+    return latent;
+  }
   const std::int64_t original = rope_scaling_type == RotaryScaling::Kind::llama3 ? 8192 : positions;
   RotaryScaling s;
   s.kind = rope_scaling_type;
@@ -56,6 +88,59 @@ Init GptOptions::table_init(std::int64_t rows) const {
 bool GptOptions::recomputes(RecomputedModule module) const {
   return recompute_granularity == Recomputation::selective &&
          std::find(recompute_modules.begin(), recompute_modules.end(), module) != recompute_modules.end();
+}
+
+std::vector<Finding> broken_rules(const GptOptions& o, const MoeOptions& moe) {
+  constexpr std::int64_t most_of_model = 1 << 18;  // each is two weights with names: some hundred bytes
+  std::vector<Finding> all;
+  const auto broken = [&](const char* option, std::string message, std::string advice, const char* rule) {
+    all.push_back({option, std::move(message), std::move(advice), rule});
+  };
+  if (o.num_experts && moe.num_experts > 1 && *o.num_experts != moe.num_experts)
+    broken("moe_config.num_experts",
+           text("num_experts is ", *o.num_experts, " in model_config and ", moe.num_experts, " in moe_config"),
+           "give one of them", "one number of experts");
+  const auto experts = o.experts(moe);
+  if (experts == 0) return all;
+  if (experts * o.num_layers > most_of_model)
+    broken("model_config.num_experts",
+           text("num_experts ", experts, " x num_layers ", o.num_layers, " is ", experts * o.num_layers, "; at most ",
+                most_of_model, " experts of a model are supported"),
+           "make one of them smaller", "number of experts");
+  const auto& list = moe.moe_layer_freq.list;
+  if (!list.empty() && static_cast<std::int64_t>(list.size()) != o.num_layers)
+    broken("moe_config.moe_layer_freq",
+           text("moe_layer_freq lists ", list.size(), " layers, but num_layers is ", o.num_layers),
+           "give one number for each layer", "moe_layer_freq");
+  if (o.mlp_bias())
+    broken("model_config.add_bias_linear", "the feed-forward network has biases, which experts do not have",
+           "give add_bias_linear: false, or mlp_has_bias: false", "MOE4");
+  const auto chosen = moe.moe_router_topk;
+  if (chosen > experts)
+    broken("moe_config.moe_router_topk", text("moe_router_topk is ", chosen, ", but there are ", experts, " experts"),
+           "give at most num_experts", "moe_router_topk");
+  if (chosen == 1 && moe.moe_router_score_function == RouterScore::softmax && !moe.moe_router_pre_softmax &&
+      moe.moe_router_load_balancing_type != RouterBalance::sinkhorn)
+    broken("moe_config.moe_router_topk",
+           "moe_router_topk is 1, and the softmax over one expert is always 1: the router would get no gradient",
+           "give moe_router_pre_softmax: true, or moe_router_score_function: sigmoid", "MOE11");
+  if (moe.moe_router_group_topk && moe.moe_router_num_groups) {
+    const auto groups = *moe.moe_router_num_groups;
+    if (experts % groups != 0)
+      broken("moe_config.moe_router_num_groups",
+             text("moe_router_num_groups is ", groups, ", which does not divide the ", experts, " experts"),
+             "give a divisor of num_experts", "MOE12");
+    else if (chosen > *moe.moe_router_group_topk * (experts / groups))
+      broken("moe_config.moe_router_group_topk",
+             text("moe_router_topk is ", chosen, ", but ", *moe.moe_router_group_topk, " of ", groups,
+                  " groups have only ", *moe.moe_router_group_topk * (experts / groups), " experts"),
+             "give a larger moe_router_group_topk", "MOE12");
+  }
+  if (moe.moe_layer_recompute && o.recompute_granularity == Recomputation::full)
+    broken("moe_config.moe_layer_recompute",
+           "moe_layer_recompute is true, but recompute_granularity full recomputes the experts already",
+           "leave moe_layer_recompute out", "REC8");
+  return all;
 }
 
 std::optional<Finding> broken_length(const GptOptions& o, std::int64_t seq_length) {

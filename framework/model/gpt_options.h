@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "framework/model/moe_options.h"
 #include "framework/nn/feed_forward.h"
 #include "framework/nn/rotary_embedding.h"
 #include "framework/options/schema.h"
@@ -65,13 +66,16 @@ enum class Recomputation { none, full, selective };
 inline Words<Recomputation> words(Recomputation) {
   return {{"none", Recomputation::none}, {"full", Recomputation::full}, {"selective", Recomputation::selective}};
 }
+/// Rotary embedding of multi-latent attention.
+enum class LatentRope { yarn, rope };
+inline Words<LatentRope> words(LatentRope) { return {{"yarn", LatentRope::yarn}, {"rope", LatentRope::rope}}; }
 enum class RecomputedLayers { uniform, block };
 inline Words<RecomputedLayers> words(RecomputedLayers) {
   return {{"uniform", RecomputedLayers::uniform}, {"block", RecomputedLayers::block}};
 }
-enum class RecomputedModule { core_attn, mlp };
+enum class RecomputedModule { core_attn, mlp, moe };
 inline Words<RecomputedModule> words(RecomputedModule) {
-  return {{"core_attn", RecomputedModule::core_attn}, {"mlp", RecomputedModule::mlp}};
+  return {{"core_attn", RecomputedModule::core_attn}, {"mlp", RecomputedModule::mlp}, {"moe", RecomputedModule::moe}};
 }
 
 /// model_config for model_type gpt: a decoder of the GPT family is a combination of these options. describe() has the
@@ -81,7 +85,20 @@ struct GptOptions {
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
   std::optional<std::int64_t> ffn_hidden_size;
+  std::optional<std::int64_t> num_experts;
   std::optional<std::int64_t> kv_channels;
+  bool multi_latent_attention = false;
+  std::optional<std::int64_t> q_lora_rank;
+  std::int64_t kv_lora_rank = 32;
+  std::int64_t qk_head_dim = 128;
+  std::int64_t qk_pos_emb_head_dim = 64;
+  std::int64_t v_head_dim = 128;
+  std::optional<LatentRope> rope_type;
+  double rotary_scaling_factor = 1;
+  double mscale = 1;
+  double mscale_all_dim = 1;
+  std::optional<std::int64_t> mtp_num_layers;
+  double mtp_loss_scaling_factor = 0.1;
   bool group_query_attention = false;
   std::int64_t num_query_groups = 1;
 
@@ -157,8 +174,20 @@ struct GptOptions {
   double score_scale() const { return query_pre_attn_scalar.value_or(static_cast<double>(channels())); }
   /// Rotary positions are divided by it.
   double positions_per_step() const { return rotary_seq_len_interpolation_factor.value_or(1); }
+  /// Experts of each mixture of experts: num_experts, or that of moe_config if it is not 1; 0: the model has none.
+  std::int64_t experts(const MoeOptions& moe) const;
   /// Rotary channels per head, an even number.
   std::int64_t rotary_dim() const;
+  /// Channels per head with rotary embedding, also of multi-latent attention.
+  std::int64_t rotated_channels() const { return multi_latent_attention ? qk_pos_emb_head_dim : rotary_dim(); }
+  /// Whether tables of rotary embedding are needed.
+  bool has_rotary() const { return multi_latent_attention || position_embedding_type == PositionEmbedding::rope; }
+  /// Values per token and layer between the projections and the attention core of multi-latent attention.
+  std::int64_t latent_width() const;
+  /// The factor of the scores of multi-latent attention.
+  double latent_scale() const;
+  /// Layers of multi-token prediction.
+  std::int64_t predictions() const { return mtp_num_layers.value_or(0); }
   /// RoPE frequency scaling for tables of `positions` positions.
   RotaryScaling rotary_scaling(std::int64_t positions) const;
   /// Tokens to the left and to the right that a layer with sliding-window attention sees; left -1: all.
@@ -175,7 +204,12 @@ struct GptOptions {
 };
 /// Declares the options.
 void describe(Schema<GptOptions>& s);
+/// The part of it about multi-latent attention and multi-token prediction.
+void describe_latent_attention(Schema<GptOptions>& s);
+void describe_prediction(Schema<GptOptions>& s);
 
+/// The rules that these options and those of moe_config break together; options are named with their group. Empty: none.
+std::vector<Finding> broken_rules(const GptOptions& o, const MoeOptions& moe);
 /// The rule that sequences of `seq_length` tokens break; none: they fit.
 std::optional<Finding> broken_length(const GptOptions& o, std::int64_t seq_length);
 /// The rules that these options break, alone (describe) or with sequences of `seq_length` tokens. Empty: none.

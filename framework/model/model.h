@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "framework/autograd/ops/vocabulary_loss.h"
+#include "framework/model/moe_options.h"
 #include "framework/model/precision.h"
+#include "framework/nn/auxiliary_log.h"
 #include "framework/nn/layers.h"
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
@@ -47,6 +49,7 @@ struct ModelChunk {
 struct ModelParts {
   std::int64_t seq_length = 0, vocabulary = 0;  ///< vocabulary: rows, including padding
   Precision precision = {};
+  MoeOptions moe = {};
   TensorRank tensor = {};      ///< whose part of the layers
   ContextLayout context = {};  ///< and which tokens of each sample
   ModelChunk chunk = {};
@@ -54,9 +57,14 @@ struct ModelParts {
 
 /// Settings of a forward pass.
 struct ForwardMode {
-  std::uint64_t seed = 0;  ///< of dropout
-  bool training = false;   ///< dropout is on
-  double loss_seed = 1;    ///< gradient of the objective with respect to the sum of loss * mask
+  std::uint64_t seed = 0;    ///< of dropout
+  bool training = false;     ///< dropout is on
+  double loss_seed = 1;      ///< gradient of the objective with respect to the sum of loss * mask
+  bool sums_losses = false;  ///< the objective sums losses of tokens (calculate_per_token_loss), not means
+  /// Gradient of the objective with respect to an auxiliary loss of a router, before its coefficient. Without sums_losses
+  /// also that with respect to a mean over the tokens of the micro-batch that count.
+  double auxiliary_seed = 0;
+  AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report while training; null: nowhere
   const Tap* tap = nullptr;
   const ProcessGroups* groups = nullptr;  ///< for a model that is sharded over ranks; must outlive the backward pass
 };
@@ -100,6 +108,9 @@ class Model : public Module {
   virtual std::int64_t vocabulary() const = 0;
   /// Maximum sequence length, in tokens.
   virtual std::int64_t most_positions() const = 0;
+
+  /// What its routers and prediction layers report in training, of the whole model.
+  virtual AuxiliaryLog::Extents auxiliary() const { return {}; }
 
   /// Floating-point operations of forward and backward pass for `samples` sequences of `seq_length` tokens: 6 per
   /// weight of a matrix product and token, plus causal attention. Recomputation is not counted.

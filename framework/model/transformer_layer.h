@@ -22,7 +22,7 @@ class TransformerLayer final : public Module {
   struct Submodules {
     std::unique_ptr<Norm> before_attention, before_feed_forward;  ///< the second may be null: the first serves both
     std::unique_ptr<Norm> after_attention, after_feed_forward;    ///< null: none
-    std::unique_ptr<SelfAttention> attention;
+    std::unique_ptr<Attention> attention;
     std::unique_ptr<FeedForward> feed_forward;
   };
   /// `number` is the layer's index in the whole model; it keys the dropout.

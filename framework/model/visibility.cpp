@@ -68,6 +68,8 @@ Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode,
   pass.sample_ids = batch.sample_ids;
   pass.seed = mode.seed;
   pass.training = mode.training;
+  pass.auxiliary_seed = mode.auxiliary_seed;
+  pass.log = mode.log;
   pass.tap = mode.tap;
   pass.groups = mode.groups;
   return pass;

@@ -20,7 +20,11 @@ Var core_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys&
 
 SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
                              const RotaryEmbedding* rotary, const LayerMaker& maker)
-    : Module(name), sizes_(s), here_(heads_of_rank(s.heads, s.groups, maker.tensor())), layer_(layer), rotary_(rotary) {
+    : Attention(name),
+      sizes_(s),
+      here_(heads_of_rank(s.heads, s.groups, maker.tensor())),
+      layer_(layer),
+      rotary_(rotary) {
   const auto& tensor = maker.tensor();
   qkv_ = maker.column_parallel(
       inner("linear_qkv"),

@@ -31,6 +31,15 @@ struct HeadsOfRank {
 /// a multiple of them: then each rank has a copy of one group's key and value head.
 HeadsOfRank heads_of_rank(std::int64_t heads, std::int64_t groups, const TensorRank& tensor);
 
+/// The attention part of a transformer layer: maps [B, T, hidden] to [B, T, hidden].
+class Attention : public Module {
+ public:
+  using Module::Module;
+  /// x and the result, which includes the output bias but not the residual dropout, are [B, T, hidden]; with sequence
+  /// parallelism, this rank's tokens only.
+  virtual Var forward(const Var& x, const Pass& pass) const = 0;
+};
+
 /// The core of attention between its projections, where the ranks of a context-parallel group, which have different
 /// tokens of each sample, exchange them; parallel/ implements it.
 class AttentionCore {
@@ -56,16 +65,14 @@ Var core_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys&
 ///
 /// Parameters: linear_qkv.{weight,bias}, linear_proj.{weight,bias}, and with QK norm q_layernorm.{weight,bias} and
 /// k_layernorm.{weight,bias} [channels], shared by all heads.
-class SelfAttention final : public Module {
+class SelfAttention final : public Attention {
  public:
   /// `layer` counts from 0 over the whole model and keys the dropout. `rotary` may be nullptr (no rotary embedding) and
   /// must outlive this layer.
   SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& sizes, const RotaryEmbedding* rotary,
                 const LayerMaker& maker);
 
-  /// x [B, T, hidden] to [B, T, hidden], including the output bias; the residual dropout comes later. With sequence
-  /// parallelism x and the result are this rank's tokens only.
-  Var forward(const Var& x, const Pass& pass) const;
+  Var forward(const Var& x, const Pass& pass) const override;
 
  private:
   /// Layout of the fused projection on this rank.

@@ -7,16 +7,19 @@
 namespace tessera {
 
 /// The keys and values of the tokens generated so far, for every layer: [samples, capacity, width] each, fp32, where
-/// width = key/value groups of this rank * channels. Owns its memory.
+/// width = key/value groups of this rank * channels. Latent attention keeps one row of its own width per token instead
+/// (nn/latent_attention.h), as keys. Owns its memory.
 class KeyValueCache {
  public:
-  /// An empty cache. `capacity` is the maximum number of tokens per sample.
-  KeyValueCache(std::int64_t layers, std::int64_t samples, std::int64_t capacity, std::int64_t width)
+  /// An empty cache. `capacity` is the maximum number of tokens per sample. `has_values`: false, there are only keys.
+  KeyValueCache(std::int64_t layers, std::int64_t samples, std::int64_t capacity, std::int64_t width,
+                bool has_values = true)
       : samples_(samples),
         capacity_(capacity),
         width_(width),
+        arrays_(has_values ? 2 : 1),
         layer_floats_(static_cast<std::size_t>(samples * capacity * width)),
-        memory_(static_cast<std::size_t>(layers) * 2 * layer_floats_ * sizeof(float)) {}
+        memory_(static_cast<std::size_t>(layers * arrays_) * layer_floats_ * sizeof(float)) {}
 
   std::int64_t length() const { return length_; }  ///< tokens stored so far, of each sample
   std::int64_t capacity() const { return capacity_; }
@@ -26,14 +29,14 @@ class KeyValueCache {
   void rewind() { length_ = 0; }                            ///< empty the cache for another text
 
   /// The keys and the values of one layer, [samples, capacity, width]; the first length() tokens of a sample are valid.
-  std::span<float> keys(std::int64_t layer) { return part(2 * layer); }
-  std::span<float> values(std::int64_t layer) { return part(2 * layer + 1); }
+  std::span<float> keys(std::int64_t layer) { return part(arrays_ * layer); }
+  std::span<float> values(std::int64_t layer) { return part(arrays_ * layer + 1); }
 
  private:
   std::span<float> part(std::int64_t index) {
     return memory_.floats().subspan(static_cast<std::size_t>(index) * layer_floats_, layer_floats_);
   }
-  std::int64_t samples_, capacity_, width_, length_ = 0;
+  std::int64_t samples_, capacity_, width_, arrays_, length_ = 0;
   std::size_t layer_floats_;
   Storage memory_;
 };

@@ -11,6 +11,7 @@ namespace tessera {
 
 class AttentionCore;
 class KeyValueCache;
+class AuxiliaryLog;
 struct ProcessGroups;
 
 /// Observes named intermediate values: to find where a NaN first appears, or to compare with another program. The value
@@ -29,6 +30,8 @@ struct Pass {
   std::span<const std::int64_t> sample_ids;  ///< [B]: index of each sample in the whole run, keys the dropout
   std::uint64_t seed = 0;                    ///< of the run
   bool training = false;                     ///< dropout is on
+  double auxiliary_seed = 0;                 ///< gradient of the objective with respect to a router's auxiliary loss
+  AuxiliaryLog* log = nullptr;               ///< where routers and prediction layers report; null: nowhere
   const AttentionCore* core = nullptr;       ///< of layers whose sequence ranks share; null: of this rank alone
   KeyValueCache* cache = nullptr;            ///< generation: keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer

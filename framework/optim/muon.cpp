@@ -98,7 +98,9 @@ class Muon final : public Optimizer {
   /// A matrix uses only the first; both exist because all parameters have the same number of state tensors.
   std::vector<std::string> slots() const override { return adam_slots(); }
 
-  bool wants_whole(ParameterRole role) const override { return role == ParameterRole::matrix; }
+  bool wants_whole(ParameterRole role) const override {
+    return role == ParameterRole::matrix || role == ParameterRole::expert;
+  }
 
   StepScalars prepared(StepScalars s) const override { return bias_corrected(o_.betas, s); }
 

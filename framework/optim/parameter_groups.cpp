@@ -69,6 +69,11 @@ bool fits(std::string_view pattern, std::string_view name) {
 // Every matching rule applies, so the order of rules does not matter.
 ParameterGroup group_of(const ParameterGroupOptions& o, ParameterRole role, std::string_view name) {
   ParameterGroup group;
+  if (role == ParameterRole::expert_bias) {
+    group.wd_mult = 0;
+    group.balances = true;
+    return group;
+  }
   const auto ends = o.no_weight_decay_params.value_or(std::vector<std::string>{});
   const bool spared = std::any_of(ends.begin(), ends.end(), [&](const auto& end) { return name.ends_with(end); });
   if (spared || !decays(role)) group.wd_mult = 0;

@@ -41,6 +41,7 @@ struct ParameterGroup {
   double lr_mult = 1;      ///< factor of the learning rate
   double wd_mult = 1;      ///< factor of the weight decay; 0: none
   bool decoupled = false;  ///< uses decoupled_lr
+  bool balances = false;   ///< the bias of a router, which has a rate of its own
   bool operator==(const ParameterGroup&) const = default;
 };
 

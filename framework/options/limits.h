@@ -16,6 +16,7 @@ inline constexpr std::int64_t most_tokens_known = 0x7FFFFFFF;             ///< o
 inline constexpr std::int64_t most_step_samples = std::int64_t{1} << 30;  ///< of one step over all ranks
 inline constexpr std::int64_t most_threads = 1024;                        ///< of one process
 inline constexpr std::int64_t most_ranks = std::int64_t{1} << 20;         ///< of a run
+inline constexpr std::int64_t most_predictions = 8;                       ///< layers of multi-token prediction
 inline constexpr double most_rate = 1e38;   ///< of learning rates, weight decays, deviations: fp32 holds them
 inline constexpr double most_factor = 1e6;  ///< of what multiplies or divides
 

@@ -89,7 +89,8 @@ std::int64_t weight_bytes(Model& model) {
 std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer) {
   ModelParts parts{.seq_length = recipe.size.seq_length,
                    .vocabulary = vocabulary(recipe, tokenizer),
-                   .precision = precision(recipe.half, recipe.precision)};
+                   .precision = precision(recipe.half, recipe.precision),
+                   .moe = recipe.moe};
   parts.chunk.noop = recipe.parallel.noop_layers.ids;
   return recipe.model.make(parts);
 }
@@ -118,6 +119,7 @@ std::vector<std::unique_ptr<Model>> build_stage(const Recipe& recipe, std::int64
   ModelParts parts{.seq_length = recipe.size.seq_length,
                    .vocabulary = rows,
                    .precision = precision(recipe.half, recipe.precision),
+                   .moe = recipe.moe,
                    .tensor = tensor,
                    .context = context};
   std::vector<std::unique_ptr<Model>> chunks;
@@ -216,6 +218,7 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   setup.model.processes = processes;
   auto& optimization = setup.optimization;
   optimization.groups = recipe.groups;
+  optimization.expert_bias_rate = recipe.moe.moe_router_bias_update_rate;
   optimization.clipping = recipe.clipping;
   optimization.schedule_resume = recipe.schedule_resume;
   optimization.loss_scaler = LossScaler(recipe.loss_scale, recipe.half.fp16);

@@ -71,6 +71,33 @@ void describe_model(RecipeSchema& s) {
     s.option(m + name).matters_when(whole_model, "`recompute` or `select_recompute` of parallel_config is given");
 }
 
+void describe_experts(RecipeSchema& s) {
+  const std::string e = "moe_config.";
+  for (const auto* name : {"moe_layer_freq",
+                           "moe_ffn_hidden_size",
+                           "moe_shared_expert_intermediate_size",
+                           "moe_layer_recompute",
+                           "moe_router_topk",
+                           "moe_router_dtype",
+                           "moe_router_score_function",
+                           "moe_router_pre_softmax",
+                           "moe_router_num_groups",
+                           "moe_router_group_topk",
+                           "moe_router_topk_scaling_factor",
+                           "moe_router_enable_expert_bias",
+                           "moe_router_bias_update_rate",
+                           "moe_router_load_balancing_type",
+                           "moe_aux_loss_coeff",
+                           "moe_z_loss_coeff",
+                           "moe_expert_capacity_factor",
+                           "moe_pad_expert_input_to_capacity",
+                           "moe_token_drop_policy",
+                           "moe_apply_probs_on_input"})
+    s.option(e + name).matters_when([](const Recipe& r) { return r.experts() > 0; }, "the model has no experts");
+  s.option(e + "moe_ffn_hidden_size")
+      .otherwise([](const Recipe& r) { return value(gpt(r).inner()); }, "`ffn_hidden_size`");
+}
+
 void describe_training(RecipeSchema& s) {
   for (const auto* name :
        {"loss_scale_value", "min_loss_scale", "loss_scale_window", "loss_scale_factor", "hysteresis"})
@@ -209,6 +236,7 @@ void RecipeSchema::complete(Facts& facts) const {
 
 void describe(RecipeSchema& s) {
   describe_model(s);
+  describe_experts(s);
   describe_training(s);
   describe_data(s);
   describe_schedules(s);

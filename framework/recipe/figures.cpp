@@ -31,8 +31,11 @@ std::string part_of(const std::string& parameter) {
   return part;
 }
 
-void count(Model& model, Figures& out) {
+void count(const Recipe& recipe, Model& model, Figures& out) {
+  std::int64_t of_experts = 0;
   for (const auto* parameter : model.parameters()) {
+    if (parameter->role == ParameterRole::expert_bias) continue;
+    if (parameter->role == ParameterRole::expert) of_experts += parameter->elements();  // less than the sum below
     const auto part = part_of(parameter->name);
     auto& parts = out.parameters_by_part;
     const auto same = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == part; });
@@ -42,6 +45,9 @@ void count(Model& model, Figures& out) {
       same->second = checked_sum({{part.c_str(), same->second}, {"more", parameter->elements()}});
     out.parameters = checked_sum({{"parameters", out.parameters}, {part.c_str(), parameter->elements()}});
   }
+  out.active_parameters = out.parameters;
+  if (const auto experts = recipe.experts(); experts > 0)
+    out.active_parameters -= of_experts / experts * (experts - recipe.moe.moe_router_topk);
 }
 
 constexpr std::int64_t quickly_ordered = 2000000;  // entries of the orders of documents and samples
@@ -93,7 +99,7 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   const auto model = build_model(recipe, tokenizer.get());
   const auto optimizer = recipe.optimizer.make();
   Figures out;
-  count(*model, out);
+  count(recipe, *model, out);
   out.vocabulary = vocabulary(recipe, tokenizer.get());
   out.weight_bytes = checked_product({{"parameters", out.parameters}, {"bytes of each", sizeof(float)}});
   out.state_bytes = bytes_of_state(model->parameters(), *optimizer).all();

@@ -12,7 +12,9 @@ namespace tessera {
 /// What follows from a recipe before anything runs. All numbers are exact.
 struct Figures {
   std::vector<std::pair<std::string, std::int64_t>> parameters_by_part;  ///< embedding, each kind of layer part, head
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0;  ///< the bias of a router, which no optimizer updates, is not counted
+  std::int64_t active_parameters =
+      0;                           ///< those that one token passes: of the experts of a layer, as many as it chooses
   std::int64_t vocabulary = 0;     ///< rows, padding included
   std::int64_t weight_bytes = 0;   ///< of the weights alone, without padding
   std::int64_t state_bytes = 0;    ///< weights, main gradients and optimizer slots, as they lie in memory

@@ -48,10 +48,9 @@ void lay_on_given_model(Value& tree, const Registries& registries, Report& repor
     raise_layers(tree, 1);
     report.note(given->origin, text("model_config is that of ", format->model_config_file(given->scalar).string(),
                                     " where the recipe says nothing"));
-    if (const auto* own = tree.find("model_config")) model->lay(*own);
-    for (auto& [name, field] : tree.fields)
-      if (name == "model_config") field = *model;
-    if (tree.find("model_config") == nullptr) tree.fields.push_back({"model_config", *std::move(model)});
+    model->origin = tree.origin;
+    model->lay(std::move(tree));
+    tree = *std::move(model);
   } catch (const Error& error) {
     report.problem(given->origin, "training_config.load_checkpoint", error.what());
   }

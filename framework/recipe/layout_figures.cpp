@@ -15,7 +15,7 @@ double products(const std::vector<Parameter*>& parameters, bool loss) {
   double matrices = 0, head = 0, words = 0;
   for (const auto* parameter : parameters) {
     const auto elements = static_cast<double>(parameter->elements());
-    if (parameter->role == ParameterRole::matrix) matrices += elements;
+    if (parameter->role == ParameterRole::matrix || parameter->role == ParameterRole::expert) matrices += elements;
     if (parameter->role == ParameterRole::output_layer) head += elements;
     if (parameter->role == ParameterRole::word_embedding) words += elements;
   }

@@ -57,7 +57,9 @@ class Kept {
   double inside_layer() const {
     const TensorRank tensor{0, static_cast<int>(recipe_.parallel.tensor_model_parallel_size)};
     const auto here = heads_of_rank(gpt_.num_attention_heads, gpt_.groups(), tensor);
-    const auto qkv = static_cast<double>(here.heads + 2 * here.groups) * static_cast<double>(gpt_.channels());
+    const auto qkv = gpt_.multi_latent_attention  // not sharded
+                         ? static_cast<double>(gpt_.latent_width())
+                         : static_cast<double>(here.heads + 2 * here.groups) * static_cast<double>(gpt_.channels());
     const auto inner = static_cast<double>(gpt_.inner()) * (is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
     const auto width = qkv + (gpt_.recomputes(RecomputedModule::mlp) ? 0 : inner);
     return tokens() * width * static_cast<double>(size_of(types_.compute));
@@ -139,11 +141,11 @@ std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigure
       const Kept kept(recipe, *gpt);
       need.parts.push_back({"activations", whole(kept.bytes(layout.plan, stage) * in_flight(layout, stage))});
       if (layout.plan.stage(stage).back().loss) need.parts.push_back({"logits", whole(kept.logits())});
-      if (gpt->position_embedding_type == PositionEmbedding::rope)
+      if (gpt->has_rotary())
         need.parts.push_back(
-            {"position tables",
-             RotaryEmbedding::bytes(gpt->rotary_dim(), gpt->max_position_embeddings.value_or(recipe.size.seq_length)) *
-                 static_cast<std::int64_t>(layout.plan.stage(stage).size())});
+            {"position tables", RotaryEmbedding::bytes(gpt->rotated_channels(),
+                                                       gpt->max_position_embeddings.value_or(recipe.size.seq_length)) *
+                                    static_cast<std::int64_t>(layout.plan.stage(stage).size())});
     }
     need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   }

@@ -40,6 +40,21 @@ void check_built(const Recipe& r, Report& report) {
     if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
+  const auto whole = [&](bool given, const char* option, const char* what) {
+    const auto alone = [&](std::int64_t size, const std::string& key, const char* kind) {
+      if (given && size > 1)
+        tell(r, report, "not built", {cut + key, option},
+             text(key, " is ", size, ", and the model has ", what, ", whose ", kind,
+                  " parallelism is not implemented yet"),
+             "give " + key + " 1");
+    };
+    alone(r.parallel.tensor_model_parallel_size, "tensor_model_parallel_size", "tensor");
+    alone(r.parallel.context_parallel_size, "context_parallel_size", "context");
+  };
+  const auto* gpt = r.model.options<GptOptions>();
+  whole(r.experts() > 0, "model_config.num_experts", "experts");
+  whole(gpt && gpt->multi_latent_attention, "model_config.multi_latent_attention", "multi-latent attention");
+  whole(gpt && gpt->predictions() > 0, "model_config.mtp_num_layers", "multi-token prediction");
   if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == CheckpointFormatName::torch)
     tell(r, report, "noop layers", {cut + "noop_layers", "training_config.ckpt_format"},
          "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",

@@ -55,6 +55,7 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
     recipe.size = read_own<ModelSizeOptions>(group);
     recipe.precision = read_own<PrecisionOptions>(group);
   });
+  read("moe_config", [&](Group& group) { recipe.moe = read_own<MoeOptions>(group); });
   read("parallel_config", [&](Group& group) { recipe.parallel = read_own<ParallelOptions>(group); });
   auto& overlap = recipe.data_parallel.overlap_grad_reduce;
   overlap = recipe.parallel.overlap_grad_reduce.value_or(overlap);
@@ -103,6 +104,11 @@ Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets
 LayerPlan Recipe::layer_plan() const {
   const auto* gpt = model.options<GptOptions>();
   return gpt ? LayerPlan(parallel, gpt->num_layers) : LayerPlan();
+}
+
+std::int64_t Recipe::experts() const {
+  const auto* gpt = model.options<GptOptions>();
+  return gpt ? gpt->experts(moe) : 0;
 }
 
 PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/data/dataset_options.h"
+#include "framework/model/moe_options.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/parallel/data_parallel_options.h"
@@ -37,6 +38,7 @@ struct Recipe {
   ModelSizeOptions size;
   PrecisionOptions precision;
   ModelRegistry::Choice model;
+  MoeOptions moe;
 
   ParallelOptions parallel;
   DataParallelOptions data_parallel;
@@ -75,6 +77,8 @@ struct Recipe {
   LayerPlan layer_plan() const;
   /// What a step of the whole batch has to do on each of so many data parallel ranks.
   PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
+  /// Experts of each layer that has some; 0: the model has none.
+  std::int64_t experts() const;
   /// Whether data parallel ranks share the optimizer's state.
   bool shares_optimizer() const { return data_parallel.use_distributed_optimizer || parallel.zero_level.has_value(); }
 

@@ -169,6 +169,8 @@ void check_model(const Recipe& recipe, Report& report) {
   if (!gpt) return;
   if (const auto broken = broken_length(*gpt, recipe.size.seq_length))
     tell(recipe, report, group, *broken, {group + "seq_length"});
+  for (const auto& broken : broken_rules(*gpt, recipe.moe))
+    tell(recipe, report, "", broken, {group + "num_experts", "moe_config.num_experts"});
 }
 
 }  // namespace

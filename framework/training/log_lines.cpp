@@ -23,6 +23,9 @@ void Interval::add(const StepRecord& step) {
   seconds_ += step.step_seconds;
   if (!step.skipped) {
     loss_sum_ += step.loss;
+    load_balancing_sum_ += step.load_balancing_loss.value_or(0);
+    z_sum_ += step.z_loss.value_or(0);
+    for (std::size_t k = 0; k < step.prediction_losses.size(); ++k) prediction_sums_[k] += step.prediction_losses[k];
     ++advanced_;
     return;
   }
@@ -30,7 +33,7 @@ void Interval::add(const StepRecord& step) {
   if (!std::isfinite(step.loss)) ++nans_;
 }
 
-double Interval::loss() const { return loss_sum_ / static_cast<double>(std::max<std::int64_t>(1, advanced_)); }
+double Interval::loss() const { return mean(loss_sum_); }
 
 double Interval::seconds_per_step() const { return seconds_ / static_cast<double>(std::max<std::int64_t>(1, steps())); }
 
@@ -62,6 +65,13 @@ void add_megatron_line(LogLine& out, const StepRecord& step, const Interval& int
   if (step.decoupled_learning_rate) out.put(" decoupled learning rate: {:.6E} |", *step.decoupled_learning_rate);
   out.put(" global batch size: {:5} |", step.global_batch_size);
   if (interval.loss() > 0) out.put(" lm loss: {:.6E} |", interval.loss());
+  const auto add_loss = [&](const char* name, double loss) {
+    if (loss > 0) out.put(" {}: {:.6E} |", name, loss);
+  };
+  if (step.load_balancing_loss) add_loss("load_balancing_loss", interval.load_balancing_loss());
+  if (step.z_loss) add_loss("z_loss", interval.z_loss());
+  for (std::size_t k = 0; k < step.prediction_losses.size(); ++k)
+    if (const auto loss = interval.prediction_loss(k); loss > 0) out.put(" mtp_{} loss: {:.6E} |", k + 1, loss);
   out.put(" loss scale: {:.1f} |", step.loss_scale);
   if (!step.skipped) out.put(" grad norm: {:.3f} |", step.grad_norm);
   if (step.num_zeros && !step.skipped) {

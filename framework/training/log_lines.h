@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <string_view>
 #include <utility>
 
+#include "framework/options/limits.h"
 #include "framework/training/metrics.h"
 
 namespace tessera {
@@ -44,9 +46,15 @@ class Interval {
   std::int64_t nans() const { return nans_; }  ///< skipped steps whose loss was not finite
   double loss() const;                         ///< mean over the steps that were not skipped; 0 when there was none
   double seconds_per_step() const;             ///< mean over all steps
+  /// Means as loss(), of what the steps of a model with experts or multi-token prediction have.
+  double load_balancing_loss() const { return mean(load_balancing_sum_); }
+  double z_loss() const { return mean(z_sum_); }
+  double prediction_loss(std::size_t index) const { return mean(prediction_sums_[index]); }
 
  private:
-  double loss_sum_ = 0, seconds_ = 0;
+  double mean(double sum) const { return sum / static_cast<double>(std::max<std::int64_t>(1, advanced_)); }
+  double loss_sum_ = 0, seconds_ = 0, load_balancing_sum_ = 0, z_sum_ = 0;
+  std::array<double, most_predictions> prediction_sums_ = {};
   std::int64_t advanced_ = 0, skipped_ = 0, nans_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -36,6 +37,14 @@ class Object {
         std::string_view::npos)
       add(".0");
   }
+  /// "mtp_2_loss"
+  void number(std::string_view key, std::size_t index, std::string_view suffix, double value) {
+    char words[64];
+    auto end = std::copy(key.begin(), key.end(), words);
+    end = std::to_chars(end, end + 24, index).ptr;
+    end = std::copy(suffix.begin(), suffix.end(), end);
+    number({words, static_cast<std::size_t>(end - words)}, value);
+  }
   void flag(std::string_view key, bool value) {
     name(key);
     add(value ? "true" : "false");
@@ -62,7 +71,7 @@ class Object {
     std::memcpy(bytes_ + used_, words.data(), words.size());
     used_ += static_cast<std::ptrdiff_t>(words.size());
   }
-  char bytes_[1024];  // 16 numbers of at most 24 letters and their names
+  char bytes_[2048];  // 34 numbers of at most 24 letters and their names
   std::ptrdiff_t used_ = 0;
   bool first_ = true;
 };
@@ -154,6 +163,10 @@ void MetricsFile::step(const StepRecord& r) {
   line.number("iteration", r.iteration);
   line.number("consumed_samples", r.consumed_samples);
   line.number("loss", r.loss);
+  if (r.load_balancing_loss) line.number("load_balancing_loss", *r.load_balancing_loss);
+  if (r.z_loss) line.number("z_loss", *r.z_loss);
+  for (std::size_t k = 0; k < r.prediction_losses.size(); ++k)
+    line.number("mtp_", k + 1, "_loss", r.prediction_losses[k]);
   line.number("grad_norm", r.grad_norm);
   line.number("learning_rate", r.learning_rate);
   line.number("weight_decay", r.weight_decay);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,15 +23,18 @@ struct StepRecord {
   double weight_decay = 0;                        ///< used in this step
   std::optional<double> decoupled_learning_rate;  ///< of the next step; absent: decoupled_lr is not set
   double loss_scale = 1;
-  bool skipped = false;               ///< an overflow: no weight changed
-  double step_seconds = 0;            ///< wall time from asking for the batch to the end of the update
-  double tokens_per_second = 0;       ///< of this step
-  double data_wait_seconds = 0;       ///< of step_seconds, waiting for data
-  std::int64_t memory_bytes = 0;      ///< see docs/metrics.md
-  std::optional<double> num_zeros;    ///< gradients that are exactly zero; absent: not counted
-  std::optional<double> params_norm;  ///< L2 norm of the weights; absent: not computed
-  std::int64_t epoch = 0;             ///< epochs completed before this step
-  std::int64_t step_in_epoch = 0;     ///< from 1; 0: not known, `iteration` is used instead
+  bool skipped = false;                       ///< an overflow: no weight changed
+  double step_seconds = 0;                    ///< wall time from asking for the batch to the end of the update
+  double tokens_per_second = 0;               ///< of this step
+  double data_wait_seconds = 0;               ///< of step_seconds, waiting for data
+  std::int64_t memory_bytes = 0;              ///< see docs/metrics.md
+  std::optional<double> num_zeros;            ///< gradients that are exactly zero; absent: not counted
+  std::optional<double> params_norm;          ///< L2 norm of the weights; absent: not computed
+  std::optional<double> load_balancing_loss;  ///< of routers, mean over layers, without its coefficient; absent: none
+  std::optional<double> z_loss;               ///< likewise
+  std::span<const double> prediction_losses;  ///< of each layer of multi-token prediction, mean over micro-batches
+  std::int64_t epoch = 0;                     ///< epochs completed before this step
+  std::int64_t step_in_epoch = 0;             ///< from 1; 0: not known, `iteration` is used instead
 };
 
 /// The result of an evaluation.

@@ -16,6 +16,7 @@ namespace tessera {
 struct OptimizationSetup {
   std::unique_ptr<Optimizer> optimizer;
   ParameterGroupOptions groups;
+  double expert_bias_rate = 0;  ///< of each step
   ClippingOptions clipping;
   std::unique_ptr<OptimizerSchedule> schedule;
   ScheduleResumeOptions schedule_resume;

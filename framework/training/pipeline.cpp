@@ -147,7 +147,13 @@ ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const 
                           : counted_tokens(batch) * static_cast<double>(run.micro_batches) * objective_.replicas;
   mode.seed = objective_.seed;
   mode.training = true;
+  mode.sums_losses = objective_.per_token_loss;
   mode.loss_seed = tokens > 0 ? run.scale / tokens : 0;
+  // An auxiliary loss is a mean over the tokens of the micro-batch, whether they count or not.
+  mode.auxiliary_seed = objective_.per_token_loss
+                            ? run.scale * static_cast<double>(batch.tokens.size())
+                            : run.scale / (static_cast<double>(run.micro_batches) * objective_.replicas);
+  mode.log = objective_.log;
   return mode;
 }
 

@@ -31,6 +31,7 @@ struct Objective {
   std::uint64_t seed = 0;       ///< of dropout
   bool per_token_loss = false;  ///< sum the losses of tokens; else their mean over each micro-batch, then over these
   double replicas = 1;          ///< data-parallel ranks
+  AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report; null: nowhere. Must outlive this
 };
 
 /// Takes the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and

@@ -1,5 +1,6 @@
 #include "framework/training/run_log.h"
 
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -19,9 +20,16 @@ class Points {
   std::span<const Scalar> all() const { return {points_, count_}; }
 
  private:
-  Scalar points_[16];
+  Scalar points_[32];
   std::size_t count_ = 0;
 };
+
+/// Megatron-LM's name of the curve of a layer of multi-token prediction.
+const char* prediction_tag(std::size_t index) {
+  static constexpr std::array<const char*, most_predictions> tags = {
+      "mtp_1 loss", "mtp_2 loss", "mtp_3 loss", "mtp_4 loss", "mtp_5 loss", "mtp_6 loss", "mtp_7 loss", "mtp_8 loss"};
+  return tags[index];
+}
 
 /// Megatron-LM's name of a curve of evaluations. Allocates nothing.
 class ValidationTag {
@@ -101,6 +109,10 @@ struct RunLog::Outputs {
     if (!step.skipped) both("grad-norm", "grad-norm vs samples", step.grad_norm);
     if (step.num_zeros) both("num-zeros", "num-zeros vs samples", *step.num_zeros);
     if (step.params_norm) both("params-norm", "params-norm vs samples", *step.params_norm);
+    if (step.load_balancing_loss) over_steps.add("load_balancing_loss", *step.load_balancing_loss);
+    if (step.z_loss) over_steps.add("z_loss", *step.z_loss);
+    for (std::size_t k = 0; k < step.prediction_losses.size(); ++k)
+      over_steps.add(prediction_tag(k), step.prediction_losses[k]);
     if (logged) both("iteration-time", "iteration-time vs samples", interval.seconds_per_step());
     events->add(step.iteration, over_steps.all());
     events->add(step.consumed_samples, over_samples.all());

@@ -10,6 +10,15 @@ namespace {
 constexpr std::size_t piece_elements =
     32768;  // 0.5 MB of weights, gradients and two state tensors: fits the second-level cache
 
+/// An expert that was chosen more often than the mean (a gradient above 0) becomes less attractive by the rate.
+void move_bias(const StepScalars& scalars, const Block& block) {
+  const auto rate = static_cast<float>(scalars.lr);
+  for (std::size_t i = 0; i < block.grad.size(); ++i) {
+    if (block.grad[i] > 0) block.master[i] -= rate;
+    if (block.grad[i] < 0) block.master[i] += rate;
+  }
+}
+
 }  // namespace
 
 ShardedUpdate::ShardedUpdate(const StateLayout& layout, const Optimizer& optimizer, StateMemory& memory)
@@ -50,7 +59,10 @@ void ShardedUpdate::step(Threads& threads, std::span<StepScalars> groups, std::s
   };
   threads.parallel_for(pieces_.size(), 1, [&](std::size_t first, std::size_t last) {
     for (auto i = first; i < last; ++i) {
-      optimizer_.update(scalars(pieces_[i]), block(pieces_[i]));
+      if (scalars(pieces_[i]).balances)
+        move_bias(scalars(pieces_[i]), block(pieces_[i]));
+      else
+        optimizer_.update(scalars(pieces_[i]), block(pieces_[i]));
       round_weights(layout_, memory_, shard_of(pieces_[i]), pieces_[i].first, pieces_[i].count);
     }
   });

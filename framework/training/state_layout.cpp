@@ -87,6 +87,7 @@ void StateLayout::size_arrays(bool trains) {
 void StateLayout::join_owned() {
   for (const auto& shard : shards_) {
     const auto& range = parameters_.ranges()[shard.parameter];
+    if (range.parameter->role == ParameterRole::expert_bias) continue;
     const auto first = shard.elements.first - range.first, end = first + shard.elements.count;  // in the parameter
     for (auto own : elements_of(shard, StateScope::owned)) {
       if (own.first + own.count == range.count) {  // the padding behind it too, so that neighbours join

@@ -119,7 +119,7 @@ class StateLayout {
   GatherRange gathered(const Bucket& bucket) const;
 
   /// The elements that this rank owns, joined to long ranges, for sums over the model: in `gradients`, and the weights of
-  /// the same. They may contain padding, which is zero in every array.
+  /// the same. The bias of a router is not among them: an optimizer does not update it. They may contain padding, which is zero in every array.
   std::span<const StateRange> owned_gradients() const { return owned_gradients_; }
   std::span<const StateRange> owned_weights() const { return owned_weights_; }
   /// Number of elements of owned_gradients() that are padding.

@@ -16,6 +16,9 @@ bool overlaps(const ModelSetup& model, const DataParallelOptions& o) {
          !(o.delay_grad_reduce && model.processes.place.pipeline > 0);
 }
 
+constexpr std::size_t commit_sums =
+    5;  ///< squares of gradients, loss, tokens, seconds, waiting; then the auxiliary log
+
 std::vector<const Model*> chunks_of(const ModelSetup& model) {
   std::vector<const Model*> all;
   for (const auto& chunk : model.chunks) all.push_back(chunk.get());
@@ -37,6 +40,8 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
       sync_(model.processes, state, threads,
             {.overlapped = overlaps(model, optimization.data_parallel), .type = model.precision.gradients}),
       channel_(model.processes.pipeline),
+      auxiliary_(model.first().auxiliary()),
+      commit_(commit_sums + auxiliary_.values().size()),
       pipeline_({.chunks = chunks_of(model),
                  .plan = model.plan,
                  .stage = model.processes.place.pipeline,
@@ -47,7 +52,8 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .groups = &model.processes},
                 {.seed = seed,
                  .per_token_loss = optimization.per_token_loss,
-                 .replicas = static_cast<double>(model.processes.replicas())}),
+                 .replicas = static_cast<double>(model.processes.replicas()),
+                 .log = &auxiliary_}),
       loaders_(
           {.samples = data.batch.batch_size, .rank = model.processes.place.data, .ranks = model.processes.replicas()},
           data.batch.num_workers) {
@@ -73,6 +79,7 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
   const auto micro_batches = data_.batch_plan.at(consumed).micro_batches;
   fill(threads_, 0, state_.gradients());
+  auxiliary_.clear();
   state_.weights_needed();
   auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
   const auto totals = pipeline_.train(batches, micro_batches, static_cast<double>(optimization_.loss_scaler.scale()));
@@ -82,16 +89,22 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   double squares = 0;
   for (const auto& part : state_.owned_gradients()) squares += sum_of_squares(threads_, part);
   const bool counts = processes().tensor.rank() == 0;  // all of the tensor-parallel group have the same loss
-  std::array<double, 5> commit = {squares, counts ? totals.loss.sum : 0, counts ? totals.loss.count : 0, totals.seconds,
-                                  totals.stage_wait_seconds};
-  processes().world.all_reduce(std::span(commit), "the commit of a step");
+  commit_[0] = squares;
+  commit_[1] = counts ? totals.loss.sum : 0;
+  commit_[2] = counts ? totals.loss.count : 0;
+  commit_[3] = totals.seconds;
+  commit_[4] = totals.stage_wait_seconds;
+  const auto reported = auxiliary_.values();
+  std::copy(reported.begin(), reported.end(), commit_.begin() + commit_sums);
+  processes().world.all_reduce(std::span(commit_), "the commit of a step");
 
-  outcome.stage_seconds = commit[3];
-  outcome.stage_wait_seconds = commit[4];
-  outcome.loss = commit[2] > 0 ? commit[1] / commit[2] : 0;
+  std::copy(commit_.begin() + commit_sums, commit_.end(), reported.begin());
+  outcome.stage_seconds = commit_[3];
+  outcome.stage_wait_seconds = commit_[4];
+  outcome.loss = commit_[2] > 0 ? commit_[1] / commit_[2] : 0;
   outcome.gradient_factor = optimization_.loss_scaler.inverse();
-  if (optimization_.per_token_loss && commit[2] > 0) outcome.gradient_factor /= commit[2];
-  outcome.grad_norm = std::sqrt(commit[0]) * outcome.gradient_factor;
+  if (optimization_.per_token_loss && commit_[2] > 0) outcome.gradient_factor /= commit_[2];
+  outcome.grad_norm = std::sqrt(commit_[0]) * outcome.gradient_factor;
   return outcome;
 }
 
@@ -108,6 +121,8 @@ void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
     scalars_[k].lr = rate * group.lr_mult;
     scalars_[k].weight_decay = schedule.weight_decay() * group.wd_mult;
     scalars_[k].clip = clip_coefficient(outcome.grad_norm, optimization_.clipping.clip_grad) * outcome.gradient_factor;
+    scalars_[k].balances = group.balances;
+    if (group.balances) scalars_[k].lr = optimization_.expert_bias_rate;
   }
   state_.update(threads_, scalars_, group_of_);
 }

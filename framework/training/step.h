@@ -53,6 +53,8 @@ class TrainingStep {
   /// weight, the output of a layer, or a gradient.
   std::string first_not_finite(std::int64_t consumed);
 
+  /// What routers and prediction layers reported in the last backward(), of all ranks.
+  const AuxiliaryLog& auxiliary() const { return auxiliary_; }
   const Arena& arena() const { return pipeline_.arena(); }
 
  private:
@@ -70,6 +72,8 @@ class TrainingStep {
   std::uint64_t seed_;
   GradientSync sync_;
   CommunicatorChannel channel_;
+  AuxiliaryLog auxiliary_;
+  std::vector<double> commit_;  ///< what a step sums over the run
   Pipeline pipeline_;
   BatchLoaders loaders_;
   std::vector<ParameterGroup> groups_;  ///< each kind of treatment that occurs

@@ -9,6 +9,7 @@
 #include "framework/base/files.h"
 #include "framework/comm/together.h"
 #include "framework/log/log.h"
+#include "framework/options/limits.h"
 #include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
@@ -50,6 +51,7 @@ class Trainer {
   bool time_to_exit(std::string& why) const;
   [[noreturn]] void stop_at(const StepOutcome& outcome);
   void count_epoch(StepRecord& record) const;
+  void add_auxiliary(StepRecord& record);
   bool skip_iteration();
   void save_before_growth();
   std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
@@ -67,7 +69,8 @@ class Trainer {
   std::unique_ptr<RunLog> log_;  ///< of the first process
   LaunchLink launcher_;
   Stopwatch running_;
-  int stop_signal_ = 0;  ///< that some rank received; the same on all ranks
+  std::array<double, most_predictions> prediction_losses_ = {};  ///< of the last step
+  int stop_signal_ = 0;                                          ///< that some rank received; the same on all ranks
   bool time_is_up_ = false;
   bool evaluated_ = false;
   double evaluated_step_seconds_ = 0;                  ///< of one iteration of an evaluation: measured, or expected
@@ -207,6 +210,7 @@ void Trainer::step() {
   }
   if (o_.log_params_norm) record.params_norm = work_.weight_norm();
   count_epoch(record);
+  add_auxiliary(record);
   progress_.iteration += 1;
   progress_.consumed_samples += size.samples;
 
@@ -232,6 +236,16 @@ void Trainer::step() {
     evaluated_step_seconds_ =
         record.step_seconds / 3 * static_cast<double>(samples_per_step()) / static_cast<double>(size.samples);
   if (log_) log_->step(record);
+}
+
+/// Losses of routers and prediction layers, where the model has some.
+void Trainer::add_auxiliary(StepRecord& record) {
+  const auto& log = work_.auxiliary();
+  if (log.extents().balances) record.load_balancing_loss = log.aux_loss();
+  if (log.extents().has_z_loss) record.z_loss = log.z_loss();
+  for (std::int64_t k = 0; k < log.extents().predictions; ++k)
+    prediction_losses_[static_cast<std::size_t>(k)] = log.prediction_loss(k);
+  record.prediction_losses = std::span(prediction_losses_).first(static_cast<std::size_t>(log.extents().predictions));
 }
 
 /// The epoch of the step, and the number of the step in it.

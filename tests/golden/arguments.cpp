@@ -22,19 +22,22 @@ const std::set<std::string>& known_elsewhere() {
       "lr_warmup_fraction", "lr_warmup_init", "weight_decay", "start_weight_decay", "end_weight_decay",
       "weight_decay_incr_style", "clip_grad", "train_iters", "global_batch_size", "micro_batch_size", "seed",
       // the batches say it
-      "reset_position_ids", "eod_mask_loss", "reset_attention_mask",
+      "reset_position_ids", "eod_mask_loss", "reset_attention_mask", "num_experts", "moe_router_topk",
+      "moe_ffn_hidden_size",
       // read beside this table
       "hidden_dropout", "attention_dropout", "calculate_per_token_loss",
       // how, not what
-      "bias_gelu_fusion", "bias_swiglu_fusion", "bias_dropout_fusion", "apply_rope_fusion", "masked_softmax_fusion",
-      "attention_softmax_in_fp32", "apply_query_key_layer_scaling", "use_flash_attn", "transformer_impl",
-      "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules",
+      "moe_grouped_gemm", "moe_token_dispatcher_type", "bias_gelu_fusion", "bias_swiglu_fusion", "bias_dropout_fusion",
+      "apply_rope_fusion", "masked_softmax_fusion", "attention_softmax_in_fp32", "apply_query_key_layer_scaling",
+      "use_flash_attn", "transformer_impl", "recompute_granularity", "recompute_method", "recompute_num_layers",
+      "recompute_modules",
       // Megatron-LM reads it nowhere
       "apply_residual_connection_post_layernorm"};
   return all;
 }
 
-/// Arguments that become options of model_config, with the value that says nothing.
+/// Arguments that become options of model_config, or of moe_config if they begin with moe_, with the value that says
+/// nothing.
 struct Row {
   std::string option;
   Json usual;
@@ -47,16 +50,22 @@ const std::map<std::string, Row>& options() {
       {"squared_relu", {"squared_relu", false}},
       {"use_rope_scaling", {"use_rope_scaling", false}},
       {"rope_scaling_factor", {"rope_scaling_factor", 8.0}},
-      {"rotary_seq_len_interpolation_factor", {"rotary_seq_len_interpolation_factor", nullptr}}};
+      {"rotary_seq_len_interpolation_factor", {"rotary_seq_len_interpolation_factor", nullptr}},
+      {"moe_router_load_balancing_type", {"moe_router_load_balancing_type", nullptr}},
+      {"moe_aux_loss_coeff", {"moe_aux_loss_coeff", 0.0}},
+      {"moe_z_loss_coeff", {"moe_z_loss_coeff", nullptr}},
+      {"moe_router_pre_softmax", {"moe_router_pre_softmax", false}},
+      {"moe_router_dtype", {"moe_router_dtype", nullptr}},
+      {"moe_router_score_function", {"moe_router_score_function", "softmax"}},
+      {"moe_expert_capacity_factor", {"moe_expert_capacity_factor", nullptr}},
+      {"moe_layer_freq", {"moe_layer_freq", 1}}};
   return all;
 }
 
 /// What is not built, with the value that leaves it out.
 const std::map<std::string, Json>& not_built() {
-  static const std::map<std::string, Json> all = {{"multi_latent_attention", false},
-                                                  {"num_experts", nullptr},
-                                                  {"mtp_num_layers", nullptr},
-                                                  {"mrope_section", nullptr}};
+  static const std::map<std::string, Json> all = {
+      {"multi_latent_attention", false}, {"mtp_num_layers", nullptr}, {"mrope_section", nullptr}};
   return all;
 }
 

@@ -151,6 +151,8 @@ CaseResult judge(const Json& row, const Court& court) {
     result.story = "taken there until a step begins: " + problems_of(ours);
     return result;
   }
+  for (const auto& finding : ours.report.findings())
+    if (finding.rule == "not built") throw NotSupported{finding.message};
   if (!ours.report.good())
     comparison.wrong(text("taken there, refused here: ", problems_of(ours)));
   else

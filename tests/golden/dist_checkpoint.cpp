@@ -126,7 +126,23 @@ class DistReader {
              const std::vector<std::int64_t>& offsets, const Tensor& part, bool stacked) {
     auto name = our_name_of_megatron(theirs, table_);
     if (name.empty()) return;
+    const std::string experts = ".experts.experts.";  // with an axis of experts in front
     const auto own = part.shape().dims();
+    const std::size_t before = stacked ? 1 : 0;
+    if (const auto mark = theirs.find(experts); mark != std::string::npos && own.size() > before) {
+      if (size.rank() == 0 || offsets.size() != size.rank() || own.size() - before != size.rank()) return;  // kept flat
+      const auto dims = size.dims();
+      const Shape rest(std::vector<std::int64_t>(dims.begin() + 1, dims.end()));
+      const Shape one(std::vector<std::int64_t>(own.begin() + static_cast<std::ptrdiff_t>(before) + 1, own.end()));
+      const auto all =
+          part.reshaped(Shape(std::vector<std::int64_t>(own.begin() + static_cast<std::ptrdiff_t>(before), own.end())));
+      for (std::int64_t e = 0; e < all.shape()[0]; ++e)
+        place(prefix,
+              text(theirs.substr(0, mark), ".experts.local_experts.", offsets[0] + e, ".",
+                   theirs.substr(mark + experts.size())),
+              rest, without_first(offsets), all.slice(e, 1).reshaped(one), false);
+      return;
+    }
     const Shape extents(std::vector<std::int64_t>(own.begin() + (stacked ? 1 : 0), own.end()));
     if (extents.rank() != size.rank() || offsets.size() != size.rank()) return;  // kept flat
     if (prefix == "master") {

@@ -7,12 +7,8 @@
 
 namespace tessera::golden {
 
-/// Whether runs.json beside the folder of a run tells statistics of its initial weights.
-bool has_statistics(const std::filesystem::path& run);
-
 /// Where runs.json beside the folder of a run tells mean, standard deviation and range of its initial weights: ours,
 /// drawn from another generator, must be of the same distribution. Numbers that no distribution gave must be equal.
-/// Returns how many tensors of experts were left out: none of ours are.
-int compare_initialisation(const std::filesystem::path& run, const Values& ours, Comparison& comparison);
+void compare_initialisation(const std::filesystem::path& run, const Values& ours, Comparison& comparison);
 
 }  // namespace tessera::golden

@@ -110,6 +110,7 @@ void set_training(RecipeTree& recipe, const Json& given) {
 
 /// What arguments.json says of the model, unless config.json has said it in its own words.
 void set_where_absent(RecipeTree& recipe, const Value& model_config, const std::string& option, const Json& value) {
+  if (option.rfind("moe_", 0) == 0) return recipe.set("moe_config." + option, value);
   static const std::map<std::string, std::string> in_their_words = {
       {"window_size", "sliding_window"}, {"use_rope_scaling", "rope_scaling_type"}, {"squared_relu", "hidden_act"}};
   const auto other = in_their_words.find(option);
@@ -127,7 +128,10 @@ Value recipe_of(const fs::path& folder, const Value& model_config, const Json& c
       fs::exists(folder / "arguments.json") ? Json::parse(read_file(folder / "arguments.json")) : Json::object();
   const auto facts = Json::parse(read_file(folder / "case.json"));
   RecipeTree recipe(folder);
-  for (const auto& [key, value] : model_config.fields) recipe.set("model_config." + key, value.scalar);
+  for (const auto& [key, value] : model_config.fields) {
+    if (value.kind != Value::Kind::group) recipe.set("model_config." + key, value.scalar);
+    for (const auto& [inner, option] : value.fields) recipe.set(text(key, ".", inner), option.scalar);
+  }
   recipe.set("model_config.seq_length", shape[2]);
   read_arguments(arguments, [&](const std::string& option, const Json& value) {
     set_where_absent(recipe, model_config, option, value);
@@ -161,13 +165,30 @@ TokenBatch first_step(const TrainingSetup& setup, Batch& batch) {
   return batch.view();
 }
 
-/// "decoder.layers.2" -> "hidden.layer.2"; empty for a value that cases do not record.
+/// "decoder.layers.2" -> "hidden.layer.2", "decoder.layers.2.mlp.router" -> "router_logits.2"; empty for a value that
+/// cases do not record.
 std::string recorded_name(std::string_view ours) {
   const std::string name(ours), layer = "decoder.layers.";
   if (name == "embedding") return "hidden.embedding";
   if (name == "decoder.final_layernorm") return "hidden.final_norm";
-  if (name.rfind(layer, 0) != 0 || name.find('.', layer.size()) != std::string::npos) return "";
+  if (name.rfind(layer, 0) != 0) return "";
+  const auto end = name.find('.', layer.size());
+  if (end != std::string::npos)
+    return name.substr(end) == ".mlp.router" ? "router_logits." + name.substr(layer.size(), end - layer.size()) : "";
   return "hidden.layer." + name.substr(layer.size());
+}
+
+/// E / (T^2 k) sum_e (sum_t softmax(logits)[t, e]) count[e], of a router that has no such loss in training.
+double balancing_loss(const std::vector<double>& logits, std::span<const double> counts) {
+  const auto E = counts.size(), T = logits.size() / E;
+  double choices = 0, loss = 0;
+  for (const auto count : counts) choices += count;
+  for (std::size_t t = 0; t < T; ++t) {
+    double sum = 0;
+    for (std::size_t e = 0; e < E; ++e) sum += std::exp(logits[t * E + e]);
+    for (std::size_t e = 0; e < E; ++e) loss += std::exp(logits[t * E + e]) / sum * counts[e];
+  }
+  return loss * static_cast<double>(E) / (static_cast<double>(T) * choices);
 }
 
 double sum_of(std::span<const float> values) {
@@ -220,6 +241,10 @@ Values ModelOfCase::first_batch() {
   ForwardMode mode;
   mode.tap = &tap;
   mode.loss_seed = 1 / sum_of(tokens.loss_mask);
+  AuxiliaryLog log(setup_.model.first().auxiliary());
+  mode.training = log.extents().experts > 0;
+  mode.auxiliary_seed = 1;
+  mode.log = &log;
   fill(threads_, 0, state_->gradients());
   {
     const auto loss = setup_.model.first().loss(recording, tokens, mode);
@@ -232,6 +257,11 @@ Values ModelOfCase::first_batch() {
   looking.clear();
   for (const auto& run : state_->layout().parameters().ranges())
     add_theirs("grad.", run.parameter->name, FlatParameters::view(run, state_->gradients()).floats(), out);
+  for (std::int64_t i = 0; i < log.extents().layers; ++i) {
+    const auto layer = log.layer(i);
+    out["aux_loss"].push_back(log.extents().balances ? layer.aux_loss
+                                                     : balancing_loss(out.at(text("router_logits.", i)), layer.chosen));
+  }
   out["grad_norm"] = {std::sqrt(sum_of_squares(threads_, state_->gradients()))};
   return out;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <numeric>
 #include <regex>
 
 #include "framework/base/files.h"
@@ -53,8 +54,9 @@ std::optional<std::int64_t> tokens_in_log(const fs::path& folder) {
   return std::stoll(found[1]);
 }
 
-/// Whether these are exactly the wanted tensors.
-bool fits(const RecordedTensors& tensors, const std::vector<TensorRange>& wanted) {
+/// Whether these are exactly the wanted tensors. The bias of a router is not recorded: it begins with zeros.
+bool fits(const RecordedTensors& tensors, std::vector<TensorRange> wanted) {
+  std::erase_if(wanted, [](const auto& range) { return range.role == ParameterRole::expert_bias; });
   return tensors.size() == wanted.size() && std::all_of(wanted.begin(), wanted.end(), [&](const auto& range) {
            const auto found = tensors.find(range.name);
            return found != tensors.end() && found->second.shape == range.global_shape;
@@ -116,19 +118,44 @@ void take_bias_away(ModelState& state, const std::string& module, std::vector<do
   }
 }
 
+/// x [rows, hidden] times the transposed output layer.
+std::vector<double> head_of(ModelState& state, const std::vector<double>& x) {
+  std::vector<double> out;
+  for (const auto& range : state.weight_ranges()) {
+    if (range.name != "output_layer.weight") continue;
+    const auto w = doubles_of(range.tensor);
+    const auto hidden = static_cast<std::size_t>(range.global_shape[1]);
+    for (std::size_t row = 0; row < x.size(); row += hidden)
+      for (std::size_t token = 0; token < w.size(); token += hidden)
+        out.push_back(std::inner_product(w.begin() + static_cast<std::ptrdiff_t>(token),
+                                         w.begin() + static_cast<std::ptrdiff_t>(token + hidden),
+                                         x.begin() + static_cast<std::ptrdiff_t>(row), 0.0));
+  }
+  return out;
+}
+
 Values activations(const TrainingSetup& setup, ModelState& state, Tape& tape, const Batch& batch) {
   Values out;
   const Tap tap = [&](std::string_view at, const Tensor& value) {
-    const std::string name(at);
+    std::string name(at);
+    if (name.ends_with(".router")) return;  // recorded are the weights of the choices
+    if (const std::string weights = ".weights"; name.ends_with(weights)) name.resize(name.size() - weights.size());
     auto x = sequence_first(doubles_of(value), batch.samples, batch.seq_length);
     if (name.ends_with(".self_attention") || name.ends_with(".mlp")) take_bias_away(state, name, x);
     out[name] = std::move(x);
   };
   ForwardMode mode;
   mode.tap = &tap;
+  mode.training =
+      true;  // the recorded runs have no dropout; Sinkhorn and multi-token prediction work in training alone
+  (void)setup.model.first().loss(tape, batch.view(), mode);
+  tape.clear();
+  mode.tap = nullptr;
   const auto logits = doubles_of(setup.model.first().logits(tape, batch.view(), mode).value());
   out["logits"] = sequence_first(logits, batch.samples, batch.seq_length);
   tape.clear();
+  // With multi-token prediction Megatron-LM's output layer is first called for the first prediction.
+  if (const auto first = out.find("mtp.layers.0"); first != out.end()) out["logits"] = head_of(state, first->second);
   return out;
 }
 
@@ -138,6 +165,7 @@ Rates rates_of(const TrainingSetup& setup) {
   const auto& own = setup.optimization.groups;
   Rates rates;
   for (const auto* parameter : setup.model.first().parameters()) {
+    if (parameter->role == ParameterRole::expert_bias) continue;  // no parameter there
     const auto group = group_of(own, parameter->role, parameter->name);
     const auto lowest = own.decoupled_min_lr.value_or(schedule.rate_shape().lowest);
     const auto rate = group.decoupled ? schedule.learning_rate(*own.decoupled_lr, lowest) : schedule.learning_rate();
@@ -154,12 +182,11 @@ std::vector<double> doubles_of(const Tensor& tensor) {
   return out;
 }
 
-RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const Programs& programs,
-                         const std::vector<std::string>& left_out)
+RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const Programs& programs)
     : folder_(fs::absolute(folder)),
       scratch_(scratch),
       programs_(programs),
-      flags_(RunFlags::of(folder).without(left_out)),
+      flags_(RunFlags::of(folder)),
       ranks_(flags_, world_of(folder)) {
   places_.data = folder_.parent_path().parent_path() / "data";
   places_.output = scratch_ / folder_.filename();
@@ -234,6 +261,10 @@ void RecordedRun::begin_with_weights() {
       continue;
     }
     for (const auto& range : ranges) {
+      if (range.role == ParameterRole::expert_bias) {
+        std::fill(range.tensor.floats().begin(), range.tensor.floats().end(), 0.0F);
+        continue;
+      }
       auto elements = initial->at(range.name).elements;
       copy_converted(Tensor(std::span(elements), range.global_shape), range.tensor);
     }
@@ -298,7 +329,7 @@ RecordedRun::FirstIteration RecordedRun::first_iteration() {
   for (const auto& batch : batches(made, from.consumed_samples, 0)) {
     if (i == 0) out.activations = activations(made, state, looking, batch);
     out.activations[text("per_token_loss.", i++)] =
-        doubles_of(made.model.first().loss(looking, batch.view(), {}).token_loss.value());
+        doubles_of(made.model.first().loss(looking, batch.view(), {.training = true}).token_loss.value());
     looking.clear();
   }
   TrainingStep step(made.model, made.optimization, made.data, state, threads, from.seed);

@@ -24,10 +24,9 @@ class RecordedRun {
  public:
   /// `folder` is the run's, with arguments.json; outputs go to `scratch`. What --load names is trained first, from the
   /// folder beside this one whose --save says that path. Initial weights are those of the folder, or of one beside it
-  /// that began with the same; those of several ranks are put together. Flags in `left_out` are taken as not given.
+  /// that began with the same; those of several ranks are put together.
   /// Throws NotSupported, naming what is not built.
-  RecordedRun(const std::filesystem::path& folder, const std::filesystem::path& scratch, const Programs& programs,
-              const std::vector<std::string>& left_out = {});
+  RecordedRun(const std::filesystem::path& folder, const std::filesystem::path& scratch, const Programs& programs);
 
   const RunFlags& flags() const { return flags_; }
   const RunRanks& ranks() const { return ranks_; }

@@ -282,19 +282,7 @@ void RunJudge::compare_training() {
                   {tolerance_.norm, tolerance_.tensors.relative, tolerance_.tensors.absolute}, comparison_);
 }
 
-/// The initial weights alone, of a model whose experts are not built: what does not belong to them.
-std::string judge_initialisation(const fs::path& folder, const fs::path& scratch, const Programs& programs,
-                                 std::string& story) {
-  RecordedRun run(folder, scratch, programs, {"--num-experts"});
-  Comparison comparison;
-  const auto left_out = compare_initialisation(folder, run.initial_weights(), comparison);
-  story = text("initial weights but for ", left_out, " tensors of experts; ", comparison.story());
-  return comparison.good() ? "" : comparison.story();
-}
-
 std::string judge_run(const fs::path& folder, const fs::path& scratch, const Programs& programs, std::string& story) {
-  if (has_statistics(folder) && RunFlags::of(folder).has("--num-experts"))
-    return judge_initialisation(folder, scratch, programs, story);
   RunJudge judge(folder, scratch, programs);
   auto wrong = judge.judge();
   story = judge.story();

@@ -10,13 +10,15 @@
 
 namespace tessera {
 
-/// A small model from words of a recipe, "key:value key[0]:value ...", with weights of its own.
+/// A small model from words of a recipe, "key:value key[0]:value ...", with weights of its own. Keys that begin with moe_ are
+/// of moe_config, the others of model_config.
 struct Built {
   explicit Built(const std::string& words, std::int64_t seq_length = 12, std::int64_t vocabulary = 29,
                  const Precision& precision = {}) {
     Value tree;
     const auto set = [&](const std::string& key, const std::string& value) {
-      tree.set("model_config." + key, Value::of(value, {"test", 1, "", 1}));
+      const std::string of = key.rfind("moe_", 0) == 0 ? "moe_config." : "model_config.";
+      tree.set(of + key, Value::of(value, {"test", 1, "", 1}));
     };
     set("num_layers", "2");
     set("hidden_size", "16");
@@ -28,8 +30,12 @@ struct Built {
     }
     Report report;
     Group group(tree, "model_config", report);
-    model = models().read(group).make({.seq_length = seq_length, .vocabulary = vocabulary, .precision = precision});
+    Group experts(tree, "moe_config", report);
+    const auto moe = read_own<MoeOptions>(experts);
+    model = models().read(group).make(
+        {.seq_length = seq_length, .vocabulary = vocabulary, .precision = precision, .moe = moe});
     group.finish();
+    experts.finish();
     report.must_be_good();
     layout = std::make_unique<FlatParameters>(model->parameters());
     values.resize(static_cast<std::size_t>(layout->elements()));

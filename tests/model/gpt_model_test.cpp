@@ -18,8 +18,21 @@ const char* const llama_like =
     "group_query_attention:true "
     "ffn_hidden_size:24 num_query_groups:2 untie_embeddings_and_output_weights:true";
 
+const char* const mixtral_like =
+    "position_embedding_type:rope normalization:RMSNorm hidden_act:swiglu add_bias_linear:false ffn_hidden_size:12 "
+    "num_experts:4 moe_aux_loss_coeff:0.1 init_method_std:0.2";
+const char* const deepseek_like =
+    "position_embedding_type:rope normalization:RMSNorm hidden_act:swiglu add_bias_linear:false ffn_hidden_size:24 "
+    "multi_latent_attention:true q_lora_rank:6 kv_lora_rank:8 qk_head_dim:4 qk_pos_emb_head_dim:2 v_head_dim:3 "
+    "qk_layernorm:true rotary_scaling_factor:4 max_position_embeddings:32 num_experts:4 moe_ffn_hidden_size:8 "
+    "moe_router_score_function:sigmoid moe_layer_freq:([0]*1+[1]*1) moe_shared_expert_intermediate_size:8 "
+    "mtp_num_layers:2 init_method_std:0.2";
+const char* const latent =
+    "multi_latent_attention:true kv_lora_rank:8 qk_head_dim:2 qk_pos_emb_head_dim:4 v_head_dim:9 "
+    "hidden_dropout_rate:0.1 attention_dropout_rate:0.1";
+
 class EveryKind : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Gpt, EveryKind, testing::Values(gpt2_like, llama_like));
+INSTANTIATE_TEST_SUITE_P(Gpt, EveryKind, testing::Values(gpt2_like, llama_like, mixtral_like, deepseek_like, latent));
 
 TEST_P(EveryKind, TheGradientPointsUphill) {
   Built b(GetParam());

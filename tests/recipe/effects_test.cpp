@@ -19,7 +19,8 @@ namespace tessera {
 namespace {
 
 using Lines = std::vector<std::string>;
-const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", p = "parallel_config.";
+const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", p = "parallel_config.",
+                  e = "moe_config.";
 
 struct Case {
   std::string key, value, other;  ///< two values that it may have
@@ -89,6 +90,36 @@ const std::vector<Case> cases = {
     {o + "use_checkpoint_opt_param_scheduler", "true", "false", anew},
     {o + "sgd_nesterov", "true", "false", {o + "optimizer_type=sgd", o + "sgd_momentum=0"}},
     {o + "muon_nesterov", "true", "false", {o + "optimizer_type=muon", o + "muon_momentum=0"}},
+    {m + "q_lora_rank", "8", "16"},
+    {m + "kv_lora_rank", "8", "16"},
+    {m + "qk_head_dim", "8", "16"},
+    {m + "qk_pos_emb_head_dim", "8", "16"},
+    {m + "v_head_dim", "8", "16"},
+    {m + "rope_type", "rope", "yarn"},
+    {m + "rotary_scaling_factor", "2", "4"},
+    {m + "mscale", "2", "4"},
+    {m + "mscale_all_dim", "2", "4"},
+    {m + "mtp_loss_scaling_factor", "0.2", "0.4"},
+    {e + "moe_layer_freq", "1", "2"},
+    {e + "moe_ffn_hidden_size", "8", "16"},
+    {e + "moe_shared_expert_intermediate_size", "8", "16"},
+    {e + "moe_layer_recompute", "true", "false"},
+    {e + "moe_router_topk", "3", "4"},
+    {e + "moe_router_dtype", "fp32", "~"},
+    {e + "moe_router_score_function", "sigmoid", "softmax"},
+    {e + "moe_router_pre_softmax", "true", "false"},
+    {e + "moe_router_num_groups", "2", "4"},
+    {e + "moe_router_group_topk", "1", "2", {e + "moe_router_num_groups=2"}},
+    {e + "moe_router_topk_scaling_factor", "2", "4"},
+    {e + "moe_router_enable_expert_bias", "true", "false", {e + "moe_router_score_function=sigmoid"}},
+    {e + "moe_router_bias_update_rate", "0.1", "0.2"},
+    {e + "moe_router_load_balancing_type", "none", "seq_aux_loss"},
+    {e + "moe_aux_loss_coeff", "0.1", "0.2"},
+    {e + "moe_z_loss_coeff", "0.1", "0.2"},
+    {e + "moe_expert_capacity_factor", "1", "2"},
+    {e + "moe_pad_expert_input_to_capacity", "true", "false", {e + "moe_expert_capacity_factor=1"}},
+    {e + "moe_token_drop_policy", "position", "probs"},
+    {e + "moe_apply_probs_on_input", "true", "false", {e + "moe_router_topk=1"}},
     {p + "sequence_parallel", "true", "false"},
     {p + "cp_comm_type", "a2a", "p2p"},
     {p + "hierarchical_context_parallel_sizes", "[2, 2]", "[4]"},

@@ -21,7 +21,7 @@ struct Case {
 };
 
 inline const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.",
-                         p = "parallel_config.";
+                         p = "parallel_config.", e = "moe_config.";
 inline const Lines null_tokenizer = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63"};
 inline const Lines rope = {m + "position_embedding_type=rope"};
 inline const Lines llama3 = {m + "position_embedding_type=rope", m + "rotary_base=10",
@@ -63,6 +63,17 @@ inline const Lines sft = bpe + Lines{d + "dataset_type=sft", d + "data_path=talk
 inline const Lines instruction =
     null_tokenizer + Lines{d + "dataset_type=instruction", d + "data_path=data/i", d + "split=\"70,20,10\""};
 inline const Lines packed = instruction + Lines{d + "data_path=data/p", d + "reset_attention_mask=true"};
+
+inline const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=16"};
+inline const Lines balanced = experts + Lines{e + "moe_aux_loss_coeff=0.5"};
+inline const Lines grouped =
+    experts + Lines{m + "num_experts=8", e + "moe_router_num_groups=2", e + "moe_router_group_topk=1"};
+inline const Lines dropping = experts + Lines{e + "moe_expert_capacity_factor=0.5"};
+inline const Lines one_expert = experts + Lines{e + "moe_router_topk=1", e + "moe_router_pre_softmax=true"};
+inline const Lines latent = {m + "multi_latent_attention=true", m + "kv_lora_rank=8", m + "qk_head_dim=4",
+                             m + "qk_pos_emb_head_dim=4", m + "v_head_dim=4"};
+inline const Lines slowed = latent + Lines{m + "rotary_scaling_factor=4", m + "max_position_embeddings=100"};
+inline const Lines predicting = {m + "mtp_num_layers=1", m + "position_embedding_type=rope"};
 
 inline const std::vector<Case> cases = {
     {t + "seed", "2", Seen::weights},
@@ -160,6 +171,40 @@ inline const std::vector<Case> cases = {
     {m + "init_method_std", "0.1", Seen::metrics},
     {m + "embedding_init_method_std", "0.1", Seen::metrics},
     {m + "init_method", "xavier_uniform", Seen::weights},
+    {m + "num_experts", "4", Seen::weights, {m + "add_bias_linear=false"}},
+    {m + "multi_latent_attention", "true", Seen::weights},
+    {m + "q_lora_rank", "8", Seen::weights, latent},
+    {m + "kv_lora_rank", "4", Seen::weights, latent},
+    {m + "qk_head_dim", "8", Seen::weights, latent},
+    {m + "qk_pos_emb_head_dim", "8", Seen::weights, latent},
+    {m + "v_head_dim", "8", Seen::weights, latent},
+    {m + "rope_type", "rope", Seen::metrics, slowed},
+    {m + "rotary_scaling_factor", "8", Seen::metrics, slowed},
+    {m + "mscale", "2", Seen::metrics, slowed},
+    {m + "mscale_all_dim", "2", Seen::metrics, slowed},
+    {m + "mtp_num_layers", "1", Seen::weights, rope},
+    {m + "mtp_loss_scaling_factor", "1", Seen::metrics, predicting},
+    {e + "num_experts", "4", Seen::weights, {m + "add_bias_linear=false"}},
+    {e + "moe_layer_freq", "[1, 0]", Seen::weights, experts + Lines{m + "num_layers=2"}},
+    {e + "moe_ffn_hidden_size", "8", Seen::weights, experts},
+    {e + "moe_shared_expert_intermediate_size", "8", Seen::weights, experts},
+    {e + "moe_router_topk", "1", Seen::metrics, experts + Lines{e + "moe_router_pre_softmax=true"}},
+    {e + "moe_router_dtype", "fp32", Seen::metrics, experts + Lines{t + "bf16=true"}},
+    {e + "moe_router_score_function", "sigmoid", Seen::metrics, experts},
+    {e + "moe_router_pre_softmax", "true", Seen::metrics, experts},
+    {e + "moe_router_num_groups", "4", Seen::metrics, grouped},
+    {e + "moe_router_group_topk", "2", Seen::metrics, grouped},
+    {e + "moe_router_topk_scaling_factor", "2", Seen::metrics, experts},
+    {e + "moe_router_enable_expert_bias", "true", Seen::weights,
+     experts + Lines{e + "moe_router_score_function=sigmoid"}},
+    {e + "moe_router_bias_update_rate", "0.1", Seen::weights,
+     experts + Lines{e + "moe_router_score_function=sigmoid", e + "moe_router_enable_expert_bias=true"}},
+    {e + "moe_router_load_balancing_type", "seq_aux_loss", Seen::metrics, balanced},
+    {e + "moe_aux_loss_coeff", "0.1", Seen::metrics, experts},
+    {e + "moe_z_loss_coeff", "0.1", Seen::metrics, experts},
+    {e + "moe_expert_capacity_factor", "0.5", Seen::metrics, experts},
+    {e + "moe_token_drop_policy", "position", Seen::metrics, dropping},
+    {e + "moe_apply_probs_on_input", "true", Seen::metrics, one_expert},
     {m + "seq_length", "4", Seen::metrics},
     {m + "vocab_size", "96", Seen::weights},
     {m + "make_vocab_size_divisible_by", "8", Seen::weights, null_tokenizer + Lines{m + "vocab_size="}},
@@ -282,6 +327,8 @@ inline const std::map<std::string, std::string> exempt = {
     {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
     {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
     {m + "model_type", "there is one type so far"},
+    {e + "moe_layer_recompute", "the promise is that no bit changes; tests/model holds it"},
+    {e + "moe_pad_expert_input_to_capacity", "padding changes no number, and none is computed"},
     {m + "recompute_granularity", "the promise is that no bit changes; tests/model holds it"},
     {m + "recompute_method", "as recompute_granularity"},
     {m + "recompute_num_layers", "as recompute_granularity"},

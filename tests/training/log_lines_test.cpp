@@ -70,6 +70,24 @@ TEST(MegatronLine, HasTheFieldsOfPassedOverSamplesAndOfADecoupledRateWhereMegatr
             std::string::npos);
 }
 
+TEST(MegatronLine, HasTheLossesOfRoutersAndPredictionsBehindTheLossAsMeans) {
+  auto step = recorded(2, 6.680943, 1.45, 0.0048);
+  const std::array<double, 2> first = {6.5, 7}, second = {6, 6};
+  step.load_balancing_loss = 1.5;
+  step.z_loss = 0.25;
+  step.prediction_losses = first;
+  Interval interval;
+  interval.add(step);
+  step.load_balancing_loss = 1;
+  step.prediction_losses = second;
+  interval.add(step);
+  EXPECT_NE(line_of(step, interval, at_a_known_time())
+                .find(" lm loss: 6.680943E+00 | load_balancing_loss: 1.250000E+00 | z_loss: 2.500000E-01 | mtp_1 loss: "
+                      "6.250000E+00 | mtp_2 loss: 6.500000E+00 | loss scale: 1.0 |"),
+            std::string::npos)
+      << line_of(step, interval, at_a_known_time());
+}
+
 TEST(MegatronLine, AveragesLossAndTimeOverTheInterval) {
   Interval interval;
   auto first = recorded(1, 2.0, 1, 0.1), last = recorded(2, 4.0, 3, 0.2);

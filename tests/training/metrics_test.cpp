@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
+#include "framework/options/limits.h"
 #include "tests/own_folder.h"
 
 namespace tessera {
@@ -53,6 +54,23 @@ TEST_F(MetricsFileTest, ALineHoldsTheStepInFullPrecision) {
             R"("tokens_per_second": 4096.0, "data_wait_seconds": 0.0, "memory_bytes": 123456789012})"
             "\n");
   EXPECT_EQ(lines()[0]["loss"].get<double>(), record(1).loss);  // to the bit
+}
+
+TEST_F(MetricsFileTest, ALineHasTheLossesOfRoutersAndPredictions) {
+  MetricsFile file("metrics.jsonl", 0);
+  auto step = record(1);
+  const std::vector<double> predictions(most_predictions, 1.0 / 3);
+  step.load_balancing_loss = 1.25;
+  step.z_loss = 0;
+  step.prediction_losses = predictions;
+  step.num_zeros = 1.0 / 3;
+  step.params_norm = 1.0 / 3;
+  file.step(step);
+  const auto line = lines().at(0);
+  EXPECT_EQ(line["load_balancing_loss"], 1.25);
+  EXPECT_EQ(line["z_loss"], 0);
+  EXPECT_EQ(line["mtp_1_loss"], 1.0 / 3);
+  EXPECT_EQ(line["mtp_8_loss"], 1.0 / 3);
 }
 
 TEST_F(MetricsFileTest, WhatIsNotFiniteBecomesNull) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 
 #include "framework/checkpoint/copy_converted.h"
 #include "tests/story.h"
@@ -56,6 +57,37 @@ TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
   EXPECT_EQ(read(model.plain, 14), plain - 16);
   EXPECT_NEAR(read(model.narrow, 69), narrow - 16, 0.0625);  // 8 bits of mantissa below 32
   EXPECT_NE(read(model.narrow, 69), narrow);
+}
+
+TEST(ModelState, TheBiasOfARouterMovesByItsRateAndIsInNoSumOverTheModel) {
+  class Routed final : public StandInModel {
+   public:
+    Routed()
+        : plain(declare("plain", ParameterRole::matrix, {2, 2}, Init::constant(1))),
+          bias(declare("bias", ParameterRole::expert_bias, {4}, Init::zeros())) {}
+    Parameter &plain, &bias;
+  };
+  Routed model;
+  const Descent descent;
+  Threads threads(2);
+  ModelState state(model, &descent);
+  state.initialise(threads, 3);
+  const auto load = model.bias.leaf.grad.floats();  // each expert's tokens, times 4, less those of all
+  std::copy_n(std::array{-1.0F, 0.0F, 1000.0F, 3.0F}.begin(), 4, load.begin());
+  std::array<StepScalars, 2> scalars;
+  scalars[1].lr = 0.25;
+  scalars[1].clip = 1e-9;  // of gradients, which this is none of
+  scalars[1].balances = true;
+  state.update(threads, scalars, std::array<std::size_t, 2>{0, 1});
+  const std::vector<float> moved = {0.25F, 0, -0.25F, -0.25F};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(read(model.bias, i), moved[i]) << i;
+  double gradients = 0, weights = 0;
+  for (const auto& part : state.owned_gradients())
+    for (const auto value : part) gradients += std::abs(static_cast<double>(value));
+  for (const auto& part : state.owned_weights())
+    for (const auto value : part) weights += static_cast<double>(value);
+  EXPECT_EQ(gradients, 0);
+  EXPECT_EQ(weights, 4);
 }
 
 TEST(ModelState, AParameterOfSeveralPiecesIsUpdatedAndRoundedWhole) {

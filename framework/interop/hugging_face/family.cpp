@@ -97,6 +97,21 @@ Value whole_model_config(const Recipe& recipe, std::int64_t vocabulary) {
   set("window_size", std::array<std::int64_t, 2>{-1, right});
   if (left < 0) set("layer_types", std::vector<LayerSight>());
   if (gpt->query_pre_attn_scalar == static_cast<double>(gpt->channels())) whole.set("query_pre_attn_scalar", Value{});
+  if (const auto experts = recipe.experts(); experts > 0) {
+    const auto inner = recipe.moe.moe_ffn_hidden_size.value_or(gpt->inner());
+    const auto& freq = recipe.moe.moe_layer_freq;
+    bool all = true;
+    for (std::int64_t i = 0; i < gpt->num_layers; ++i) all = all && freq.has_experts(i);
+    if (all) set("ffn_hidden_size", inner);
+    set("num_experts", experts);
+    auto moe = *recipe.resolved.find("moe_config");
+    moe.set("num_experts", Value::of("1", {}));
+    moe.set("moe_ffn_hidden_size", OptionType<std::int64_t>::write(inner));
+    // Losses of training are not part of the model.
+    if (recipe.moe.balances()) moe.set("moe_router_load_balancing_type", Value::of("none", {}));
+    moe.set("moe_aux_loss_coeff", OptionType<double>::write(0));
+    whole.set("moe_config", std::move(moe));
+  }
   if (gpt->rope_scaling_type != RotaryScaling::Kind::none)
     set("rope_scaling_original_max_position_embeddings", gpt->rotary_scaling(positions).original);
   return whole;

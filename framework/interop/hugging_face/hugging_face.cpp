@@ -95,7 +95,11 @@ WeightTable weight_table(const std::string& name, const Value& model_config, con
   const auto layers = needed(model_config, speaker, "num_layers");
   if (layers > most_layers)
     throw ConfigError(text(speaker, ": ", layers, " layers cannot be meant; at most ", most_layers, " are read"));
-  return {mappings.table(name), layers, head_layout(model_config, speaker),
+  constexpr std::int64_t most_experts = 65536;
+  const auto experts = number(model_config, "num_experts", 0);
+  if (experts > most_experts)
+    throw ConfigError(text(speaker, ": ", experts, " experts cannot be meant; at most ", most_experts, " are read"));
+  return {mappings.table(name), layers, experts, head_layout(model_config, speaker),
           [&](const std::string& key) { return is_true(model_config, key); }};
 }
 

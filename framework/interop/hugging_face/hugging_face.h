@@ -18,7 +18,8 @@ namespace tessera {
 /// What config.json of Hugging Face Transformers says, as the group model_config of a recipe, by the table
 /// mappings/models/<model_type>.yaml.
 struct HuggingFaceConfig {
-  /// A group; the origin of each value is the file, or the table where the family's habit is meant.
+  /// A group; the origin of each value is the file, or the table where the family's habit is meant. The options of
+  /// moe_config are a group of that name in it.
   Value model_config;
   std::string family;         ///< model_type
   std::string weights_table;  ///< "weights/llama.yaml"
@@ -30,7 +31,7 @@ HuggingFaceConfig read_hugging_face_config(const std::filesystem::path& file, co
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
                                             const Mappings& mappings);
 
-/// The tree of a recipe that has this model_config; seq_length is max_position_embeddings, 2048 at most.
+/// The tree of a recipe that has this model_config, and the moe_config in it; seq_length is max_position_embeddings, 2048 at most.
 Value recipe_with(const Value& model_config);
 
 /// The families there are tables for, in the order of the alphabet.

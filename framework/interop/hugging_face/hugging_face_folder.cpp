@@ -24,6 +24,21 @@ constexpr std::array<const char*, 10> carried = {"config.json",
                                                  "tokenizer.model",
                                                  "chat_template.jinja"};
 
+/// The tree of a recipe with model_config and the group moe_config that is in it.
+Value groups_of_model(Value model_config) {
+  Value tree;
+  tree.kind = Value::Kind::group;
+  auto& fields = model_config.fields;
+  const auto moe =
+      std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.name == "moe_config"; });
+  if (moe != fields.end()) {
+    tree.fields.push_back(std::move(*moe));
+    fields.erase(moe);
+  }
+  tree.fields.push_back({"model_config", std::move(model_config)});
+  return tree;
+}
+
 }  // namespace
 
 std::optional<fs::path> HuggingFaceFormat::find(const fs::path& folder) const {
@@ -38,7 +53,7 @@ std::unique_ptr<OpenedCheckpoint> HuggingFaceFormat::open(const fs::path& folder
 fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { return folder / "config.json"; }
 
 std::optional<Value> HuggingFaceFormat::model_config(const fs::path& folder, const Mappings& mappings) const {
-  return read_hugging_face_config(model_config_file(folder), mappings).model_config;
+  return groups_of_model(read_hugging_face_config(model_config_file(folder), mappings).model_config);
 }
 
 Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const {
@@ -67,10 +82,7 @@ Value recipe_with(const Value& model_config) {
   const auto* positions = model.find("max_position_embeddings");
   const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
   model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), {"conversion", 0, "", 1}));
-  Value tree;
-  tree.kind = Value::Kind::group;
-  tree.fields.push_back({"model_config", std::move(model)});
-  return tree;
+  return groups_of_model(std::move(model));
 }
 
 std::uint64_t HuggingFaceModel::bytes() const {

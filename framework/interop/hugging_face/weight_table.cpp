@@ -9,11 +9,10 @@
 namespace tessera {
 namespace {
 
-const std::string layer_mark = "{layer}";
+const std::string layer_mark = "{layer}", expert_mark = "{expert}";
 
-std::string for_layer(std::string name, std::int64_t layer) {
-  if (const auto at = name.find(layer_mark); at != std::string::npos)
-    name.replace(at, layer_mark.size(), std::to_string(layer));
+std::string numbered(std::string name, const std::string& mark, std::int64_t number) {
+  if (const auto at = name.find(mark); at != std::string::npos) name.replace(at, mark.size(), std::to_string(number));
   return name;
 }
 
@@ -53,9 +52,9 @@ WeightRow row_of(const Value::Field& field) {
   return row;
 }
 
-WeightRow for_layer(WeightRow row, std::int64_t layer) {
-  row.name = for_layer(std::move(row.name), layer);
-  for (auto& name : row.from) name = for_layer(std::move(name), layer);
+WeightRow numbered(WeightRow row, const std::string& mark, std::int64_t number) {
+  row.name = numbered(std::move(row.name), mark, number);
+  for (auto& name : row.from) name = numbered(std::move(name), mark, number);
   return row;
 }
 
@@ -117,7 +116,7 @@ Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const Hea
 
 }  // namespace
 
-WeightTable::WeightTable(const Value& table, std::int64_t layers, const HeadLayout& heads,
+WeightTable::WeightTable(const Value& table, std::int64_t layers, std::int64_t experts, const HeadLayout& heads,
                          const std::function<bool(const std::string& key)>& holds)
     : heads_(heads) {
   if (heads.groups < 1 || heads.channels < 1 || heads.heads % heads.groups != 0)
@@ -132,15 +131,26 @@ WeightTable::WeightTable(const Value& table, std::int64_t layers, const HeadLayo
     }
   const auto* tensors = table.find("tensors");
   if (tensors == nullptr) throw ConfigError(text(table.origin, ": has no 'tensors'"));
-  std::vector<WeightRow> of_layer;
+  std::vector<WeightRow> of_layer, of_expert;
+  const auto add_experts = [&] {
+    for (std::int64_t expert = 0; expert < experts && !of_expert.empty(); ++expert)
+      for (const auto& row : of_expert) of_layer.push_back(numbered(row, expert_mark, expert));
+    of_expert.clear();
+  };
   const auto add_layers = [&] {
+    add_experts();
     for (std::int64_t layer = 0; layer < layers && !of_layer.empty(); ++layer)
-      for (const auto& row : of_layer) rows_.push_back(for_layer(row, layer));
+      for (const auto& row : of_layer) rows_.push_back(numbered(row, layer_mark, layer));
     of_layer.clear();
   };
   for (const auto& field : tensors->fields) {
     auto row = row_of(field);
     if (const auto* when = field.value.find("when"); when != nullptr && !holds(when->scalar)) continue;
+    if (row.name.find(expert_mark) != std::string::npos) {
+      of_expert.push_back(std::move(row));
+      continue;
+    }
+    add_experts();
     if (row.name.find(layer_mark) != std::string::npos) {
       of_layer.push_back(std::move(row));
       continue;

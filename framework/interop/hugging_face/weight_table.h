@@ -30,13 +30,13 @@ struct WeightRow {
   std::vector<WeightStep> steps;
 };
 
-/// mappings/weights/<family>.yaml for a model of given size: rows for every layer, one layer after the other; those
-/// left out whose `when` is not true.
+/// mappings/weights/<family>.yaml for a model of given size: rows for every layer, one layer after the other, and in it
+/// for every expert, one expert after the other; those left out whose `when` is not true.
 class WeightTable {
  public:
   /// `holds` says whether a key of model_config is true. Throws ConfigError with the table's line for what it may not
   /// say.
-  WeightTable(const Value& table, std::int64_t layers, const HeadLayout& heads,
+  WeightTable(const Value& table, std::int64_t layers, std::int64_t experts, const HeadLayout& heads,
               const std::function<bool(const std::string& key)>& holds);
 
   const std::vector<WeightRow>& rows() const { return rows_; }

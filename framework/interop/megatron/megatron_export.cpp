@@ -26,9 +26,17 @@ bool ends(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-/// Where a weight stands among Megatron's: place of its part of the model, layer, place in the layer, bias after
+/// The expert of a layer in "decoder.layers.7.mlp.experts.local_experts.3.linear_fc1.weight"; -1: in none.
+std::int64_t expert_of(const std::string& name) {
+  const std::string mark = ".local_experts.";
+  const auto at = name.find(mark);
+  return at == std::string::npos ? -1 : std::strtoll(name.c_str() + at + mark.size(), nullptr, 10);
+}
+
+/// Where a weight stands among Megatron's: place of its part of the model, layer, place in the layer, expert, bias after
 /// weight.
-std::tuple<std::size_t, std::int64_t, std::size_t, bool> place_of(const std::string& name, const Value& table) {
+std::tuple<std::size_t, std::int64_t, std::size_t, std::int64_t, bool> place_of(const std::string& name,
+                                                                                const Value& table) {
   const auto& order = table.find("order")->items;
   const auto layer = layer_of(name);
   std::size_t part = order.size(), inside = order.size();
@@ -36,7 +44,7 @@ std::tuple<std::size_t, std::int64_t, std::size_t, bool> place_of(const std::str
     if (begins(name, order[i].scalar)) part = i;
     if (layer >= 0 && order[i].scalar.front() == '.' && name.find(order[i].scalar) != std::string::npos) inside = i;
   }
-  return {part, layer, inside, ends(name, ".bias")};
+  return {part, layer, inside, expert_of(name), ends(name, ".bias")};
 }
 
 /// What Megatron-LM looks at when it loads, beside what the table says.

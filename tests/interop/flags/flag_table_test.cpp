@@ -83,12 +83,12 @@ TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
   Report report;
   const auto flags = megatron()
-                         .convert(flags_of({"--recompute-modules", "mlp", "moe", "--tokenizer-type", "NullTokenizer",
-                                            "--position-embedding-type", "wrong"}),
+                         .convert(flags_of({"--recompute-modules", "mlp", "moe_act", "--tokenizer-type",
+                                            "NullTokenizer", "--position-embedding-type", "wrong"}),
                                   all_facts({}), report)
                          .flags;
   EXPECT_EQ(flags.at(0).status, FlagStatus::planned);
-  EXPECT_EQ(flags.at(0).why, "model_config.recompute_modules has no 'moe' yet.");
+  EXPECT_EQ(flags.at(0).why, "model_config.recompute_modules has no 'moe_act' yet.");
   EXPECT_EQ(flags.at(1).status, FlagStatus::mapped);
   EXPECT_EQ(flags.at(2).status, FlagStatus::refused);
 }

@@ -248,8 +248,9 @@ TEST(FlagsPage, TellsOfARowWhetherItRuns) {
   EXPECT_EQ(status("--lr"), "runs");
   EXPECT_EQ(status("--use-flash-attn"), "runs");  // planned by name, but it changes nothing
   EXPECT_EQ(status("--tokenizer-type"), "runs");
-  EXPECT_EQ(status("--num-experts"), "planned");
-  EXPECT_EQ(status("--multi-latent-attention"), "planned");
+  EXPECT_EQ(status("--num-experts"), "runs");
+  EXPECT_EQ(status("--expert-model-parallel-size"), "planned");
+  EXPECT_EQ(status("--multi-latent-attention"), "runs");
   EXPECT_EQ(status("--num-workers"), "runs");
   EXPECT_EQ(status("--distributed-backend"), "ignored");
   EXPECT_EQ(status("--warmup"), "refused");
@@ -266,7 +267,8 @@ TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
   const auto interval = flag_story("--eval-interval", facts, Mappings());
   EXPECT_NE(interval.find("megatron@main\n  --eval-interval"), std::string::npos) << interval;
   EXPECT_EQ(flag_story("adam_beta2", facts, Mappings()).rfind(story, 0), 0u) << "and that of programs that spell it so";
-  EXPECT_NE(flag_story("--num-experts", facts, Mappings()).find("only null or 0 is taken yet"), std::string::npos);
+  EXPECT_NE(flag_story("--expert-model-parallel-size", facts, Mappings()).find("only 1 is taken yet"),
+            std::string::npos);
 }
 
 TEST(FlagStory, OfAFlagThatNobodyHasNamesTheNearest) {

@@ -155,7 +155,7 @@ std::set<std::string> broken_by(const Lines& settings) {
 }
 
 const std::string m = "model_config.", p = "parallel_config.", o = "optimizer_config.", d = "dataset_config.",
-                  t = "training_config.";
+                  t = "training_config.", e = "moe_config.";
 
 /// A way to break each rule of a recipe.
 const std::vector<std::pair<const char*, Lines>>& ways() {
@@ -225,6 +225,25 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"layers for all", {p + "pipeline_model_parallel_size=9"}},
       {"recompute lists", {p + "recompute=[[9]]"}},
       {"noop layers", {p + "noop_layers=[8]"}},
+      {"M18", {m + "multi_latent_attention=true", m + "rotary_interleaved=true", m + "position_embedding_type=rope"}},
+      {"M22", {m + "mtp_num_layers=1"}},
+      {"number of experts", {m + "num_experts=65536", m + "add_bias_linear=false"}},
+      {"REC8",
+       {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_layer_recompute=true",
+        m + "recompute_granularity=full", m + "recompute_method=uniform", m + "recompute_num_layers=1"}},
+      {"MOE4", {m + "num_experts=4"}},
+      {"MOE8", {e + "moe_pad_expert_input_to_capacity=true"}},
+      {"MOE8", {e + "moe_expert_capacity_factor=1", e + "moe_router_load_balancing_type=sinkhorn"}},
+      {"MOE10", {e + "moe_router_enable_expert_bias=true"}},
+      {"MOE11", {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_router_topk=1"}},
+      {"MOE12", {e + "moe_router_group_topk=1"}},
+      {"one number of experts", {m + "num_experts=4", e + "num_experts=8"}},
+      {"moe_layer_freq", {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_layer_freq=[0, 1]"}},
+      {"moe_router_topk", {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_router_topk=5"}},
+      {"sinkhorn", {e + "moe_router_load_balancing_type=sinkhorn", e + "moe_aux_loss_coeff=1"}},
+      {"one expert", {e + "moe_apply_probs_on_input=true"}},
+      {"MLA", {m + "multi_latent_attention=true", m + "sliding_window=4"}},
+      {"not built", {m + "num_experts=4", m + "add_bias_linear=false", p + "tensor_model_parallel_size=2"}},
       {"muon", {o + "optimizer_type=muon", p + "tensor_model_parallel_size=2"}},
       {"not built", {p + "select_comm_recompute=[[1]]"}}};
   return all;

@@ -1,0 +1,256 @@
+#include "framework/autograd/ops/experts.h"
+
+#include <algorithm>
+
+#include "framework/kernels/activation.h"
+
+namespace tessera {
+namespace {
+
+template <class T>
+std::span<T> keep(Tape& tape, std::size_t count) {
+  return {reinterpret_cast<T*>(tape.keep(count * sizeof(T)).data()), count};
+}
+
+/// Memory of one operation as a dense matrix.
+class Matrix {
+ public:
+  Matrix(Tape& tape, DType type, std::int64_t rows, std::int64_t width)
+      : memory_(tape.scratch(type, static_cast<std::size_t>(rows * width))),
+        tensor_(memory_.bytes(), type, {rows, width}) {}
+  const Tensor& tensor() const { return tensor_; }
+  operator Elements() const { return tensor_; }         // NOLINT(google-explicit-constructor): passed to kernels
+  operator MutableElements() const { return tensor_; }  // NOLINT(google-explicit-constructor)
+  std::span<float> floats() const { return tensor_.floats(); }
+
+ private:
+  Memory memory_;
+  Tensor tensor_;
+};
+
+/// The rows of the experts, as kernels/expert_rows.h defines them. In memory of the tape.
+struct Rows {
+  std::span<std::int64_t> first_row;
+  std::span<std::int32_t> token_of_row, row_of_choice;
+  std::span<float> weight;  ///< [R] of each row
+  std::int64_t topk = 1;
+
+  std::int64_t count() const { return first_row.back(); }
+};
+
+Rows rows_of(Tape& tape, const ExpertChoices& choices) {
+  Rows rows{keep<std::int64_t>(tape, static_cast<std::size_t>(choices.experts) + 1),
+            keep<std::int32_t>(tape, choices.chosen.size()), keep<std::int32_t>(tape, choices.chosen.size()),
+            keep<float>(tape, choices.chosen.size()), choices.topk};
+  sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
+  const auto R = static_cast<std::size_t>(rows.count());
+  rows.token_of_row = rows.token_of_row.first(R);
+  rows.weight = rows.weight.first(R);
+  const auto weights = choices.weights.floats();
+  for (std::size_t i = 0; i < rows.row_of_choice.size(); ++i)
+    if (rows.row_of_choice[i] >= 0) rows.weight[static_cast<std::size_t>(rows.row_of_choice[i])] = weights[i];
+  return rows;
+}
+
+/// The extents of all experts' layers.
+struct Sizes {
+  std::int64_t hidden, inner, wide;  ///< wide: rows of fc1
+};
+
+/// Calls body(e, first, rows) for every expert with rows.
+template <class Body>
+void for_experts(const Rows& rows, const Body& body) {
+  for (std::size_t e = 0; e + 1 < rows.first_row.size(); ++e) {
+    const auto first = rows.first_row[e], count = rows.first_row[e + 1] - first;
+    if (count > 0) body(e, first, count);
+  }
+}
+
+template <class Operand>
+Operand part(const Operand& all, std::int64_t first, std::int64_t rows, std::int64_t width) {
+  return all.part(static_cast<std::size_t>(first * width), static_cast<std::size_t>(rows * width));
+}
+
+class ExpertsNode final : public Node {
+ public:
+  ExpertsNode(Place y, const Var& x, const Var& weights, Var before, const Rows& rows, Sizes sizes,
+              const ExpertNetwork& network, std::span<const LeafUse> fc1, std::span<const LeafUse> fc2, DType type)
+      : y_(y),
+        x_place_(x),
+        x_(x),
+        weights_(weights),
+        before_(std::move(before)),
+        rows_(rows),
+        sizes_(sizes),
+        network_(network),
+        fc1_(fc1),
+        fc2_(fc2),
+        type_(type) {}
+
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (dy.empty()) return;
+    const auto dweight_memory = tape.scratch(static_cast<std::size_t>(rows_.count()));
+    const auto dweight = Tape::floats(dweight_memory).first(static_cast<std::size_t>(rows_.count()));
+    {
+      const Matrix dbefore(tape, type_, rows_.count(), sizes_.wide);
+      through_fc2(tape, dy.tensor, dbefore, dweight);
+      through_fc1(tape, dbefore, dweight);
+    }
+    give_weights(tape, dweight);
+    for (const auto& use : fc1_) tape.done(use);
+    for (const auto& use : fc2_) tape.done(use);
+  }
+
+ private:
+  /// Gradients of fc2, of what is before the activation, and, where they multiply the activation, of the rows' weights.
+  void through_fc2(Tape& tape, const Tensor& dy, const Matrix& dbefore, std::span<float> dweight) {
+    auto& threads = tape.threads();
+    const Matrix dout(tape, dy.dtype(), rows_.count(), sizes_.hidden), dvalue(tape, type_, rows_.count(), sizes_.inner);
+    gather_rows(threads, sizes_.hidden, rows_.token_of_row, dy, dout);
+    std::span<const float> factor = rows_.weight;
+    Memory ones;
+    if (network_.weights_on_input) {
+      ones = tape.scratch(rows_.weight.size());
+      std::fill_n(Tape::floats(ones).begin(), rows_.weight.size(), 1.0F);
+      factor = Tape::floats(ones).first(rows_.weight.size());
+    }
+    {
+      const Matrix value(tape, type_, rows_.count(), sizes_.inner);
+      weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(), factor, value);
+      for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+        const LinearExtents extents{count, sizes_.inner, sizes_.hidden};
+        auto& w = *fc2_[e].leaf;
+        const auto d = part(Elements(dout), first, count, sizes_.hidden);
+        if (w.trained())
+          linear_backward_weight(threads, extents, d, part(Elements(value), first, count, sizes_.inner),
+                                 w.grad.floats());
+        linear_backward_input(threads, extents, d, RoundedWeight(tape, w, type_),
+                              part(MutableElements(dvalue), first, count, sizes_.inner), false);
+      });
+    }
+    weighted_activation_backward(threads, network_.act, network_.gated, sizes_.inner, dvalue, before_.value(), factor,
+                                 dbefore, dweight);
+  }
+
+  /// Gradients of fc1, of x, and, where they multiply the input, of the rows' weights.
+  void through_fc1(Tape& tape, const Matrix& dbefore, std::span<float> dweight) {
+    auto& threads = tape.threads();
+    const auto type = x_.value().dtype();
+    const Matrix in(tape, type, rows_.count(), sizes_.hidden);
+    gather_rows(threads, sizes_.hidden, rows_.token_of_row, x_.value(), in);
+    const auto dx = tape.grad_target(x_place_);
+    const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
+    if (wanted) {
+      const Matrix din(tape, DType::float32, rows_.count(), sizes_.hidden);
+      for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+        linear_backward_input(
+            threads, {count, sizes_.hidden, sizes_.wide}, part(Elements(dbefore), first, count, sizes_.wide),
+            RoundedWeight(tape, *fc1_[e].leaf, type_), part(MutableElements(din), first, count, sizes_.hidden), false);
+      });
+      if (network_.weights_on_input) {
+        dot_rows(threads, sizes_.hidden, din, in, dweight);
+        scale_rows(threads, sizes_.hidden, rows_.weight, din);
+      }
+      if (!dx.tensor.empty())
+        sum_rows(threads, rows_.topk, sizes_.hidden, rows_.row_of_choice, din.floats(), dx.tensor, dx.add);
+    }
+    if (network_.weights_on_input) scale_rows(threads, sizes_.hidden, rows_.weight, in);
+    for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+      auto& w = *fc1_[e].leaf;
+      if (w.trained())
+        linear_backward_weight(threads, {count, sizes_.hidden, sizes_.wide},
+                               part(Elements(dbefore), first, count, sizes_.wide),
+                               part(Elements(in), first, count, sizes_.hidden), w.grad.floats());
+    });
+  }
+
+  /// The gradient of the choices' weights from that of the rows'; of a dropped choice zero.
+  void give_weights(Tape& tape, std::span<const float> dweight) const {
+    const auto target = tape.grad_target(weights_);
+    if (target.tensor.empty()) return;
+    must(!target.add, "the weights of choices have one use");
+    const auto out = target.tensor.floats();
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = rows_.row_of_choice[i] < 0 ? 0.0F : dweight[static_cast<std::size_t>(rows_.row_of_choice[i])];
+  }
+
+  Place y_, x_place_;
+  Var x_;
+  Place weights_;
+  Var before_;
+  Rows rows_;
+  Sizes sizes_;
+  ExpertNetwork network_;
+  std::span<const LeafUse> fc1_, fc2_;
+  DType type_;
+};
+
+/// Throws ShapeError unless all experts have layers of the same extents, which fit x.
+Sizes sizes_of(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
+               bool gated) {
+  const auto experts = static_cast<std::size_t>(choices.experts);
+  if (fc1.size() != experts || fc2.size() != experts || experts == 0)
+    throw ShapeError(text("experts: ", fc1.size(), " and ", fc2.size(), " weights for ", experts, " experts"));
+  const auto hidden = x.shape().width(), inner = fc2[0]->value.shape()[1], wide = gated ? 2 * inner : inner;
+  for (std::size_t e = 0; e < experts; ++e)
+    if (fc1[e]->value.shape() != Shape{wide, hidden} || fc2[e]->value.shape() != Shape{hidden, inner})
+      throw ShapeError(text("experts: the weights of expert ", e, " are ", fc1[e]->value.shape(), " and ",
+                            fc2[e]->value.shape(), " for an input of ", hidden, " channels"));
+  if (choices.chosen.size() != static_cast<std::size_t>(x.shape().rows() * choices.topk))
+    throw ShapeError(text("experts: ", choices.chosen.size(), " choices for ", x.shape().rows(), " tokens"));
+  return {hidden, inner, wide};
+}
+
+std::span<const LeafUse> uses(Tape& tape, std::span<Leaf* const> leaves) {
+  const auto all = keep<LeafUse>(tape, leaves.size());
+  std::transform(leaves.begin(), leaves.end(), all.begin(), [&](Leaf* leaf) { return tape.use(leaf); });
+  return all;
+}
+
+bool trains(std::span<Leaf* const> leaves) {
+  return std::any_of(leaves.begin(), leaves.end(), [](const Leaf* leaf) { return leaf->trained(); });
+}
+
+}  // namespace
+
+Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
+            const ExpertNetwork& network) {
+  auto& tape = x.tape();
+  auto& threads = tape.threads();
+  const auto sizes = sizes_of(x, choices, fc1, fc2, network.gated);
+  const auto rows = rows_of(tape, choices);
+  const auto type = tape.type();
+  auto y = tape.result(x.shape(), x.wants_grad() || choices.weights.wants_grad() || trains(fc1) || trains(fc2));
+  auto before = tape.make(type, {rows.count(), sizes.wide}, false);
+  {
+    const Matrix in(tape, x.value().dtype(), rows.count(), sizes.hidden);
+    gather_rows(threads, sizes.hidden, rows.token_of_row, x.value(), in);
+    if (network.weights_on_input) scale_rows(threads, sizes.hidden, rows.weight, in);
+    for_experts(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+      linear_forward(threads, {count, sizes.hidden, sizes.wide}, part(Elements(in), first, count, sizes.hidden),
+                     RoundedWeight(tape, *fc1[e], type), {},
+                     part(MutableElements(before.value()), first, count, sizes.wide));
+    });
+  }
+  const Matrix value(tape, type, rows.count(), sizes.inner), out(tape, DType::float32, rows.count(), sizes.hidden);
+  if (network.weights_on_input) {
+    if (network.gated)
+      gated_forward(threads, network.act, rows.count(), sizes.inner, before.value(), value);
+    else
+      activation_forward(threads, network.act, before.value(), value);
+  } else {
+    weighted_activation_forward(threads, network.act, network.gated, sizes.inner, before.value(), rows.weight, value);
+  }
+  for_experts(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+    linear_forward(threads, {count, sizes.inner, sizes.hidden}, part(Elements(value), first, count, sizes.inner),
+                   RoundedWeight(tape, *fc2[e], type), {}, part(MutableElements(out), first, count, sizes.hidden));
+  });
+  sum_rows(threads, choices.topk, sizes.hidden, rows.row_of_choice, out.floats(), y.value(), false);
+  if (y.wants_grad())
+    tape.record<ExpertsNode>(y, x, choices.weights, std::move(before), rows, sizes, network, uses(tape, fc1),
+                             uses(tape, fc2), type);
+  return y;
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "framework/autograd/tape.h"
+#include "framework/kernels/expert_rows.h"
+#include "framework/kernels/router.h"
+
+namespace tessera {
+
+/// Which auxiliary loss balances the load of the experts; kernels/router.h and docs/experts.md have the formulas.
+enum class RouterBalance { none, aux_loss, seq_aux_loss, sinkhorn };
+
+/// How a router works, besides its weight. Owns nothing.
+struct RouterTerms {
+  RouterRule rule;
+  RouterBalance balance = RouterBalance::none;
+  double aux_coefficient = 0;  ///< of the balancing loss
+  double z_coefficient = 0;    ///< of the z loss
+  double seed = 0;             ///< gradient of the objective with respect to an auxiliary loss; 0: no losses
+  bool training = false;       ///< Sinkhorn chooses and losses count
+  Leaf* bias = nullptr;        ///< [E] fp32, added to the scores for the selection; null: none
+  double capacity_factor = 0;  ///< 0: nothing is dropped
+  DropPolicy drop_policy = DropPolicy::probs;
+  std::int64_t sequences = 1;  ///< B: the tokens are [B, S]
+};
+
+/// The experts that the tokens chose. The spans live as long as the tape's pass.
+struct ExpertChoices {
+  std::int64_t experts = 0, topk = 0;
+  std::span<const std::int32_t> chosen;  ///< [T, K]; -1: dropped
+  Var weights;                           ///< [T, K] fp32; 0 where dropped
+  std::span<const float> counts;         ///< [E] choices of each expert before dropping
+  double aux_loss = 0;                   ///< the balancing loss without its coefficient; 0 where there is none
+  double z_loss = 0;                     ///< likewise
+};
+
+/// Chooses experts by `logits` [T, E], which are kept. In 16 bits the weights are rounded to the type of the logits, as in
+/// Megatron-LM. If the tape records, the backward pass adds the gradients of the auxiliary losses to that of the logits.
+/// It adds to
+/// that of the bias, for each expert, E times the choices of it that were not dropped less those of all experts: its load
+/// compared with the mean, in whole numbers. Throws ShapeError if the extents do not match.
+ExpertChoices route(const Var& logits, const RouterTerms& terms);
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+#include "framework/model/layer_sizes.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+
+bool has_experts(const GptOptions& o, const MoeOptions& moe, std::int64_t layer) {
+  return o.experts(moe) > 0 && moe.moe_layer_freq.has_experts(std::min(layer, o.num_layers - 1));
+}
+
+AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool recomputed) {
+  AttentionSizes sizes;
+  sizes.hidden = o.hidden_size;
+  sizes.heads = o.num_attention_heads;
+  sizes.groups = o.groups();
+  sizes.channels = o.channels();
+  sizes.qkv_bias = o.qkv_bias();
+  sizes.out_bias = o.out_proj_bias();
+  sizes.dropout = o.attention_dropout_rate;
+  const auto queries = sizes.heads * sizes.channels;
+  sizes.init = o.weight_init(queries + 2 * sizes.groups * sizes.channels, sizes.hidden, false);
+  sizes.out_init = o.weight_init(sizes.hidden, queries, true);
+  sizes.scale = 1 / std::sqrt(o.score_scale());
+  sizes.softcap = o.attention_logit_softcap.value_or(0);
+  sizes.windowed = o.windowed(layer);
+  sizes.recomputed = recomputed;
+  if (o.qk_layernorm) sizes.head_norm = o.norm();
+  return sizes;
+}
+
+LatentAttentionSizes latent_sizes(const GptOptions& o, bool recomputed) {
+  LatentAttentionSizes sizes;
+  sizes.hidden = o.hidden_size;
+  sizes.heads = {o.num_attention_heads, o.qk_head_dim, o.qk_pos_emb_head_dim, o.v_head_dim};
+  sizes.query_rank = o.q_lora_rank;
+  sizes.key_value_rank = o.kv_lora_rank;
+  sizes.out_bias = o.out_proj_bias();
+  sizes.dropout = o.attention_dropout_rate;
+  sizes.init = Init::normal(o.init_method_std);
+  sizes.out_init = o.weight_init(o.hidden_size, o.num_attention_heads * o.v_head_dim, true);
+  sizes.scale = o.latent_scale();
+  sizes.recomputed = recomputed;
+  if (o.qk_layernorm) sizes.norm = o.norm();
+  return sizes;
+}
+
+FeedForwardSizes feed_forward_sizes(const GptOptions& o) {
+  const auto inner = o.inner(), wide = is_gated(o.feed_forward()) ? 2 * inner : inner;
+  return {.hidden = o.hidden_size,
+          .inner = inner,
+          .has_bias = o.mlp_bias(),
+          .init = o.weight_init(wide, o.hidden_size, false),
+          .out_init = o.weight_init(o.hidden_size, inner, true)};
+}
+
+ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
+  ExpertSizes sizes;
+  sizes.hidden = o.hidden_size;
+  sizes.inner = moe.moe_ffn_hidden_size.value_or(o.inner());
+  sizes.rule = moe.router_rule(o.experts(moe));
+  sizes.balance = moe.moe_router_load_balancing_type;
+  sizes.aux_coefficient = moe.moe_aux_loss_coeff;
+  sizes.z_coefficient = moe.moe_z_loss_coeff.value_or(0);
+  sizes.capacity_factor = std::max(moe.moe_expert_capacity_factor.value_or(0), 0.0);
+  sizes.drop_policy = moe.moe_token_drop_policy;
+  sizes.router_in_fp32 = moe.moe_router_dtype.has_value();
+  sizes.has_bias = moe.moe_router_enable_expert_bias;
+  sizes.weights_on_input = moe.moe_apply_probs_on_input;
+  sizes.shared_inner = moe.moe_shared_expert_intermediate_size.value_or(0);
+  const auto wide = is_gated(o.feed_forward()) ? 2 * sizes.inner : sizes.inner;
+  sizes.init = o.weight_init(wide, o.hidden_size, false);
+  sizes.out_init = o.weight_init(o.hidden_size, sizes.inner, true);
+  return sizes;
+}
+
+namespace {
+
+/// Multiplications of the projections of one layer's attention per token, and of its scores and values per token and key.
+struct AttentionCost {
+  double projections, per_key;
+};
+
+AttentionCost attention_cost(const GptOptions& o) {
+  const auto hidden = static_cast<double>(o.hidden_size), heads = static_cast<double>(o.num_attention_heads);
+  if (!o.multi_latent_attention) {
+    const auto attended = heads * static_cast<double>(o.channels());
+    const auto qkv = static_cast<double>((o.num_attention_heads + 2 * o.groups()) * o.channels());
+    return {hidden * (qkv + attended), attended};
+  }
+  // As Megatron-LM counts it; a norm of a compressed vector counts one multiplication per channel.
+  const auto plain = static_cast<double>(o.qk_head_dim), rotated = static_cast<double>(o.qk_pos_emb_head_dim),
+             value = static_cast<double>(o.v_head_dim), rank = static_cast<double>(o.kv_lora_rank);
+  const auto query_rank = static_cast<double>(o.q_lora_rank.value_or(0));
+  const auto queries = heads * (plain + rotated);
+  const auto query = o.q_lora_rank ? query_rank * (hidden + queries + 1) : hidden * queries;
+  return {query + rank * (hidden + heads * (plain + value) + 1) + hidden * rotated + heads * value * hidden,
+          (queries + heads * value) / 2};
+}
+
+}  // namespace
+
+double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<const std::int64_t> noop,
+                      std::int64_t vocabulary, std::int64_t samples, std::int64_t seq_length) {
+  const auto tokens = static_cast<double>(samples * seq_length);
+  const auto hidden = static_cast<double>(o.hidden_size);
+  const auto predictions = static_cast<double>(o.predictions());
+  // The router's product is not counted, as in Megatron-LM.
+  const auto active = moe.moe_router_topk * moe.moe_ffn_hidden_size.value_or(o.inner()) +
+                      moe.moe_shared_expert_intermediate_size.value_or(0);
+  std::int64_t computed = 0, inner = 0;
+  for (std::int64_t i = 0; i < o.num_layers + o.predictions(); ++i) {
+    if (std::find(noop.begin(), noop.end(), i) != noop.end()) continue;
+    ++computed;
+    inner += has_experts(o, moe, i) ? active : o.inner();
+  }
+  const auto attention = attention_cost(o);
+  const auto layers = static_cast<double>(computed);
+  const auto feed_forward = hidden * static_cast<double>(inner * (is_gated(o.feed_forward()) ? 3 : 2));
+  const auto products = layers * attention.projections + feed_forward +
+                        (predictions + 1) * hidden * static_cast<double>(vocabulary) +
+                        predictions * (3 * hidden + 2 * hidden * hidden);
+  const auto scores = layers * attention.per_key * static_cast<double>(seq_length);  // causal: half of q k^T and of p v
+  return 6 * tokens * (products + scores);
+}
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/autograd/ops/router.h"
+#include "framework/options/schema.h"
+
+namespace tessera {
+
+/// Which layers are mixtures of experts: every n-th, beginning with the first, or a list with 0 or 1 for each layer.
+struct LayerFrequency {
+  std::int64_t every = 1;
+  std::vector<std::int64_t> list = {};  ///< empty: `every` says it
+  bool operator==(const LayerFrequency&) const = default;
+
+  /// Whether layer `index`, counted from 0 over the whole model, has experts. -1 means every layer, as Python's % does.
+  bool has_experts(std::int64_t index) const {
+    return list.empty() ? index % every == 0 : list[static_cast<std::size_t>(index)] == 1;
+  }
+};
+
+/// Read from an int, a list of 0 and 1, or the text of an expression of such lists with +, * and parentheses:
+/// "([0]*1+[1]*3)". Source: Megatron-LM core, moe_freq_type.
+template <>
+struct OptionType<LayerFrequency> : OneValue<LayerFrequency> {
+  static std::string name() { return "every N-th, or list of 0 and 1"; }
+  static std::string json_schema();
+  static bool read(const Value& value, LayerFrequency& out);
+  static Value write(const LayerFrequency& value);
+};
+
+inline Words<RouterScore> words(RouterScore) {
+  return {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}};
+}
+inline Words<RouterBalance> words(RouterBalance) {
+  return {{"aux_loss", RouterBalance::aux_loss},
+          {"seq_aux_loss", RouterBalance::seq_aux_loss},
+          {"sinkhorn", RouterBalance::sinkhorn},
+          {"none", RouterBalance::none}};
+}
+inline Words<DropPolicy> words(DropPolicy) {
+  return {{"probs", DropPolicy::probs}, {"position", DropPolicy::position}};
+}
+enum class RouterType { float32 };
+inline Words<RouterType> words(RouterType) { return {{"fp32", RouterType::float32}}; }
+
+/// moe_config. describe() has the meaning of each.
+struct MoeOptions {
+  std::int64_t num_experts = 1;
+  LayerFrequency moe_layer_freq;
+  std::optional<std::int64_t> moe_ffn_hidden_size;
+  std::optional<std::int64_t> moe_shared_expert_intermediate_size;
+  bool moe_layer_recompute = false;
+
+  std::int64_t moe_router_topk = 2;
+  std::optional<RouterType> moe_router_dtype;
+  RouterScore moe_router_score_function = RouterScore::softmax;
+  bool moe_router_pre_softmax = false;
+  std::optional<std::int64_t> moe_router_num_groups;
+  std::optional<std::int64_t> moe_router_group_topk;
+  std::optional<double> moe_router_topk_scaling_factor;
+  bool moe_router_enable_expert_bias = false;
+  double moe_router_bias_update_rate = 1e-3;
+
+  RouterBalance moe_router_load_balancing_type = RouterBalance::aux_loss;
+  double moe_aux_loss_coeff = 0;
+  std::optional<double> moe_z_loss_coeff;
+
+  std::optional<double> moe_expert_capacity_factor;
+  bool moe_pad_expert_input_to_capacity = false;
+  DropPolicy moe_token_drop_policy = DropPolicy::probs;
+  bool moe_apply_probs_on_input = false;
+
+  /// Whether routers have a load-balancing loss, perhaps with coefficient 0.
+  bool balances() const {
+    return moe_router_load_balancing_type == RouterBalance::aux_loss ||
+           moe_router_load_balancing_type == RouterBalance::seq_aux_loss;
+  }
+  /// How a router with these options works.
+  RouterRule router_rule(std::int64_t experts) const;
+};
+/// Declares the options.
+void describe(Schema<MoeOptions>& s);
+
+}  // namespace tessera

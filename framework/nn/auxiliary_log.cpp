@@ -1,0 +1,62 @@
+#include "framework/nn/auxiliary_log.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t sums = 3;  // of a layer, before the counts of its experts
+
+double mean(double sum, double reports) { return reports > 0 ? sum / reports : 0; }
+
+}  // namespace
+
+AuxiliaryLog::AuxiliaryLog(const Extents& extents)
+    : extents_(extents),
+      width_(extents.experts > 0 ? sums + 2 * static_cast<std::size_t>(extents.experts) : 0),
+      values_(at_prediction(extents.predictions), 0.0) {}
+
+void AuxiliaryLog::add_routing(std::int64_t layer, double aux_loss, double z_loss, std::span<const float> counts,
+                               std::span<const std::int32_t> chosen) {
+  const auto all = std::span(values_).subspan(at(layer), width_);
+  all[0] += 1;
+  all[1] += aux_loss;
+  all[2] += z_loss;
+  for (std::size_t e = 0; e < counts.size(); ++e) all[sums + e] += static_cast<double>(counts[e]);
+  const auto kept = all.subspan(sums + counts.size());
+  for (const auto expert : chosen)
+    if (expert >= 0) kept[static_cast<std::size_t>(expert)] += 1;
+}
+
+void AuxiliaryLog::add_prediction(std::int64_t index, double loss) {
+  values_[at_prediction(index)] += 1;
+  values_[at_prediction(index) + 1] += loss;
+}
+
+void AuxiliaryLog::clear() { std::fill(values_.begin(), values_.end(), 0.0); }
+
+AuxiliaryLog::Layer AuxiliaryLog::layer(std::int64_t index) const {
+  const auto all = std::span(values_).subspan(at(index), width_);
+  if (all.empty()) return {};
+  const auto experts = static_cast<std::size_t>(extents_.experts);
+  return {all[0], all[1], all[2], all.subspan(sums, experts), all.subspan(sums + experts)};
+}
+
+double AuxiliaryLog::aux_loss() const {
+  double sum = 0, reports = 0;
+  for (std::int64_t i = 0; i < extents_.layers; ++i) sum += layer(i).aux_loss, reports += layer(i).reports;
+  return mean(sum, reports);
+}
+
+double AuxiliaryLog::z_loss() const {
+  double sum = 0, reports = 0;
+  for (std::int64_t i = 0; i < extents_.layers; ++i) sum += layer(i).z_loss, reports += layer(i).reports;
+  return mean(sum, reports);
+}
+
+double AuxiliaryLog::prediction_loss(std::int64_t index) const {
+  const auto first = at_prediction(index);
+  return mean(values_[first + 1], values_[first]);
+}
+
+}  // namespace tessera

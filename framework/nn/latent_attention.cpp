@@ -1,0 +1,158 @@
+#include "framework/nn/latent_attention.h"
+
+#include <algorithm>
+
+#include "framework/autograd/ops/recompute.h"
+#include "framework/kernels/columns.h"
+#include "framework/nn/key_value_cache.h"
+
+namespace tessera {
+
+LatentAttention::LatentAttention(const std::string& name, std::int64_t layer, const LatentAttentionSizes& s,
+                                 const RotaryEmbedding* rotary, const LayerMaker& maker)
+    : Attention(name), sizes_(s), layer_(layer), rotary_(rotary) {
+  if (!maker.tensor().whole())
+    throw ShapeError(text(name, ": latent attention is not sharded over tensor-parallel ranks"));
+  const auto& h = s.heads;
+  const auto projection = [&](const char* part, std::int64_t in, std::int64_t out) {
+    return maker.column_parallel(inner(part), {in, out, false, s.init}, {});
+  };
+  out_ = maker.row_parallel(inner("linear_proj"), {h.heads * h.value, s.hidden, s.out_bias, s.out_init});
+  contains(*out_);
+  const auto query_width = h.heads * (h.plain + h.rotary);
+  if (s.query_rank) {
+    query_down_ = projection("linear_q_down_proj", s.hidden, *s.query_rank);
+    query_up_ = projection("linear_q_up_proj", *s.query_rank, query_width);
+    contains(*query_down_);
+    contains(*query_up_);
+  } else {
+    query_ = projection("linear_q_proj", s.hidden, query_width);
+    contains(*query_);
+  }
+  down_ = projection("linear_kv_down_proj", s.hidden, s.key_value_rank + h.rotary);
+  up_ = projection("linear_kv_up_proj", s.key_value_rank, h.heads * (h.plain + h.value));
+  contains(*down_);
+  contains(*up_);
+  for (std::int64_t head = 0; head < h.heads; ++head) rotated_queries_.push_back(head * (h.plain + h.rotary) + h.plain);
+  if (!s.norm) return;
+  if (s.query_rank) {
+    query_norm_ = make_norm(*s.norm, inner("q_layernorm"), *s.query_rank);
+    contains(*query_norm_);
+  }
+  norm_ = make_norm(*s.norm, inner("kv_layernorm"), s.key_value_rank);
+  contains(*norm_);
+}
+
+Var LatentAttention::queries(const Var& x, const Pass& pass) const {
+  Var q;
+  if (query_) {
+    q = query_->forward(x, pass);
+  } else {
+    auto compressed = query_down_->forward(x, pass);
+    if (query_norm_) compressed = query_norm_->forward(compressed);
+    q = query_up_->forward(compressed, pass);
+  }
+  return rotary_ ? rotary(std::move(q), rotary_->tables(rotated_queries_), pass.positions) : q;
+}
+
+Var LatentAttention::forward(const Var& x, const Pass& pass) const {
+  const auto& h = sizes_.heads;
+  auto q = queries(x, pass);
+  auto down = down_->forward(x, pass);
+  auto compressed = columns(down, 0, sizes_.key_value_rank);
+  auto k_rotary = columns(down, sizes_.key_value_rank, h.rotary);
+  down = {};
+  if (norm_) compressed = norm_->forward(compressed);
+  if (rotary_) k_rotary = rotary(std::move(k_rotary), rotary_->tables(rotated_key_), pass.positions);
+  if (pass.cache) return out_->forward(cached(q, compressed, k_rotary, pass), pass);
+  const auto kv = up_->forward(compressed, pass);
+  const auto fused = latent_heads(q, kv, k_rotary, h);
+  if (sizes_.recomputed) return recomputed(fused, [this, pass](const Var& again) { return mixed(again, pass); });
+  return mixed(fused, pass);
+}
+
+Var LatentAttention::mixed(const Var& fused, const Pass& pass) const {
+  const auto& h = sizes_.heads;
+  const auto D = h.width(), row = 3 * h.heads * D;
+  AttentionExtents e{};
+  e.B = pass.B;
+  e.T = e.S = pass.T;
+  e.H = e.G = h.heads;
+  e.D = D;
+  e.scale = sizes_.scale;
+  e.q = {row, 0, 3 * D, 0};
+  e.k = {row, D, 3 * D};
+  e.v = {row, 2 * D, 3 * D};
+  e.o = {h.heads * D, 0, D, 0};
+  const auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
+  auto heads = attention(fused, e, pass.visible, mask);
+  if (h.value < D) heads = head_columns(heads, h.heads, h.value);
+  return out_->forward(heads, pass);
+}
+
+// Generation: the cache holds the compressed vector and the rotary key of each token. The part of linear_kv_up_proj that
+// makes keys is applied to the queries instead, and the part that makes values to the mixed compressed vectors: attention with
+// one key for all heads, whose keys and values are the rows of the cache.
+Var LatentAttention::cached(const Var& q, const Var& compressed, const Var& k_rotary, const Pass& pass) const {
+  auto& tape = q.tape();
+  auto& threads = tape.threads();
+  auto& cache = *pass.cache;
+  must(!tape.records(), "generation records no tape");
+  const auto& h = sizes_.heads;
+  const auto rank = sizes_.key_value_rank, width = rank + h.rotary, rows = pass.B * pass.T;
+  const auto stored = cache.keys(layer_);
+  const auto new_c = tape.read(compressed), new_k = tape.read(k_rotary), q_all = tape.read(q);
+  for (std::int64_t b = 0; b < pass.B; ++b)
+    for (std::int64_t t = 0; t < pass.T; ++t) {
+      const auto from = b * pass.T + t, to = (b * cache.capacity() + cache.length() + t) * width;
+      std::copy_n(new_c.span().begin() + from * rank, rank, stored.begin() + to);
+      std::copy_n(new_k.span().begin() + from * h.rotary, h.rotary, stored.begin() + to + rank);
+    }
+  const auto weight = tape.read(up_->weight().value);
+  const auto floats = [&](std::int64_t count) { return tape.make({count}, false); };
+  const auto queries = floats(rows * h.heads * width), mixed = floats(rows * h.heads * width),
+             out = floats(rows * h.heads * h.value), one = floats(rows * std::max(rank, h.plain)),
+             other = floats(rows * std::max(rank, h.value)), lse = floats(rows * h.heads);
+  const auto part = [](std::span<float> all, std::int64_t count) { return all.first(static_cast<std::size_t>(count)); };
+  const auto rows_of_weight = [&](std::int64_t first, std::int64_t count) {
+    return weight.span().subspan(static_cast<std::size_t>(first * rank), static_cast<std::size_t>(count * rank));
+  };
+  ColumnBlocks copy;
+  for (std::int64_t head = 0; head < h.heads; ++head) {
+    const auto plain = part(one.floats(), rows * h.plain), absorbed = part(other.floats(), rows * rank);
+    const auto first = head * (h.plain + h.rotary);
+    copy = {1, h.plain, first, 0, 0, 0};
+    copy_columns(threads, rows, q_all.span(), q.shape().width(), plain, h.plain, copy);
+    linear_backward_input(threads, {rows, rank, h.plain}, plain, rows_of_weight(head * (h.plain + h.value), h.plain),
+                          absorbed, false);
+    copy = {1, rank, 0, 0, head * width, 0};
+    copy_columns(threads, rows, absorbed, rank, queries.floats(), h.heads * width, copy);
+    copy = {1, h.rotary, first + h.plain, 0, head * width + rank, 0};
+    copy_columns(threads, rows, q_all.span(), q.shape().width(), queries.floats(), h.heads * width, copy);
+  }
+  AttentionExtents e{};
+  e.B = pass.B;
+  e.T = pass.T;
+  e.S = cache.capacity();
+  e.H = h.heads;
+  e.G = 1;
+  e.D = width;
+  e.scale = sizes_.scale;
+  e.q = e.o = {h.heads * width, 0, 0, width};
+  e.k = e.v = {width, 0, 0};
+  attention_forward(threads, e, pass.visible, {}, queries.floats(), stored, stored, mixed.floats(), lse.floats());
+  for (std::int64_t head = 0; head < h.heads; ++head) {
+    const auto vector = part(one.floats(), rows * rank), value = part(other.floats(), rows * h.value);
+    copy = {1, rank, head * width, 0, 0, 0};
+    copy_columns(threads, rows, mixed.floats(), h.heads * width, vector, rank, copy);
+    linear_forward(threads, {rows, rank, h.value}, vector,
+                   rows_of_weight(head * (h.plain + h.value) + h.plain, h.value), {}, value);
+    copy = {1, h.value, 0, 0, head * h.value, 0};
+    copy_columns(threads, rows, value, h.value, out.floats(), h.heads * h.value, copy);
+  }
+  auto heads = tape.result({pass.B, pass.T, h.heads * h.value}, false);
+  std::copy(out.floats().begin(), out.floats().end(), tape.write(heads).span().begin());
+  return heads;
+}
+
+}  // namespace tessera

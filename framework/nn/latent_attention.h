@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "framework/autograd/ops/columns.h"
+#include "framework/nn/attention_layer.h"
+
+namespace tessera {
+
+/// Configuration of multi-head latent attention of the unsharded model.
+struct LatentAttentionSizes {
+  std::int64_t hidden = 0;
+  LatentHeads heads = {};
+  std::optional<std::int64_t> query_rank;  ///< q_lora_rank; absent: queries are projected from x directly
+  std::int64_t key_value_rank = 0;         ///< kv_lora_rank
+  bool out_bias = false;
+  double dropout = 0;             ///< of the attention probabilities, in [0, 1)
+  Init init = {}, out_init = {};  ///< of linear_proj: out_init; of the others: init
+  double scale = 1;               ///< of the scores
+  bool recomputed = false;        ///< recompute the attention core and linear_proj in the backward pass
+  std::optional<NormKind> norm;   ///< of the compressed queries and of the compressed keys and values; absent: none
+};
+
+/// Multi-head latent attention: keys and values of all heads are projected from one compressed vector per token, which is
+/// what generation caches, with one rotary key for all heads. With query [plain | rotary] and key [plain | rotary] of each
+/// head:
+///
+///   q       linear_q_proj x, or linear_q_up_proj q_layernorm(linear_q_down_proj x)
+///   c, k_r  linear_kv_down_proj x
+///   k, v    linear_kv_up_proj kv_layernorm(c)
+///
+/// Adjacent channels of the rotary parts are rotated as pairs. Megatron-LM then moves the pairs to the two halves of the
+/// vector, in queries and keys alike, which changes no score. Source: Liu et al., arXiv:2405.04434; Megatron-LM core,
+/// MLASelfAttention.
+class LatentAttention final : public Attention {
+ public:
+  /// `layer` counts from 0 over the whole model and keys the dropout. `rotary` has the tables of heads.rotary channels
+  /// in the interleaved layout and must outlive this layer; nullptr: no rotary embedding.
+  LatentAttention(const std::string& name, std::int64_t layer, const LatentAttentionSizes& sizes,
+                  const RotaryEmbedding* rotary, const LayerMaker& maker);
+  Var forward(const Var& x, const Pass& pass) const override;
+
+  /// Floats per token that generation caches.
+  static std::int64_t cached_width(const LatentAttentionSizes& sizes) {
+    return sizes.key_value_rank + sizes.heads.rotary;
+  }
+
+ private:
+  Var queries(const Var& x, const Pass& pass) const;
+  /// The attention core on the fused projection (latent_heads), and linear_proj.
+  Var mixed(const Var& fused, const Pass& pass) const;
+  Var cached(const Var& q, const Var& compressed, const Var& k_rotary, const Pass& pass) const;
+
+  LatentAttentionSizes sizes_;
+  std::int64_t layer_;
+  const RotaryEmbedding* rotary_;
+  std::unique_ptr<LinearLayer> out_, query_, query_down_, query_up_, down_, up_;
+  std::unique_ptr<Norm> query_norm_, norm_;
+  std::vector<std::int64_t> rotated_queries_, rotated_key_ = {0};  ///< offsets of rotary parts in a row
+};
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#include "framework/nn/mixture_of_experts.h"
+
+#include <algorithm>
+
+#include "framework/autograd/ops/experts.h"
+#include "framework/autograd/ops/linear.h"
+#include "framework/autograd/ops/residual.h"
+#include "framework/nn/auxiliary_log.h"
+
+namespace tessera {
+
+MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer,
+                                   const ExpertSizes& s, const LayerMaker& maker)
+    : FeedForward(name), sizes_(s), layer_(layer), act_(activation_of(kind)), gated_(is_gated(kind)) {
+  if (!maker.tensor().whole()) throw ShapeError(text(name, ": experts are not sharded over tensor-parallel ranks"));
+  router_ = &declare("router.weight", ParameterRole::router, {s.rule.experts, s.hidden}, s.init);
+  if (s.has_bias) bias_ = &declare("router.expert_bias", ParameterRole::expert_bias, {s.rule.experts}, Init::zeros());
+  const auto wide = gated_ ? 2 * s.inner : s.inner;
+  for (std::int64_t e = 0; e < s.rule.experts; ++e) {
+    const auto expert = text("experts.local_experts.", e, ".");
+    fc1_.push_back(&declare(expert + "linear_fc1.weight", ParameterRole::expert, {wide, s.hidden}, s.init).leaf);
+    fc2_.push_back(&declare(expert + "linear_fc2.weight", ParameterRole::expert, {s.hidden, s.inner}, s.out_init).leaf);
+  }
+  if (s.shared_inner == 0) return;
+  const FeedForwardSizes shared{
+      .hidden = s.hidden, .inner = s.shared_inner, .has_bias = false, .init = s.init, .out_init = s.out_init};
+  shared_ = make_feed_forward(kind, inner("shared_experts"), shared, maker);
+  contains(*shared_);
+}
+
+RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) const {
+  RouterTerms terms;
+  terms.rule = sizes_.rule;
+  terms.balance = sizes_.balance;
+  terms.aux_coefficient = sizes_.aux_coefficient;
+  terms.z_coefficient = sizes_.z_coefficient;
+  // A layer that is recomputed runs twice; its losses count in the pass that is recorded.
+  terms.seed = pass.training && records ? pass.auxiliary_seed : 0;
+  terms.training = pass.training;
+  terms.bias = bias_ ? &bias_->leaf : nullptr;
+  terms.capacity_factor = sizes_.capacity_factor;
+  terms.drop_policy = sizes_.drop_policy;
+  terms.sequences = pass.B;
+  return terms;
+}
+
+Var MixtureOfExperts::logits(const Var& x) const {
+  auto& tape = x.tape();
+  const auto type = tape.type();
+  if (sizes_.router_in_fp32) tape.computes_in(DType::float32);
+  auto out = linear(x, router_->leaf, nullptr);
+  tape.computes_in(type);
+  return out;
+}
+
+void MixtureOfExperts::show_weights(const ExpertChoices& choices, const Pass& pass, const Shape& x) const {
+  const auto all = choices.weights.tape().make(x.with_width(choices.experts), false);
+  const auto dense = all.floats(), weights = choices.weights.floats();
+  std::fill(dense.begin(), dense.end(), 0.0F);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const auto token = i / static_cast<std::size_t>(choices.topk);
+    if (choices.chosen[i] >= 0)
+      dense[token * static_cast<std::size_t>(choices.experts) + static_cast<std::size_t>(choices.chosen[i])] =
+          weights[i];
+  }
+  pass.show(inner("router.weights"), all);
+}
+
+Var MixtureOfExperts::forward(const Var& x, const Pass& pass) const {
+  const auto scores = logits(x);
+  if (pass.tap) pass.show(inner("router"), scores);
+  const bool records = x.tape().records();
+  const auto choices = route(scores, terms(pass, records));
+  if (pass.tap) show_weights(choices, pass, x.shape());
+  if (pass.log && pass.training && records)
+    pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.counts, choices.chosen);
+  auto y = experts(x, choices, fc1_, fc2_, {act_, gated_, sizes_.weights_on_input});
+  if (!shared_) return y;
+  return dropout_add(shared_->forward(x, pass), y, {});
+}
+
+}  // namespace tessera

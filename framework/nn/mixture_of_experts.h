@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "framework/autograd/ops/router.h"
+#include "framework/nn/feed_forward.h"
+
+namespace tessera {
+
+/// Configuration of a mixture of experts of the unsharded model.
+struct ExpertSizes {
+  std::int64_t hidden = 0, inner = 0;  ///< inner: moe_ffn_hidden_size, of each expert
+  RouterRule rule = {1, 1};
+  RouterBalance balance = RouterBalance::none;
+  double aux_coefficient = 0, z_coefficient = 0;
+  double capacity_factor = 0;  ///< 0: no choice is dropped
+  DropPolicy drop_policy = DropPolicy::probs;
+  bool router_in_fp32 = false;    ///< else the logits are in the compute type
+  bool has_bias = false;          ///< the router has a bias for the selection
+  bool weights_on_input = false;  ///< weights of choices multiply the experts' input
+  std::int64_t shared_inner = 0;  ///< of the shared expert, which sees every token; 0: none
+  Init init = {}, out_init = {};  ///< of router and linear_fc1, and of linear_fc2
+};
+
+/// A mixture of experts: a router sends each token to the best of many feed-forward networks. Their weighted outputs are
+/// added up, and that of the shared expert, if there is one. No layer has a bias.
+///
+/// Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so; experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner,
+/// hidden] and .linear_fc2.weight [hidden, inner] with e the index among all experts of the layer;
+/// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights" the
+/// weights of the chosen experts, both [.., E]. Source: Megatron-LM core, MoELayer; Shazeer et
+/// al., arXiv:1701.06538.
+class MixtureOfExperts final : public FeedForward {
+ public:
+  /// `layer` counts from 0 over the whole model. Throws ShapeError for a tensor-parallel group.
+  MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer, const ExpertSizes& sizes,
+                   const LayerMaker& maker);
+  Var forward(const Var& x, const Pass& pass) const override;
+
+ private:
+  RouterTerms terms(const Pass& pass, bool records) const;
+  Var logits(const Var& x) const;
+  /// Passes the weights of the chosen experts as [.., E], 0 for the others, to the tap; x is the shape of the input.
+  void show_weights(const ExpertChoices& choices, const Pass& pass, const Shape& x) const;
+
+  ExpertSizes sizes_;
+  std::int64_t layer_;
+  Activation act_;
+  bool gated_;
+  Parameter* router_;
+  Parameter* bias_ = nullptr;
+  std::vector<Leaf*> fc1_, fc2_;  ///< of each expert
+  std::unique_ptr<FeedForward> shared_;
+};
+
+}  // namespace tessera
