@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "framework/kernels/activation.h"
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/float_window.h"
 #include "framework/kernels/scratch.h"

@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation.h"
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 #include "tests/kernels/reference.h"
 
 namespace tessera {

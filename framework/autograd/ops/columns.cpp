@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 /// Adds the blocks of the gradient dy that an operation copied from x to the gradient of x.
-void give_columns(Tape& tape, Place x, const Tensor& dy, ColumnBlocks blocks) {
+void give_columns(Tape& tape, VarId x, const Tensor& dy, ColumnBlocks blocks) {
   const auto target = tape.grad_target(x);
   if (target.tensor.empty()) return;
   if (!target.add) std::memset(target.tensor.raw().data(), 0, target.tensor.bytes());
@@ -20,20 +20,20 @@ void give_columns(Tape& tape, Place x, const Tensor& dy, ColumnBlocks blocks) {
 
 class ColumnsNode final : public Node {
  public:
-  ColumnsNode(Place y, Place x, const ColumnBlocks& blocks) : y_(y), x_(x), blocks_(blocks) {}
+  ColumnsNode(VarId y, VarId x, const ColumnBlocks& blocks) : y_(y), x_(x), blocks_(blocks) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (!dy.empty()) give_columns(tape, x_, dy.tensor, blocks_);
   }
 
  private:
-  Place y_, x_;
+  VarId y_, x_;
   ColumnBlocks blocks_;
 };
 
 class SideBySideNode final : public Node {
  public:
-  SideBySideNode(Place y, Place a, Place b, const ColumnBlocks& left, const ColumnBlocks& right)
+  SideBySideNode(VarId y, VarId a, VarId b, const ColumnBlocks& left, const ColumnBlocks& right)
       : y_(y), a_(a), b_(b), left_(left), right_(right) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -43,7 +43,7 @@ class SideBySideNode final : public Node {
   }
 
  private:
-  Place y_, a_, b_;
+  VarId y_, a_, b_;
   ColumnBlocks left_, right_;
 };
 
@@ -81,7 +81,7 @@ struct LatentCopies {
 
 class LatentHeadsNode final : public Node {
  public:
-  LatentHeadsNode(Place y, Place q, Place kv, Place k_rotary, const LatentHeads& heads)
+  LatentHeadsNode(VarId y, VarId q, VarId kv, VarId k_rotary, const LatentHeads& heads)
       : y_(y), q_(q), kv_(kv), k_rotary_(k_rotary), heads_(heads) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -94,7 +94,7 @@ class LatentHeadsNode final : public Node {
   }
 
  private:
-  Place y_, q_, kv_, k_rotary_;
+  VarId y_, q_, kv_, k_rotary_;
   LatentHeads heads_;
 };
 

@@ -73,7 +73,7 @@ Operand part(const Operand& all, std::int64_t first, std::int64_t rows, std::int
 
 class ExpertsNode final : public Node {
  public:
-  ExpertsNode(Place y, const Var& x, const Var& weights, Var before, const Rows& rows, Sizes sizes,
+  ExpertsNode(VarId y, const Var& x, const Var& weights, Var before, const Rows& rows, Sizes sizes,
               const ExpertNetwork& network, std::span<const LeafUse> fc1, std::span<const LeafUse> fc2, DType type)
       : y_(y),
         x_place_(x),
@@ -175,9 +175,9 @@ class ExpertsNode final : public Node {
       out[i] = rows_.row_of_choice[i] < 0 ? 0.0F : dweight[static_cast<std::size_t>(rows_.row_of_choice[i])];
   }
 
-  Place y_, x_place_;
+  VarId y_, x_place_;
   Var x_;
-  Place weights_;
+  VarId weights_;
   Var before_;
   Rows rows_;
   Sizes sizes_;

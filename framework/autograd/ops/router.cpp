@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/kernels/convert.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera {
 namespace {
@@ -50,7 +50,7 @@ double balance_loss(const RouterTerms& terms, std::int64_t tokens, std::span<con
 
 class RouteNode final : public Node {
  public:
-  RouteNode(Place weights, Var logits, const RouterTerms& terms, std::span<const std::int32_t> chosen,
+  RouteNode(VarId weights, Var logits, const RouterTerms& terms, std::span<const std::int32_t> chosen,
             std::span<const std::int32_t> kept, std::span<const double> factor, LeafUse bias)
       : weights_(weights),
         logits_(std::move(logits)),
@@ -95,7 +95,7 @@ class RouteNode final : public Node {
       router_z_loss_backward(threads, terms_.rule.experts, logits, terms_.z_coefficient * terms_.seed, dlogits);
   }
 
-  Place weights_;
+  VarId weights_;
   Var logits_;
   RouterTerms terms_;
   std::span<const std::int32_t> chosen_, kept_;  ///< before and after dropping
