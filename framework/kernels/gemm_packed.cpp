@@ -238,7 +238,9 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const Product& p, s
   grid.col_blocks = 1;
   const std::int64_t words = p.K / t.elements;
   const std::int64_t most = std::max(t.depth, packed_floats / grid.cols / t.depth * t.depth);
-  const Scratch memory(static_cast<std::size_t>(std::min(words, most) * grid.cols));
+  // The last block of k lies as far apart as the others, though it may be shorter.
+  const std::int64_t longest = std::min(words, most);
+  const Scratch memory(static_cast<std::size_t>(round_up(longest, even_part(longest, t.depth, 1)) * grid.cols));
   float* panels = memory.data();
   for (std::int64_t first = 0; first < words; first += most) {
     const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, 1);
