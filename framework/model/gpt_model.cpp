@@ -412,7 +412,10 @@ void GptModel::predict_further(Tape& tape, Var h, const TokenBatch& batch, const
     tape.computes_in(precision_.compute);
     // Sites of dropout: four for each layer, after those of the embedding.
     const auto site = 4 * static_cast<std::uint64_t>(o_.num_layers + o_.predictions() + 1) + k;
-    const auto embedding = embedded(tape, tokens, pass, site);
+    const auto here = [&]<class T>(std::span<const T> array) {
+      return held_tokens(tape, context_, batch.samples, batch.seq_length, array);
+    };
+    const auto embedding = embedded(tape, here(tokens), pass, site);
     const auto both = side_by_side(p.embedding_norm->forward(embedding), p.hidden_norm->forward(h));
     h = p.projection->forward(both, pass);
     h = recomputes_layers() ? recomputed(h, Run{&p.layer, 1, pass}) : p.layer->forward(std::move(h), pass);
@@ -421,8 +424,10 @@ void GptModel::predict_further(Tape& tape, Var h, const TokenBatch& batch, const
     pass.show(p.name, h);
     tape.computes_in(DType::float32);
     const auto seed = mode.sums_losses ? mode.loss_seed : counted > 0 ? mode.auxiliary_seed / counted : 0;
-    const auto loss = loss_of(h, pass, {.labels = labels, .mask = mask, .seed = weight * seed});
-    if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), counted > 0 ? loss.total.sum / counted : 0);
+    const auto loss = loss_of(h, pass, {.labels = here(labels), .mask = here(mask), .seed = weight * seed});
+    // The log is the mean over ranks, of which each context-parallel one has a part of the sum.
+    const auto own = counted > 0 ? loss.total.sum * context_.ranks / counted : 0;
+    if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), own);
   }
 }
 

@@ -85,7 +85,7 @@ Var LatentAttention::mixed(const Var& fused, const Pass& pass) const {
   e.v = {row, 2 * D, 3 * D};
   e.o = {h.heads * D, 0, D, 0};
   const auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
-  auto heads = attention(fused, e, pass.visible, mask);
+  auto heads = core_attention(fused, e, pass.visible, mask, layer_, pass);
   if (h.value < D) heads = head_columns(heads, h.heads, h.value);
   return out_->forward(heads, pass);
 }

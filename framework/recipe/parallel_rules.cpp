@@ -49,7 +49,7 @@ void check_built(const Recipe& r, Report& report) {
              "give " + key + " 1");
     };
     alone(r.parallel.tensor_model_parallel_size, "tensor_model_parallel_size", "tensor");
-    alone(r.parallel.context_parallel_size, "context_parallel_size", "context");
+    if (r.experts() > 0) alone(r.parallel.context_parallel_size, "context_parallel_size", "context");
   };
   const auto* gpt = r.model.options<GptOptions>();
   whole(r.experts() > 0, "model_config.num_experts", "experts");

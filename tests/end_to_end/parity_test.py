@@ -86,7 +86,8 @@ class Parity(InOwnFolder):
     def curve(self, run):
         lines = self.metrics(run)
         return ([line["loss"] for line in lines if "loss" in line] +
-                [line["validation_loss"] for line in lines if "validation_loss" in line])
+                [line["validation_loss"] for line in lines if "validation_loss" in line] +
+                [line[key] for line in lines for key in sorted(line) if key.startswith("mtp_")])
 
     def compare(self, names, model, kind):
         """Run the layouts and hold each against one process with the same batch; tell how near they came."""
@@ -155,6 +156,9 @@ class Parity(InOwnFolder):
 
     def test_exchanged_heads_and_rings_untied(self):
         self.compare(self.layouts("hybrid"), "untied", "fp32")
+
+    def test_latent_attention_and_predictions_of_shared_sequences(self):
+        self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_pp2", "gather_cp2_dp2_zero"], "latent", "fp32")
 
     def test_context_parallel_in_bf16(self):
         names = ["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_tp2_sp", "ulysses_cp2_pp2_vp2",
