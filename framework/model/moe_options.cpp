@@ -95,11 +95,11 @@ bool are_flags(const std::vector<std::int64_t>& list) {
 
 }  // namespace
 
-std::string OptionType<LayerFrequency>::json_schema() {
+std::string LayerFrequency::Option::json_schema() {
   return R"({"anyOf": [{"$ref": "#/$defs/int"}, {"type": "array", "items": {"enum": [0, 1]}}, {"type": "string"}]})";
 }
 
-bool OptionType<LayerFrequency>::read(const Value& value, LayerFrequency& out) {
+bool LayerFrequency::Option::read(const Value& value, LayerFrequency& out) {
   LayerFrequency given;
   if (OptionType<std::int64_t>::read(value, given.every)) {
     if (given.every == 0) return false;
@@ -113,7 +113,7 @@ bool OptionType<LayerFrequency>::read(const Value& value, LayerFrequency& out) {
   return true;
 }
 
-Value OptionType<LayerFrequency>::write(const LayerFrequency& value) {
+Value LayerFrequency::Option::write(const LayerFrequency& value) {
   return value.list.empty() ? OptionType<std::int64_t>::write(value.every)
                             : OptionType<std::vector<std::int64_t>>::write(value.list);
 }

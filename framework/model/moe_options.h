@@ -20,16 +20,15 @@ struct LayerFrequency {
   bool has_experts(std::int64_t index) const {
     return list.empty() ? index % every == 0 : list[static_cast<std::size_t>(index)] == 1;
   }
-};
 
-/// Read from an int, a list of 0 and 1, or the text of an expression of such lists with +, * and parentheses:
-/// "([0]*1+[1]*3)". Source: Megatron-LM core, moe_freq_type.
-template <>
-struct OptionType<LayerFrequency> : OneValue<LayerFrequency> {
-  static std::string name() { return "every N-th, or list of 0 and 1"; }
-  static std::string json_schema();
-  static bool read(const Value& value, LayerFrequency& out);
-  static Value write(const LayerFrequency& value);
+  /// Read from an int, a list of 0 and 1, or the text of an expression of such lists with +, * and parentheses:
+  /// "([0]*1+[1]*3)". Source: Megatron-LM core, moe_freq_type.
+  struct Option : OneValue<LayerFrequency> {
+    static std::string name() { return "every N-th, or list of 0 and 1"; }
+    static std::string json_schema();
+    static bool read(const Value& value, LayerFrequency& out);
+    static Value write(const LayerFrequency& value);
+  };
 };
 
 inline Words<RouterScore> words(RouterScore) {
