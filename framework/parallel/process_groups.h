@@ -4,7 +4,7 @@
 #include "framework/nn/layers.h"
 #include "framework/parallel/mesh.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// The communicators of a rank: one for each axis, or set of axes, that something is reduced over. Sharded layers get
 /// them with the pass (Pass::groups).
@@ -13,23 +13,23 @@ struct ProcessGroups {
   ProcessGroups() = default;
   /// Collective over the world, whose size must be that of the mesh (BugError). `query_groups`: key/value heads of a
   /// layer; with fewer of them than tensor-parallel ranks, some ranks have copies of the same head.
-  ProcessGroups(const World& world, const Mesh& mesh, std::int64_t query_groups);
+  ProcessGroups(const comm::World& world, const Mesh& mesh, std::int64_t query_groups);
 
   /// The position of this rank in its tensor-parallel group, to construct its part of a model.
-  TensorRank tensor_rank(bool sequence_parallel = false) const {
+  nn::TensorRank tensor_rank(bool sequence_parallel = false) const {
     return {tensor.rank(), tensor.size(), sequence_parallel};
   }
 
   Mesh mesh;
   int cores = 0;             ///< cores for this process when its host's are divided among the ranks there; 0: not known
   MeshPlace place;           ///< coordinates of this rank
-  Communicator world;        ///< all ranks of the run
-  Communicator tensor;       ///< ranks that shard the same layers
-  Communicator data;         ///< ranks with the same weights and different samples (including context parallelism)
-  Communicator pipeline;     ///< the stages of one replica, in order
-  Communicator model;        ///< tensor and pipeline: together they hold all weights of a replica
-  Communicator head_copies;  ///< ranks of the tensor group with copies of the same key and value heads
-  Communicator ends;         ///< first and last stage, which share a tied embedding; on other stages this rank alone
+  comm::Communicator world;  ///< all ranks of the run
+  comm::Communicator tensor;    ///< ranks that shard the same layers
+  comm::Communicator data;      ///< ranks with the same weights and different samples (including context parallelism)
+  comm::Communicator pipeline;  ///< the stages of one replica, in order
+  comm::Communicator model;     ///< tensor and pipeline: together they hold all weights of a replica
+  comm::Communicator head_copies;  ///< ranks of the tensor group with copies of the same key and value heads
+  comm::Communicator ends;  ///< first and last stage, which share a tied embedding; on other stages this rank alone
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel
