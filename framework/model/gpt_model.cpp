@@ -16,36 +16,39 @@
 #include "framework/parallel/tensor_parallel.h"
 #include "framework/parallel/tensor_parallel_ops.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 class GptModel final : public Model {
  public:
   GptModel(const GptOptions& options, const ModelParts& parts);
 
-  ChunkResult forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const override;
+  ChunkResult forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
+                      const ForwardMode& mode) const override;
   Boundary boundary(const TokenBatch& batch) const override;
-  Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
-  KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
-  Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                  KeyValueCache& cache) const override;
+  autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
+  nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
+  autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
+                            nn::KeyValueCache& cache) const override;
   std::int64_t vocabulary() const override { return vocabulary_; }
   std::int64_t most_positions() const override { return positions_; }
   double flops(std::int64_t samples, std::int64_t seq_length) const override;
 
  private:
   TransformerLayer::Submodules layer_parts(const std::string& name, std::int64_t number) const;
-  AttentionSizes attention_sizes(std::int64_t layer) const;
+  nn::AttentionSizes attention_sizes(std::int64_t layer) const;
   struct Run;
-  Var through_layers(Var x, const Pass& pass) const;
-  Var project(const Var& h, const Pass& pass) const;
-  Var before_head(const Var& h, const Pass& pass) const;
+  autograd::Var through_layers(autograd::Var x, const nn::Pass& pass) const;
+  autograd::Var project(const autograd::Var& h, const nn::Pass& pass) const;
+  autograd::Var before_head(const autograd::Var& h, const nn::Pass& pass) const;
   std::int64_t tokens_between_layers(std::int64_t length) const;
-  Pass pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
-  Var embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
-  Var embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
-  Var hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const;
-  Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
+  nn::Pass pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
+  autograd::Var embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass) const;
+  autograd::Var embedded_in_parts(autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                                  const nn::Pass& pass) const;
+  autograd::Var hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
+                       const nn::Pass& pass) const;
+  autograd::Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
   bool recomputes_attention(std::int64_t layer) const;
   bool tied() const { return !o_.untie_embeddings_and_output_weights; }
   void declare_tables();
@@ -57,17 +60,17 @@ class GptModel final : public Model {
   GptOptions o_;
   Precision precision_;
   ModelChunk chunk_;
-  TensorRank tensor_;
-  ContextRank context_;
-  std::optional<ContextParallelAttention> shared_attention_;  ///< if ranks share each sequence
-  TensorParallelLayers maker_;
+  nn::TensorRank tensor_;
+  nn::ContextRank context_;
+  std::optional<parallel::ContextParallelAttention> shared_attention_;  ///< if ranks share each sequence
+  parallel::TensorParallelLayers maker_;
   std::int64_t vocabulary_, positions_;
-  std::optional<RotaryEmbedding> rotary_;
-  Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
-  Parameter* position_table_ = nullptr;
+  std::optional<nn::RotaryEmbedding> rotary_;
+  nn::Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
+  nn::Parameter* position_table_ = nullptr;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
-  std::unique_ptr<Norm> final_norm_;
-  std::unique_ptr<LinearLayer> output_;
+  std::unique_ptr<nn::Norm> final_norm_;
+  std::unique_ptr<nn::LinearLayer> output_;
 };
 
 GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
@@ -80,7 +83,7 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
-  refuse("gpt", broken_rules(o_, parts.seq_length));
+  options::refuse("gpt", broken_rules(o_, parts.seq_length));
   if (vocabulary_ % tensor_.ranks != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
                            ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));
@@ -97,11 +100,11 @@ void GptModel::declare_tables() {
   const bool head_alone = chunk_.loss && !chunk_.embedding && tied();
   if (chunk_.embedding || head_alone) {
     auto cut = tensor_.part(0, vocabulary_, "rows of the word embedding");
-    if (head_alone && cut.strips.empty()) cut = TensorCut::copy(vocabulary_);
+    if (head_alone && cut.strips.empty()) cut = nn::TensorCut::copy(vocabulary_);
     if (head_alone) cut.strips[0].owned = false;  // owned by the stage with the embedding
     words_ = &declare("embedding.word_embeddings.weight", ParameterRole::word_embedding, {vocabulary_, o_.hidden_size},
                       o_.table_init(vocabulary_), std::move(cut));
-    if (tied() && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
+    if (tied() && !(chunk_.embedding && chunk_.loss)) words_->share(nn::GradientSharers::ends);
   }
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
@@ -111,8 +114,8 @@ void GptModel::declare_tables() {
 void GptModel::add_layers() {
   if (o_.position_embedding_type == PositionEmbedding::rope)
     rotary_.emplace(o_.rotary_dim(), o_.rotary_base,
-                    o_.rotary_interleaved ? RotaryLayout::interleaved : RotaryLayout::half, positions_,
-                    o_.rotary_scaling(positions_));
+                    o_.rotary_interleaved ? kernels::RotaryLayout::interleaved : kernels::RotaryLayout::half,
+                    positions_, o_.rotary_scaling(positions_));
   const LayerForm form{o_.hidden_dropout_rate, o_.use_parallel_residual, o_.apply_residual_connection_post_norm,
                        o_.recomputes(RecomputedModule::mlp)};
   for (std::int64_t i = chunk_.first_layer; i < chunk_.first_layer + *chunk_.layers; ++i) {
@@ -125,7 +128,7 @@ void GptModel::add_layers() {
 
 void GptModel::add_head() {
   if (o_.use_final_norm) {
-    final_norm_ = make_norm(o_.norm(), "decoder.final_layernorm", o_.hidden_size);
+    final_norm_ = nn::make_norm(o_.norm(), "decoder.final_layernorm", o_.hidden_size);
     contains(*final_norm_);
   }
   if (tied()) return;
@@ -150,8 +153,8 @@ void GptModel::share_copies() {
   if (tensor_.whole()) return;
   for (auto* parameter : parameters()) {
     if (!parameter->cut.strips.empty()) continue;
-    if (tensor_.rank > 0) parameter->cut = TensorCut::copy(parameter->global_shape[0]);
-    if (tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(GradientSharers::tensor);
+    if (tensor_.rank > 0) parameter->cut = nn::TensorCut::copy(parameter->global_shape[0]);
+    if (tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(nn::GradientSharers::tensor);
   }
 }
 
@@ -161,8 +164,8 @@ bool GptModel::recomputes_attention(std::int64_t layer) const {
   return behind >= 0 && behind < chunk_.recompute->attention;
 }
 
-AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
-  AttentionSizes sizes;
+nn::AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
+  nn::AttentionSizes sizes;
   sizes.hidden = o_.hidden_size;
   sizes.heads = o_.num_attention_heads;
   sizes.groups = o_.groups();
@@ -183,14 +186,14 @@ AttentionSizes GptModel::attention_sizes(std::int64_t layer) const {
 
 TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std::int64_t number) const {
   const auto norm = [&](const char* which, double gain = 1) {
-    return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
+    return nn::make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
-  const auto inner = o_.inner(), wide = is_gated(o_.feed_forward()) ? 2 * inner : inner;
-  const FeedForwardSizes feed_forward{.hidden = o_.hidden_size,
-                                      .inner = inner,
-                                      .has_bias = o_.mlp_bias(),
-                                      .init = o_.weight_init(wide, o_.hidden_size, false),
-                                      .out_init = o_.weight_init(o_.hidden_size, inner, true)};
+  const auto inner = o_.inner(), wide = nn::is_gated(o_.feed_forward()) ? 2 * inner : inner;
+  const nn::FeedForwardSizes feed_forward{.hidden = o_.hidden_size,
+                                          .inner = inner,
+                                          .has_bias = o_.mlp_bias(),
+                                          .init = o_.weight_init(wide, o_.hidden_size, false),
+                                          .out_init = o_.weight_init(o_.hidden_size, inner, true)};
   TransformerLayer::Submodules parts;
   parts.before_attention = norm("input_layernorm");
   if (!o_.shared_parallel_norm) parts.before_feed_forward = norm("pre_mlp_layernorm");
@@ -198,9 +201,9 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
     parts.after_attention = norm("post_self_attn_layernorm", o_.attn_post_norm_scale);
     parts.after_feed_forward = norm("post_mlp_layernorm", o_.ffn_post_norm_scale);
   }
-  parts.attention = std::make_unique<SelfAttention>(name + ".self_attention", number, attention_sizes(number),
-                                                    rotary_ ? &*rotary_ : nullptr, maker_);
-  parts.feed_forward = make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward, maker_);
+  parts.attention = std::make_unique<nn::SelfAttention>(name + ".self_attention", number, attention_sizes(number),
+                                                        rotary_ ? &*rotary_ : nullptr, maker_);
+  parts.feed_forward = nn::make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward, maker_);
   return parts;
 }
 
@@ -208,8 +211,8 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
 struct GptModel::Run {
   const std::unique_ptr<TransformerLayer>* first;
   std::int64_t layers;
-  Pass pass;
-  Var operator()(Var x) const {
+  nn::Pass pass;
+  autograd::Var operator()(autograd::Var x) const {
     auto now = pass;
     if (x.tape().records()) now.tap = nullptr;  // recomputation: the tap has already seen these values
     for (std::int64_t i = 0; i < layers; ++i) x = first[i]->forward(std::move(x), now);
@@ -217,7 +220,7 @@ struct GptModel::Run {
   }
 };
 
-Var GptModel::through_layers(Var x, const Pass& pass) const {
+autograd::Var GptModel::through_layers(autograd::Var x, const nn::Pass& pass) const {
   const bool full = chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
   const bool block = chunk_.recompute || (full && *o_.recompute_method == RecomputedLayers::block);
   // "block": the first `count` layers are recomputed one by one. "uniform": all layers, `count` at a time.
@@ -227,15 +230,17 @@ Var GptModel::through_layers(Var x, const Pass& pass) const {
   const auto* first = layers_.data();
   if (!full || block) {
     for (std::int64_t i = 0; i < layers; ++i)
-      x = i < count ? recomputed(x, Run{first + i, 1, pass}) : first[i]->forward(std::move(x), pass);
+      x = i < count ? autograd::recomputed(x, Run{first + i, 1, pass}) : first[i]->forward(std::move(x), pass);
     return x;
   }
-  for (std::int64_t i = 0; i < layers; i += count) x = recomputed(x, Run{first + i, std::min(count, layers - i), pass});
+  for (std::int64_t i = 0; i < layers; i += count)
+    x = autograd::recomputed(x, Run{first + i, std::min(count, layers - i), pass});
   return x;
 }
 
 /// Of the positions of the T tokens of each sample, those of `here` tokens from `first` on.
-std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::int64_t first, std::int64_t here) {
+std::span<const std::int32_t> positions_here(autograd::Tape& tape, const nn::Pass& pass, std::int64_t first,
+                                             std::int64_t here) {
   if (here == pass.T) return pass.positions;
   const auto count = static_cast<std::size_t>(here);
   const auto bytes = tape.keep(static_cast<std::size_t>(pass.B) * count * sizeof(std::int32_t));
@@ -248,28 +253,33 @@ std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::
   return out;
 }
 
-Var GptModel::embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
-  auto x = vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass, precision_.residual);
+autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                                          const nn::Pass& pass) const {
+  auto x =
+      parallel::vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass, precision_.residual);
   if (!position_table_) return x;
   const auto here = x.shape()[1];
   const auto first = here == pass.T ? 0 : here * tensor_.rank;
-  return plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
+  return parallel::plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
 }
 
-Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
-  auto x = tensor_.whole() ? embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
-                                       position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
-                           : embedded_in_parts(tape, tokens, pass);
-  if (o_.scale_embeddings) x = scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
+autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                                 const nn::Pass& pass) const {
+  auto x = tensor_.whole()
+               ? autograd::embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
+                                     position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
+               : embedded_in_parts(tape, tokens, pass);
+  if (o_.scale_embeddings) x = autograd::scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
   const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, 0, o_.hidden_dropout_rate), o_.hidden_size);
-  if (mask.rate > 0) x = dropout_add(std::move(x), {}, mask);
+  if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);
   pass.show("embedding", x);
   return x;
 }
 
 /// The output of this chunk; for the last one, after the final norm. The following projection to the vocabulary is
 /// fp32.
-Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const {
+autograd::Var GptModel::hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
+                               const nn::Pass& pass) const {
   tape.computes_in(precision_.compute);
   if (chunk_.embedding) x = embedded(tape, tokens, pass);
   x = through_layers(std::move(x), pass);
@@ -281,7 +291,7 @@ Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, co
   return x;
 }
 
-Pass GptModel::pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
   auto pass = training_pass(tape, batch, mode, o_.window());
   if (!context_.whole()) {
     pass.T = pass.S / context_.ranks;
@@ -289,7 +299,7 @@ Pass GptModel::pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& m
     pass.core = &*shared_attention_;
   }
   const auto here = tokens_between_layers(pass.S), first = tensor_.cuts_sequence() ? here * tensor_.rank : 0;
-  pass.held = HeldTokens::of(context_, first, first + here, pass.S);
+  pass.held = nn::HeldTokens::of(context_, first, first + here, pass.S);
   return pass;
 }
 
@@ -303,14 +313,16 @@ Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
 }
 
 /// h of all tokens on every rank that has a part of the output layer.
-Var GptModel::before_head(const Var& h, const Pass& pass) const {
+autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass) const {
   if (tensor_.whole()) return h;
   constexpr auto who = "output layer";
-  const auto& group = tensor_group(pass, tensor_);
-  return tensor_.cuts_sequence() ? gather_from_sequence_region(h, group, who) : copy_to_tensor_region(h, group, who);
+  const auto& group = parallel::tensor_group(pass, tensor_);
+  return tensor_.cuts_sequence() ? parallel::gather_from_sequence_region(h, group, who)
+                                 : parallel::copy_to_tensor_region(h, group, who);
 }
 
-ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const {
+ChunkResult GptModel::forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
+                              const ForwardMode& mode) const {
   const auto pass = pass_of(tape, batch, mode);
   const auto here = [&]<class T>(std::span<const T> array) {
     return held_tokens(tape, context_, batch.samples, batch.seq_length, array);
@@ -318,36 +330,37 @@ ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch,
   auto h = hidden(tape, x, here(batch.tokens), pass);
   if (!chunk_.loss) return {std::move(h), {}};
   h = before_head(h, pass);
-  std::optional<VocabParallelHead> sharers;
-  if (!tensor_.whole()) sharers.emplace(tensor_group(pass, tensor_), vocabulary_);
+  std::optional<parallel::VocabParallelHead> sharers;
+  if (!tensor_.whole()) sharers.emplace(parallel::tensor_group(pass, tensor_), vocabulary_);
   return {{},
-          vocabulary_loss(h, head(),
-                          {.labels = here(batch.labels),
-                           .mask = here(batch.loss_mask),
-                           .seed = mode.loss_seed,
-                           .type = precision_.logits,
-                           .softcap = o_.output_logit_softcap.value_or(0),
-                           .sharers = sharers ? &*sharers : nullptr})};
+          autograd::vocabulary_loss(h, head(),
+                                    {.labels = here(batch.labels),
+                                     .mask = here(batch.loss_mask),
+                                     .seed = mode.loss_seed,
+                                     .type = precision_.logits,
+                                     .softcap = o_.output_logit_softcap.value_or(0),
+                                     .sharers = sharers ? &*sharers : nullptr})};
 }
 
-Var GptModel::logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
   must(context_.whole(), "logits are computed by a rank that has all tokens");
   const auto pass = pass_of(tape, batch, mode);
   return project(hidden(tape, {}, batch.tokens, pass), pass);
 }
 
-Var GptModel::project(const Var& h, const Pass& pass) const {
-  auto logits = linear(before_head(h, pass), head(), nullptr);
-  if (!tensor_.whole()) logits = gather_from_tensor_region(logits, tensor_group(pass, tensor_), "logits");
-  return o_.output_logit_softcap ? softcapped(logits, *o_.output_logit_softcap) : logits;
+autograd::Var GptModel::project(const autograd::Var& h, const nn::Pass& pass) const {
+  auto logits = autograd::linear(before_head(h, pass), head(), nullptr);
+  if (!tensor_.whole())
+    logits = parallel::gather_from_tensor_region(logits, parallel::tensor_group(pass, tensor_), "logits");
+  return o_.output_logit_softcap ? autograd::softcapped(logits, *o_.output_logit_softcap) : logits;
 }
 
-KeyValueCache GptModel::make_cache(std::int64_t samples, std::int64_t capacity) const {
+nn::KeyValueCache GptModel::make_cache(std::int64_t samples, std::int64_t capacity) const {
   return {o_.num_layers, samples, capacity, o_.groups() * o_.channels()};
 }
 
-Var GptModel::next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                          KeyValueCache& cache) const {
+autograd::Var GptModel::next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
+                                    nn::KeyValueCache& cache) const {
   if (cache.length() + count > std::min(cache.capacity(), positions_))
     throw ShapeError(text("gpt: ", count, " tokens after ", cache.length(), " do not fit; the cache holds ",
                           cache.capacity(), " and the model has ", positions_, " positions"));
@@ -370,7 +383,7 @@ double GptModel::flops(std::int64_t samples, std::int64_t seq_length) const {
   const auto hidden = static_cast<double>(o_.hidden_size),
              attended = static_cast<double>(o_.num_attention_heads * o_.channels());
   const auto qkv = hidden * static_cast<double>((o_.num_attention_heads + 2 * o_.groups()) * o_.channels());
-  const auto fc1 = hidden * static_cast<double>(o_.inner() * (is_gated(o_.feed_forward()) ? 2 : 1));
+  const auto fc1 = hidden * static_cast<double>(o_.inner() * (nn::is_gated(o_.feed_forward()) ? 2 : 1));
   const auto layer = qkv + attended * hidden + fc1 + hidden * static_cast<double>(o_.inner());
   const auto layers = static_cast<double>(o_.num_layers) - static_cast<double>(chunk_.noop.size());
   const auto products = layers * layer + hidden * static_cast<double>(vocabulary_);
@@ -389,4 +402,4 @@ void register_gpt(ModelRegistry& registry) {
                {"encoder_or_decoder"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

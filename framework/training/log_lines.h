@@ -11,7 +11,7 @@
 
 #include "framework/training/metrics.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// Text of bounded length in the making; what does not fit is cut off. Allocates nothing.
 class LogLine {
@@ -72,4 +72,4 @@ void add_validation_lines(LogLine& out, const EvaluationRecord& evaluation);
 /// exp(min(20, loss)), as Megatron-LM reports it.
 double perplexity(double loss);
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -13,7 +13,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr std::string_view last_bytes = "}\n";  // of every line
@@ -210,4 +210,4 @@ bool MetricsFile::write(std::string_view bytes, std::int64_t at) {
   return false;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -9,7 +9,7 @@
 #include "framework/training/progress_bar.h"
 #include "framework/training/tensorboard.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// A few points of one step; as many as Megatron-LM has tags, with room to spare.
@@ -47,7 +47,7 @@ struct RunLog::Outputs {
   MetricsFile metrics;
   std::optional<EventFile> events;
   std::optional<ProgressBar> bar;
-  LineLog lines;
+  log::LineLog lines;
   Interval interval;
   LogLine line;
   bool metrics_complained = false, events_complained = false;
@@ -56,9 +56,9 @@ struct RunLog::Outputs {
       : o(options), metrics(options.folder + "/metrics.jsonl", options.resume_iteration), lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
-    set_log_file(o.folder + "/" + log_file_name);
+    log::set_log_file(o.folder + "/" + log_file_name);
     if (o.tensorboard) events.emplace(folder);
-    if (o.progress_bar && StatusLine::suits(o.console))
+    if (o.progress_bar && log::StatusLine::suits(o.console))
       bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
   }
 
@@ -108,7 +108,7 @@ struct RunLog::Outputs {
 };
 
 RunLog::RunLog(const RunLogOptions& options) : outputs_(std::make_unique<Outputs>(options)) {}
-RunLog::~RunLog() { set_log_file(""); }
+RunLog::~RunLog() { log::set_log_file(""); }
 
 void RunLog::step(const StepRecord& step) {
   auto& p = *outputs_;
@@ -160,4 +160,4 @@ void RunLog::note(std::string_view text) {
   outputs_->lines.write(line);
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

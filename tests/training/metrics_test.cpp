@@ -11,7 +11,7 @@
 #include "framework/base/error.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 class MetricsFileTest : public InOwnFolder {
@@ -203,4 +203,4 @@ TEST_F(MetricsFileTest, AFullDiskLosesOneLineLeavesNoTornOneAndIsTold) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

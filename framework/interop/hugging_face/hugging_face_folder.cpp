@@ -7,7 +7,7 @@
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 
-namespace tessera {
+namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,18 +31,20 @@ std::optional<fs::path> HuggingFaceFormat::find(const fs::path& folder) const {
                                                                                      : std::nullopt;
 }
 
-std::unique_ptr<OpenedCheckpoint> HuggingFaceFormat::open(const fs::path& folder, const Mappings& mappings) const {
+std::unique_ptr<checkpoint::OpenedCheckpoint> HuggingFaceFormat::open(const fs::path& folder,
+                                                                      const options::Mappings& mappings) const {
   return std::make_unique<HuggingFaceModel>(folder, mappings);
 }
 
 fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { return folder / "config.json"; }
 
-std::optional<Value> HuggingFaceFormat::model_config(const fs::path& folder, const Mappings& mappings) const {
+std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder,
+                                                              const options::Mappings& mappings) const {
   return read_hugging_face_config(model_config_file(folder), mappings).model_config;
 }
 
-Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const {
-  Blobs files;
+checkpoint::Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const {
+  checkpoint::Blobs files;
   for (const auto* name : carried)
     if (fs::exists(folder / name)) files[std::string(carried_prefix) + name] = read_file(folder / name);
   return files;
@@ -61,14 +63,14 @@ std::vector<std::string> folder_tokenizer_sets(const fs::path& folder) {
           group + "merge_file=" + (folder / "merges.txt").string()};
 }
 
-Value recipe_with(const Value& model_config) {
+options::Value recipe_with(const options::Value& model_config) {
   constexpr std::int64_t longest = 2048;
   auto model = model_config;
   const auto* positions = model.find("max_position_embeddings");
   const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
-  model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), {"conversion", 0, "", 1}));
-  Value tree;
-  tree.kind = Value::Kind::group;
+  model.set("seq_length", options::Value::of(text(std::min<std::int64_t>(most, longest)), {"conversion", 0, "", 1}));
+  options::Value tree;
+  tree.kind = options::Value::Kind::group;
   tree.fields.push_back({"model_config", std::move(model)});
   return tree;
 }
@@ -86,4 +88,4 @@ void HuggingFaceModel::verify() const {
                          "checkpoint inspect` reads their headers"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::hugging_face
