@@ -31,7 +31,7 @@ std::vector<float> random_values(std::int64_t size, unsigned seed) {
 
 /// A fused buffer [rows, group: query heads, k, v] as the projection writes it; the queries are in its last T rows.
 struct Work {
-  AttentionExtents e;
+  kernels::AttentionExtents e;
   std::vector<float> qkv, o, d_o, d_qkv, lse;
   std::vector<std::int32_t> first, last;
   std::vector<std::int64_t> ids;
@@ -56,16 +56,16 @@ struct Work {
     }
   }
 
-  DropoutMask mask(double rate) const { return {RandomKey(1, Purpose::attention_dropout), ids, rate}; }
-  void forward(Threads& threads, double rate = 0) {
-    attention_forward(threads, e, {first, last}, mask(rate), qkv, qkv, qkv, o, lse);
+  kernels::DropoutMask mask(double rate) const { return {RandomKey(1, Purpose::attention_dropout), ids, rate}; }
+  void forward(kernels::Threads& threads, double rate = 0) {
+    kernels::attention_forward(threads, e, {first, last}, mask(rate), qkv, qkv, qkv, o, lse);
   }
-  void backward(Threads& threads, double rate = 0) {
-    attention_backward(threads, e, {first, last}, mask(rate), qkv, qkv, qkv, o, lse, d_o, d_qkv, d_qkv, d_qkv);
+  void backward(kernels::Threads& threads, double rate = 0) {
+    kernels::attention_backward(threads, e, {first, last}, mask(rate), qkv, qkv, qkv, o, lse, d_o, d_qkv, d_qkv, d_qkv);
   }
 };
 
-void measure(Threads& threads, const AttentionShape& s, double peak) {
+void measure(kernels::Threads& threads, const AttentionShape& s, double peak) {
   Work work(s);
   const double seen = static_cast<double>(s.B * s.H) * static_cast<double>(s.T) * static_cast<double>(s.T + 1) / 2;
   const double forward = 4 * seen * static_cast<double>(s.D), backward = 2.5 * forward;
@@ -83,7 +83,7 @@ void measure(Threads& threads, const AttentionShape& s, double peak) {
 }
 
 /// Decoding one new token; limited by memory bandwidth.
-void measure_decoding(Threads& threads, std::int64_t keys, double reads) {
+void measure_decoding(kernels::Threads& threads, std::int64_t keys, double reads) {
   Work work({1, 1, keys});
   const Timing t = time([&] { work.forward(threads); }, fair_clock(threads));
   const double bytes = 2.0 * static_cast<double>(keys) * 12 * 64 * 4;
@@ -96,7 +96,7 @@ void measure_decoding(Threads& threads, std::int64_t keys, double reads) {
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
+  kernels::Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
   print_head("attention", threads.count());
   const double peak = measure_fma_gflops(threads), reads = measure_memory_gbytes(threads).read;
   std::printf("multiply-adds from registers %.1f GF/s\n", peak);

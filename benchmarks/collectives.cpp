@@ -26,7 +26,7 @@ namespace {
 struct Settings {
   std::size_t bytes = 500'000'000;
   double seconds = 2;
-  Transport transport = Transport::fastest;
+  comm::Transport transport = comm::Transport::fastest;
 };
 
 struct Way {
@@ -37,7 +37,7 @@ struct Way {
 
 /// Measures all methods in alternation, so that other load on the machine affects them equally. `prepare` is called
 /// before each and is not timed.
-void measure(const World& world, const Settings& settings, std::vector<Way>& ways,
+void measure(const comm::World& world, const Settings& settings, std::vector<Way>& ways,
              const std::function<void()>& prepare) {
   std::vector<std::vector<float>> taken(ways.size());
   double total = 0;
@@ -68,7 +68,7 @@ void measure(const World& world, const Settings& settings, std::vector<Way>& way
 /// of counters.
 class BareSum {
  public:
-  BareSum(const World& world, std::size_t bytes) : rank_(world.rank()), size_(world.size()), count_(bytes / 4) {
+  BareSum(const comm::World& world, std::size_t bytes) : rank_(world.rank()), size_(world.size()), count_(bytes / 4) {
     char* own = nullptr;
     const std::size_t room = 4096 + (bytes + 4095) / 4096 * 4096;
     MPI_Win_allocate_shared(static_cast<MPI_Aint>(room), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &window_);
@@ -133,9 +133,9 @@ void mpi_sum(std::vector<float>& values, std::size_t piece) {
                   MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-void compare_sums(const World& world, const Settings& settings) {
+void compare_sums(const comm::World& world, const Settings& settings) {
   std::vector<float> values(settings.bytes / 4, 0.F);
-  GroupBuffer buffer(world.all(), settings.bytes);
+  comm::GroupBuffer buffer(world.all(), settings.bytes);
   std::memset(buffer.bytes().data(), 0, buffer.bytes().size());
   std::unique_ptr<BareSum> window;
   if (world.local_size() == world.size()) window = std::make_unique<BareSum>(world, settings.bytes);
@@ -180,7 +180,7 @@ struct Pair {
 
 /// The sizes that tensor parallelism all-reduces twice in each layer. Every rank rewrites its values before each call, as
 /// a layer does. MPI's sums may use any order.
-void compare_small(const World& world, const Settings& settings) {
+void compare_small(const comm::World& world, const Settings& settings) {
   if (world.rank() == 0) std::printf("\n%-16s %10s %12s %12s %8s\n", "", "bytes", "ours, us", "MPI, us", "ratio");
   Settings few = settings;
   few.seconds = std::min(settings.seconds, 0.2);
@@ -196,7 +196,7 @@ void compare_small(const World& world, const Settings& settings) {
     std::vector<int> begins(members);
     for (std::size_t r = 0; r < members; ++r) begins[r] = static_cast<int>(r) * piece;
     const std::vector<std::size_t> sizes(members, part * sizeof(float));
-    const Communicator& all = world.all();
+    const comm::Communicator& all = world.all();
     const std::vector<Pair> pairs = {
         {"all_reduce", [&] { all.all_reduce(whole, "benchmark"); },
          [&] { MPI_Allreduce(MPI_IN_PLACE, whole.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
@@ -232,11 +232,11 @@ int run(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--messages") settings.transport = Transport::messages;
+    if (word == "--messages") settings.transport = comm::Transport::messages;
     if (word == "--megabytes" && i + 1 < argc) settings.bytes = 1'000'000 * std::stoul(argv[i + 1]) / 4 * 4;
     if (word == "--seconds" && i + 1 < argc) settings.seconds = std::stod(argv[i + 1]);
   }
-  const World world(settings.transport);
+  const comm::World world(settings.transport);
   if (world.size() < 2) {
     std::fprintf(stderr, "start it on two ranks at least: mpirun -n 2 bench_collectives\n");
     return 2;

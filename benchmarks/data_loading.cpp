@@ -20,14 +20,14 @@ namespace {
 
 void sleep_ms(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
 
-class Slow final : public Dataset {
+class Slow final : public data::Dataset {
  public:
   explicit Slow(double ms) : ms_(ms) {}
   std::int64_t samples() const override { return 1'000'000; }
   std::int64_t seq_length() const override { return 1024; }
   void read(std::int64_t index, const SampleView& out) const override {
     sleep_ms(ms_);
-    NoTokens(samples(), seq_length()).read(index, out);
+    data::NoTokens(samples(), seq_length()).read(index, out);
   }
 
  private:
@@ -36,8 +36,8 @@ class Slow final : public Dataset {
 
 void measure(double source_ms, double step_ms, std::int64_t workers, int steps) {
   const Slow data(source_ms);
-  const AnyOrder order;
-  BatchLoader loader(data, order, {1, 0, 1}, workers);
+  const data::AnyOrder order;
+  data::BatchLoader loader(data, order, {1, 0, 1}, workers);
   Batch batch(1, data.seq_length());
   std::vector<double> waits;
   double longest = 0, sum = 0;

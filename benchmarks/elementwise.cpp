@@ -32,7 +32,7 @@ std::vector<float> random_values(std::int64_t size, unsigned seed) {
 
 /// Prints one line per operation.
 struct Printer {
-  Threads& threads;
+  kernels::Threads& threads;
   double triad;
 
   template <class Body>
@@ -44,68 +44,74 @@ struct Printer {
   }
 };
 
-void norms(const Printer& line, Threads& threads) {
+void norms(const Printer& line, kernels::Threads& threads) {
   const auto x = random_values(rows * width, 1), dy = random_values(rows * width, 2), gain = random_values(width, 3);
   std::vector<float> y(x.size()), mean(rows), inv(rows), dx(x.size()), dgain(width), dbias(width);
-  line("layernorm", 2 * rows * width, [&] { layernorm_forward(threads, x, gain, gain, 1e-5, 0, y, mean, inv); });
+  line("layernorm", 2 * rows * width,
+       [&] { kernels::layernorm_forward(threads, x, gain, gain, 1e-5, 0, y, mean, inv); });
   line("layernorm backward", 3 * rows * width,
-       [&] { layernorm_backward(threads, dy, x, gain, 0, mean, inv, dx, false, dgain, dbias); });
-  line("rmsnorm", 2 * rows * width, [&] { rmsnorm_forward(threads, x, gain, 1e-5, 0, y, inv); });
-  line("rmsnorm backward", 3 * rows * width, [&] { rmsnorm_backward(threads, dy, x, gain, 0, inv, dx, false, dgain); });
+       [&] { kernels::layernorm_backward(threads, dy, x, gain, 0, mean, inv, dx, false, dgain, dbias); });
+  line("rmsnorm", 2 * rows * width, [&] { kernels::rmsnorm_forward(threads, x, gain, 1e-5, 0, y, inv); });
+  line("rmsnorm backward", 3 * rows * width,
+       [&] { kernels::rmsnorm_backward(threads, dy, x, gain, 0, inv, dx, false, dgain); });
 }
 
-void activations(const Printer& line, Threads& threads) {
+void activations(const Printer& line, kernels::Threads& threads) {
   const auto x = random_values(rows * inner, 1), dy = random_values(rows * inner, 2);
   std::vector<float> y(x.size()), dx(x.size());
   const auto size = rows * inner;
-  line("gelu_tanh", 2 * size, [&] { activation_forward(threads, Activation::gelu_tanh, x, y); });
-  line("gelu_tanh backward", 3 * size, [&] { activation_backward(threads, Activation::gelu_tanh, dy, x, dx, false); });
-  line("gelu_erf", 2 * size, [&] { activation_forward(threads, Activation::gelu_erf, x, y); });
-  line("gelu_erf backward", 3 * size, [&] { activation_backward(threads, Activation::gelu_erf, dy, x, dx, false); });
+  line("gelu_tanh", 2 * size, [&] { kernels::activation_forward(threads, kernels::Activation::gelu_tanh, x, y); });
+  line("gelu_tanh backward", 3 * size,
+       [&] { kernels::activation_backward(threads, kernels::Activation::gelu_tanh, dy, x, dx, false); });
+  line("gelu_erf", 2 * size, [&] { kernels::activation_forward(threads, kernels::Activation::gelu_erf, x, y); });
+  line("gelu_erf backward", 3 * size,
+       [&] { kernels::activation_backward(threads, kernels::Activation::gelu_erf, dy, x, dx, false); });
   const std::span<const float> half = std::span<const float>(dy).first(dy.size() / 2);
-  line("swiglu", 3 * size / 2,
-       [&] { gated_forward(threads, Activation::silu, rows, inner / 2, x, std::span(y).first(y.size() / 2)); });
+  line("swiglu", 3 * size / 2, [&] {
+    kernels::gated_forward(threads, kernels::Activation::silu, rows, inner / 2, x, std::span(y).first(y.size() / 2));
+  });
   line("swiglu backward", 5 * size / 2,
-       [&] { gated_backward(threads, Activation::silu, rows, inner / 2, half, x, dx, false); });
+       [&] { kernels::gated_backward(threads, kernels::Activation::silu, rows, inner / 2, half, x, dx, false); });
 }
 
-void others(const Printer& line, Threads& threads) {
+void others(const Printer& line, kernels::Threads& threads) {
   const auto size = rows * width;
   const auto x = random_values(size, 1), residual = random_values(size, 2);
   std::vector<float> y(x.size());
   const std::vector<std::int64_t> ids = {1, 2, 3, 4};
-  const DropoutMask mask{RandomKey(1, Purpose::hidden_dropout), ids, 0.1};
-  line("dropout and residual", 3 * size, [&] { dropout_add_forward(threads, mask, x, residual, y); });
-  line("residual alone", 3 * size, [&] { dropout_add_forward(threads, {}, x, residual, y); });
+  const kernels::DropoutMask mask{RandomKey(1, Purpose::hidden_dropout), ids, 0.1};
+  line("dropout and residual", 3 * size, [&] { kernels::dropout_add_forward(threads, mask, x, residual, y); });
+  line("residual alone", 3 * size, [&] { kernels::dropout_add_forward(threads, {}, x, residual, y); });
   std::vector<std::int64_t> heads;
   for (std::int64_t h = 0; h < 12; ++h) heads.push_back(h * 64);
   std::vector<std::int32_t> positions(rows);
   std::iota(positions.begin(), positions.end(), 0);
   const auto table = random_values(rows * 32, 3);
   line("rotary, halves", 2 * size, [&] {
-    rotary(threads, {rows, width, 64, RotaryLayout::half}, heads, positions, table, table, false, y);
+    kernels::rotary(threads, {rows, width, 64, kernels::RotaryLayout::half}, heads, positions, table, table, false, y);
   });
   line("rotary, neighbours", 2 * size, [&] {
-    rotary(threads, {rows, width, 64, RotaryLayout::interleaved}, heads, positions, table, table, false, y);
+    kernels::rotary(threads, {rows, width, 64, kernels::RotaryLayout::interleaved}, heads, positions, table, table,
+                    false, y);
   });
   std::vector<std::int32_t> tokens(rows);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 7919 % vocabulary);
   auto big = random_values(vocabulary * width, 4);
   line("embedding", 2 * size, [&] {
-    embedding_forward(threads, tokens, Tensor(std::span<float>(big), {vocabulary, width}), y, false);
+    kernels::embedding_forward(threads, tokens, Tensor(std::span<float>(big), {vocabulary, width}), y, false);
   });
-  line("embedding backward", 3 * size, [&] { embedding_backward(threads, width, tokens, x, big); });
+  line("embedding backward", 3 * size, [&] { kernels::embedding_backward(threads, width, tokens, x, big); });
 }
 
-void losses(const Printer& line, Threads& threads) {
+void losses(const Printer& line, kernels::Threads& threads) {
   auto logits = random_values(rows * vocabulary, 1);
   std::vector<std::int32_t> labels(rows);
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i * 7919 % vocabulary);
   std::vector<float> loss(rows);
   line("cross-entropy, loss alone", rows * vocabulary,
-       [&] { cross_entropy(threads, vocabulary, logits, labels, {}, loss, false); });
+       [&] { kernels::cross_entropy(threads, vocabulary, logits, labels, {}, loss, false); });
   line("cross-entropy with the gradient", 2 * rows * vocabulary,
-       [&] { cross_entropy(threads, vocabulary, logits, labels, {}, loss, true); });
+       [&] { kernels::cross_entropy(threads, vocabulary, logits, labels, {}, loss, true); });
 }
 
 }  // namespace
@@ -113,7 +119,7 @@ void losses(const Printer& line, Threads& threads) {
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
+  kernels::Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
   print_head("elementwise", threads.count());
   const MemoryLimits limits = measure_memory_gbytes(threads);
   std::printf("memory: read %.1f GB/s, triad %.1f GB/s\n", limits.read, limits.triad);

@@ -36,16 +36,16 @@ std::vector<float> random_values(std::int64_t size, unsigned seed) {
 /// Values rounded to a type.
 class Typed {
  public:
-  Typed(Threads& threads, DType type, const std::vector<float>& values)
+  Typed(kernels::Threads& threads, DType type, const std::vector<float>& values)
       : memory_(new (std::align_val_t(64)) std::byte[values.size() * size_of(type)]),
         size_(values.size()),
         type_(type) {
-    narrow(threads, values, elements());
+    kernels::narrow(threads, values, elements());
   }
   ~Typed() { ::operator delete[](memory_, std::align_val_t(64)); }
   Typed(const Typed&) = delete;
   Typed& operator=(const Typed&) = delete;
-  MutableElements elements() const { return {memory_, size_, type_}; }
+  kernels::MutableElements elements() const { return {memory_, size_, type_}; }
 
  private:
   std::byte* memory_;
@@ -54,17 +54,18 @@ class Typed {
 };
 
 /// The three products of one layer, Tessera's and OpenBLAS's in alternation.
-void compare(Threads& threads, const Layer& s, DType type, double peak) {
+void compare(kernels::Threads& threads, const Layer& s, DType type, double peak) {
   const auto x = random_values(s.rows * s.in, 1), w = random_values(s.out * s.in, 2),
              dy = random_values(s.rows * s.out, 3);
   const auto bias = random_values(s.out, 4);
   std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
-  const MatrixProduct blas_products[] = {{s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, bias.data()},
-                                         {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},
-                                         {s.out, s.in, s.rows, {dy, 1, s.out}, {x, 1, s.in}, dw, true}};
+  const kernels::MatrixProduct blas_products[] = {
+      {s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, bias.data()},
+      {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},
+      {s.out, s.in, s.rows, {dy, 1, s.out}, {x, 1, s.in}, dw, true}};
   const Typed x16(threads, type, x), w16(threads, type, w), dy16(threads, type, dy), y16(threads, type, y),
       dx16(threads, type, dx);
-  const MatrixProduct products[] = {
+  const kernels::MatrixProduct products[] = {
       {s.rows, s.out, s.in, {x16.elements(), s.in, 1}, {w16.elements(), s.in, 1}, y16.elements(), false, bias.data()},
       {s.rows, s.in, s.out, {dy16.elements(), s.out, 1}, {w16.elements(), 1, s.in}, dx16.elements()},
       {s.out, s.in, s.rows, {dy16.elements(), 1, s.out}, {x16.elements(), 1, s.in}, dw, true}};
@@ -73,8 +74,8 @@ void compare(Threads& threads, const Layer& s, DType type, double peak) {
   const Clock clock = fair_clock(threads);
   for (int i = 0; i < 3; ++i) {
     const auto rate = [&](double seconds) { return operations / seconds / 1e9; };
-    const Timing ours = time([&] { multiply(threads, products[i]); }, clock);
-    const Timing blas = time([&] { multiply_blas(threads, blas_products[i]); }, clock);
+    const Timing ours = time([&] { kernels::multiply(threads, products[i]); }, clock);
+    const Timing blas = time([&] { kernels::multiply_blas(threads, blas_products[i]); }, clock);
     std::printf(
         "  %-8s %5ld x %5ld x %5ld  %-8s %8.3f ms  %7.1f GF/s (%.1f..%.1f), %3.0f %% of peak;  OpenBLAS %7.1f "
         "(%.1f..%.1f);  %.2f x\n",
@@ -91,7 +92,7 @@ int main(int argc, char** argv) {
   using namespace tessera;
   const int count = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
   const std::int64_t rows = argc > 2 ? std::atoll(argv[2]) : 1024;
-  Threads threads(count);
+  kernels::Threads threads(count);
   print_head("gemm: products of a linear layer, rows x in x out", count);
   const double peak = measure_fma_gflops(threads);
   std::printf("  peak of multiply-adds: %.1f GF/s\n", peak);

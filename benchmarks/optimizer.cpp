@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   using namespace tessera;
   const int count = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
   const auto size = static_cast<std::size_t>(1e6 * (argc > 2 ? std::atof(argv[2]) : 124.5)) / 64 * 64;
-  Threads threads(count);
+  kernels::Threads threads(count);
   print_head("optimizer: AdamW, gradient norm", count);
   const MemoryLimits limits = measure_memory_gbytes(threads);
   std::printf("  memory: %.1f GB/s read, %.1f GB/s update\n", limits.read, limits.update);
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     m[i] = grad[i] * 0.3F;
     v[i] = grad[i] * grad[i];
   }
-  const AdamWFactors factors{1e-4, 0.9, 0.95, 1e-8, 0.1, 0.7, 0.5, 0.4};
+  const kernels::AdamWFactors factors{1e-4, 0.9, 0.95, 1e-8, 0.1, 0.7, 0.5, 0.4};
   constexpr std::size_t tile = std::size_t{1} << 15;
   const auto show = [&](const char* what, const Timing& t, double bytes, double limit) {
     const double rate = bytes * static_cast<double>(size) / t.median / 1e9;
@@ -37,12 +37,12 @@ int main(int argc, char** argv) {
            [&] {
              threads.parallel_for(size, tile, [&](std::size_t first, std::size_t last) {
                const auto part = [&](std::vector<float>& of) { return std::span(of).subspan(first, last - first); };
-               adamw_update(factors, part(p), part(grad), part(m), part(v));
+               kernels::adamw_update(factors, part(p), part(grad), part(m), part(v));
              });
            },
            fair_clock(threads), 1.0),
        28, limits.update);
   double sum = 0;
-  show("norm", time([&] { sum += sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4, limits.read);
+  show("norm", time([&] { sum += kernels::sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4, limits.read);
   return sum > 0 ? 0 : 1;
 }

@@ -98,11 +98,11 @@ double seconds_on(Clock clock) {
 }
 
 void print_head(const char* question, int threads) {
-  std::printf("%s\n  %s\n  %d threads; compiler %s, flags %s; commit %s\n", question, describe_cpu().c_str(), threads,
-              __VERSION__, BENCHMARK_FLAGS, commit_of_checkout().c_str());
+  std::printf("%s\n  %s\n  %d threads; compiler %s, flags %s; commit %s\n", question, kernels::describe_cpu().c_str(),
+              threads, __VERSION__, BENCHMARK_FLAGS, commit_of_checkout().c_str());
 }
 
-double measure_fma_gflops(Threads& threads) {
+double measure_fma_gflops(kernels::Threads& threads) {
   const auto crew = static_cast<std::size_t>(threads.count());
   std::vector<float> results(crew * 64);
   double operations = 0;
@@ -116,7 +116,7 @@ double measure_fma_gflops(Threads& threads) {
   return operations / seconds / 1e9;
 }
 
-MemoryLimits measure_memory_gbytes(Threads& threads) {
+MemoryLimits measure_memory_gbytes(kernels::Threads& threads) {
   constexpr std::size_t stream = std::size_t{24} << 20, tile = std::size_t{1} << 16;  // four streams of 96 MiB
   std::vector<float> x(4 * stream, 1.0F), sums(stream / tile * 16);
   const auto read = [&] {

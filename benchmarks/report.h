@@ -22,7 +22,9 @@ struct Timing {
 /// same cores; valid only for work that this thread does alone.
 enum class Clock { wall, processor };
 double seconds_on(Clock clock);
-inline Clock fair_clock(const Threads& threads) { return threads.count() == 1 ? Clock::processor : Clock::wall; }
+inline Clock fair_clock(const kernels::Threads& threads) {
+  return threads.count() == 1 ? Clock::processor : Clock::wall;
+}
 
 /// Runs `body` until `seconds` have passed, at least `least` times, after `warm_up` runs that are not counted.
 template <class Body>
@@ -48,13 +50,13 @@ void print_head(const char* question, int threads);
 
 /// The machine's peak, measured in the same run, as reference for fractions: 10^9 fp32 operations per second in fused
 /// multiply-adds (two operations each) on registers, all threads together.
-double measure_fma_gflops(Threads& threads);
+double measure_fma_gflops(kernels::Threads& threads);
 
 /// The memory bandwidth for data outside the caches, in 10^9 bytes per second: reading four streams; a = b + s c, counted
 /// as 12 bytes per element; scaling four streams in place, counting bytes read and written.
 struct MemoryLimits {
   double read, triad, update;
 };
-MemoryLimits measure_memory_gbytes(Threads& threads);
+MemoryLimits measure_memory_gbytes(kernels::Threads& threads);
 
 }  // namespace tessera

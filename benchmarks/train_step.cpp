@@ -62,15 +62,15 @@ struct Measured {
 /// Processor time of all threads of this process.
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-Measured measure(const Recipe& recipe, const Flags& flags) {
-  Threads threads(flags.threads);
+Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
+  kernels::Threads threads(flags.threads);
   const auto model = recipe.model.make(
-      {recipe.size.seq_length, recipe.size.padded_vocabulary(0), precision(recipe.half, recipe.precision)});
+      {recipe.size.seq_length, recipe.size.padded_vocabulary(0), model::precision(recipe.half, recipe.precision)});
   const auto optimizer = recipe.optimizer.make();
-  ModelState state(*model, optimizer.get());
+  training::ModelState state(*model, optimizer.get());
   state.initialise(threads, 1);
   Arena arena;
-  Tape tape(arena, threads, true);
+  autograd::Tape tape(arena, threads, true);
   const RandomBatch batch(recipe.batch.batch_size, recipe.size.seq_length, model->vocabulary());
   Measured out;
   out.tokens = recipe.batch.batch_size * recipe.size.seq_length;
@@ -79,18 +79,18 @@ Measured measure(const Recipe& recipe, const Flags& flags) {
   std::vector<double> processor;
   const auto step = [&] {
     const double begin = processor_seconds();
-    fill(threads, 0, state.gradients());
-    ForwardMode mode;
+    kernels::fill(threads, 0, state.gradients());
+    model::ForwardMode mode;
     mode.training = true;
     mode.loss_seed = 1.0 / static_cast<double>(out.tokens);
     const auto total = model->loss(tape, batch.view(), mode).total;
     tape.backward();
     tape.clear();
-    StepScalars scalars;
+    optim::StepScalars scalars;
     scalars.step = ++number;
     scalars.lr = 1e-4;
     scalars.weight_decay = 0.1;
-    scalars.clip = clip_coefficient(std::sqrt(sum_of_squares(threads, state.gradients())), 1.0);
+    scalars.clip = optim::clip_coefficient(std::sqrt(kernels::sum_of_squares(threads, state.gradients())), 1.0);
     state.update(threads, scalars);
     out.last_loss = total.sum / total.count;
     if (number == 1) out.first_loss = out.last_loss;
@@ -105,7 +105,7 @@ Measured measure(const Recipe& recipe, const Flags& flags) {
 
 double peak_megabytes() { return static_cast<double>(peak_resident_bytes()) / (1 << 20); }
 
-void print(const Recipe& recipe, const Flags& flags, const Measured& m) {
+void print(const recipe::Recipe& recipe, const Flags& flags, const Measured& m) {
   const auto batch = static_cast<long>(recipe.batch.batch_size), length = static_cast<long>(recipe.size.seq_length);
   if (flags.json) {
     std::printf(
@@ -137,7 +137,7 @@ std::string gpt2_recipe() {
 }
 
 void one(const std::string& file, const std::vector<std::string>& sets, const Flags& flags) {
-  const auto recipe = read_recipe(file, sets, Registries{});
+  const auto recipe = recipe::read_recipe(file, sets, recipe::Registries{});
   print(recipe, flags, measure(recipe, flags));
   std::fflush(stdout);
 }

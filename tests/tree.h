@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// The value at a path, "group.option". A test whose tree lacks it fails with that path instead of ending the program.
-inline const Value& value_at(const Value& tree, const std::string& path) {
+inline const options::Value& value_at(const options::Value& tree, const std::string& path) {
   const auto* value = tree.at(path);
   if (value == nullptr) throw std::out_of_range("the tree has no " + path);
   return *value;

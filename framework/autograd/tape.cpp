@@ -5,7 +5,7 @@
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 // A Var is one handle of its slot. The memory is released with the last handle, the slot only by clear().
 Var::Var(const Var& other) : tape_(other.tape_), slot_(other.slot_) {
@@ -35,22 +35,22 @@ Floats::Floats(Tape& tape, const Tensor& tensor, Use use, DType finest) : tape_(
   const auto count = static_cast<std::size_t>(tensor.elements());
   memory_ = tape.scratch(count);
   floats_ = Tape::floats(memory_).first(count);
-  if (use != Use::write) widen(tape.threads(), tensor, floats_);
-  if (plain) round_to(tape.threads(), finest, floats_);
+  if (use != Use::write) kernels::widen(tape.threads(), tensor, floats_);
+  if (plain) kernels::round_to(tape.threads(), finest, floats_);
 }
 
 Floats::~Floats() {
-  if (copied() && use_ != Use::read) narrow(tape_.threads(), floats_, tensor_);
+  if (copied() && use_ != Use::read) kernels::narrow(tape_.threads(), floats_, tensor_);
 }
 
 RoundedWeight::RoundedWeight(Tape& tape, const Leaf& weight, DType type) : tensor_(weight.value) {
   if (type == DType::float32 || tensor_.dtype() != DType::float32) return;
   memory_ = tape.scratch(type, static_cast<std::size_t>(tensor_.elements()));
   tensor_ = Tensor(memory_.bytes(), type, weight.value.shape());
-  narrow(tape.threads(), weight.value.floats(), tensor_);
+  kernels::narrow(tape.threads(), weight.value.floats(), tensor_);
 }
 
-Tape::Tape(Arena& arena, Threads& threads, bool records)
+Tape::Tape(Arena& arena, kernels::Threads& threads, bool records)
     : arena_(arena), threads_(threads), records_(records), run_(arena.ticket()) {
   chunks_.push_back(std::make_unique<std::byte[]>(chunk_bytes));
 }
@@ -170,9 +170,9 @@ void Tape::add_grad(VarId to, const Tensor& gradient) {
   if (target.tensor.empty()) return;
   const auto from = read(gradient), into = write(target);
   if (target.add)
-    add(threads_, from, into);
+    kernels::add(threads_, from, into);
   else
-    copy(threads_, from, into);
+    kernels::copy(threads_, from, into);
 }
 
 Tape::Target Tape::grad_target(VarId to) {
@@ -189,4 +189,4 @@ Tape::Target Tape::grad_target(VarId to) {
   return {tensor, had_one};
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -11,7 +11,7 @@
 #include "framework/kernels/threads.h"
 #include "framework/tensor/arena.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 // Reverse-mode automatic differentiation. The forward pass records one Node per operation on a Tape; Tape::backward
 // runs the nodes in reverse order and destroys each when it is done. Gradients of parameters are accumulated directly
@@ -116,7 +116,7 @@ class Floats {
 class RoundedWeight {
  public:
   RoundedWeight(Tape& tape, const Leaf& weight, DType type);
-  operator Elements() const { return tensor_; }  // NOLINT(google-explicit-constructor): passed to kernels
+  operator kernels::Elements() const { return tensor_; }  // NOLINT(google-explicit-constructor): passed to kernels
 
  private:
   Memory memory_;
@@ -139,12 +139,12 @@ class Tape {
  public:
   /// With `records` false nothing is kept for a backward pass (evaluation, generation). `arena` and `threads` must
   /// outlive the tape.
-  Tape(Arena& arena, Threads& threads, bool records);
+  Tape(Arena& arena, kernels::Threads& threads, bool records);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  Threads& threads() const { return threads_; }
+  kernels::Threads& threads() const { return threads_; }
   /// Whether operations are recorded for a backward pass.
   bool records() const { return records_; }
   /// Sets the compute type: operations compute in fp32 and round their results, and the gradients of these, to it.
@@ -257,7 +257,7 @@ class Tape {
   void forget_nodes();
 
   Arena& arena_;
-  Threads& threads_;
+  kernels::Threads& threads_;
   const bool records_;
   DType type_ = DType::float32;
   // A number that is unique per pass on this arena; tells whether a leaf was already used in this pass.
@@ -274,4 +274,4 @@ class Tape {
 
 inline VarId::VarId(const Var& of) : slot(of.slot_) {}
 
-}  // namespace tessera
+}  // namespace tessera::autograd

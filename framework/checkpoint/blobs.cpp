@@ -6,7 +6,7 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 namespace fs = std::filesystem;
 
@@ -77,4 +77,4 @@ Blobs read_blobs_beside(const fs::path& folder) {
   return read_blobs(folder, read_manifest(read_file(file), file.string()));
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -4,7 +4,7 @@
 
 #include "framework/checkpoint/manifest.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Write `blobs` into <folder>/blobs so that they survive a crash, and their checksums into `manifest`. Throws IoError.
 void write_blobs(const std::filesystem::path& folder, const Blobs& blobs, Manifest& manifest);
@@ -18,4 +18,4 @@ void check_size(const std::filesystem::path& folder, const std::string& name, st
 void write_blobs_beside(const std::filesystem::path& folder, std::int64_t iteration, const Blobs& blobs);
 Blobs read_blobs_beside(const std::filesystem::path& folder);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

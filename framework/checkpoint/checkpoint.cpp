@@ -10,7 +10,7 @@
 #include "framework/checkpoint/manifest.h"
 #include "framework/tensor/box.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -219,4 +219,4 @@ void Checkpoint::verify() const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

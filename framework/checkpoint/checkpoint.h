@@ -14,7 +14,7 @@
 #include "framework/tensor/parameter_role.h"
 #include "framework/tensor/tensor.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A box of a named global tensor: what one rank holds of it. Names, shapes and offsets are of the whole, unsplit
 /// model, so any layout can load what any other saved.
@@ -143,4 +143,4 @@ std::string checkpoint_name(const std::string& prefix, std::int64_t iteration);
 /// programs. This program does not read it.
 std::string tracker_name(const std::string& prefix);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

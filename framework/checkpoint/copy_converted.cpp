@@ -4,7 +4,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 template <class T>
@@ -109,4 +109,4 @@ void copy_box(const Box& part, const Tensor& from, const Box& from_box, const Te
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

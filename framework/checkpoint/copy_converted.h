@@ -3,7 +3,7 @@
 #include "framework/tensor/box.h"
 #include "framework/tensor/tensor.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Copy the elements of `from` over those of `into`, in order, converting between the floating types or between the
 /// integer types. `from` may lie at any address, as tensors in files do. Throws ShapeError when the counts differ;
@@ -15,4 +15,4 @@ void copy_converted(const Tensor& from, const Tensor& into);
 /// `into_box`, converting as copy_converted does. Both boxes contain `part`.
 void copy_box(const Box& part, const Tensor& from, const Box& from_box, const Tensor& into, const Box& into_box);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -54,9 +54,9 @@ std::vector<FoundCheckpoint> find_checkpoints(const fs::path& folder, const Chec
   return all;
 }
 
-std::unique_ptr<OpenedCheckpoint> open_checkpoint(const FoundCheckpoint& found, const Mappings& mappings) {
+std::unique_ptr<OpenedCheckpoint> open_checkpoint(const FoundCheckpoint& found, const options::Mappings& mappings) {
   if (found.format != nullptr) return found.format->open(found.folder, mappings);
   return std::make_unique<NativeCheckpoint>(Checkpoint::open(found.folder));
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -7,7 +7,7 @@
 
 #include "framework/checkpoint/format.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A checkpoint as the names of folders and files show it; nothing was read.
 struct FoundCheckpoint {
@@ -22,6 +22,6 @@ struct FoundCheckpoint {
 std::vector<FoundCheckpoint> find_checkpoints(const std::filesystem::path& folder, const CheckpointFormats& formats);
 
 /// Opens one of those. Throws DamageError, ConfigError, IoError.
-std::unique_ptr<OpenedCheckpoint> open_checkpoint(const FoundCheckpoint& found, const Mappings& mappings);
+std::unique_ptr<OpenedCheckpoint> open_checkpoint(const FoundCheckpoint& found, const options::Mappings& mappings);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

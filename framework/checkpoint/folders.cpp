@@ -6,7 +6,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/checkpoint.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -102,4 +102,4 @@ void prune(const fs::path& root, const std::string& prefix, int keep_max, const 
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

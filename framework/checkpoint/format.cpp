@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 void OpenedCheckpoint::must_fit_weights(std::span<const TensorRange> wanted, std::span<const TensorRange> all) const {
   must_fit(*this, all.empty() ? wanted : all);
@@ -29,7 +29,7 @@ std::optional<Progress> NativeCheckpoint::progress() const {
   return read_progress(found->second, (folder() / progress_blob).string());
 }
 
-Value NativeCheckpoint::recipe() const {
+options::Value NativeCheckpoint::recipe() const {
   throw ConfigError(
       text(folder().string(), ": holds no resolved.yaml, so its model is not known; was it saved by another program?"));
 }
@@ -40,7 +40,8 @@ void NativeCheckpoint::must_fit_weights(std::span<const TensorRange> wanted, std
 
 void NativeCheckpoint::must_fit_optimizer(std::span<const TensorRange> wanted) const { checkpoint_.must_fit(wanted); }
 
-std::optional<Value> CheckpointFormat::model_config(const std::filesystem::path&, const Mappings&) const {
+std::optional<options::Value> CheckpointFormat::model_config(const std::filesystem::path&,
+                                                             const options::Mappings&) const {
   return std::nullopt;
 }
 
@@ -130,4 +131,4 @@ const CheckpointFormat& CheckpointFormats::named(const std::string& name) const 
   throw ConfigError(text("checkpoints of format '", name, "': ", all_.empty() ? no_interop : "no such format"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -18,7 +18,7 @@
 // What training, recipes and commands know of checkpoints, whatever program's format they have. Our own format implements
 // OpenedCheckpoint too (NativeCheckpoint); formats of other programs are registered in CheckpointFormats from above.
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Name of the resolved recipe in run folders and checkpoints.
 inline constexpr const char* recipe_blob = "resolved.yaml";
@@ -38,7 +38,7 @@ class OpenedCheckpoint : public WeightSource {
 
   /// The groups of a recipe that the checkpoint itself describes; used if `blobs` has no resolved recipe. Throws
   /// ConfigError if it describes none.
-  virtual Value recipe() const = 0;
+  virtual options::Value recipe() const = 0;
   /// The options that choose the tokenizer beside it, "dataset_config.option=value"; empty: it has none.
   virtual std::vector<std::string> tokenizer_options() const { return {}; }
 
@@ -75,7 +75,7 @@ class NativeCheckpoint final : public OpenedCheckpoint {
   std::vector<std::string> optimizer_names() const override;
   std::optional<Progress> progress() const override;
   const Blobs& blobs() const override { return checkpoint_.blobs(); }
-  Value recipe() const override;
+  options::Value recipe() const override;
   std::uint64_t bytes() const override { return checkpoint_.bytes(); }
   void verify() const override { checkpoint_.verify(); }
   void must_fit_weights(std::span<const TensorRange> wanted, std::span<const TensorRange> all) const override;
@@ -91,11 +91,11 @@ struct ForeignSave {
   std::filesystem::path root;  ///< the folder of the checkpoint is <root>/<checkpoint_name("", iteration)>
   std::int64_t iteration = 0;
   Progress progress;
-  Value recipe;                 ///< resolved
+  options::Value recipe;        ///< resolved
   DType type = DType::float32;  ///< of the weights; of 16 bits: their masters are saved beside them in fp32
   CheckpointLayout layout;      ///< the ranks that save; what they have of the model is RankWeights
   Blobs files = {};             ///< saved beside the tensors: the resolved recipe, the tokenizer's files
-  Mappings mappings = {};
+  options::Mappings mappings = {};
 };
 
 /// Another program's format of checkpoints.
@@ -114,11 +114,12 @@ class CheckpointFormat {
   virtual std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const = 0;
   /// `folder` as `find` gives it. Throws ConfigError, IoError.
   virtual std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder,
-                                                 const Mappings& mappings) const = 0;
+                                                 const options::Mappings& mappings) const = 0;
 
   /// The groups of the model (model_config, moe_config), as a tree, of a run that begins with these weights, where its
   /// recipe says nothing. Nothing: the recipe says all. Reads no weights. Throws ConfigError.
-  virtual std::optional<Value> model_config(const std::filesystem::path& folder, const Mappings& mappings) const;
+  virtual std::optional<options::Value> model_config(const std::filesystem::path& folder,
+                                                     const options::Mappings& mappings) const;
   /// The file that model_config comes from.
   virtual std::filesystem::path model_config_file(const std::filesystem::path& folder) const { return folder; }
   /// Files that a run which begins with these weights keeps in its own checkpoints.
@@ -162,4 +163,4 @@ class CheckpointFormats {
 inline constexpr const char* no_interop =
     "this program has no formats of other programs; link it with framework/interop and register them";
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 const std::string layers_begin = "decoder.layers.", state_begin = "optimizer.";
@@ -19,4 +19,4 @@ std::string weight_of(const std::string& name) {
   return is_optimizer_state(name) ? name.substr(name.find('.', state_begin.size()) + 1) : name;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

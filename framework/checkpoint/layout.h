@@ -8,7 +8,7 @@
 
 // How the ranks that save a checkpoint divide a model.
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The ranks of a checkpoint, in numbers.
 struct CheckpointLayout {
@@ -37,4 +37,4 @@ bool is_optimizer_state(const std::string& name);
 /// The weight that optimizer state belongs to; a weight's own name.
 std::string weight_of(const std::string& name);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/json.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
@@ -140,4 +140,4 @@ Manifest read_manifest(const std::string& words, const std::string& speaker) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -7,7 +7,7 @@
 
 #include "framework/checkpoint/checkpoint.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// What a checkpoint's manifest.json says. The format is described in docs/checkpoints.md.
 struct Manifest {
@@ -51,4 +51,4 @@ void check_ranges(const Manifest& manifest, const std::string& speaker);
 /// once and whole.
 std::string coverage_problem(const Manifest::StoredTensor& tensor);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

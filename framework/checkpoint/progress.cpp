@@ -6,20 +6,20 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
 
-Json json_of(const ScheduleState& schedule) {
+Json json_of(const schedule::ScheduleState& schedule) {
   Json json;
-  visit_fields(schedule, [&](const char* name, const auto& field) { json[name] = field; });
+  schedule::visit_fields(schedule, [&](const char* name, const auto& field) { json[name] = field; });
   return json;
 }
 
-ScheduleState schedule_of(const Json& json) {
-  ScheduleState schedule;
-  visit_fields(schedule, [&](const char* name, auto& field) { json.at(name).get_to(field); });
+schedule::ScheduleState schedule_of(const Json& json) {
+  schedule::ScheduleState schedule;
+  schedule::visit_fields(schedule, [&](const char* name, auto& field) { json.at(name).get_to(field); });
   return schedule;
 }
 
@@ -41,7 +41,7 @@ std::string write_progress(const Progress& progress) {
   if (progress.schedule) json["schedule"] = json_of(*progress.schedule);
   if (progress.loss_scale)
     json["loss_scale"] = {
-        {"scale", OptionType<double>::write(progress.loss_scale->scale).scalar},  // as text: it may be inf
+        {"scale", options::OptionType<double>::write(progress.loss_scale->scale).scalar},  // as text: it may be inf
         {"growth_tracker", progress.loss_scale->growth_tracker},
         {"hysteresis_tracker", progress.loss_scale->hysteresis_tracker}};
   return json.dump(1);
@@ -69,4 +69,4 @@ Progress read_progress(const std::string& words, const std::string& speaker) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

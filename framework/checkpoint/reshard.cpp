@@ -8,7 +8,7 @@
 #include "framework/checkpoint/weight_source.h"
 #include "framework/checkpoint/writer.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 class Resharder {
@@ -111,4 +111,4 @@ void reshard(const Checkpoint& from, const std::filesystem::path& root, const st
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -3,7 +3,7 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/tensor/weight_part.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// How a checkpoint is divided anew.
 struct Resharding {
@@ -22,4 +22,4 @@ struct Resharding {
 void reshard(const Checkpoint& from, const std::filesystem::path& root, const std::string& prefix,
              const Resharding& how);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -7,7 +7,7 @@
 
 #include "framework/base/json.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -224,4 +224,4 @@ void write_safetensors(const fs::path& path, const std::map<std::string, Tensor>
   write_file_atomic(path, pieces);
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -11,7 +11,7 @@
 #include "framework/base/files.h"
 #include "framework/tensor/tensor.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Where one tensor lies in a safetensors file.
 struct SafetensorsEntry {
@@ -77,4 +77,4 @@ class SafetensorsReader {
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

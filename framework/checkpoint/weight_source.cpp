@@ -7,7 +7,7 @@
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/layout.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 constexpr std::size_t most_named = 8;
@@ -191,4 +191,4 @@ std::vector<std::string> load_all(const WeightSource& source, std::span<const Te
   return notes;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -8,7 +8,7 @@
 
 #include "framework/checkpoint/checkpoint.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The weights of a model under our names and in our layouts, whatever program saved them.
 class WeightSource {
@@ -73,4 +73,4 @@ void must_fit(const WeightSource& source, std::span<const TensorRange> wanted);
 /// lie at any address; integers are always finite.
 void must_be_finite(const Tensor& tensor, const std::string& speaker);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

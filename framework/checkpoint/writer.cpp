@@ -10,7 +10,7 @@
 #include "framework/checkpoint/manifest.h"
 #include "framework/checkpoint/safetensors.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -150,4 +150,4 @@ TensorRange whole(std::string name, const Tensor& tensor, ParameterRole role) {
           .role = role};
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

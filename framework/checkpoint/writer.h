@@ -2,7 +2,7 @@
 
 #include "framework/checkpoint/checkpoint.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The steps of save_checkpoint, for a checkpoint that several processes write together on a file system they share:
 ///
@@ -33,4 +33,4 @@ class CheckpointWriter {
   std::int64_t iteration_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -15,10 +15,10 @@
 #include "framework/recipe/figures.h"
 #include "framework/recipe/memory.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("check");
+const log::Logger logger("check");
 
 struct Arguments {
   RecipeArguments recipe;
@@ -28,7 +28,7 @@ struct Arguments {
   bool json = false;
 };
 
-void print_mistakes(const std::vector<Finding>& findings) {
+void print_mistakes(const std::vector<options::Finding>& findings) {
   auto all = nlohmann::ordered_json::array();
   for (const auto& f : findings) {
     all.push_back({{"file", f.at.source},
@@ -41,7 +41,7 @@ void print_mistakes(const std::vector<Finding>& findings) {
   std::cout << all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
-void print_model(const Recipe& recipe, const Figures& f) {
+void print_model(const recipe::Recipe& recipe, const recipe::Figures& f) {
   std::cout << "model " << recipe.model.type << "\n";
   print_line("vocabulary", grouped(f.vocabulary) + " rows");
   print_line("sequence", grouped(recipe.size.seq_length) + " tokens");
@@ -56,7 +56,7 @@ void print_model(const Recipe& recipe, const Figures& f) {
   print_line("weights, gradients, " + recipe.optimizer.type, bytes(f.state_bytes));
 }
 
-void print_run(const Recipe& recipe, const Figures& f) {
+void print_run(const recipe::Recipe& recipe, const recipe::Figures& f) {
   std::cout << "run\n";
   print_line("folder", recipe.training.output_dir);
   print_line("step", text(grouped(f.samples_per_step), " samples = ", f.micro_batches, " micro-batch",
@@ -83,7 +83,7 @@ void print_run(const Recipe& recipe, const Figures& f) {
 }
 
 /// What the recipe says without being heard.
-void print_idle(const Recipe& recipe, bool verbose) {
+void print_idle(const recipe::Recipe& recipe, bool verbose) {
   const auto all = recipe.without_effect();
   if (all.empty()) return;
   std::cout << "without effect\n";
@@ -98,16 +98,18 @@ void print_idle(const Recipe& recipe, bool verbose) {
 }
 
 /// As many as were given, else as few as the recipe's sizes make.
-std::int64_t ranks_of(const Recipe& recipe, const Arguments& arguments) {
-  return arguments.ranks > 0 ? arguments.ranks : fewest_ranks(recipe.parallel);
+std::int64_t ranks_of(const recipe::Recipe& recipe, const Arguments& arguments) {
+  return arguments.ranks > 0 ? arguments.ranks : parallel::fewest_ranks(recipe.parallel);
 }
 
 /// The run in the words of the program that --as names: "name value" lines, or one JSON object.
-void tell_as(const Arguments& arguments, const Recipe& recipe, std::int64_t ranks, const CommandContext& context) {
+void tell_as(const Arguments& arguments, const recipe::Recipe& recipe, std::int64_t ranks,
+             const CommandContext& context) {
   const auto mappings = context.mappings();
-  const auto table = FlagTable::named(arguments.as == "megatron" ? FlagTable::usual : arguments.as, mappings);
-  Report report;
-  const auto all = megatron_arguments(recipe, ranks, table, report);
+  const auto table =
+      flags::FlagTable::named(arguments.as == "megatron" ? flags::FlagTable::usual : arguments.as, mappings);
+  options::Report report;
+  const auto all = flags::megatron_arguments(recipe, ranks, table, report);
   report.must_be_good();
   if (arguments.json) {
     std::cout << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -118,46 +120,47 @@ void tell_as(const Arguments& arguments, const Recipe& recipe, std::int64_t rank
 }
 
 /// Where the program that a script is for would have stopped itself.
-void report_stops(const RecipeArguments& arguments, const CommandContext& context, Report& report) {
+void report_stops(const RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
   const auto mappings = context.mappings();
-  if (!is_foreign(arguments.file, mappings)) return;
-  Report heard;  // all else is reported already
-  const auto facts = all_facts(context.registries);
-  for (const auto& stop : read_source(arguments.file, source_options(arguments.foreign), facts, mappings, heard).stops)
+  if (!flags::is_foreign(arguments.file, mappings)) return;
+  options::Report heard;  // all else is reported already
+  const auto facts = recipe::all_facts(context.registries);
+  for (const auto& stop :
+       flags::read_source(arguments.file, source_options(arguments.foreign), facts, mappings, heard).stops)
     report.problem(stop);
 }
 
 /// A recipe may be for another machine, so this is no mistake.
-void warn_of_memory(const Recipe& recipe, const LayoutFigures& layout, const Arguments& arguments) {
-  const auto needs = memory_by_stage(recipe, layout);
+void warn_of_memory(const recipe::Recipe& recipe, const recipe::LayoutFigures& layout, const Arguments& arguments) {
+  const auto needs = recipe::memory_by_stage(recipe, layout);
   const auto most =
       std::max_element(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.bytes() < b.bytes(); });
   const auto limit = host_memory_limit();
   if (static_cast<std::uint64_t>(most->bytes()) <= limit.bytes) return;
   logger.info(text("note: ", arguments.recipe.file, ": ", (needs.size() > 1 ? "a rank" : "this run"), " needs ",
-                   text_of(*most), "; this machine has ", in_binary_units(static_cast<double>(limit.bytes)), " (",
-                   limit.source, "), where `tessera train` would refuse it"));
+                   recipe::text_of(*most), "; this machine has ", in_binary_units(static_cast<double>(limit.bytes)),
+                   " (", limit.source, "), where `tessera train` would refuse it"));
 }
 
 void check(const Arguments& arguments, CommandContext& context) {
-  Report report;
-  std::vector<ConvertedFlag> flags;
+  options::Report report;
+  std::vector<flags::ConvertedFlag> flags;
   const auto recipe = read_recipe(arguments.recipe, context, report, flags);
   if (!arguments.as.empty()) report_stops(arguments.recipe, context, report);
   if (!arguments.json) log_notes(report.notes(), flags, arguments.recipe.verbose);
   if (!arguments.json) report.must_be_good();
   const auto ranks = ranks_of(recipe, arguments);
-  if (report.good() && arguments.ranks > 0) check_ranks(recipe, ranks, report);
+  if (report.good() && arguments.ranks > 0) recipe::check_ranks(recipe, ranks, report);
   if (!arguments.json) report.must_be_good();
   if (report.good() && !arguments.as.empty()) {
-    if (arguments.ranks == 0) check_ranks(recipe, ranks);
+    if (arguments.ranks == 0) recipe::check_ranks(recipe, ranks);
     return tell_as(arguments, recipe, ranks, context);
   }
   if (report.good()) {
     try {
-      const auto f = figures(recipe, data_parallel_ranks(recipe.parallel, ranks));
+      const auto f = recipe::figures(recipe, parallel::data_parallel_ranks(recipe.parallel, ranks));
       if (!arguments.json) print_model(recipe, f), print_run(recipe, f), print_idle(recipe, arguments.recipe.verbose);
-      const auto layout = layout_figures(recipe, ranks);
+      const auto layout = recipe::layout_figures(recipe, ranks);
       if (!arguments.json && ranks > 1) std::cout << layout_report(layout, arguments.ranks_per_host);
       if (!arguments.json) warn_of_memory(recipe, layout, arguments);
     } catch (const ConfigError& error) {
@@ -176,17 +179,17 @@ void add_check_commands(Command& app, CommandContext& context) {
   const auto arguments = std::make_shared<Arguments>();
   add_recipe_arguments(*command, arguments->recipe);
   command->add_option("--ranks", arguments->ranks, "Check the cut over so many processes and draw it")
-      ->between(std::int64_t{1}, most_ranks);
+      ->between(std::int64_t{1}, options::most_ranks);
   command->add_option("--ranks-per-host", arguments->ranks_per_host, "Say which host each of them is on")->positive();
   command
       ->add_option("--as", arguments->as,
                    "Tell the run in another program's words instead: megatron prints the arguments of Megatron-LM "
                    "core_v0.12.1 as they are after its validation; with --json as one object")
-      ->one_of({"megatron", FlagTable::usual});
+      ->one_of({"megatron", flags::FlagTable::usual});
   command->add_flag(
       "--json", arguments->json,
       "Print the mistakes as JSON: [{file, line, key, message, suggestion}], and the rule that does not hold");
   command->callback([arguments, &context] { check(*arguments, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

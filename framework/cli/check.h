@@ -2,7 +2,7 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// tessera check RECIPE [--set group.key=value ...] [--json]
 ///
@@ -11,4 +11,4 @@ namespace tessera {
 /// follows from the recipe, its parameters by part, the memory of its state, and the keys that it gives without effect.
 void add_check_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -12,10 +12,10 @@
 #include "framework/cli/reshard_checkpoint.h"
 #include "framework/log/log.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("checkpoint");
+const log::Logger logger("checkpoint");
 
 namespace fs = std::filesystem;
 
@@ -38,7 +38,7 @@ struct Sum {
   std::int64_t elements = 0;
 };
 
-void print_summary(const OpenedCheckpoint& checkpoint) {
+void print_summary(const checkpoint::OpenedCheckpoint& checkpoint) {
   const auto sum_of = [&](const std::vector<std::string>& names) {
     Sum sum;
     for (const auto& name : names) {
@@ -65,13 +65,13 @@ std::string list_text(const std::vector<std::int64_t>& numbers) {
   return out + "]";
 }
 
-void print_tensor(const WeightSource& checkpoint, const std::string& name) {
+void print_tensor(const checkpoint::WeightSource& checkpoint, const std::string& name) {
   std::cout << name << " " << name_of(checkpoint.dtype(name)) << " " << checkpoint.shape(name) << "\n";
 }
 
 /// All tensors; of our own format sorted, with the ranges that were saved of each.
-void print_tensors(const OpenedCheckpoint& checkpoint) {
-  const auto* native = dynamic_cast<const NativeCheckpoint*>(&checkpoint);
+void print_tensors(const checkpoint::OpenedCheckpoint& checkpoint) {
+  const auto* native = dynamic_cast<const checkpoint::NativeCheckpoint*>(&checkpoint);
   if (native == nullptr) {
     for (const auto& name : checkpoint.names()) print_tensor(checkpoint, name);
     for (const auto& name : checkpoint.optimizer_names()) print_tensor(checkpoint, name);
@@ -86,25 +86,27 @@ void print_tensors(const OpenedCheckpoint& checkpoint) {
   }
 }
 
-void inspect(const fs::path& folder, const Registries& registries, bool tensors) {
-  const auto checkpoint = open_checkpoint(find_checkpoints(folder, registries.formats).front(), registries.mappings);
+void inspect(const fs::path& folder, const recipe::Registries& registries, bool tensors) {
+  const auto checkpoint = checkpoint::open_checkpoint(checkpoint::find_checkpoints(folder, registries.formats).front(),
+                                                      registries.mappings);
   print_summary(*checkpoint);
   if (tensors) print_tensors(*checkpoint);
 }
 
 /// Opens a checkpoint of another program; whatever keeps it from being opened makes it unusable.
-std::unique_ptr<OpenedCheckpoint> open_to_verify(const FoundCheckpoint& found, const Mappings& mappings) {
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_to_verify(const checkpoint::FoundCheckpoint& found,
+                                                             const options::Mappings& mappings) {
   try {
-    return open_checkpoint(found, mappings);
+    return checkpoint::open_checkpoint(found, mappings);
   } catch (const ConfigError& error) {
     if (found.format == nullptr) throw;
-    throw DamageError(error.what());
+    throw checkpoint::DamageError(error.what());
   }
 }
 
-void verify(const fs::path& folder, const Registries& registries) {
+void verify(const fs::path& folder, const recipe::Registries& registries) {
   const Stopwatch watch;
-  const auto newest = find_checkpoints(folder, registries.formats).front();
+  const auto newest = checkpoint::find_checkpoints(folder, registries.formats).front();
   const auto checkpoint = open_to_verify(newest, registries.mappings);
   checkpoint->verify();
   std::cout << checkpoint->folder().string() << ": good, iteration " << checkpoint->iteration() << ", "
@@ -115,7 +117,7 @@ void verify(const fs::path& folder, const Registries& registries) {
 void telling_damage(CommandContext& context, const std::function<void()>& work) {
   try {
     work();
-  } catch (const DamageError& error) {
+  } catch (const checkpoint::DamageError& error) {
     logger.error(error.what());
     context.exit_code = no_usable_checkpoint;
   }
@@ -147,4 +149,4 @@ void add_checkpoint_commands(Command& app, CommandContext& context) {
   add_reshard_command(*group, context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

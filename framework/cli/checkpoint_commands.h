@@ -2,10 +2,10 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// `tessera checkpoint`: inspect, verify. FOLDER is a checkpoint, or a run folder or folder of checkpoints, whose
 /// newest is taken. A damaged one ends with exit code 24 and the story on stderr; a folder that holds none with 2.
 void add_checkpoint_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

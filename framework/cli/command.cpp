@@ -8,10 +8,10 @@
 #include "framework/log/log.h"
 #include "framework/options/report.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("tessera");
+const log::Logger logger("tessera");
 
 constexpr const char* setting = "group.key=value";
 constexpr int wrong_input = 2;
@@ -47,7 +47,7 @@ std::string complaint(const CLI::App& app, const CLI::ParseError& error, const s
     const auto name = word.substr(0, word.find('='));
     if (known.empty() || std::find(known.begin(), known.end(), name) != known.end() || (!option && word[0] == '-'))
       continue;
-    const auto hint = did_you_mean(name, known);
+    const auto hint = options::did_you_mean(name, known);
     return text("no ", option ? "option" : "command", " '", name, "'", hint.empty() ? "" : "; ", hint);
   }
   return error.what();
@@ -199,4 +199,4 @@ std::vector<CommandNode> Command::tree() const {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

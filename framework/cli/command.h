@@ -15,7 +15,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace tessera {
+namespace tessera::cli {
 
 /// One option or positional argument of a command. Owned by its Command; every member returns `this`, so that calls
 /// can be chained. A value that breaks a limit ends the program with exit code 2 before any callback runs.
@@ -116,10 +116,10 @@ class Command {
 /// ConfigError ends the program with exit code 2, anything else with 1, each with its story on stderr.
 /// Results go to stdout. A callback that ends well but not with 0 sets `exit_code`.
 struct CommandContext {
-  Registries registries;
+  recipe::Registries registries;
   int exit_code = 0;
 
-  const Mappings& mappings() const { return registries.mappings; }
+  const options::Mappings& mappings() const { return registries.mappings; }
 };
 
-}  // namespace tessera
+}  // namespace tessera::cli

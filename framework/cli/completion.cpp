@@ -6,7 +6,7 @@
 #include "framework/interop/flags/flag_table.h"
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 /// A key of a recipe with the words it can be set to; none where these cannot be counted.
@@ -16,7 +16,7 @@ struct KeyWords {
 };
 
 /// Every key there is, each once, without other spellings.
-std::vector<KeyWords> key_words(const Facts& facts) {
+std::vector<KeyWords> key_words(const options::Facts& facts) {
   std::vector<KeyWords> all;
   for (const auto& [group, schemas] : facts)
     for (const auto& schema : schemas)
@@ -204,7 +204,7 @@ void print_fish(const ShellWords& words) {
 }
 
 ShellWords all_words(const Command& app, const CommandContext& context) {
-  ShellWords words{app.tree(), key_words(all_facts(context.registries)), ""};
+  ShellWords words{app.tree(), key_words(recipe::all_facts(context.registries)), ""};
   const auto mappings = context.mappings();
   for (const auto& file : mappings.names()) {
     if (file.rfind("flags/", 0) != 0) continue;
@@ -227,4 +227,4 @@ void add_completion_commands(Command& app, CommandContext& context) {
   shell("fish", "For fish: tessera completion fish | source", print_fish);
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,7 +2,7 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// tessera completion bash|zsh|fish: a script that completes commands, their options, the keys of a recipe after --set
 /// and the words that a key can be set to; made from the commands in `app` and the options of recipes.
@@ -12,4 +12,4 @@ namespace tessera {
 ///     fish   tessera completion fish | source
 void add_completion_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -18,10 +18,10 @@
 #include "framework/log/log.h"
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("convert");
+const log::Logger logger("convert");
 
 namespace fs = std::filesystem;
 
@@ -35,14 +35,14 @@ struct Arguments {
   bool allow_refused = false, verbose = false;
 };
 
-bool is_taken(const ConvertedFlag& flag) {
-  return flag.status == FlagStatus::mapped || flag.status == FlagStatus::ignored;
+bool is_taken(const flags::ConvertedFlag& flag) {
+  return flag.status == flags::FlagStatus::mapped || flag.status == flags::FlagStatus::ignored;
 }
 
 /// "--adam-beta1, --adam-beta2": what stands beside an option that is called otherwise there.
 class Comments {
  public:
-  Comments(const Source& source, const Value& shown) {
+  Comments(const flags::Source& source, const options::Value& shown) {
     for (const auto& flag : source.flags)
       for (const auto& to : flag.to) add(to, flag.given.flag);
     const auto said = comments_;
@@ -74,23 +74,24 @@ class Comments {
 };
 
 /// What cannot be taken over, as comments: options where they would stand, flags without one at the end.
-void shut(const Source& source, const Value& shown, RecipeText& around) {
+void shut(const flags::Source& source, const options::Value& shown, flags::RecipeText& around) {
   for (const auto& flag : source.flags) {
     if (is_taken(flag)) continue;
     const auto before = around.shut.size();
-    if (flag.status == FlagStatus::planned)
+    if (flag.status == flags::FlagStatus::planned)
       for (const auto* options : {&flag.to, &flag.implied})
         for (const auto& to : *options)
-          if (shown.at(to)) around.shut[to] = text(flag.given.flag, " is ", word_of(flag.status), ": ", flag.why);
+          if (shown.at(to))
+            around.shut[to] = text(flag.given.flag, " is ", flags::word_of(flag.status), ": ", flag.why);
     if (around.shut.size() > before) continue;
     if (around.tail.empty()) around.tail.emplace_back("Not taken over:");
     std::string values;
     for (const auto& value : flag.given.values) values += " " + value;
-    around.tail.push_back(text("  ", flag.given.flag, values, "  # ", word_of(flag.status), ": ", flag.why));
+    around.tail.push_back(text("  ", flag.given.flag, values, "  # ", flags::word_of(flag.status), ": ", flag.why));
   }
   for (const auto& one : source.undecided) {
     if (around.tail.empty()) around.tail.emplace_back("Not taken over:");
-    around.tail.push_back(text("  ", text(one.at), ": ", text_of(one), "; ", remedy_for(one)));
+    around.tail.push_back(text("  ", text(one.at), ": ", flags::text_of(one), "; ", flags::remedy_for(one)));
     for (const auto& flag : one.otherwise) {
       std::string values;
       for (const auto& value : flag.values) values += " " + value;
@@ -101,9 +102,9 @@ void shut(const Source& source, const Value& shown, RecipeText& around) {
 }
 
 /// Their defaults that change nothing in this run need not be said: of the loss scale without fp16, say.
-void drop_idle_defaults(Value& tree, const Registries& registries) {
-  Report unheard;
-  const auto idle = read_recipe(tree, registries, unheard).without_effect();
+void drop_idle_defaults(options::Value& tree, const recipe::Registries& registries) {
+  options::Report unheard;
+  const auto idle = recipe::read_recipe(tree, registries, unheard).without_effect();
   for (auto& [name, group] : tree.fields)
     std::erase_if(group.fields, [&idle, group_name = name](const auto& field) {
       return field.value.origin.source.find(" not given") != std::string::npos &&
@@ -112,18 +113,18 @@ void drop_idle_defaults(Value& tree, const Registries& registries) {
     });
 }
 
-std::string recipe_text(const Source& source, const std::string& name, const std::string& recipe, const Facts& facts,
-                        const Registries& registries) {
+std::string recipe_text(const flags::Source& source, const std::string& name, const std::string& recipe,
+                        const options::Facts& facts, const recipe::Registries& registries) {
   auto tree = source.tree;
   drop_idle_defaults(tree, registries);
-  const auto model = known_model(tree, facts);
-  answer_base(tree, model.tree, facts);
-  auto shown = what_differs(tree, model.tree, facts);
-  RecipeText around{head_of(source, name, recipe), model.name};
+  const auto model = flags::known_model(tree, facts);
+  flags::answer_base(tree, model.tree, facts);
+  auto shown = flags::what_differs(tree, model.tree, facts);
+  flags::RecipeText around{flags::head_of(source, name, recipe), model.name};
   around.comments = Comments(source, shown).all();
   shut(source, shown, around);
-  make_paths_variables(shown);
-  return write_recipe(shown, facts, around);
+  flags::make_paths_variables(shown);
+  return flags::write_recipe(shown, facts, around);
 }
 
 /// What the user may have edited is kept: `file` is renamed to `<file>.<n>`, the first n that is free.
@@ -150,26 +151,28 @@ void write(const std::string& file, const std::string& words) {
 }
 
 /// What the table of flags does not say anyway.
-void print_notes(const Source& source, const Report& report) {
+void print_notes(const flags::Source& source, const options::Report& report) {
   for (const auto& note : report.notes())
     if (!tells_of_ignored_flag(note, source.flags)) logger.info("note: " + note);
 }
 
 /// What only the caller of the script can say: conditions first, then values that become variables of the recipe.
-void print_unknowns(const Source& source) {
-  for (const auto& one : source.undecided) logger.warning(text(one.at, ": ", text_of(one), "; ", remedy_for(one)));
-  for (const auto& line : caller_values(source)) logger.info((source.undecided.empty() ? "note: " : "") + line);
+void print_unknowns(const flags::Source& source) {
+  for (const auto& one : source.undecided)
+    logger.warning(text(one.at, ": ", flags::text_of(one), "; ", flags::remedy_for(one)));
+  for (const auto& line : flags::caller_values(source)) logger.info((source.undecided.empty() ? "note: " : "") + line);
 }
 
 /// A recipe in one of MindSpeed-Core-MS's forms.
-void write_as_core_ms(const Arguments& arguments, const Recipe& recipe, const Facts& facts, CommandContext& context) {
-  Report report;
+void write_as_core_ms(const Arguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
+                      CommandContext& context) {
+  options::Report report;
   const bool nested = arguments.to == nested_form;
-  const auto tree = nested ? write_nested_core_ms(recipe.resolved, facts, context.mappings(), report)
-                           : write_flat_core_ms(recipe.resolved, facts, context.mappings(), report);
+  const auto tree = nested ? flags::write_nested_core_ms(recipe.resolved, facts, context.mappings(), report)
+                           : flags::write_flat_core_ms(recipe.resolved, facts, context.mappings(), report);
   for (const auto& line : report.notes()) logger.info("note: " + line);
   for (const auto& line : report.problems()) logger.error(line);
-  RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};
+  flags::RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};
   if (!report.good()) around.head.emplace_back("Not said, as it has no key for it:");
   for (const auto& finding : report.findings()) around.head.push_back("  " + finding.message);
   if (!report.good() && !arguments.allow_refused) {
@@ -177,17 +180,19 @@ void write_as_core_ms(const Arguments& arguments, const Recipe& recipe, const Fa
     logger.error("no recipe is written; with --allow-refused one is, which says so");
     return;
   }
-  write(arguments.out, write_recipe(tree, facts, around));
+  write(arguments.out, flags::write_recipe(tree, facts, around));
 }
 
 /// A recipe as a launch script of the program that `--to` names.
-void write_as_flags(const Arguments& arguments, const Recipe& recipe, const Facts& facts, CommandContext& context) {
-  const auto table = FlagTable::named(arguments.to == "megatron" ? FlagTable::usual : arguments.to, context.mappings());
-  const auto flags = write_flags(recipe.resolved, table, facts, {});
+void write_as_flags(const Arguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
+                    CommandContext& context) {
+  const auto table =
+      flags::FlagTable::named(arguments.to == "megatron" ? flags::FlagTable::usual : arguments.to, context.mappings());
+  const auto flags = flags::write_flags(recipe.resolved, table, facts, {});
   std::vector<std::string> head{text("From ", arguments.input[0], ", for ", table.doc(), ", by tessera convert.")};
   if (!flags.lost.empty()) head.emplace_back("Not said, as there is no flag for it:");
   for (const auto& lost : flags.lost) {
-    logger.error(text_of(lost));
+    logger.error(options::text_of(lost));
     head.push_back("  " + lost.message);
   }
   if (!flags.lost.empty() && !arguments.allow_refused) {
@@ -195,18 +200,18 @@ void write_as_flags(const Arguments& arguments, const Recipe& recipe, const Fact
     logger.error("no script is written; with --allow-refused one is, which says so");
     return;
   }
-  const auto ranks = fewest_ranks(recipe.parallel);
-  write(arguments.out, write_script(flags, text("torchrun --nproc_per_node ", ranks), "pretrain_gpt.py", head));
+  const auto ranks = parallel::fewest_ranks(recipe.parallel);
+  write(arguments.out, flags::write_script(flags, text("torchrun --nproc_per_node ", ranks), "pretrain_gpt.py", head));
 }
 
-void add_files(const Value& value, std::set<std::string>& files) {
+void add_files(const options::Value& value, std::set<std::string>& files) {
   files.insert(value.origin.source);
   for (const auto& item : value.items) add_files(item, files);
   for (const auto& field : value.fields) add_files(field.value, files);
 }
 
 /// No output may be a file that was read: the input, its bases, scripts that it reads.
-void check_outputs(const Arguments& arguments, const Source& source) {
+void check_outputs(const Arguments& arguments, const flags::Source& source) {
   std::set<std::string> files(arguments.input.begin(), arguments.input.end());
   add_files(source.tree, files);
   files.insert(source.files.begin(), source.files.end());
@@ -217,34 +222,34 @@ void check_outputs(const Arguments& arguments, const Source& source) {
 }
 
 void convert(const Arguments& arguments, CommandContext& context) {
-  const auto facts = all_facts(context.registries);
+  const auto facts = recipe::all_facts(context.registries);
   const auto mappings = context.mappings();
   const bool flags = arguments.input.front().rfind("-", 0) == 0;
   if (!flags && arguments.input.size() > 1)
     throw ConfigError(text("one file is converted at a time, not '", arguments.input[0], "' and '", arguments.input[1],
                            "'; flags stand after --"));
   const auto name = flags ? "the command line" : arguments.input[0];
-  Report report;
+  options::Report report;
   const auto options = source_options(arguments.foreign);
-  const auto source = flags ? read_flags(arguments.input, options, facts, mappings, report)
-                            : read_source(arguments.input[0], options, facts, mappings, report);
+  const auto source = flags ? flags::read_flags(arguments.input, options, facts, mappings, report)
+                            : flags::read_source(arguments.input[0], options, facts, mappings, report);
   check_outputs(arguments, source);
   if (!arguments.to.empty()) {
     auto tree = source.tree;
-    expand_unknowns(tree, report);
-    const auto recipe = read_recipe(tree, context.registries, report);
+    flags::expand_unknowns(tree, report);
+    const auto recipe = recipe::read_recipe(tree, context.registries, report);
     report.must_be_good();
     if (arguments.to == flat_form || arguments.to == nested_form)
       return write_as_core_ms(arguments, recipe, facts, context);
     return write_as_flags(arguments, recipe, facts, context);
   }
   const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
-  if (!arguments.report.empty()) write(arguments.report, report_json(source, name, recipe, report));
+  if (!arguments.report.empty()) write(arguments.report, flags::report_json(source, name, recipe, report));
   print_notes(source, report);
   if (source.flags.empty()) report.must_be_good();
-  logger.info(report_table(source, arguments.verbose));
+  logger.info(flags::report_table(source, arguments.verbose));
   for (const auto& stop : source.stops)
-    if (stop.at.source != no_flag) logger.info("note: " + text_of(stop));
+    if (stop.at.source != flags::no_flag) logger.info("note: " + options::text_of(stop));
   print_unknowns(source);
   const bool all = source.undecided.empty() && std::all_of(source.flags.begin(), source.flags.end(), is_taken);
   if (!all && !arguments.allow_refused) {
@@ -278,4 +283,4 @@ void add_convert_commands(Command& app, CommandContext& context) {
   command->callback([arguments, &context] { convert(*arguments, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,9 +2,9 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// `tessera convert`: scripts, flags and recipes of other programs into ours, and back.
 void add_convert_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

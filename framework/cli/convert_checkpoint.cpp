@@ -16,7 +16,7 @@
 #include "framework/recipe/saved_layout.h"
 #include "framework/recipe/saved_model.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -58,17 +58,17 @@ void tell(const std::vector<std::string>& notes) {
 /// Weights that are to be saved under our names, and their memory.
 struct Weights {
   std::vector<std::vector<std::byte>> memory;
-  std::vector<TensorRange> ranges;
+  std::vector<checkpoint::TensorRange> ranges;
 };
 
-Weights room_for(Model& model, const WeightSource& source, std::optional<DType> type) {
+Weights room_for(model::Model& model, const checkpoint::WeightSource& source, std::optional<DType> type) {
   Weights out;
-  require_memory("the model", weight_bytes(model));
+  require_memory("the model", recipe::weight_bytes(model));
   for (const auto* parameter : model.parameters()) {
     const auto own = type.value_or(source.has(parameter->name) ? source.dtype(parameter->name) : DType::float32);
     auto& memory = out.memory.emplace_back(static_cast<std::size_t>(parameter->elements()) * size_of(own));
     out.ranges.push_back(
-        whole(parameter->name, Tensor{std::span(memory), own, parameter->global_shape}, parameter->role));
+        checkpoint::whole(parameter->name, Tensor{std::span(memory), own, parameter->global_shape}, parameter->role));
   }
   return out;
 }
@@ -83,49 +83,51 @@ void check_output(const Flags& flags) {
 
 /// From another program: weights, optimizer state and progress where there are any, the recipe, and what is carried
 /// along.
-void import_checkpoint(const CheckpointFormat& format, const Flags& flags, const CommandContext& context) {
+void import_checkpoint(const checkpoint::CheckpointFormat& format, const Flags& flags, const CommandContext& context) {
   check_output(flags);
   const auto in = format.find(flags.in);
   if (!in) throw ConfigError(text(flags.in, ": holds no checkpoint of --from ", flags.from));
   const auto source = format.open(*in, context.mappings());
-  const auto saved = saved_recipe(*source, context.registries, flags.sets);
+  const auto saved = recipe::saved_recipe(*source, context.registries, flags.sets);
   const auto progress = source->progress();
-  const auto model = build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
+  const auto model = recipe::build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
   // What a run can resume from keeps its weights in fp32, the type of the masters.
   auto all = room_for(*model, *source, progress ? wanted_type(flags).value_or(DType::float32) : wanted_type(flags));
-  tell(load_all(*source, all.ranges));
+  tell(checkpoint::load_all(*source, all.ranges));
   for (const auto& name : source->optimizer_names()) {
     const auto shape = source->shape(name);
     auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    all.ranges.push_back(checkpoint::whole(name, Tensor{std::span(memory), DType::float32, shape}));
     source->read(name, all.ranges.back().tensor);
   }
   auto blobs = source->blobs();
-  const bool saved_by_us = blobs.count(recipe_blob) != 0;
-  blobs[recipe_blob] =
-      saved_by_us ? saved_recipe_text(source->folder(), context.registries, flags.sets) : resolved_yaml(saved.recipe);
-  if (saved.tokenizer && !saved_by_us) blobs.merge(tokenizer_blobs(*saved.tokenizer));
-  if (progress) blobs[progress_blob] = write_progress(*progress);
+  const bool saved_by_us = blobs.count(checkpoint::recipe_blob) != 0;
+  blobs[checkpoint::recipe_blob] = saved_by_us
+                                       ? recipe::saved_recipe_text(source->folder(), context.registries, flags.sets)
+                                       : recipe::resolved_yaml(saved.recipe);
+  if (saved.tokenizer && !saved_by_us) blobs.merge(recipe::tokenizer_blobs(*saved.tokenizer));
+  if (progress) blobs[checkpoint::progress_blob] = checkpoint::write_progress(*progress);
   const auto iteration = source->iteration();
-  save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
+  checkpoint::save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
   if (!saved.tokenizer)
     std::cout << "note: no tokenizer is saved with it, so generate takes --prompt-tokens: " << saved.no_tokenizer
               << "\n";
-  std::cout << (fs::path(flags.out) / checkpoint_name("", iteration)).string() << ": " << source->description() << ", "
-            << (progress ? text("iteration ", iteration, ", ") : "") << all.ranges.size() << " tensors\n";
+  std::cout << (fs::path(flags.out) / checkpoint::checkpoint_name("", iteration)).string() << ": "
+            << source->description() << ", " << (progress ? text("iteration ", iteration, ", ") : "")
+            << all.ranges.size() << " tensors\n";
 }
 
 /// What config.json says of the tokens where the model never had one.
-std::string special_tokens(const SavedModel& saved) {
+std::string special_tokens(const recipe::SavedModel& saved) {
   nlohmann::json json = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   if (saved.tokenizer) json["bos_token_id"] = json["eos_token_id"] = saved.tokenizer->eod();
   return json.dump();
 }
 
 /// The files beside the weights: those that came with the model, else the tokenizer it was trained with.
-Blobs files_beside(const SavedModel& saved) {
-  Blobs files;
-  const std::string prefix = carried_prefix;
+checkpoint::Blobs files_beside(const recipe::SavedModel& saved) {
+  checkpoint::Blobs files;
+  const std::string prefix = hugging_face::carried_prefix;
   for (const auto& [name, content] : saved.checkpoint.blobs())
     if (name.rfind(prefix, 0) == 0) files[name.substr(prefix.size())] = content;
   if (!files.empty()) return files;
@@ -147,7 +149,8 @@ Blobs files_beside(const SavedModel& saved) {
 }
 
 /// Rows that are tokens: as told, as the model came, as many as the tokenizer that chose their number has; else all.
-std::int64_t true_vocabulary(const Flags& flags, const SavedModel& saved, const Blobs& files, std::int64_t rows) {
+std::int64_t true_vocabulary(const Flags& flags, const recipe::SavedModel& saved, const checkpoint::Blobs& files,
+                             std::int64_t rows) {
   if (flags.vocabulary > rows)
     throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows"));
   if (flags.vocabulary > 0) return flags.vocabulary;
@@ -169,32 +172,32 @@ std::string family_of(const std::string& config) {
 void export_hugging_face(const Flags& flags, const CommandContext& context) {
   check_output(flags);
   const auto mappings = context.mappings();
-  const auto saved = open_saved(flags.in, context.registries);
-  const CheckpointWeights weights(saved.checkpoint);
+  const auto saved = recipe::open_saved(flags.in, context.registries);
+  const checkpoint::CheckpointWeights weights(saved.checkpoint);
   auto files = files_beside(saved);
-  const auto rows = vocabulary(saved.recipe, saved.tokenizer.get());
-  HuggingFaceExport how;
+  const auto rows = recipe::vocabulary(saved.recipe, saved.tokenizer.get());
+  hugging_face::HuggingFaceExport how;
   how.vocabulary = true_vocabulary(flags, saved, files, rows);
   how.dtype = wanted_type(flags);
   how.shard_bytes = bytes_of(flags.shard_size);
-  auto candidates = hugging_face_families(mappings);
+  auto candidates = hugging_face::hugging_face_families(mappings);
   if (!flags.family.empty())
     candidates = {flags.family};
   else if (const auto own = family_of(files["config.json"]); !own.empty())
     candidates.insert(candidates.begin(), own);
-  how.family = family_that_fits(saved.recipe, how.vocabulary, candidates, context.registries, mappings);
-  const auto config = whole_model_config(saved.recipe, how.vocabulary);
+  how.family = hugging_face::family_that_fits(saved.recipe, how.vocabulary, candidates, context.registries, mappings);
+  const auto config = hugging_face::whole_model_config(saved.recipe, how.vocabulary);
   const auto type = how.dtype.value_or(weights.dtype("embedding.word_embeddings.weight"));
   const auto carried = files["config.json"].empty() ? special_tokens(saved) : files["config.json"];
-  files["config.json"] = write_hugging_face_config(config, how.family, type, carried, mappings);
+  files["config.json"] = hugging_face::write_hugging_face_config(config, how.family, type, carried, mappings);
   how.files = std::move(files);
-  tell(write_hugging_face(flags.out, config, weights, how, mappings));
+  tell(hugging_face::write_hugging_face(flags.out, config, weights, how, mappings));
   std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
 }
 
 void export_megatron(const Flags& flags, const CommandContext& context) {
   check_output(flags);
-  const auto saved = open_saved(flags.in, context.registries, flags.sets);
+  const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
   if (!saved.recipe.parallel.noop_layers.ids.empty())
     throw ConfigError("parallel_config.noop_layers: Megatron-LM has no layers that do nothing; give it as null");
   const auto& checkpoint = saved.checkpoint;
@@ -202,25 +205,26 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
   for (const auto& name : checkpoint.names()) {
     const auto& shape = checkpoint.shape(name);
     auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    all.ranges.push_back(checkpoint::whole(name, Tensor{std::span(memory), DType::float32, shape}));
     checkpoint.read(all.ranges.back(), {true, true});
   }
-  ForeignSave save;
+  checkpoint::ForeignSave save;
   save.root = flags.out;
   save.iteration = checkpoint.iteration();
   save.recipe = saved.recipe.resolved;
-  save.type = wanted_type(flags).value_or(precision(saved.recipe.half, saved.recipe.precision).params);
-  const auto rows = vocabulary(saved.recipe, saved.tokenizer.get());
-  save.layout = saved_layout(saved.recipe, rows, saved.recipe.parallel.data_parallel_size.value_or(1));
+  save.type = wanted_type(flags).value_or(model::precision(saved.recipe.half, saved.recipe.precision).params);
+  const auto rows = recipe::vocabulary(saved.recipe, saved.tokenizer.get());
+  save.layout = recipe::saved_layout(saved.recipe, rows, saved.recipe.parallel.data_parallel_size.value_or(1));
   save.files = checkpoint.blobs();
-  save.files[recipe_blob] = saved_recipe_text(checkpoint.folder(), context.registries, flags.sets);
+  save.files[checkpoint::recipe_blob] = recipe::saved_recipe_text(checkpoint.folder(), context.registries, flags.sets);
   save.mappings = context.mappings();
-  if (const auto progress = save.files.find(progress_blob); progress != save.files.end()) {
-    save.progress = read_progress(progress->second, (checkpoint.folder() / progress_blob).string());
+  if (const auto progress = save.files.find(checkpoint::progress_blob); progress != save.files.end()) {
+    save.progress =
+        checkpoint::read_progress(progress->second, (checkpoint.folder() / checkpoint::progress_blob).string());
     save.files.erase(progress);  // the ranks' files have it
   }
-  const auto folder =
-      save_all_ranks(context.registries.formats.named("torch"), save, rank_weights(saved.recipe, rows), all.ranges);
+  const auto folder = checkpoint::save_all_ranks(context.registries.formats.named("torch"), save,
+                                                 recipe::rank_weights(saved.recipe, rows), all.ranges);
   std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
 }
 
@@ -261,4 +265,4 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
   command->callback([flags, &context] { convert(*flags, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

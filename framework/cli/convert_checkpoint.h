@@ -2,9 +2,9 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// `tessera checkpoint convert`, below `group`.
 void add_convert_checkpoint_command(Command& group, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,7 +2,7 @@
 
 #include "framework/cli/data_commands.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 void add_data_commands(Command& app, CommandContext& context) {
   auto* data =
@@ -17,4 +17,4 @@ void add_data_commands(Command& app, CommandContext& context) {
   add_data_render_chat(*data);
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

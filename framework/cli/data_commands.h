@@ -2,7 +2,7 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// The subcommands of `tessera data`, each in the file of its name. They add themselves to `data`.
 void add_data_preprocess(Command& data, CommandContext& context);
@@ -13,4 +13,4 @@ void add_data_to_jsonl(Command& data);
 void add_data_train_bpe(Command& data);
 void add_data_render_chat(Command& data);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -5,11 +5,12 @@
 
 #include "framework/options/report.h"
 
-namespace tessera {
+namespace tessera::cli {
 
-CommandOption* add_format(Command& command, std::optional<TextFormat>& format) {
-  static const std::map<std::string, TextFormat> formats = {
-      {"json", TextFormat::json_lines}, {"blank-lines", TextFormat::blank_lines}, {"file", TextFormat::whole_file}};
+CommandOption* add_format(Command& command, std::optional<data::TextFormat>& format) {
+  static const std::map<std::string, data::TextFormat> formats = {{"json", data::TextFormat::json_lines},
+                                                                  {"blank-lines", data::TextFormat::blank_lines},
+                                                                  {"file", data::TextFormat::whole_file}};
   std::vector<std::string> words;
   for (const auto& [word, meaning] : formats) words.push_back(word);
   return command
@@ -40,21 +41,22 @@ void TokenizerFlags::add_to(Command& command) {
                      "Names of the first special tokens (TikTokenizer)");
 }
 
-std::unique_ptr<Tokenizer> TokenizerFlags::make(const TokenizerRegistry& registry) const {
-  Value recipe;
-  recipe.set("dataset_config.tokenizer_type", Value::of("GPT2BPETokenizer", {"data command", 0, "", 1}));
+std::unique_ptr<data::Tokenizer> TokenizerFlags::make(const data::TokenizerRegistry& registry) const {
+  options::Value recipe;
+  recipe.set("dataset_config.tokenizer_type", options::Value::of("GPT2BPETokenizer", {"data command", 0, "", 1}));
   const auto origin = [](std::string option) {
     std::replace(option.begin(), option.end(), '_', '-');
-    return Origin{"--" + option, 0, "", 2};
+    return options::Origin{"--" + option, 0, "", 2};
   };
-  for (const auto& [option, value] : given) recipe.set("dataset_config." + option, Value::of(value, origin(option)));
+  for (const auto& [option, value] : given)
+    recipe.set("dataset_config." + option, options::Value::of(value, origin(option)));
   if (!given_special_tokens.empty()) {
-    auto list = OptionType<std::vector<std::string>>::write(given_special_tokens);
+    auto list = options::OptionType<std::vector<std::string>>::write(given_special_tokens);
     list.origin = origin("tiktoken_special_tokens");
     recipe.set("dataset_config.tiktoken_special_tokens", std::move(list));
   }
-  Report report;
-  Group group(recipe, "dataset_config", report);
+  options::Report report;
+  options::Group group(recipe, "dataset_config", report);
   const auto choice = registry.read(group);
   group.finish();
   report.must_be_good();
@@ -63,4 +65,4 @@ std::unique_ptr<Tokenizer> TokenizerFlags::make(const TokenizerRegistry& registr
   return tokenizer;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

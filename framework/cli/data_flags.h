@@ -10,10 +10,10 @@
 #include "framework/data/preprocessing/preprocess.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// Adds --format to `command`; `format` stays empty when the names of the files are to say it.
-CommandOption* add_format(Command& command, std::optional<TextFormat>& format);
+CommandOption* add_format(Command& command, std::optional<data::TextFormat>& format);
 
 /// The flags that choose a tokenizer, under Megatron-LM's names: those of their options in dataset_config, with dashes.
 struct TokenizerFlags {
@@ -23,7 +23,7 @@ struct TokenizerFlags {
   void add_to(Command& command);
   bool empty() const { return given.empty() && given_special_tokens.empty(); }
   /// Throws ConfigError if a flag is wrong or the type reads no text.
-  std::unique_ptr<Tokenizer> make(const TokenizerRegistry& registry) const;
+  std::unique_ptr<data::Tokenizer> make(const data::TokenizerRegistry& registry) const;
 };
 
-}  // namespace tessera
+}  // namespace tessera::cli

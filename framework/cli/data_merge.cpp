@@ -6,23 +6,23 @@
 #include "framework/data/preprocessing/merge.h"
 #include "framework/log/log.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("data");
+const log::Logger logger("data");
 
 struct Merge {
-  MergeRequest request;
+  data::MergeRequest request;
   std::string folder;
 
   void run() {
     if (request.prefixes.empty() == folder.empty())
       throw ConfigError("give either prefixes, or the folder of all datasets to merge with --input");
     std::vector<std::string> ignored;
-    if (!folder.empty()) request.prefixes = prefixes_in(folder, ignored);
+    if (!folder.empty()) request.prefixes = data::prefixes_in(folder, ignored);
     for (const auto& name : ignored) logger.info(text("note: ", folder, ": ", name, " is not a token file"));
     Meter meter("merge:");
-    const auto made = merge_datasets(request, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
+    const auto made = data::merge_datasets(request, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
     std::cout << request.output_prefix << ": " << request.prefixes.size() << " datasets, " << made.documents
               << " documents, " << made.sequences << " sequences" << (made.modes ? " with modes" : "") << ", "
               << made.tokens << " tokens\n";
@@ -46,4 +46,4 @@ void add_data_merge(Command& data) {
   command->callback([work] { work->run(); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -10,18 +10,18 @@
 #include "framework/cli/recipe_arguments.h"
 #include "framework/data/indexed/indexed_dataset.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 struct Preprocess {
-  PreprocessRequest request;
+  data::PreprocessRequest request;
   InstructionFlags instructions;
   TokenizerFlags tokenizer;
   std::string recipe, language = "english";
   bool keep_newlines = false;
   std::int64_t log_interval = 0;
 
-  std::unique_ptr<Tokenizer> chosen(const CommandContext& context) const {
+  std::unique_ptr<data::Tokenizer> chosen(const CommandContext& context) const {
     if (recipe.empty()) return tokenizer.make(context.registries.tokenizers);
     if (!tokenizer.empty())
       throw ConfigError(
@@ -41,7 +41,7 @@ struct Preprocess {
     const auto made_of = chosen(context);
     PreprocessMeter meter({.interval = log_interval});
     if (instructions.used()) return write(*made_of, meter);
-    const auto result = preprocess(*made_of, request, [&](const PreprocessProgress& now) { meter(now); });
+    const auto result = data::preprocess(*made_of, request, [&](const data::PreprocessProgress& now) { meter(now); });
     for (const auto& note : result.notes) std::cout << "note: " << note << "\n";
     const auto skipped = result.total.skipped;
     for (const auto& one : result.skipped) std::cout << "skipped: " << one << "\n";
@@ -49,16 +49,16 @@ struct Preprocess {
       std::cout << "skipped: " << skipped << " documents in all\n";
     for (const auto& one : result.files)
       std::cout << one.prefix << ": " << one.documents << " documents, " << one.sequences << " sequences, "
-                << one.tokens << " tokens of " << name_of(token_type_for(made_of->vocab_size())) << "\n";
+                << one.tokens << " tokens of " << data::name_of(data::token_type_for(made_of->vocab_size())) << "\n";
     if (result.total.documents == 0) std::cout << "warning: the input has no document\n";
     std::cout << std::fixed << std::setprecision(1) << static_cast<double>(result.total.bytes) * 1e-6
               << " MB of input in " << meter.seconds() << " s: " << meter.rates(result.total, result.resumed_documents)
               << "\n";
   }
 
-  void write(const Tokenizer& made_of, PreprocessMeter& meter) const {
-    const auto result =
-        write_instructions(made_of, instructions.with(request), [&](const PreprocessProgress& now) { meter(now); });
+  void write(const data::Tokenizer& made_of, PreprocessMeter& meter) const {
+    const auto result = data::write_instructions(made_of, instructions.with(request),
+                                                 [&](const data::PreprocessProgress& now) { meter(now); });
     for (const auto& one : result.reasons) std::cout << "left out: " << one << "\n";
     std::cout << request.output_prefix << "_packed_{input_ids,attention_mask,labels}_document: " << result.samples
               << " samples, " << result.tokens << " tokens of int32 from " << result.rows
@@ -123,4 +123,4 @@ void add_data_preprocess(Command& data, CommandContext& context) {
   command->callback([work, &context] { work->run(context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -9,10 +9,10 @@
 #include "framework/data/preprocessing/text_file.h"
 #include "framework/log/log.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("data");
+const log::Logger logger("data");
 
 struct RenderChat {
   std::string chat_template, input, messages_key = "messages";
@@ -20,7 +20,7 @@ struct RenderChat {
   bool add_generation_prompt = false, json = false, now = false, skip = false;
 
   void run() const {
-    ChatTemplateInput given;
+    data::ChatTemplateInput given;
     given.add_generation_prompt = add_generation_prompt;
     if (now) given.now = std::time(nullptr);
     for (const auto& word : special_tokens) {
@@ -29,7 +29,7 @@ struct RenderChat {
         throw ConfigError(text("--special-token ", word, ": write NAME=TEXT, for example eos_token=</s>"));
       given.special_tokens.emplace_back(word.substr(0, sign), word.substr(sign + 1));
     }
-    const ChatTemplate rendered(read_file(chat_template), chat_template);
+    const data::ChatTemplate rendered(read_file(chat_template), chat_template);
     const auto lines = read_file(input);
     std::int64_t number = 0, skipped = 0;
     for (std::size_t begin = 0; begin < lines.size();) {
@@ -84,4 +84,4 @@ void add_data_render_chat(Command& data) {
   command->callback([work] { work->run(); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

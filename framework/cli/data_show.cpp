@@ -10,7 +10,7 @@
 #include "framework/options/limits.h"
 #include "framework/recipe/build.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -22,7 +22,7 @@ struct Shown {
   std::optional<std::int64_t> step;        ///< from 1
   std::int64_t micro_batch = 0, rank = 0;  ///< of the step, from 0; rank is the data-parallel one
   Batch batch;
-  std::vector<TokenOrigin> origins;
+  std::vector<data::TokenOrigin> origins;
   std::optional<std::string> text;  ///< none without a tokenizer
 
   /// Tokens without padding.
@@ -33,32 +33,32 @@ struct Shown {
 
 class Show {
  public:
-  Show(const Recipe& recipe, const DataShowRequest& request);
+  Show(const recipe::Recipe& recipe, const DataShowRequest& request);
   void print(std::ostream& out) const;
 
  private:
   void find_split();
-  StepSamples samples() const;
+  recipe::StepSamples samples() const;
   Shown read(std::int64_t number, std::int64_t consumed) const;
 
-  const Recipe& recipe_;
+  const recipe::Recipe& recipe_;
   const DataShowRequest& request_;
-  Mesh mesh_;
+  parallel::Mesh mesh_;
   std::int64_t replicas_;
-  RunData data_;
-  const Dataset* set_ = nullptr;
-  const Sampler* order_ = nullptr;
+  training::RunData data_;
+  const data::Dataset* set_ = nullptr;
+  const data::Sampler* order_ = nullptr;
 };
 
-Show::Show(const Recipe& recipe, const DataShowRequest& request) : recipe_(recipe), request_(request) {
-  const auto ranks = request.ranks > 0 ? request.ranks : fewest_ranks(recipe.parallel);
-  check_ranks(recipe, ranks);
-  mesh_ = mesh_of(recipe, ranks);
+Show::Show(const recipe::Recipe& recipe, const DataShowRequest& request) : recipe_(recipe), request_(request) {
+  const auto ranks = request.ranks > 0 ? request.ranks : parallel::fewest_ranks(recipe.parallel);
+  recipe::check_ranks(recipe, ranks);
+  mesh_ = recipe::mesh_of(recipe, ranks);
   replicas_ = mesh_.sizes().data;
   if (request.rank && (*request.rank < 0 || *request.rank >= ranks))
     throw ConfigError(text("--rank ", *request.rank, ": a run of ", ranks, " ranks has the ranks 0 to ", ranks - 1,
                            "; give --ranks too if the run has more"));
-  data_ = open_data(recipe, replicas_);
+  data_ = recipe::open_data(recipe, replicas_);
   find_split();
 }
 
@@ -82,15 +82,15 @@ void Show::find_split() {
 }
 
 /// What to show.
-StepSamples Show::samples() const {
-  StepSamples out;
+recipe::StepSamples Show::samples() const {
+  recipe::StepSamples out;
   if (!request_.step) {
     out.consumed = request_.from.value_or(0);
     out.samples = -1;
     return out;
   }
-  if (request_.split == "train") return samples_of_step(recipe_, replicas_, data_.iterations, *request_.step);
-  const auto full = BatchPlan(recipe_.ramp, recipe_.batch_sizes(replicas_)).full();
+  if (request_.split == "train") return recipe::samples_of_step(recipe_, replicas_, data_.iterations, *request_.step);
+  const auto full = schedule::BatchPlan(recipe_.ramp, recipe_.batch_sizes(replicas_)).full();
   out.consumed = checked_product({{"--step", *request_.step - 1}, {"samples of a step", full.samples}});
   out.samples = full.samples;
   out.micro_batches = full.micro_batches;
@@ -222,7 +222,7 @@ void Show::print(std::ostream& out) const {
 
 }  // namespace
 
-void show_data(const Recipe& recipe, const DataShowRequest& request, std::ostream& out) {
+void show_data(const recipe::Recipe& recipe, const DataShowRequest& request, std::ostream& out) {
   Show(recipe, request).print(out);
 }
 
@@ -244,7 +244,7 @@ void add_data_show(Command& data, CommandContext& context) {
     return command
         ->add_option(
             name, [&value](const std::string& given) { value = std::stoll(given); }, help)
-        ->between(lowest, most_samples);
+        ->between(lowest, options::most_samples);
   };
   command->add_option("--split", request.split,
                       "Split of the data: train, valid, test, or valid-NAME of one of several validation sets [train]");
@@ -264,4 +264,4 @@ void add_data_show(Command& data, CommandContext& context) {
   command->callback([work, &context] { show_data(read_recipe(work->arguments, context), work->request, std::cout); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -7,7 +7,7 @@
 
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// Which samples `tessera data show` prints.
 struct DataShowRequest {
@@ -23,6 +23,6 @@ struct DataShowRequest {
 
 /// Writes the samples to `out`, as the step of a run of this recipe reads them. Throws ConfigError for a step, rank or
 /// split that the run does not have, and what opening and reading the data throws.
-void show_data(const Recipe& recipe, const DataShowRequest& request, std::ostream& out);
+void show_data(const recipe::Recipe& recipe, const DataShowRequest& request, std::ostream& out);
 
-}  // namespace tessera
+}  // namespace tessera::cli

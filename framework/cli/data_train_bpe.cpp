@@ -8,12 +8,12 @@
 #include "framework/data/parquet/parquet.h"
 #include "framework/data/tokenizers/bpe_trainer.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 struct TrainBpe {
   std::vector<std::string> inputs, json_keys = {"text"};
-  std::optional<TextFormat> format;
+  std::optional<data::TextFormat> format;
   std::int64_t vocab_size = 8192, min_frequency = 2;
   std::string output_dir;
 
@@ -21,12 +21,12 @@ struct TrainBpe {
     const std::filesystem::path folder(output_dir);
     refuse_overwriting(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()),
                        std::vector<std::filesystem::path>{folder / "vocab.json", folder / "merges.txt"});
-    BpeTrainer trainer;
+    data::BpeTrainer trainer;
     Meter meter("train-bpe:");
     std::vector<std::vector<std::string>> texts;
     for (const auto& name : inputs) {
-      if (is_parquet(name)) {
-        ParquetTexts rows(name, json_keys);
+      if (data::is_parquet(name)) {
+        data::ParquetTexts rows(name, json_keys);
         while (rows.next(texts)) {
           for (const auto& list : texts)
             for (const auto& one : list) trainer.add(one);
@@ -34,8 +34,8 @@ struct TrainBpe {
         }
         continue;
       }
-      TextFile file(name, format.value_or(format_by_name(name)));
-      for (RawDocument document; file.next(document);) {
+      data::TextFile file(name, format.value_or(data::format_by_name(name)));
+      for (data::RawDocument document; file.next(document);) {
         file.texts(document, json_keys, texts);
         for (const auto& list : texts)
           for (const auto& one : list) trainer.add(one);
@@ -71,4 +71,4 @@ void add_data_train_bpe(Command& data) {
   command->callback([work] { work->run(); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

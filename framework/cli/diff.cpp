@@ -11,10 +11,10 @@
 #include "framework/recipe/recipe.h"
 #include "framework/recipe/saved_model.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("diff");
+const log::Logger logger("diff");
 
 namespace fs = std::filesystem;
 
@@ -23,21 +23,21 @@ constexpr int something_differs = 1;
 /// The recipe of `given`: itself, or what a run folder or a checkpoint keeps of it.
 std::string recipe_in(const std::string& given) {
   if (!fs::is_directory(given)) return given;
-  const auto kept = fs::path(given) / recipe_blob;
+  const auto kept = fs::path(given) / recipe::recipe_blob;
   if (!fs::exists(kept))
-    throw ConfigError(text(given, ": a folder without ", recipe_blob, "; give a recipe or a run folder"));
+    throw ConfigError(text(given, ": a folder without ", recipe::recipe_blob, "; give a recipe or a run folder"));
   return kept.string();
 }
 
 struct Side {
   std::string name;
-  Recipe recipe;
+  recipe::Recipe recipe;
 };
 
 /// Mistakes are told and do not stop a comparison, as long as the file could be read to its end.
 Side read_side(const std::string& given, const std::vector<std::string>& sets, const ForeignArguments& foreign,
                const CommandContext& context) {
-  Report report;
+  options::Report report;
   Side side{given, read_recipe({recipe_in(given), sets, foreign}, context, report)};
   if (!report.complete()) report.must_be_good();
   for (const auto& problem : report.problems()) logger.error("mistake: " + problem);
@@ -45,11 +45,11 @@ Side read_side(const std::string& given, const std::vector<std::string>& sets, c
 }
 
 /// What an option comes to: its value, and for null what is taken instead.
-Value effective(const Side& side, const std::string& key) {
+options::Value effective(const Side& side, const std::string& key) {
   const auto* value = side.recipe.resolved.at(key);
   if (value == nullptr) return {};
   const auto instead = side.recipe.derived(key);
-  return instead && !instead->value.empty() ? Value::of(instead->value, value->origin) : *value;
+  return instead && !instead->value.empty() ? options::Value::of(instead->value, value->origin) : *value;
 }
 
 std::string words(const Side& side, const std::string& key) {
@@ -63,10 +63,10 @@ std::string words(const Side& side, const std::string& key) {
 }
 
 /// The options of both, "fa_config.pre_tokens" for nested ones; those of `a` first.
-void keys_of(const Value& group, const std::string& path, std::vector<std::string>& keys) {
+void keys_of(const options::Value& group, const std::string& path, std::vector<std::string>& keys) {
   for (const auto& [name, value] : group.fields) {
     const auto key = path.empty() ? name : path + "." + name;
-    if (value.kind == Value::Kind::group)
+    if (value.kind == options::Value::Kind::group)
       keys_of(value, key, keys);
     else if (std::find(keys.begin(), keys.end(), key) == keys.end())
       keys.push_back(key);
@@ -81,7 +81,7 @@ std::string differences(const std::string& group, const Side& a, const Side& b) 
   std::string all;
   for (const auto& key : keys) {
     const bool both = a.recipe.resolved.at(key) != nullptr && b.recipe.resolved.at(key) != nullptr;
-    if (both && same(effective(a, key), effective(b, key))) continue;
+    if (both && options::same(effective(a, key), effective(b, key))) continue;
     all += text("  ", key.substr(group.size() + 1), "\n    - ", words(a, key), "\n    + ", words(b, key), "\n");
   }
   return all.empty() ? "" : group + "\n" + all;
@@ -121,4 +121,4 @@ void add_diff_commands(Command& app, CommandContext& context) {
   command->callback([arguments, &context] { diff(*arguments, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,7 +2,7 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// tessera diff A B [--set-a group.key=value ...] [--set-b group.key=value ...]
 ///
@@ -11,4 +11,4 @@ namespace tessera {
 /// the exit code is 0 when nothing differs and 1 when something does; 2 when one of them cannot be read.
 void add_diff_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -16,7 +16,7 @@
 #include "framework/recipe/saved_model.h"
 #include "framework/training/score.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 struct Flags {
@@ -31,7 +31,7 @@ struct Scored {
   std::uint64_t bytes = 0;
 };
 
-Scored of_text(const std::string& file, const Tokenizer& tokenizer) {
+Scored of_text(const std::string& file, const data::Tokenizer& tokenizer) {
   const auto content = read_file(file);
   Scored out;
   out.tokens = tokenizer.encode(content);
@@ -41,7 +41,7 @@ Scored of_text(const std::string& file, const Tokenizer& tokenizer) {
 }
 
 /// Bytes of the text of one sequence, which was encoded by itself; the end of a document is no text.
-std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const Tokenizer& tokenizer) {
+std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const data::Tokenizer& tokenizer) {
   const auto decoder = tokenizer.decoder();
   std::uint64_t bytes = 0;
   for (const auto token : sequence)
@@ -49,8 +49,8 @@ std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const Tokenizer
   return bytes + decoder->finish().size();
 }
 
-Scored of_data(const std::string& prefix, const Tokenizer* tokenizer) {
-  const IndexedDataset data(prefix);
+Scored of_data(const std::string& prefix, const data::Tokenizer* tokenizer) {
+  const data::IndexedDataset data(prefix);
   Scored out;
   if (tokenizer) out.tokens.push_back(tokenizer->eod());
   for (std::int64_t i = 0; i < data.sequences(); ++i) {
@@ -63,14 +63,14 @@ Scored of_data(const std::string& prefix, const Tokenizer* tokenizer) {
   return out;
 }
 
-Scored to_score(const Flags& flags, const Tokenizer* tokenizer) {
+Scored to_score(const Flags& flags, const data::Tokenizer* tokenizer) {
   if (!flags.data.empty()) return of_data(flags.data, tokenizer);
   if (!tokenizer)
     throw ConfigError("eval: the model was trained without a tokenizer; give --data PREFIX instead of --text");
   return of_text(flags.text, *tokenizer);
 }
 
-void print(const Flags& flags, const TrainedModel& trained, const LossSum& sum, std::uint64_t bytes) {
+void print(const Flags& flags, const recipe::TrainedModel& trained, const autograd::LossSum& sum, std::uint64_t bytes) {
   const double loss = sum.sum / sum.count;
   std::optional<double> bits;
   if (bytes > 0) bits = sum.sum / std::numbers::ln2 / static_cast<double>(bytes);
@@ -93,20 +93,21 @@ void print(const Flags& flags, const TrainedModel& trained, const LossSum& sum, 
 
 void evaluate(const Flags& flags, const CommandContext& context) {
   if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
-  const auto trained = load_trained(flags.folder, context.registries);
+  const auto trained = recipe::load_trained(flags.folder, context.registries);
   const auto length = trained.recipe.size.seq_length;
   const auto stride = flags.stride > 0 ? flags.stride : std::max<std::int64_t>(1, length / 2);
   if (stride > length)
     throw ConfigError(
         text("eval: --stride is ", stride, ", but sequences have ", length, " tokens; at most that many"));
-  Threads threads(
+  kernels::Threads threads(
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;
-  Tape tape(arena, threads, false);
+  autograd::Tape tape(arena, threads, false);
   const auto scored = to_score(flags, trained.tokenizer.get());
   const auto sum = [&] {
     Meter meter("eval:", {.announcement = text("eval: scoring ", scored.tokens.size(), " tokens")});
-    return score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride}, std::ref(meter));
+    return training::score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride},
+                           std::ref(meter));
   }();
   if (!std::isfinite(sum.sum))
     throw Error(text("eval: the loss of ", trained.folder.string(),
@@ -134,9 +135,9 @@ void add_eval_commands(Command& app, CommandContext& context) {
       ->not_negative();
   command->add_option("--threads", flags->threads, "0: all cores")
       ->show_default()
-      ->between(std::int64_t{0}, most_threads);
+      ->between(std::int64_t{0}, options::most_threads);
   command->add_flag("--json", flags->json, "One line of JSON");
   command->callback([flags, &context] { evaluate(*flags, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

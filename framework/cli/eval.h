@@ -2,9 +2,9 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// `tessera eval FOLDER`: loss, perplexity and bits per byte of a text or of preprocessed data.
 void add_eval_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

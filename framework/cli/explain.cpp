@@ -9,22 +9,22 @@
 #include "framework/interop/flags/flag_table.h"
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 /// One option, in each of the schemas that have it.
 struct Found {
   std::string group;
-  std::vector<std::pair<const SchemaFacts*, const OptionFacts*>> in;
+  std::vector<std::pair<const options::SchemaFacts*, const options::OptionFacts*>> in;
   std::string key() const { return group + "." + in[0].second->name; }
 };
 
-bool named(const OptionFacts& option, const std::string& name) {
+bool named(const options::OptionFacts& option, const std::string& name) {
   return option.name == name || std::any_of(option.aliases.begin(), option.aliases.end(),
                                             [&](const auto& alias) { return alias.name == name; });
 }
 
-std::vector<Found> options_named(const std::string& key, const Facts& facts) {
+std::vector<Found> options_named(const std::string& key, const options::Facts& facts) {
   std::vector<Found> all;
   for (const auto& [group, schemas] : facts) {
     const bool with_group = key.rfind(group + ".", 0) == 0;
@@ -44,7 +44,7 @@ std::vector<Found> options_named(const std::string& key, const Facts& facts) {
   return all;
 }
 
-Found option_named(std::string key, const Facts& facts) {
+Found option_named(std::string key, const options::Facts& facts) {
   key = key.substr(0, std::min(key.find('['), key.find('=')));
   const auto all = options_named(key, facts);
   if (all.size() == 1) return all[0];
@@ -59,7 +59,7 @@ Found option_named(std::string key, const Facts& facts) {
         known.push_back(group + "." + option.name);
         if (key.find('.') == std::string::npos) known.push_back(option.name);
       }
-  const auto hint = did_you_mean(key, known);
+  const auto hint = options::did_you_mean(key, known);
   throw ConfigError(text("no option '", key, "'; ", hint.empty() ? "`tessera options` lists them" : hint));
 }
 
@@ -70,7 +70,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 /// "GptOptions of model, framework/model/gpt_options.cpp".
-std::string reader_of(const OptionFacts& option, const SchemaFacts& schema) {
+std::string reader_of(const options::OptionFacts& option, const options::SchemaFacts& schema) {
   if (option.planned) return "nothing: not implemented yet";
   if (option.reader.empty()) return "the choice of what is made";
   const auto& file = option.declared_in;
@@ -96,7 +96,7 @@ void print_facts(const Found& found) {
     if (one == &option || usual != text(option.default_value))
       print_line("default", (one->required ? "none: a recipe must give it" : usual.empty() ? "empty" : usual) + of);
   }
-  if (option.planned) print_line("takes", what_it_takes(option, {}));
+  if (option.planned) print_line("takes", options::what_it_takes(option, {}));
   for (const auto& why : option.no_effect_if) print_line("no effect if", why);
   if (!option.rules.empty()) print_line("rules", joined(option.rules) + " of docs/rules.md");
   for (const auto& [schema, one] : found.in) print_line("read by", reader_of(*one, *schema));
@@ -108,24 +108,24 @@ void print_facts(const Found& found) {
 }
 
 /// "--swiglu: swiglu".
-std::string words_of(const FlagRow& row, const std::string& to) {
+std::string words_of(const flags::FlagRow& row, const std::string& to) {
   if (row.option() != to) {
     for (const auto& [option, value] : row.also)
       if (option.substr(0, option.find('[')) == to) return text(row.flag, ": ", value, ", unless another flag says it");
     return "";
   }
-  if (row.kind == FlagRow::Kind::fixed) return text(row.flag, ": ", row.fixed);
+  if (row.kind == flags::FlagRow::Kind::fixed) return text(row.flag, ": ", row.fixed);
   const auto item = row.to.find('[');
   return item == std::string::npos ? row.flag : text(row.flag, " (", row.to.substr(item), ")");
 }
 
-void print_flags(const std::string& key, const std::string& why_none, const Mappings& mappings) {
+void print_flags(const std::string& key, const std::string& why_none, const options::Mappings& mappings) {
   const std::string folder = "flags/";
   std::vector<std::pair<std::string, std::vector<std::string>>> flags;
   std::size_t tables = 0;
   for (const auto& file : mappings.names()) {
     if (file.rfind(folder, 0) != 0 || mappings.table(file).find("name") == nullptr) continue;
-    const auto table = FlagTable::from(file.substr(folder.size()), mappings);
+    const auto table = flags::FlagTable::from(file.substr(folder.size()), mappings);
     ++tables;
     for (const auto& row : table.rows()) {
       const auto words = words_of(row, key);
@@ -140,21 +140,21 @@ void print_flags(const std::string& key, const std::string& why_none, const Mapp
   if (flags.empty()) print_line("flag", "none of another program" + (why_none.empty() ? "" : ": " + why_none));
 }
 
-std::string place(const Origin& origin) { return origin.layer == 0 ? "default" : text(origin); }
+std::string place(const options::Origin& origin) { return origin.layer == 0 ? "default" : text(origin); }
 
 /// Whether nothing is wrong but that the run has no length yet, as in a recipe that is a base of others.
-bool can_tell(const Report& report) {
+bool can_tell(const options::Report& report) {
   const auto findings = report.findings();
   return std::all_of(findings.begin(), findings.end(),
                      [](const auto& f) { return f.option == "training_config.training_iters"; });
 }
 
 void print_value(const std::string& key, const RecipeArguments& arguments, const CommandContext& context) {
-  Report report;
+  options::Report report;
   const auto recipe = read_recipe(arguments, context, report);
   std::cout << "in " << arguments.file << "\n";
   for (const auto& finding : report.findings())
-    if (finding.option == key || !report.complete()) print_line("mistake", text_of(finding));
+    if (finding.option == key || !report.complete()) print_line("mistake", options::text_of(finding));
   const auto* value = recipe.resolved.at(key);
   if (value == nullptr) {
     print_line("value", "none: it is of a type that is not chosen here");
@@ -182,7 +182,7 @@ struct Arguments {
 };
 
 void explain(const Arguments& arguments, const CommandContext& context) {
-  const auto facts = all_facts(context.registries);
+  const auto facts = recipe::all_facts(context.registries);
   const auto found = option_named(arguments.key, facts);
   print_facts(found);
   print_flags(found.key(), found.in[0].second->no_flag, context.mappings());
@@ -205,4 +205,4 @@ void add_explain_commands(Command& app, CommandContext& context) {
   command->callback([arguments, &context] { explain(*arguments, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,7 +2,7 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// tessera explain KEY [RECIPE] [--set group.key=value ...]
 ///
@@ -12,4 +12,4 @@ namespace tessera {
 /// where no other group has it.
 void add_explain_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -10,20 +10,20 @@
 #include "framework/options/limits.h"
 #include "framework/recipe/saved_model.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("generate");
+const log::Logger logger("generate");
 
 struct Flags {
   std::string folder, model, prompt;
   std::vector<std::int32_t> prompt_tokens;
-  Sampling sampling;
+  model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1, threads = 0;
 };
 
 /// The prompt's ids; a text from nothing begins where a document ends.
-std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
+std::vector<std::int32_t> prompt_ids(const data::Tokenizer& tokenizer, const std::string& prompt) {
   auto ids = tokenizer.encode(prompt);
   if (ids.empty()) ids.push_back(tokenizer.eod());
   return ids;
@@ -35,26 +35,27 @@ std::string folder_of(const Flags& flags) {
 }
 
 /// That a text ended because the model has no position for another token.
-void tell_end(const Model& model, std::size_t prompt, std::int64_t made, std::int64_t asked) {
+void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, std::int64_t asked) {
   if (made<asked&& static_cast<std::int64_t>(prompt) + made> model.most_positions())
     logger.info(text("generate: stopped at the maximum sequence length ", model.most_positions(), ", after ", made,
                      " of ", asked, " tokens"));
 }
 
 /// Text in, text out.
-void generate_text(const Flags& flags, const TrainedModel& trained, Tape& tape) {
+void generate_text(const Flags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
   if (!trained.tokenizer)
     throw ConfigError(text(trained.folder.string(),
                            ": has no tokenizer that this program knows, so there is no text to "
                            "generate; give --prompt-tokens, a list of token ids"));
   const auto prompt = prompt_ids(*trained.tokenizer, flags.prompt);
-  const GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
+  const model::GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const auto decoder = trained.tokenizer->decoder();
     for (const auto token : prompt) (void)decoder->push(token);  // what follows is not at the beginning of a text
     std::cout << flags.prompt << std::flush;
-    const auto made = generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
-                               [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
+    const auto made =
+        model::generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
+                        [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
     std::cout << decoder->finish() << std::endl;
     tell_end(*trained.model, prompt.size(), made, flags.tokens);
   }
@@ -62,26 +63,26 @@ void generate_text(const Flags& flags, const TrainedModel& trained, Tape& tape) 
 
 /// Ids in, the ids of the continuation out, a line for each sample. Nothing but --tokens ends it: which id ends a text
 /// only a tokenizer knows.
-void generate_tokens(const Flags& flags, const TrainedModel& trained, Tape& tape) {
-  const GenerationLimits limits{flags.tokens, -1, trained.model->vocabulary()};
+void generate_tokens(const Flags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
+  const model::GenerationLimits limits{flags.tokens, -1, trained.model->vocabulary()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const char* between = "";
-    const auto made = generate(*trained.model, tape, flags.prompt_tokens, flags.sampling, limits,
-                               static_cast<std::uint64_t>(i), [&](std::int32_t token) {
-                                 std::cout << between << token << std::flush;
-                                 between = " ";
-                               });
+    const auto made = model::generate(*trained.model, tape, flags.prompt_tokens, flags.sampling, limits,
+                                      static_cast<std::uint64_t>(i), [&](std::int32_t token) {
+                                        std::cout << between << token << std::flush;
+                                        between = " ";
+                                      });
     std::cout << std::endl;
     tell_end(*trained.model, flags.prompt_tokens.size(), made, flags.tokens);
   }
 }
 
 void generate(const Flags& flags, const CommandContext& context) {
-  const auto trained = load_trained(folder_of(flags), context.registries);
-  Threads threads(
+  const auto trained = recipe::load_trained(folder_of(flags), context.registries);
+  kernels::Threads threads(
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;
-  Tape tape(arena, threads, false);
+  autograd::Tape tape(arena, threads, false);
   if (flags.prompt_tokens.empty())
     generate_text(flags, trained, tape);
   else
@@ -116,8 +117,8 @@ void add_generate_commands(Command& app, CommandContext& context) {
   command->add_option("--seed", flags->sampling.seed, "Same seed, same text")->show_default();
   command->add_option("--threads", flags->threads, "0: all cores")
       ->show_default()
-      ->between(std::int64_t{0}, most_threads);
+      ->between(std::int64_t{0}, options::most_threads);
   command->callback([flags, &context] { generate(*flags, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

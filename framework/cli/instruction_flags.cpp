@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/data/instructions/instruction_templates.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 std::string joined(const std::vector<std::string>& words) {
@@ -21,9 +21,9 @@ void InstructionFlags::add_to(Command& command) {
                      "Instructions instead of texts: AlpacaStyleInstructionHandler or SharegptStyleInstructionHandler; "
                      "writes PREFIX_packed_{input_ids,attention_mask,labels}_document as MindSpeed-LLM. Input: JSON "
                      "lines, a JSON list, or Parquet");
-  command.add_option(
-      "--prompt-type", request_.prompt_type,
-      text("Template of prompts and answers: ", joined(prompt_template_names()), ", or one of --prompt-type-path"));
+  command.add_option("--prompt-type", request_.prompt_type,
+                     text("Template of prompts and answers: ", joined(data::prompt_template_names()),
+                          ", or one of --prompt-type-path"));
   command.add_option("--prompt-type-path", request_.prompt_type_path,
                      "Path of a file with templates, as MindSpeed-LLM's configs/finetune/templates.json");
   command.add_option("--map-keys", request_.map_keys,
@@ -54,15 +54,16 @@ void InstructionFlags::add_to(Command& command) {
   command.add_option("--n-subs", subsets_, "Accepted for compatibility; has no effect: see --workers")->positive();
 }
 
-InstructionWriteRequest InstructionFlags::with(const PreprocessRequest& texts) const {
+data::InstructionWriteRequest InstructionFlags::with(const data::PreprocessRequest& texts) const {
   const auto refuse = [](const std::string& flag, const std::string& why) {
     throw ConfigError(text(flag, " may not be given with --handler-name: ", why, "; remove one of them"));
   };
-  if (texts.json_keys != PreprocessRequest().json_keys) refuse("--json-keys", "keys of instructions are in --map-keys");
+  if (texts.json_keys != data::PreprocessRequest().json_keys)
+    refuse("--json-keys", "keys of instructions are in --map-keys");
   if (texts.partitions > 1 || texts.keep_sequential_samples) refuse("--partitions", "it is for texts");
   if (texts.split_sentences) refuse("--split-sentences", "it is for texts");
   if (texts.resume) refuse("--resume", "an interrupted run of instructions starts again");
-  if (texts.format.value_or(TextFormat::json_lines) != TextFormat::json_lines)
+  if (texts.format.value_or(data::TextFormat::json_lines) != data::TextFormat::json_lines)
     refuse("--format", "instructions are JSON");
   auto whole = request_;
   whole.inputs = texts.inputs;
@@ -87,4 +88,4 @@ void InstructionFlags::check_unused() const {
     if (given) throw ConfigError(text(flag, " is for instructions; give --handler-name too, or remove it"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -6,7 +6,7 @@
 #include "framework/cli/command.h"
 #include "framework/data/instructions/instruction_writer.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// The flags of `tessera data preprocess` that are for instructions only, under MindSpeed-LLM's names.
 class InstructionFlags {
@@ -18,14 +18,14 @@ class InstructionFlags {
   void check_unused() const;
   /// The whole request: `texts` has the flags that texts and instructions share. Throws ConfigError if it asks for what
   /// instructions do not have.
-  InstructionWriteRequest with(const PreprocessRequest& texts) const;
+  data::InstructionWriteRequest with(const data::PreprocessRequest& texts) const;
 
  private:
-  InstructionWriteRequest request_;
+  data::InstructionWriteRequest request_;
   std::int64_t seq_length_ = 0;  // 0: not given
   bool overwrite_cache_ = false;
   std::string cache_dir_;
   int subsets_ = 1;
 };
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -8,7 +8,7 @@
 
 #include "framework/base/number_text.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 constexpr std::size_t widest_drawing = 150, most_rows = 1024;
@@ -30,7 +30,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return all;
 }
 
-std::string ranks_table(const LayoutFigures& f, std::int64_t ranks_per_host) {
+std::string ranks_table(const recipe::LayoutFigures& f, std::int64_t ranks_per_host) {
   std::vector<std::vector<std::string>> rows = {
       {"rank", "tensor", "pipeline", "data", "parameters", "state bytes", "layers"}};
   const bool shares = f.mesh.sizes().context > 1;
@@ -39,7 +39,7 @@ std::string ranks_table(const LayoutFigures& f, std::int64_t ranks_per_host) {
   for (std::size_t rank = 0; rank < std::min(f.ranks.size(), most_rows); ++rank) {
     const auto& r = f.ranks[rank];
     rows.push_back({text(rank), text(r.place.tensor), text(r.place.pipeline), text(r.place.data), grouped(r.parameters),
-                    grouped(r.state.all()), layers_told(f.plan, r.place.pipeline)});
+                    grouped(r.state.all()), recipe::layers_told(f.plan, r.place.pipeline)});
     if (shares) rows.back().insert(rows.back().begin() + 2, text(r.place.context));
     if (ranks_per_host > 0)
       rows.back().insert(rows.back().begin() + 1, text(static_cast<std::int64_t>(rank) / ranks_per_host));
@@ -51,20 +51,20 @@ std::string ranks_table(const LayoutFigures& f, std::int64_t ranks_per_host) {
   return all;
 }
 
-std::string pipeline_report(const LayoutFigures& f) {
+std::string pipeline_report(const recipe::LayoutFigures& f) {
   const auto& shape = f.shape;
   std::string all = text("pipeline of ", shape.stages, " stages",
                          shape.chunks > 1 ? text(" x ", shape.chunks, " chunks, interleaved, ") : ", 1F1B, ",
                          shape.micro_batches, " micro-batch", shape.micro_batches == 1 ? "" : "es", "\n");
-  const auto ideal = text("  bubble  ", percent_text(ideal_bubble(shape)), " = ", ideal_bubble_formula(shape),
-                          " of the time for equal chunks");
+  const auto ideal = text("  bubble  ", percent_text(parallel::ideal_bubble(shape)), " = ",
+                          parallel::ideal_bubble_formula(shape), " of the time for equal chunks");
   if (shape.stages * shape.chunks > most_simulated / shape.micro_batches) return all + ideal + "\n";
-  const auto schedule = PipelineSchedule::training(shape);
+  const auto schedule = parallel::PipelineSchedule::training(shape);
   all += text(ideal, "; ", percent_text(f.bubble()), " by the sizes of their weights\n");
   all += "  held    ";
   for (std::int64_t p = 0; p < shape.stages; ++p) all += text(p == 0 ? "" : ", ", schedule.most_in_flight(p));
   all += shape.chunks > 1 ? " micro-batches times chunks at once\n" : " micro-batches at once\n";
-  const auto drawn = drawing(schedule, widest_drawing);
+  const auto drawn = parallel::drawing(schedule, widest_drawing);
   std::istringstream lines(drawn);
   for (std::string line; std::getline(lines, line);) all += text("  ", line, "\n");
   return all;
@@ -94,7 +94,7 @@ void print_line(const std::string& name, const std::string& value) {
   std::cout << "  " << std::left << std::setw(34) << name << std::right << value << "\n";
 }
 
-std::string layout_report(const LayoutFigures& f, std::int64_t ranks_per_host) {
+std::string layout_report(const recipe::LayoutFigures& f, std::int64_t ranks_per_host) {
   const auto& sizes = f.mesh.sizes();
   const auto pipeline = text("pipeline ", sizes.pipeline), data = text("data ", sizes.data);
   std::string all = text("layout of ", sizes.world(), " ranks: tensor ", sizes.tensor, " x ",
@@ -106,4 +106,4 @@ std::string layout_report(const LayoutFigures& f, std::int64_t ranks_per_host) {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -5,7 +5,7 @@
 
 #include "framework/recipe/layout_figures.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// 1234567 as "1 234 567".
 std::string grouped(std::int64_t number);
@@ -16,6 +16,6 @@ void print_line(const std::string& name, const std::string& value);
 
 /// The cut of a run for people: a line for each rank, then the pipeline with its bubble and, where it is small enough,
 /// a drawing over time. `ranks_per_host` 0: hosts are not told.
-std::string layout_report(const LayoutFigures& figures, std::int64_t ranks_per_host);
+std::string layout_report(const recipe::LayoutFigures& figures, std::int64_t ranks_per_host);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -5,7 +5,7 @@
 
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 /// Words as roff shows them.
@@ -43,7 +43,7 @@ void print_command(const CommandNode& command) {
   for (const auto& option : command.options) print_option(option);
 }
 
-void print_key(const SchemaFacts& schema, const OptionFacts& option) {
+void print_key(const options::SchemaFacts& schema, const options::OptionFacts& option) {
   std::cout << ".TP\n" << bold(option.name) << " (" << roff(option.type);
   for (const auto& limit : option.limits) std::cout << ", " << roff(limit);
   if (!option.unit.empty()) std::cout << ", " << roff(option.unit);
@@ -57,7 +57,7 @@ void print_key(const SchemaFacts& schema, const OptionFacts& option) {
             << "\n";
 }
 
-void print_keys(const Facts& facts) {
+void print_keys(const options::Facts& facts) {
   std::cout
       << ".SH RECIPES\nA recipe is a YAML file of groups of options; only what differs from the defaults needs to be "
          "said.\n.B base:\nnames recipes that it is laid over;\n.RI ${ NAME }\nreads the environment.\nEvery option "
@@ -89,7 +89,7 @@ void print_manual(const Command& app, const CommandContext& context) {
   for (const auto& option : commands[0].options) print_option(option);
   std::cout << ".SH COMMANDS\n";
   for (std::size_t i = 1; i < commands.size(); ++i) print_command(commands[i]);
-  print_keys(all_facts(context.registries));
+  print_keys(recipe::all_facts(context.registries));
   std::cout << ".SH EXIT STATUS\n"
                ".TP\n.B 0\nDone; of\n.BR \"tessera diff\" :\nnothing differs.\n"
                ".TP\n.B 1\nSomething failed; of\n.BR \"tessera diff\" :\nsomething differs.\n"
@@ -107,4 +107,4 @@ void add_manual_commands(Command& app, CommandContext& context) {
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,7 +2,7 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// tessera man: the manual page in roff, made from the commands in `app` and the options of recipes.
 ///
@@ -10,4 +10,4 @@ namespace tessera {
 ///     tessera man > /usr/local/share/man/man1/tessera.1
 void add_manual_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

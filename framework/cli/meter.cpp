@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/base/number_text.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 constexpr double between_lines = 0.2;  // seconds
@@ -38,7 +38,7 @@ void Meter::announce(double seconds) {
   if (announced_ || o_.announcement.empty()) return;
   announced_ = true;
   if (seconds >= long_work_seconds)
-    LineLog(o_.console).write(text(o_.announcement, ", about ", duration_text(seconds), "\n"));
+    log::LineLog(o_.console).write(text(o_.announcement, ", about ", duration_text(seconds), "\n"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -7,7 +7,7 @@
 
 #include "framework/log/log.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// Progress of long work: on a terminal in a line that is rewritten and taken away at the end; elsewhere, if asked for,
 /// one announcement as soon as the work is known to take long.
@@ -16,7 +16,7 @@ class Meter {
   struct Options {
     std::string announcement = {};  ///< elsewhere than on a terminal; empty: nothing is told there
     int console = 2;                ///< file descriptor
-    bool terminal = StatusLine::suits(console);
+    bool terminal = log::StatusLine::suits(console);
     std::function<double()> clock = {};  ///< seconds since any moment; empty: the real one
   };
   explicit Meter(std::string what) : Meter(std::move(what), Options{}) {}
@@ -34,8 +34,8 @@ class Meter {
   std::string what_;
   Options o_;
   double begin_, next_;
-  std::optional<StatusLine> line_;  // on a terminal
+  std::optional<log::StatusLine> line_;  // on a terminal
   bool announced_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -11,7 +11,7 @@
 #include "framework/options/json_schema.h"
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 struct Arguments {
@@ -31,7 +31,7 @@ bool says(const std::string& pattern, const std::vector<std::string>& words) {
                      [&](const auto& word) { return fnmatch(wanted.c_str(), lower(word).c_str(), 0) == 0; });
 }
 
-void print(const std::string& key, const SchemaFacts& schema, const OptionFacts& option,
+void print(const std::string& key, const options::SchemaFacts& schema, const options::OptionFacts& option,
            const std::vector<std::string>& flags) {
   std::cout << key << ": " << option.type;
   if (option.required)
@@ -43,7 +43,7 @@ void print(const std::string& key, const SchemaFacts& schema, const OptionFacts&
   if (!schema.key.empty()) std::cout << "  (with " << schema.key << " " << schema.type << ")";
   std::cout << "\n    " << option.doc << "\n";
   for (const auto& why : option.no_effect_if) std::cout << "    no effect if " << why << "\n";
-  if (option.planned) std::cout << "    not implemented yet: " << what_it_takes(option, {}) << "\n";
+  if (option.planned) std::cout << "    not implemented yet: " << options::what_it_takes(option, {}) << "\n";
   std::string others;
   for (const auto& alias : option.aliases) others += (others.empty() ? "" : ", ") + alias.name;
   if (!others.empty()) std::cout << "    also read: " << others << "\n";
@@ -53,14 +53,14 @@ void print(const std::string& key, const SchemaFacts& schema, const OptionFacts&
 }
 
 /// Every option that `arguments` ask for; the known keys go to `known`.
-int print_options(const Facts& facts, const FlagTable& flags, const Arguments& arguments,
+int print_options(const options::Facts& facts, const flags::FlagTable& flags, const Arguments& arguments,
                   std::vector<std::string>& known) {
   int found = 0;
   for (const auto& [group, schemas] : facts)
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         const auto key = group + "." + option.name;
-        const auto theirs = flags_to(flags, key);
+        const auto theirs = flags::flags_to(flags, key);
         std::vector<std::string> words{key};
         for (const auto& alias : option.aliases) words.push_back(group + "." + alias.name);
         known.insert(known.end(), words.begin(), words.end());
@@ -77,20 +77,20 @@ int print_options(const Facts& facts, const FlagTable& flags, const Arguments& a
 }
 
 void options(const Arguments& arguments, const CommandContext& context) {
-  const auto facts = all_facts(context.registries);
-  const auto flags = FlagTable::from("megatron.yaml", context.mappings());
+  const auto facts = recipe::all_facts(context.registries);
+  const auto flags = flags::FlagTable::from("megatron.yaml", context.mappings());
   if (arguments.markdown) {
-    std::cout << options_page(facts, flags);
+    std::cout << flags::options_page(facts, flags);
   } else if (arguments.flags_markdown) {
-    std::cout << flags_page(facts, context.mappings());
+    std::cout << flags::flags_page(facts, context.mappings());
   } else if (!arguments.flag.empty()) {
-    std::cout << flag_story(arguments.flag, facts, context.mappings());
+    std::cout << flags::flag_story(arguments.flag, facts, context.mappings());
   } else if (arguments.json_schema) {
-    std::cout << json_schema(facts);
+    std::cout << options::json_schema(facts);
   } else {
     std::vector<std::string> known;
     if (print_options(facts, flags, arguments, known) > 0) return;
-    const auto hint = did_you_mean(arguments.pattern, known);
+    const auto hint = options::did_you_mean(arguments.pattern, known);
     throw ConfigError(text("no option like '", arguments.pattern, "'", hint.empty() ? "" : "; ", hint));
   }
 }
@@ -118,4 +118,4 @@ void add_options_commands(Command& app, CommandContext& context) {
   command->callback([arguments, &context] { options(*arguments, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,7 +2,7 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// tessera options [PATTERN] [--planned | --json-schema | --markdown]
 ///
@@ -10,4 +10,4 @@ namespace tessera {
 /// part of the key, of another name or of a flag; * stands for anything.
 void add_options_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

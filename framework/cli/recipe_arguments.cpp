@@ -5,10 +5,10 @@
 #include "framework/log/log.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("recipe");
+const log::Logger logger("recipe");
 
 /// "NAME=value" in two.
 std::pair<std::string, std::string> pair_of(const std::string& words, const char* option) {
@@ -38,8 +38,8 @@ void add_foreign_arguments(Command& command, ForeignArguments& arguments) {
       ->one_value_each();
 }
 
-SourceOptions source_options(const ForeignArguments& arguments) {
-  SourceOptions options{arguments.from, {}};
+flags::SourceOptions source_options(const ForeignArguments& arguments) {
+  flags::SourceOptions options{arguments.from, {}};
   for (const auto& words : arguments.positional) {
     const auto [number, value] = pair_of(words, "--arg");
     if (number.find_first_not_of("0123456789") != std::string::npos || number.size() > 4 || std::stoi(number) == 0)
@@ -69,15 +69,15 @@ std::string without_effect_summary(std::size_t count, const std::string& what) {
               count == 1 ? "has" : "have", " no effect; --verbose lists ", count == 1 ? "it" : "them");
 }
 
-bool tells_of_ignored_flag(const std::string& note, const std::vector<ConvertedFlag>& flags) {
-  return std::any_of(flags.begin(), flags.end(), [&note](const ConvertedFlag& flag) {
+bool tells_of_ignored_flag(const std::string& note, const std::vector<flags::ConvertedFlag>& flags) {
+  return std::any_of(flags.begin(), flags.end(), [&note](const flags::ConvertedFlag& flag) {
     const auto end = flag.given.flag + ": " + flag.why;
-    return flag.status == FlagStatus::ignored && note.size() >= end.size() &&
+    return flag.status == flags::FlagStatus::ignored && note.size() >= end.size() &&
            note.compare(note.size() - end.size(), end.size(), end) == 0;
   });
 }
 
-void log_notes(const std::vector<std::string>& notes, const std::vector<ConvertedFlag>& flags, bool verbose) {
+void log_notes(const std::vector<std::string>& notes, const std::vector<flags::ConvertedFlag>& flags, bool verbose) {
   std::size_t ignored = 0;
   for (const auto& note : notes) {
     if (!verbose && tells_of_ignored_flag(note, flags))
@@ -88,30 +88,30 @@ void log_notes(const std::vector<std::string>& notes, const std::vector<Converte
   if (ignored > 0) logger.info("note: " + without_effect_summary(ignored, "flag"));
 }
 
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report) {
-  std::vector<ConvertedFlag> unheard;
+recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
+  std::vector<flags::ConvertedFlag> unheard;
   return read_recipe(arguments, context, report, unheard);
 }
 
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
-                   std::vector<ConvertedFlag>& flags) {
-  if (!is_foreign(arguments.file, context.mappings()))
-    return read_recipe(arguments.file, arguments.sets, context.registries, report);
-  auto source = read_source(arguments.file, source_options(arguments.foreign), all_facts(context.registries),
-                            context.mappings(), report);
-  lay_sets(source.tree, arguments.sets, report);
-  expand_unknowns(source.tree, report);
+recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report,
+                           std::vector<flags::ConvertedFlag>& flags) {
+  if (!flags::is_foreign(arguments.file, context.mappings()))
+    return recipe::read_recipe(arguments.file, arguments.sets, context.registries, report);
+  auto source = flags::read_source(arguments.file, source_options(arguments.foreign),
+                                   recipe::all_facts(context.registries), context.mappings(), report);
+  options::lay_sets(source.tree, arguments.sets, report);
+  flags::expand_unknowns(source.tree, report);
   flags = std::move(source.flags);
-  return read_recipe(source.tree, context.registries, report);
+  return recipe::read_recipe(source.tree, context.registries, report);
 }
 
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context) {
-  Report report;
-  std::vector<ConvertedFlag> flags;
+recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context) {
+  options::Report report;
+  std::vector<flags::ConvertedFlag> flags;
   auto recipe = read_recipe(arguments, context, report, flags);
   log_notes(report.notes(), flags, arguments.verbose);
   report.must_be_good();
   return recipe;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

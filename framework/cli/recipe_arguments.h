@@ -7,7 +7,7 @@
 #include "framework/interop/flags/source.h"
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// [--from PROGRAM] [--arg N=value ...] [--env NAME=value ...]: how another program's script is read.
 struct ForeignArguments {
@@ -16,7 +16,7 @@ struct ForeignArguments {
 };
 void add_foreign_arguments(Command& command, ForeignArguments& arguments);
 /// The same, taken apart. Throws ConfigError.
-SourceOptions source_options(const ForeignArguments& arguments);
+flags::SourceOptions source_options(const ForeignArguments& arguments);
 
 /// RECIPE [--set group.key=value ...] [--verbose]: what every command that reads a recipe takes. RECIPE may be another
 /// program's script.
@@ -37,14 +37,14 @@ std::string without_effect_summary(std::size_t count, const std::string& what);
 
 /// The recipe they name; what is wrong or to be noted, such as other spellings that were read, goes to `report`, and
 /// what became of the flags of a script to `flags`.
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report,
-                   std::vector<ConvertedFlag>& flags);
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, Report& report);
+recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report,
+                           std::vector<flags::ConvertedFlag>& flags);
+recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report);
 /// Logs "note: ..." messages; those of flags that have no effect as one message, or all if `verbose`.
-void log_notes(const std::vector<std::string>& notes, const std::vector<ConvertedFlag>& flags, bool verbose);
+void log_notes(const std::vector<std::string>& notes, const std::vector<flags::ConvertedFlag>& flags, bool verbose);
 /// Whether a note of a report only says why a flag is ignored.
-bool tells_of_ignored_flag(const std::string& note, const std::vector<ConvertedFlag>& flags);
+bool tells_of_ignored_flag(const std::string& note, const std::vector<flags::ConvertedFlag>& flags);
 /// The recipe they name; logs the notes. Throws ConfigError with all mistakes, a line each.
-Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context);
+recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -10,7 +10,7 @@
 #include "framework/recipe/saved_layout.h"
 #include "framework/recipe/saved_model.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,20 +25,21 @@ void reshard_by(const Flags& flags, const CommandContext& context) {
   refuse_overwriting({&in, 1}, {&out, 1});
   if (fs::exists(flags.out) && (!fs::is_directory(flags.out) || !fs::is_empty(flags.out)))
     throw ConfigError(text(flags.out, ": is there already; give a new or an empty folder"));
-  const auto saved = open_saved(flags.in, context.registries, flags.sets);
+  const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
   const auto& recipe = saved.recipe;
-  Resharding how;
-  const auto rows = vocabulary(recipe, saved.tokenizer.get());
-  how.writers = saved_parts(recipe, rows);
+  checkpoint::Resharding how;
+  const auto rows = recipe::vocabulary(recipe, saved.tokenizer.get());
+  how.writers = recipe::saved_parts(recipe, rows);
   how.true_vocabulary = saved.tokenizer ? saved.tokenizer->vocab_size() : 0;
-  how.blobs[recipe_blob] = saved_recipe_text(saved.checkpoint.folder(), context.registries, flags.sets);
+  how.blobs[checkpoint::recipe_blob] =
+      recipe::saved_recipe_text(saved.checkpoint.folder(), context.registries, flags.sets);
   const auto name = saved.checkpoint.folder().filename().string();
   const auto at = name.rfind("iter_");
   const auto prefix = at == std::string::npos ? std::string() : name.substr(0, at);
-  reshard(saved.checkpoint, flags.out, prefix, how);
+  checkpoint::reshard(saved.checkpoint, flags.out, prefix, how);
   const auto tensor = recipe.parallel.tensor_model_parallel_size, stages = recipe.layer_plan().stages();
-  std::cout << (fs::path(flags.out) / checkpoint_name(prefix, saved.checkpoint.iteration())).string() << ": " << tensor
-            << " tensor-parallel rank" << (tensor == 1 ? "" : "s") << " x " << stages << " stage"
+  std::cout << (fs::path(flags.out) / checkpoint::checkpoint_name(prefix, saved.checkpoint.iteration())).string()
+            << ": " << tensor << " tensor-parallel rank" << (tensor == 1 ? "" : "s") << " x " << stages << " stage"
             << (stages == 1 ? "" : "s") << ", " << rows << " rows of the vocabulary\n";
 }
 
@@ -54,4 +55,4 @@ void add_reshard_command(Command& group, CommandContext& context) {
   command->callback([flags, &context] { reshard_by(*flags, context); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

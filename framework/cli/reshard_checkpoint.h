@@ -2,9 +2,9 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// tessera checkpoint reshard
 void add_reshard_command(Command& group, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

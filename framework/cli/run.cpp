@@ -19,10 +19,10 @@
 #include "framework/options/report.h"
 #include "framework/worker/launch_link.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-const Logger logger("tessera");
+const log::Logger logger("tessera");
 constexpr int wrong_input = 2, has_failed = 1;
 
 void add_commands(Command& app, CommandContext& context) {
@@ -42,17 +42,18 @@ void add_commands(Command& app, CommandContext& context) {
 
 }  // namespace
 
-int run(int argc, char** argv, Registries registries) {
+int run(int argc, char** argv, recipe::Registries registries) {
   try {
     CommandContext context{std::move(registries), 0};
-    add_all_formats(context.registries.formats);
+    formats::add_all_formats(context.registries.formats);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(
-           "--mappings", [&context](const std::string& folder) { context.registries.mappings = Mappings(folder); },
+           "--mappings",
+           [&context](const std::string& folder) { context.registries.mappings = options::Mappings(folder); },
            "Folder with tables of names, instead of those compiled in")
         ->type_name("DIR");
     app.add_option(
-           "--log-level", [](const std::string& word) { set_log_level(log_level_of(word)); },
+           "--log-level", [](const std::string& word) { log::set_log_level(log::log_level_of(word)); },
            "Least severe messages that are shown: debug, info, warning or error; in a run it takes precedence over "
            "training_config.log_level [info]")
         ->type_name("LEVEL");
@@ -60,22 +61,22 @@ int run(int argc, char** argv, Registries registries) {
     add_commands(app, context);
     const int code = app.run(argc, argv);
     return code != 0 ? code : context.exit_code;
-  } catch (const PeerFailed& failed) {  // which has said why
-    LaunchLink().failed(failed.what(), true);
+  } catch (const comm::PeerFailed& failed) {  // which has said why
+    worker::LaunchLink().failed(failed.what(), true);
     return failed.given_wrong() ? wrong_input : has_failed;
   } catch (const ConfigError& error) {
     logger.error(error.what());
-    LaunchLink().failed(error.what(), false);
+    worker::LaunchLink().failed(error.what(), false);
     return wrong_input;
   } catch (const CommError& error) {
     logger.error(text("tessera: ", error.what()));
-    LaunchLink().failed(error.what(), true);
+    worker::LaunchLink().failed(error.what(), true);
     return has_failed;
   } catch (const std::exception& error) {
     logger.error(text("tessera: ", error.what()));
-    LaunchLink().failed(error.what(), false);
+    worker::LaunchLink().failed(error.what(), false);
     return has_failed;
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

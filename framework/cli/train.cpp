@@ -15,7 +15,7 @@
 #include "framework/training/trainer.h"
 #include "framework/worker/launch_link.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 struct Flags {
@@ -24,16 +24,18 @@ struct Flags {
 };
 
 /// What was noted and is news: an earlier start of the same run told the rest.
-std::vector<std::string> news(const Flags& flags, const Report& report, const Recipe& recipe) {
-  const auto resolved = std::filesystem::path(recipe.training.output_dir) / recipe_blob;
-  const bool begins = recipe.training.resume_training == Resume::never || !std::filesystem::exists(resolved);
-  return new_notes(report.notes(), flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
+std::vector<std::string> news(const Flags& flags, const options::Report& report, const recipe::Recipe& recipe) {
+  const auto resolved = std::filesystem::path(recipe.training.output_dir) / recipe::recipe_blob;
+  const bool begins = recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved);
+  return training::new_notes(report.notes(),
+                             flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
 }
 
 /// Throws ConfigError when the run needs more memory than this process, or all ranks of this host together, may have.
-void check_memory(const std::string& file, const Recipe& recipe, const ProcessGroups& processes, const World& world) {
-  const auto layout = layout_figures(recipe, world.size());
-  const auto need = memory_by_stage(recipe, layout)[static_cast<std::size_t>(processes.place.pipeline)];
+void check_memory(const std::string& file, const recipe::Recipe& recipe, const parallel::ProcessGroups& processes,
+                  const comm::World& world) {
+  const auto layout = recipe::layout_figures(recipe, world.size());
+  const auto need = recipe::memory_by_stage(recipe, layout)[static_cast<std::size_t>(processes.place.pipeline)];
   const auto own = process_memory_limit(), host = host_memory_limit();
   double sum = 0;
   for (const auto& words : world.all().all_gather(text(world.host(), " ", need.bytes()), "memory of the ranks"))
@@ -41,43 +43,44 @@ void check_memory(const std::string& file, const Recipe& recipe, const ProcessGr
       sum += static_cast<double>(std::stoll(words.substr(blank + 1)));
   const auto advice = "; make the model, batch_size or seq_length smaller, or take more ranks or larger machines";
   if (static_cast<double>(need.bytes()) > static_cast<double>(own.bytes))
-    throw ConfigError(text(file, ": rank ", world.rank(), " needs ", text_of(need), "; it may have ",
+    throw ConfigError(text(file, ": rank ", world.rank(), " needs ", recipe::text_of(need), "; it may have ",
                            in_binary_units(static_cast<double>(own.bytes)), " (", own.source, ")", advice));
   if (sum > static_cast<double>(host.bytes))
     throw ConfigError(text(file, ": the ", world.local_size(), " ranks on ", world.host(), " need ",
                            in_binary_units(sum), " together; they may have ",
                            in_binary_units(static_cast<double>(host.bytes)), " (", host.source, "). Rank ",
-                           world.rank(), " needs ", text_of(need), advice));
+                           world.rank(), " needs ", recipe::text_of(need), advice));
 }
 
 void train_recipe(const Flags& flags, CommandContext& context) {
-  const StopSignal stop;  // before anything takes long, so that the first signal never loses work
-  const World world;
-  set_log_rank(world.rank(), world.size());
+  const training::StopSignal stop;  // before anything takes long, so that the first signal never loses work
+  const comm::World world;
+  log::set_log_rank(world.rank(), world.size());
   const bool first = world.rank() == 0;
-  Report report;
-  Recipe recipe;
-  ProcessGroups processes;
-  TrainingSetup setup;
-  together(world.all(), "reading the recipe", [&] {
-    std::vector<ConvertedFlag> converted;
+  options::Report report;
+  recipe::Recipe recipe;
+  parallel::ProcessGroups processes;
+  training::TrainingSetup setup;
+  comm::together(world.all(), "reading the recipe", [&] {
+    std::vector<flags::ConvertedFlag> converted;
     recipe = read_recipe(flags.arguments, context, report, converted);
-    set_log_level_from_recipe(recipe.training.log_level);  // already for the notes
+    log::set_log_level_from_recipe(recipe.training.log_level);  // already for the notes
     if (first) log_notes(news(flags, report, recipe), converted, flags.arguments.verbose);
     report.must_be_good();
   });
-  together(world.all(), "arranging the processes", [&] { processes = arrange(recipe, world); });
-  together(world.all(), "looking at the memory", [&] { check_memory(flags.arguments.file, recipe, processes, world); });
-  auto data = open_data(recipe, processes);
-  together(world.all(), "building the run", [&] { setup = build(recipe, processes, std::move(data)); });
+  comm::together(world.all(), "arranging the processes", [&] { processes = recipe::arrange(recipe, world); });
+  comm::together(world.all(), "looking at the memory",
+                 [&] { check_memory(flags.arguments.file, recipe, processes, world); });
+  auto data = recipe::open_data(recipe, processes);
+  comm::together(world.all(), "building the run", [&] { setup = recipe::build(recipe, processes, std::move(data)); });
   setup.documents.notes = report.notes();
-  const auto end = train(std::move(setup), stop);
+  const auto end = training::train(std::move(setup), stop);
   if (first) std::cout << end.last_line << std::endl;
   context.exit_code = end.exit_code;
   if (end.exit_code == 0)
-    LaunchLink().done();
+    worker::LaunchLink().done();
   else
-    LaunchLink().failed(end.last_line, !first);  // all ranks end so; the first one tells why
+    worker::LaunchLink().failed(end.last_line, !first);  // all ranks end so; the first one tells why
 }
 
 /// Where the run would write; the launcher asks so that logs go there. Nothing is started.
@@ -103,4 +106,4 @@ void add_train_commands(Command& app, CommandContext& context) {
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,9 +2,9 @@
 
 #include "framework/cli/command.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 /// `tessera train RECIPE`: trains, going on from the run folder's newest checkpoint when there is one.
 void add_train_commands(Command& app, CommandContext& context);
 
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::comm {
 
 ByteRange shard_of(ByteRange whole, int rank, int size, std::size_t grain) {
   const std::size_t grains = (whole.count + grain - 1) / grain;
@@ -12,4 +12,4 @@ ByteRange shard_of(ByteRange whole, int rank, int size, std::size_t grain) {
   return {whole.first + begin(rank), begin(rank + 1) - begin(rank)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

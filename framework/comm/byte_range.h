@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A range of an array, in bytes.
 struct ByteRange {
@@ -14,4 +14,4 @@ struct ByteRange {
 /// at multiples of `grain` bytes from the beginning of the range. May be empty.
 ByteRange shard_of(ByteRange whole, int rank, int size, std::size_t grain);
 
-}  // namespace tessera
+}  // namespace tessera::comm

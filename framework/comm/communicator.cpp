@@ -7,7 +7,7 @@
 
 #include "framework/comm/group_state.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 class Transfer::State {
  public:
@@ -200,4 +200,4 @@ Transfer Communicator::receive(std::span<std::byte> values, int from, int tag, s
   return Transfer(std::move(transfer));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

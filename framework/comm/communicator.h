@@ -11,7 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/tensor/dtype.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A point-to-point message in flight. The destructor of an unfinished one waits for it, and ignores a CommError (the
 /// group's next operation reports it).
@@ -99,4 +99,4 @@ class Communicator {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include "framework/comm/communicator.h"
 #include "framework/comm/shared_memory.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// How contributions become one result.
 enum class Combine { sum, greatest };
@@ -115,4 +115,4 @@ class CollectiveQueue {
   std::size_t first_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

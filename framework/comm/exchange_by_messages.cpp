@@ -7,7 +7,7 @@
 #include "framework/comm/group_state.h"
 #include "framework/kernels/ordered_sum.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // Up to this size, in bytes, an all-reduce sends all values to all members, which add everything: one message latency
@@ -286,9 +286,9 @@ class ByMessages final : public Exchange {
     const Collective& c = piece.collective;
     const std::size_t count = own.size() / size_of(c.type);
     if (c.how == Combine::sum)
-      ordered_sum(sources_, std::span(&out, 1), {}, count, c.type);
+      kernels::ordered_sum(sources_, std::span(&out, 1), {}, count, c.type);
     else
-      greatest(sources_, std::span(&out, 1), count);
+      kernels::greatest(sources_, std::span(&out, 1), count);
   }
 
   // In the order of pieces: see results_tag().
@@ -331,4 +331,4 @@ std::unique_ptr<Exchange> exchange_by_messages(const Communicator::State& group,
   return std::make_unique<ByMessages>(group, tag, piece_bytes);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -7,7 +7,7 @@
 #include "framework/comm/group_state.h"
 #include "framework/kernels/ordered_sum.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// The counters of a member; only it writes them, all members read them.
@@ -92,7 +92,7 @@ class InArrays final : public Exchange {
       sources_[static_cast<std::size_t>(r)] = theirs;
       if (c.kind == Collective::Kind::all_reduce && r != group_.rank) outs_.push_back(theirs);
     }
-    ordered_sum(sources_, std::span(&mine, 1), outs_, shard.count / size_of(c.type), c.type);
+    kernels::ordered_sum(sources_, std::span(&mine, 1), outs_, shard.count / size_of(c.type), c.type);
   }
 
   void gather(const Collective& c) {
@@ -146,4 +146,4 @@ std::unique_ptr<Exchange> exchange_in_arrays(Communicator::State& group, SharedM
   return std::make_unique<InArrays>(group, std::move(starts), std::move(others));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include "framework/comm/operation.h"
 #include "framework/kernels/ordered_sum.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // Bytes of a member's slot. Large, so that few turns are needed: each may have to wait for a member that the operating
@@ -109,12 +109,14 @@ class InSlots final : public Exchange {
   }
   std::byte* next_slot() const { return slot(group_.rank, turn_ + 1); }
 
-  static void fetch(std::span<const std::byte> from, std::byte* to) { copy_bytes(from.data(), to, from.size()); }
+  static void fetch(std::span<const std::byte> from, std::byte* to) {
+    kernels::copy_bytes(from.data(), to, from.size());
+  }
   static void give(std::span<const std::byte> from, std::byte* to) {
     if (from.size() < least_streamed)
-      copy_bytes(from.data(), to, from.size());
+      kernels::copy_bytes(from.data(), to, from.size());
     else
-      stream_bytes(from.data(), to, from.size());
+      kernels::stream_bytes(from.data(), to, from.size());
   }
 
   /// The release store publishes the slot that was written before.
@@ -231,9 +233,10 @@ class InSlots final : public Exchange {
   /// Combines sources_ into `out`, and also into `for_others` unless that is null.
   void combine(Combine how, std::byte* out, std::byte* for_others, std::size_t bytes, DType type) {
     const std::span stream(&for_others, for_others != nullptr ? 1 : 0);
-    if (how == Combine::sum) return ordered_sum(sources_, std::span(&out, 1), stream, bytes / size_of(type), type);
+    if (how == Combine::sum)
+      return kernels::ordered_sum(sources_, std::span(&out, 1), stream, bytes / size_of(type), type);
     const std::array<std::byte*, 2> outs = {out, for_others};
-    greatest(sources_, std::span(outs).first(1 + stream.size()), bytes / size_of(type));
+    kernels::greatest(sources_, std::span(outs).first(1 + stream.size()), bytes / size_of(type));
   }
 
   // A long all_reduce. A slot holds the shards of one piece.
@@ -355,4 +358,4 @@ std::unique_ptr<Exchange> exchange_in_slots(Communicator::State& group) {
                            std::make_shared<const SharedMemory>(group.rank == 0 ? std::move(own) : std::move(*memory)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

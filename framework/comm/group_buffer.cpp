@@ -8,7 +8,7 @@
 #include "framework/comm/group_state.h"
 #include "framework/comm/operation.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 void finish_all(const Communicator::State& group, Exchange& exchange) {
@@ -129,4 +129,4 @@ void GroupBuffer::finish() {
   if (state_->exchange) finish_all(*state_->group, *state_->exchange);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

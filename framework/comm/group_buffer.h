@@ -5,7 +5,7 @@
 #include "framework/comm/byte_range.h"
 #include "framework/comm/communicator.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// An array that every member of a group has, equally long, and whose ranges are summed or gathered while the members
 /// continue with other work: the main gradients (all-reduce or reduce-scatter overlapped with the backward pass), and
@@ -51,4 +51,4 @@ class GroupBuffer {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

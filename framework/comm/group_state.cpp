@@ -2,7 +2,7 @@
 
 #include "framework/comm/operation.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 Communicator::State::~State() {
   // The exchange may have messages in flight in `comm`.
@@ -35,4 +35,4 @@ void Communicator::State::run(Collective collective, std::string_view operation_
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include "framework/comm/messages.h"
 #include "framework/comm/world_state.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Tags of the messages in a group's own MPI communicator: of the collectives of private memory, of the
 /// buffers, of users. In the world's communicator also those with which groups are created.
@@ -61,4 +61,4 @@ class Communicator::State : public std::enable_shared_from_this<Communicator::St
   std::vector<std::byte> marks_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

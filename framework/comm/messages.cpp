@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 constexpr std::size_t longest = std::size_t{1} << 30;  // bytes: MPI counts are ints
@@ -113,4 +113,4 @@ void Messages::wait(const Operation& operation) {
   operation.wait([this] { return done(); }, [this] { return missing(); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -8,7 +8,7 @@
 
 #include "framework/comm/operation.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A set of MPI messages in flight in one group. Messages over 1 GiB are divided. Internal to this component.
 class Messages {
@@ -42,4 +42,4 @@ class Messages {
   std::size_t first_ = 0;              // all before this are done
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -7,7 +7,7 @@
 
 #include "framework/comm/group_state.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// Whether `peer` is known to be in this operation: what it waits for is another rank.
@@ -57,4 +57,4 @@ void Operation::late(const Missing& missing) const {
   throw CommError(story);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

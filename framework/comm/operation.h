@@ -6,7 +6,7 @@
 #include "framework/comm/exchange.h"
 #include "framework/comm/world_state.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// An operation of a group, from its entry to its end: it is in the operation record as long as this object lives. If
 /// an exception leaves it, the record stays "inside": that is where the rank failed. Internal to this component.
@@ -41,4 +41,4 @@ std::string describe(const Communicator::State& group, const OperationName& name
 /// Throws CommError: `member` entered another operation than `name`, or one of another size.
 [[noreturn]] void disagree(const Communicator::State& group, const OperationName& name, int member);
 
-}  // namespace tessera
+}  // namespace tessera::comm

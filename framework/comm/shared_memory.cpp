@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 std::byte* map(int descriptor, std::size_t bytes) {
@@ -67,4 +67,4 @@ void SharedMemory::close_descriptor() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Memory that several processes of one host map (memfd). It has no name in the file system, so nothing is left behind
 /// however they end: the creator lets the others open it through /proc/PID/fd while its descriptor is open. Initially
@@ -36,4 +36,4 @@ class SharedMemory {
   int descriptor_ = -1;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -1,6 +1,6 @@
 #include "framework/comm/together.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 void together(const Communicator& group, std::string_view who, const std::function<void()>& work) {
   if (group.size() == 1) {
@@ -30,4 +30,4 @@ void together(const Communicator& group, std::string_view who, const std::functi
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

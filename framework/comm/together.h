@@ -4,7 +4,7 @@
 
 #include "framework/comm/communicator.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Another rank of the group failed in together(). That rank reports the error, so this one need not.
 class PeerFailed : public Error {
@@ -22,4 +22,4 @@ class PeerFailed : public Error {
 /// given up, and each failure is reported once. A CommError is rethrown without telling the others, who then time out.
 void together(const Communicator& group, std::string_view who, const std::function<void()>& work);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -14,10 +14,10 @@
 #include "framework/comm/group_state.h"
 #include "framework/log/log.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
-const Logger logger("comm");
+const log::Logger logger("comm");
 
 constexpr int arrival_tag = 1, departure_tag = 2;
 
@@ -33,7 +33,7 @@ std::uint64_t fingerprint(const std::string& name, std::span<const int> ranks) {
 /// Initializes MPI, if this process was launched.
 std::shared_ptr<WorldState> start(Transport transport) {
   if (!is_launched()) return std::make_shared<WorldState>();
-  const LaunchLink launcher;
+  const worker::LaunchLink launcher;
   int provided = 0, running = 0;
   MPI_Initialized(&running);
   must(running == 0, "a process has one World");
@@ -192,4 +192,4 @@ void check_promised_size(int processes) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -8,7 +8,7 @@
 
 #include "framework/comm/communicator.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Whether a launcher with MPI support (mpirun, srun with PMI, tsrun) started this process. Otherwise MPI is never
 /// initialized, and the run has one rank.
@@ -61,4 +61,4 @@ class World {
   Communicator all_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

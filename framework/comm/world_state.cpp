@@ -14,7 +14,7 @@
 
 #include "framework/base/relax.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 std::string link_target(const char* path) {
@@ -72,9 +72,10 @@ WorldState::WorldState(Transport how) : transport(how), mpi(true) {
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   const auto& folder = launcher.folder();
-  record =
-      folder.empty() ? OperationRecord::create(rank) : OperationRecord::create(operations_file(folder, rank), rank);
-  const Introduction mine = introduce(folder.empty() ? record->descriptor_path() : operations_file(folder, rank));
+  record = folder.empty() ? worker::OperationRecord::create(rank)
+                          : worker::OperationRecord::create(worker::operations_file(folder, rank), rank);
+  const Introduction mine =
+      introduce(folder.empty() ? record->descriptor_path() : worker::operations_file(folder, rank));
   std::vector<Introduction> all(static_cast<std::size_t>(size));
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, MPI_COMM_WORLD, &request),
@@ -93,7 +94,7 @@ WorldState::WorldState(Transport how) : transport(how), mpi(true) {
     if (here && r < rank) ++local_rank;
     local_size += here ? 1 : 0;
     Peer peer{other.host.data(), other.pid, here, std::nullopt};
-    if (here) peer.record = OperationRecord::open(other.record.data());
+    if (here) peer.record = worker::OperationRecord::open(other.record.data());
     peers.push_back(std::move(peer));
   }
   // A process that yields its core may get it back only milliseconds later; with a core per process it spins longer.
@@ -116,7 +117,7 @@ std::string WorldState::where_is(int world_rank) const {
   if (!peer.record) return story + "is where this host cannot see it";
   const auto entries = peer.record->read();
   if (entries.empty()) return story + "has entered no operation yet";
-  return story + "is " + tessera::describe(entries.front(), OperationRecord::now());
+  return story + "is " + tessera::worker::describe(entries.front(), worker::OperationRecord::now());
 }
 
 bool Patience::pause() {
@@ -139,4 +140,4 @@ bool Patience::pause() {
   return world_.time_out == std::chrono::nanoseconds::zero() || waited_ < world_.time_out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

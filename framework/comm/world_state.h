@@ -14,7 +14,7 @@
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Throws CommError with MPI's error text unless `code` is MPI_SUCCESS. `call` is the name of the MPI function.
 void check_mpi(int code, const char* call);
@@ -23,8 +23,8 @@ void check_mpi(int code, const char* call);
 struct Peer {
   std::string host;
   int pid = 0;
-  bool here = false;                      ///< on this host, and may share memory with this process
-  std::optional<OperationRecord> record;  ///< absent if it is on another host
+  bool here = false;                              ///< on this host, and may share memory with this process
+  std::optional<worker::OperationRecord> record;  ///< absent if it is on another host
 };
 
 /// What all groups of a process share: the other ranks, and how long to wait for them. Internal to this component.
@@ -48,10 +48,10 @@ class WorldState {
   Transport transport = Transport::fastest;
   std::vector<Peer> peers;                                       ///< by world rank, this one included
   std::chrono::nanoseconds time_out = std::chrono::minutes(10);  ///< of every operation; zero: none
-  std::optional<OperationRecord> record;                         ///< of this process
+  std::optional<worker::OperationRecord> record;                 ///< of this process
   int spins = 200;         ///< polls of a wait before it yields the core; more if each process has a core of its own
   int open_transfers = 0;  ///< messages in flight; they proceed only while this process calls MPI
-  LaunchLink launcher;
+  worker::LaunchLink launcher;
   bool mpi = false;  ///< MPI was initialized by this run and is not finalized
 };
 
@@ -69,4 +69,4 @@ class Patience {
   std::chrono::nanoseconds waited_{0};
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -7,7 +7,7 @@
 
 #include "framework/base/clock.h"
 
-namespace tessera {
+namespace tessera::data {
 
 BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const BatchShare& share, std::int64_t workers)
     : dataset_(dataset), order_(order), share_(share) {
@@ -124,4 +124,4 @@ void BatchLoader::work() {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 
 #include "framework/data/sampler.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Reads the micro-batches of one dataset for one data-parallel rank, ahead of their use.
 ///
@@ -69,4 +69,4 @@ class BatchLoader {
   std::vector<std::thread> workers_;      ///< last, so that all else exists when they begin
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -1,7 +1,7 @@
 #include "framework/data/dataset.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 void register_no_tokenizer(TokenizerRegistry&);
 void register_gpt2_bpe(TokenizerRegistry&);
@@ -47,4 +47,4 @@ SamplerRegistry samplers() {
   return registry;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 #include "framework/data/sampler.h"
 #include "framework/options/registry.h"
 
-namespace tessera {
+namespace tessera::data {
 
 class Tokenizer;
 
@@ -61,7 +61,7 @@ struct DataSplits {
 };
 
 /// Key `dataset_type` of dataset_config. Makers throw ConfigError for files that are missing or damaged.
-using DatasetRegistry = Registry<DataSplits, DataParts>;
+using DatasetRegistry = options::Registry<DataSplits, DataParts>;
 
 /// The registry with every built-in dataset.
 DatasetRegistry datasets();
@@ -74,7 +74,7 @@ struct SamplerParts {
 };
 
 /// Key `dataloader_type` of dataset_config.
-using SamplerRegistry = Registry<Sampler, SamplerParts>;
+using SamplerRegistry = options::Registry<Sampler, SamplerParts>;
 
 /// The registry with every built-in order of feeding.
 SamplerRegistry samplers();
@@ -82,4 +82,4 @@ SamplerRegistry samplers();
 /// All samples of a dataset once, in their order: the type `single`.
 std::unique_ptr<Sampler> single_pass(const Dataset& dataset);
 
-}  // namespace tessera
+}  // namespace tessera::data

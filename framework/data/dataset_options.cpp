@@ -3,9 +3,9 @@
 #include "framework/base/checked.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::data {
 
-void describe(Schema<BatchOptions>& s) {
+void describe(options::Schema<BatchOptions>& s) {
   using O = BatchOptions;
   s.option("batch_size", &O::batch_size, "Micro-batch size per rank, in samples.")
       .above(0)
@@ -17,12 +17,12 @@ void describe(Schema<BatchOptions>& s) {
       .at_most(1048576);
   s.option("global_batch_size", &O::global_batch_size, "Global batch size, in samples.")
       .above(0)
-      .at_most(most_step_samples)
+      .at_most(options::most_step_samples)
       .unit("samples");
   s.option("train_samples", &O::train_samples,
            "Length of the run in samples, instead of `training_iters`; null or 0: `training_iters`.")
       .at_least(0)
-      .at_most(most_samples)
+      .at_most(options::most_samples)
       .unit("samples");
   s.option("num_workers", &O::num_workers,
            "Number of threads per split that read micro-batches ahead of the step, two each; 0: the step reads them "
@@ -42,4 +42,4 @@ std::int64_t BatchOptions::micro_batches(std::int64_t ranks) const {
   return global_batch_size ? *global_batch_size / (batch_size * ranks) : 1;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

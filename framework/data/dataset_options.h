@@ -5,7 +5,7 @@
 
 #include "framework/options/schema.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// dataset_config, whatever the dataset: how many samples make a step and a run.
 struct BatchOptions {
@@ -22,6 +22,6 @@ struct BatchOptions {
   /// Samples of one step. Throws ConfigError when they are too many to be counted.
   std::int64_t samples_per_step(std::int64_t ranks = 1) const;
 };
-void describe(Schema<BatchOptions>& s);
+void describe(options::Schema<BatchOptions>& s);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -1,6 +1,6 @@
 #include "framework/data/sampler.h"
 
-namespace tessera {
+namespace tessera::data {
 
 void read_batch(const Dataset& dataset, const Sampler& order, std::int64_t consumed, int rank, int ranks,
                 Batch& batch) {
@@ -16,4 +16,4 @@ void read_batch(const Dataset& dataset, const Sampler& order, std::int64_t consu
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 
 #include "framework/tensor/batch.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Where consecutive tokens of a sample come from.
 struct TokenOrigin {
@@ -63,4 +63,4 @@ struct BatchShare {
 /// another length than the batch's, and what the dataset or sampler throws.
 void read_batch(const Dataset& dataset, const Sampler& order, std::int64_t consumed, int rank, int ranks, Batch& batch);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -16,7 +16,7 @@
 
 #ifndef TESSERA_GATE_ROW
 #define TESSERA_GATE_ROW
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 /// Operands of gated_backward in one row, or a part of one.
@@ -26,11 +26,11 @@ struct GateRow {
 };
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
@@ -202,11 +202,11 @@ void GateBackward(Activation act, const GateRow& row, std::size_t width, bool ad
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(Activate);
@@ -302,5 +302,5 @@ void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::in
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

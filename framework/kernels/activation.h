@@ -7,7 +7,7 @@
 #include "framework/kernels/linear.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// y = act(x), elementwise.
 ///
@@ -53,4 +53,4 @@ void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,
                     const Elements& x, const MutableElements& dx, bool add);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

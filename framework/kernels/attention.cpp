@@ -7,7 +7,7 @@
 #include "framework/kernels/extents.h"
 #include "framework/kernels/scratch.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // With fewer queries than this a block of query_block lanes would be almost empty; they are computed one by one.
@@ -170,4 +170,4 @@ void attention_backward(Threads& threads, const AttentionExtents& e, const Visib
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

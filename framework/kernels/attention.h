@@ -6,7 +6,7 @@
 #include "framework/kernels/dropout.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Scaled dot-product attention in blocks (FlashAttention): the [T, S] matrix of scores is never stored.
 ///
@@ -102,4 +102,4 @@ void attention_backward(Threads& threads, const AttentionExtents& e, const Visib
                         std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv,
                         Earlier earlier = Earlier::overwrite);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -22,7 +22,7 @@
 #include "framework/kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace attention {
 
@@ -204,11 +204,11 @@ std::int64_t PaddedChannels(std::int64_t channels) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 
 HWY_EXPORT(AttentionBackwardBlock);
 HWY_EXPORT(PaddedChannels);
@@ -219,5 +219,5 @@ void attention_backward_block(const AttentionCall& call, const QueryBlock& at, K
 
 std::int64_t padded_channels(std::int64_t channels) { return HWY_DYNAMIC_DISPATCH(PaddedChannels)(channels); }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

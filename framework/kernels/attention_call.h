@@ -2,7 +2,7 @@
 
 #include "framework/kernels/attention.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 // How one attention call is divided into blocks: shared by attention.cpp and the code compiled per instruction set.
 // Internal to this component.
@@ -50,4 +50,4 @@ struct KeyGradients {
   float *dk, *dv;
 };
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -16,7 +16,7 @@
 #include "framework/kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace attention {
 
@@ -179,11 +179,11 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
 void AttentionForwardBlock(const AttentionCall& call, const QueryBlock& at) { attention::ForwardBlock(call, at); }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 
 HWY_EXPORT(AttentionForwardBlock);
 
@@ -191,5 +191,5 @@ void attention_forward_block(const AttentionCall& call, const QueryBlock& at) {
   HWY_DYNAMIC_DISPATCH(AttentionForwardBlock)(call, at);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

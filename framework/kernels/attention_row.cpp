@@ -20,7 +20,7 @@
 #include "framework/kernels/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
@@ -175,11 +175,11 @@ void AttentionForwardRow(const AttentionCall& call, const QueryBlock& at) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 
 HWY_EXPORT(AttentionForwardRow);
 
@@ -187,5 +187,5 @@ void attention_forward_row(const AttentionCall& call, const QueryBlock& at) {
   HWY_DYNAMIC_DISPATCH(AttentionForwardRow)(call, at);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

@@ -33,7 +33,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace attention {
 
@@ -416,7 +416,7 @@ class Keep {
 
 }  // namespace attention
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "framework/kernels/attention_call.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 // The attention kernels of the chosen instruction set. Each call runs in one thread, on one block of queries. Internal
 // to this component; attention.cpp checks the arguments.
@@ -20,4 +20,4 @@ void attention_backward_block(const AttentionCall& call, const QueryBlock& at, K
 /// Floats in a row of KeyGradients: `channels` rounded up to whole vectors of the chosen instruction set.
 std::int64_t padded_channels(std::int64_t channels);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -7,7 +7,7 @@
 #include "framework/kernels/extents.h"
 #include "framework/kernels/float_window.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 void check(std::int64_t rows, const Elements& from, std::int64_t from_width, const Elements& to, std::int64_t to_width,
@@ -66,4 +66,4 @@ void add_columns(Threads& threads, std::int64_t rows, const Elements& from, std:
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

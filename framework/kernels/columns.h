@@ -5,7 +5,7 @@
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Blocks of columns that are copied between the rows of two matrices: `blocks` blocks of `width` columns, which begin at
 /// first, first + step, first + 2 step, ... in each row. Step 0 in the source repeats one block.
@@ -29,4 +29,4 @@ void copy_columns(Threads& threads, std::int64_t rows, const Elements& from, std
 void add_columns(Threads& threads, std::int64_t rows, const Elements& from, std::int64_t from_width,
                  const MutableElements& to, std::int64_t to_width, const ColumnBlocks& blocks);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -16,7 +16,7 @@
 #include <cpuid.h>
 #endif
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr std::array<Isa, 4> every_isa = {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
@@ -153,4 +153,4 @@ std::string describe_cpu() {
               name_of(chosen_isa()), ")");
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

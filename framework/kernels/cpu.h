@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Instruction sets that kernels are compiled for, in ascending order. Each includes the ones before it.
 ///
@@ -33,4 +33,4 @@ void force_isa(Isa isa);
 /// For example "AMD EPYC, 2 cores: portable avx2 avx512 (using avx512)". Printed by a run and by every benchmark.
 std::string describe_cpu();
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -16,7 +16,7 @@
 #include "framework/kernels/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
@@ -65,11 +65,11 @@ void Scale(float* x, std::size_t size, float factor) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(Largest);
@@ -180,5 +180,5 @@ void cross_entropy_finish(Threads& threads, const CrossEntropyPart& part, std::s
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

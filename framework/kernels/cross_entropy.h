@@ -5,7 +5,7 @@
 
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Cross-entropy loss of each row, -log softmax(logits)[label], and its gradient in place.
 ///
@@ -46,4 +46,4 @@ void cross_entropy_finish(Threads& threads, const CrossEntropyPart& part, std::s
                           std::span<const std::int32_t> labels, std::span<const double> sums,
                           std::span<const float> weight, std::span<float> loss, bool gradient);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

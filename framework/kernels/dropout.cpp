@@ -17,7 +17,7 @@
 #include "framework/kernels/range-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -74,11 +74,11 @@ void AddOrCopy(const float* x, const float* residual, float* y, std::size_t size
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(DrawWords);
@@ -168,5 +168,5 @@ void dropout_backward(Threads& threads, const DropoutMask& mask, const Elements&
   run(threads, mask, dy, {}, dx);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

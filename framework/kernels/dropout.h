@@ -7,7 +7,7 @@
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Which elements dropout drops. The decision is a pure function of (key, sample id, element index in that sample), so
 /// it is the same on every parallel layout, and the backward pass recomputes it instead of storing a mask.
@@ -37,4 +37,4 @@ void dropout_add_forward(Threads& threads, const DropoutMask& mask, const Elemen
 /// dx may be dy. Throws as dropout_add_forward.
 void dropout_backward(Threads& threads, const DropoutMask& mask, const Elements& dy, const MutableElements& dx);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -7,7 +7,7 @@
 
 #include "framework/tensor/tensor.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Elements of float32, bfloat16 or float16 that a kernel reads: how kernels take operands that may be in 16 bits.
 /// Converts from tensors and from contiguous floats. Owns nothing.
@@ -55,4 +55,4 @@ struct MutableElements {
   operator Elements() const { return {at, count, type}; }  // NOLINT(google-explicit-constructor)
 };
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -6,7 +6,7 @@
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 void check_ids(std::int64_t vocabulary, std::span<const std::int32_t> ids) {
@@ -103,4 +103,4 @@ void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t 
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

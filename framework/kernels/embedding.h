@@ -6,7 +6,7 @@
 #include "framework/kernels/threads.h"
 #include "framework/tensor/tensor.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// y[r] = table[ids[r]], or y[r] += table[ids[r]] when `add` (learned position embeddings are added to the token
 /// embeddings).
@@ -38,4 +38,4 @@ void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int6
 void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t first_row,
                              std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "framework/kernels/activation.h"
-#include "framework/kernels/type_conversion.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/float_window.h"
 #include "framework/kernels/scratch.h"
+#include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 /// Rows of a tile that takes long enough to be worth handing to a thread.
@@ -239,4 +239,4 @@ void weighted_activation_backward(Threads& threads, Activation act, bool gated, 
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -7,7 +7,7 @@
 #include "framework/kernels/linear.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 // Moves tokens to the experts that they chose and back. A choice is one of the topk experts of one token; a row is one
 // choice as the experts see it: rows are sorted by expert, and by token within an expert. T tokens, K = topk, E experts,
@@ -77,4 +77,4 @@ void weighted_activation_backward(Threads& threads, Activation act, bool gated, 
                                   const Elements& x, std::span<const float> weight, const MutableElements& dx,
                                   std::span<float> dweight);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

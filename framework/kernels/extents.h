@@ -5,7 +5,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Throws ShapeError "rmsnorm: x has 7 values; 6 were promised" unless has == promised. `who` is the kernel, `what` the
 /// argument.
@@ -22,4 +22,4 @@ inline void expect_at_least(const char* who, const char* what, std::size_t has, 
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

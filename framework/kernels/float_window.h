@@ -5,7 +5,7 @@
 
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Elementwise kernels compute in fp32. These give a loop over elements of any type a few of them at a time as floats:
 /// in place if they are fp32, else through a buffer that stays in the L1 cache. Internal to this component.
@@ -58,4 +58,4 @@ class FloatWriter {
   std::array<float, float_window> buffer_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -4,7 +4,7 @@
 #include "framework/kernels/gemm_blas.h"
 #include "framework/kernels/gemm_packed.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void multiply(Threads& threads, const MatrixProduct& p) {
   if (p.M == 0 || p.N == 0) return;
@@ -19,4 +19,4 @@ void multiply(Threads& threads, const MatrixProduct& p) {
   multiply_blas(threads, p);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -6,7 +6,7 @@
 #include "framework/kernels/linear.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// One operand of a matrix product. Element (i, k), where k is the index that is summed over, is element
 /// i * across + k * along of `elements`. One of the two strides is 1: along == 1 means that k is the inner (contiguous)
@@ -49,4 +49,4 @@ struct MatrixProduct {
 /// the types and the instruction set only, never on the number of threads.
 void multiply(Threads& threads, const MatrixProduct& product);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

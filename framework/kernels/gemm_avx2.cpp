@@ -10,7 +10,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr int lanes = 8, tile_rows = 6, tile_vectors = 2;
@@ -329,4 +329,4 @@ const TileKernels& tiles_avx2() {
   return kernels;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

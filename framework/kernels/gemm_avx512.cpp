@@ -1,7 +1,7 @@
 // AVX-512: products of floats, and of 16-bit elements that are widened to floats where they are packed.
 #include "framework/kernels/gemm_tile_avx512-inl.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 struct FloatSum {
@@ -267,4 +267,4 @@ const TileKernels& tiles_avx512() {
   return kernels;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

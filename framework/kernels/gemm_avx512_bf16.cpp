@@ -1,7 +1,7 @@
 // AVX512-BF16: products of bfloat16 pairs, summed in fp32.
 #include "framework/kernels/gemm_tile_avx512-inl.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 struct PairSum {
@@ -92,4 +92,4 @@ const TileKernels& tiles_avx512_bf16() {
   return kernels;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -10,7 +10,7 @@
 #include "framework/kernels/task_grid.h"
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 /// Blocks of at most 512 x 512: large enough that OpenBLAS reaches its peak, small enough for several threads.
@@ -118,4 +118,4 @@ void multiply_blas(Threads& threads, const MatrixProduct& p) {
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -2,11 +2,11 @@
 
 #include "framework/kernels/gemm.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// multiply() with OpenBLAS, which is called single-threaded on fixed blocks of c. This is the portable path, and the
 /// reference of tests and benchmarks on every machine. OpenBLAS selects its own kernels by processor; the environment
 /// variable OPENBLAS_CORETYPE overrides that.
 void multiply_blas(Threads& threads, const MatrixProduct& product);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -8,7 +8,7 @@
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
@@ -345,4 +345,4 @@ void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct
                           : multiply_flipped(threads, t, p, packed_floats);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,7 +3,7 @@
 #include "framework/kernels/gemm.h"
 #include "framework/kernels/gemm_tiles.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// multiply() with our own register tiles. c is divided into tasks by its extents (task_grid.h). A task packs its
 /// columns of b into panels, one block of k at a time, and multiplies strips of rows of a with them. a is read in place
@@ -23,4 +23,4 @@ bool has_few_rows(const MatrixProduct& product);
 /// Whether both factors are bfloat16, laid out so that tiles of pairs can read them, and the product has not few rows.
 bool multiplies_pairs(const MatrixProduct& product);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

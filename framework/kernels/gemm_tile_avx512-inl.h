@@ -16,7 +16,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr int lanes = 16, tile_rows = 8, tile_vectors = 3;
@@ -92,4 +92,4 @@ void tile(const TileCall& t) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Arguments of one register tile: c = start + a b over `depth` steps of the summed index k. The tile has `rows` <= R
 /// rows and `cols` <= C columns, R and C being those of TileKernels.
@@ -86,4 +86,4 @@ const TileKernels& tiles_avx512();
 /// Both factors must be bfloat16: words are pairs of them. `float32` and `float16` have no packing functions.
 const TileKernels& tiles_avx512_bf16();
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -4,7 +4,7 @@
 
 #include "framework/kernels/extents.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 void check(HeadsInRows e, std::span<const std::int64_t> offsets, std::size_t x, std::size_t dense) {
@@ -41,4 +41,4 @@ void scatter_heads(Threads& threads, HeadsInRows e, std::span<const std::int64_t
             [&](std::int64_t to, std::int64_t from) { std::copy_n(dense.data() + from, e.channels, x.data() + to); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -5,7 +5,7 @@
 
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Heads inside wider rows: `rows` rows of `stride` floats; each head has `channels` consecutive floats.
 struct HeadsInRows {
@@ -26,4 +26,4 @@ void gather_heads(Threads& threads, HeadsInRows e, std::span<const std::int64_t>
 void scatter_heads(Threads& threads, HeadsInRows e, std::span<const std::int64_t> offsets, std::span<const float> dense,
                    std::span<float> x);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

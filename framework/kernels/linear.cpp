@@ -7,7 +7,7 @@
 #include "framework/kernels/task_grid.h"
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 /// Throws ShapeError unless size == rows * width.
@@ -117,4 +117,4 @@ void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out,
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

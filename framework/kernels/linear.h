@@ -6,7 +6,7 @@
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Extents of a linear layer, y = x w^T + bias. The functions of this file share these shapes, all row-major and dense:
 ///
@@ -55,4 +55,4 @@ void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std:
 void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, const Elements& dy,
                           std::span<float> dbias);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -18,7 +18,7 @@
 #include "framework/kernels/type_conversion.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
@@ -108,11 +108,11 @@ void LayerNormRowBackward(const NormRowBackward& n) {
 void RmsNormRowBackward(const NormRowBackward& n) { RowBackward<false, false>(n); }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(LayerNormRow);
@@ -302,5 +302,5 @@ void rmsnorm_backward(Threads& threads, const Elements& dy, const Elements& x, s
   norm_backward(threads, b, dgain, {});
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

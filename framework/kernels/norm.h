@@ -5,7 +5,7 @@
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Layer normalization over the last axis: y = (x - mean) / sqrt(var + eps) * (gain + gain_offset) + bias.
 ///
@@ -47,4 +47,4 @@ void rmsnorm_backward(Threads& threads, const Elements& dy, const Elements& x, s
                       float gain_offset, std::span<const float> inv_rms, const MutableElements& dx, bool add,
                       std::span<float> dgain);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace tessera {
+namespace tessera::kernels {
 
 // One row of a norm, as norm.cpp hands it to the code of the chosen instruction set. Internal to this component; norm.h
 // has the formulas.
@@ -31,4 +31,4 @@ struct NormRowBackward {
   float *dgain, *dbias;  // [width], added to; dbias may be null
 };
 
-}  // namespace tessera
+}  // namespace tessera::kernels

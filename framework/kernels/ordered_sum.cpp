@@ -18,7 +18,7 @@
 #include "framework/kernels/ordered_sum.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera::HWY_NAMESPACE {
+namespace tessera::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Sources = std::span<const std::byte* const>;
@@ -204,11 +204,11 @@ void stream_of(const std::byte* from, std::byte* to, std::size_t count) {
   hwy::FlushStream();
 }
 
-}  // namespace tessera::HWY_NAMESPACE
+}  // namespace tessera::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 HWY_EXPORT(sum_of);
 HWY_EXPORT(copy_of);
@@ -245,5 +245,5 @@ void stream_bytes(const std::byte* from, std::byte* to, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(stream_of)(from, to, count);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif

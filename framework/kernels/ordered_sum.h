@@ -5,7 +5,7 @@
 
 #include "framework/tensor/dtype.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Reductions over the arrays of several ranks, in the calling thread. Arrays are given as bytes that hold elements of
 /// one type. An output may be one of the sources; it must not overlap another source.
@@ -33,4 +33,4 @@ void copy_bytes(const std::byte* from, std::byte* to, std::size_t count);
 /// The same with non-temporal stores, for memory that another core reads next (see ordered_sum).
 void stream_bytes(const std::byte* from, std::byte* to, std::size_t count);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace philox4x32 {
 
@@ -75,7 +75,7 @@ HWY_INLINE Words BlocksAhead(HighLow base, std::uint32_t ahead, std::uint64_t id
 
 }  // namespace philox4x32
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

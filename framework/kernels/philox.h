@@ -5,7 +5,7 @@
 
 #include "framework/base/random.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// words[4 i .. 4 i + 3] = key.words(id, first_block + i) for i in [0, blocks), vectorized, in the calling thread.
 /// `words` has room for 4 * blocks words.
@@ -16,4 +16,4 @@ void philox_words(const RandomKey& key, std::uint64_t id, std::uint64_t first_bl
 /// [0, 1).
 std::uint32_t dropout_limit(double rate);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

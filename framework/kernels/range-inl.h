@@ -14,7 +14,7 @@
 #include <cstddef>
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace range {
 
@@ -132,7 +132,7 @@ HWY_INLINE double Sum(std::size_t size, const F& f) {
 
 }  // namespace range
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -13,7 +13,7 @@
 #include "framework/kernels/type_conversion.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
@@ -68,11 +68,11 @@ void TurnNeighbours(float* x, std::size_t pairs, const float* cosine, const floa
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(TurnHalves);
@@ -125,5 +125,5 @@ void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> hea
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

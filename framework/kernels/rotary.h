@@ -6,7 +6,7 @@
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Which two channels of a head form a rotated pair i, for n rotary channels: half (GPT-NeoX, and Llama in
 /// Transformers): i and i + n / 2; interleaved (GPT-J, --rotary-interleaved in Megatron): 2 i and 2 i + 1.
@@ -32,4 +32,4 @@ void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> hea
             std::span<const std::int32_t> positions, std::span<const float> cosine, std::span<const float> sine,
             bool backward, const MutableElements& x);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

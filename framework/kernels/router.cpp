@@ -9,7 +9,7 @@
 #include "framework/kernels/extents.h"
 #include "framework/kernels/scratch.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr double never_zero = 1e-20;  // added to sums of sigmoids, as Megatron-LM does
@@ -320,4 +320,4 @@ void router_z_loss_backward(Threads& threads, std::int64_t experts, std::span<co
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -5,7 +5,7 @@
 
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// The function that turns a router's logits into scores.
 enum class RouterScore { softmax, sigmoid };
@@ -79,4 +79,4 @@ double router_z_loss(Threads& threads, std::int64_t experts, std::span<const flo
 void router_z_loss_backward(Threads& threads, std::int64_t experts, std::span<const float> logits, double factor,
                             std::span<float> dlogits);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // Also the alignment that the widest vector stores and gemm_tiles.h need.
@@ -59,4 +59,4 @@ void prepare_scratch() {
   for (std::size_t i = 0; i < Scratch::ready_buffers; ++i) buffers.all[i].at_least(Scratch::ready_floats);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

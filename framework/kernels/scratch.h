@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Scratch memory of the calling thread, leased for as long as this local variable lives: `floats` floats, 64-byte
 /// aligned, uninitialized. A lease takes a buffer that no other lease of the thread holds, so kernels that call each
@@ -36,4 +36,4 @@ class Scratch {
 /// Makes the calling thread's ready buffers.
 void prepare_scratch();
 
-}  // namespace tessera
+}  // namespace tessera::kernels

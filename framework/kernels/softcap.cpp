@@ -12,7 +12,7 @@
 #include "framework/kernels/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using range::D;
@@ -33,11 +33,11 @@ void SoftcapBackward(float inverse, const float* dy, const float* y, float* dx, 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(Softcap);
@@ -67,5 +67,5 @@ void softcap_backward(Threads& threads, double cap, std::span<const float> dy, s
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

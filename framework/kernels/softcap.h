@@ -4,7 +4,7 @@
 
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// Soft capping of logits: y = cap * tanh(x / cap), elementwise.
 ///
@@ -18,4 +18,4 @@ void softcap_forward(Threads& threads, double cap, std::span<const float> x, std
 void softcap_backward(Threads& threads, double cap, std::span<const float> dy, std::span<const float> y,
                       std::span<float> dx);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

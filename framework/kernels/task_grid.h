@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// How the output of a product is divided into tasks: a grid of equal blocks; the last block of a row or column may be
 /// smaller. It depends on the extents only, so that results do not depend on the number of threads.
@@ -27,4 +27,4 @@ inline constexpr std::int64_t even_part(std::int64_t extent, std::int64_t most, 
   return ceil_div(ceil_div(extent, parts), unit) * unit;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -16,7 +16,7 @@
 #include "framework/kernels/vector.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera::HWY_NAMESPACE {
+namespace tessera::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void widen_bfloat16(const bfloat16* x, float* y, std::size_t size) {
@@ -80,11 +80,11 @@ void narrow_float16(const float* x, float16* y, std::size_t size) {
   for (; i < size; ++i) y[i] = float16(x[i]);
 }
 
-}  // namespace tessera::HWY_NAMESPACE
+}  // namespace tessera::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(widen_bfloat16);
@@ -184,5 +184,5 @@ std::int64_t first_not_finite(Threads& threads, const Tensor& x) {
   return -1;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

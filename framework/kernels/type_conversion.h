@@ -5,7 +5,7 @@
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// y = x converted to float, exactly.
 ///
@@ -31,4 +31,4 @@ void round_to(Threads& threads, DType type, std::span<float> x);
 /// Index of the first element that is NaN or infinite; -1 if all are finite. For the floating-point types above.
 std::int64_t first_not_finite(Threads& threads, const Tensor& x);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -17,7 +17,7 @@
 #include "framework/kernels/vector.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera::HWY_NAMESPACE {
+namespace tessera::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Sixteen running sums in double: element i goes to sum i % 16, whatever the vector length, so that the result is the
@@ -172,11 +172,11 @@ void sgd_range(const SgdFactors& f, float* p, const float* grad, float* u, std::
   std::copy_n(part[2], rest, u + whole);
 }
 
-}  // namespace tessera::HWY_NAMESPACE
+}  // namespace tessera::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(sum_of_squares_of);
@@ -272,5 +272,5 @@ void flush_denormals() {
 #endif
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels
 #endif  // HWY_ONCE

@@ -5,7 +5,7 @@
 
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 // Elementwise passes and reductions over flat fp32 memory. Functions with two spans throw ShapeError if the sizes
 // differ.
@@ -62,4 +62,4 @@ void sgd_update(const SgdFactors& f, std::span<float> p, std::span<const float> 
 /// its own threads. Denormals would make single operations tens of times slower.
 void flush_denormals();
 
-}  // namespace tessera
+}  // namespace tessera::kernels

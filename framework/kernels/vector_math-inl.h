@@ -16,7 +16,7 @@
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
-namespace tessera {
+namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace math {
 
@@ -146,7 +146,7 @@ HWY_INLINE Normal<V> NormalOf(D d, V x) {
 
 }  // namespace math
 }  // namespace HWY_NAMESPACE
-}  // namespace tessera
+}  // namespace tessera::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

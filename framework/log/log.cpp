@@ -23,7 +23,7 @@
 #include "framework/log/outputs.h"
 #include "framework/log/repeats.h"
 
-namespace tessera {
+namespace tessera::log {
 namespace {
 
 constexpr std::array<spdlog::level::level_enum, 4> spdlog_levels = {spdlog::level::debug, spdlog::level::info,
@@ -232,4 +232,4 @@ void set_log_file(const std::string& file) { Log::get().set_file(file); }
 
 void LineLog::write(std::string_view lines, bool console) const { Log::get().write_lines(descriptor_, lines, console); }
 
-}  // namespace tessera
+}  // namespace tessera::log

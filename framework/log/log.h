@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera {
+namespace tessera::log {
 
 /// Severity of a message. The log shows messages of its level and of the levels after it.
 enum class LogLevel { debug, info, warning, error };
@@ -95,4 +95,4 @@ class StatusLine {
   char text_[max_text];
 };
 
-}  // namespace tessera
+}  // namespace tessera::log

@@ -6,7 +6,7 @@
 
 #include "framework/log/log.h"
 
-namespace tessera {
+namespace tessera::log {
 
 /// Guards everything that the log writes and its settings. Recursive: a message hides the status lines. Internal to this
 /// component, like all of this header.
@@ -15,4 +15,4 @@ std::recursive_mutex& log_mutex();
 /// All status lines that exist.
 std::vector<StatusLine*>& shown_lines();
 
-}  // namespace tessera
+}  // namespace tessera::log

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-namespace tessera {
+namespace tessera::log {
 
 std::optional<std::int64_t> RepeatLimit::show(std::string_view message, double now) {
   const std::size_t key = std::hash<std::string_view>()(message);
@@ -21,4 +21,4 @@ std::optional<std::int64_t> RepeatLimit::show(std::string_view message, double n
   return std::exchange(message_state.left_out, 0);
 }
 
-}  // namespace tessera
+}  // namespace tessera::log

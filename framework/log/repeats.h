@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::log {
 
 /// Limits how often the same message is shown. Internal to this component.
 class RepeatLimit {
@@ -25,4 +25,4 @@ class RepeatLimit {
   std::map<std::size_t, Known> known_;  // by a hash of the message
 };
 
-}  // namespace tessera
+}  // namespace tessera::log

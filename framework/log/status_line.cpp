@@ -9,7 +9,7 @@
 #include "framework/base/system_call.h"
 #include "framework/log/outputs.h"
 
-namespace tessera {
+namespace tessera::log {
 
 StatusLine::StatusLine(int descriptor) : descriptor_(descriptor) {
   const std::lock_guard lock(log_mutex());
@@ -68,4 +68,4 @@ void StatusLine::leave() {
   size_ = 0;
 }
 
-}  // namespace tessera
+}  // namespace tessera::log

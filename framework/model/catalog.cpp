@@ -1,6 +1,6 @@
 #include "framework/model/model.h"
 
-namespace tessera {
+namespace tessera::model {
 
 void register_gpt(ModelRegistry&);
 
@@ -10,4 +10,4 @@ ModelRegistry models() {
   return registry;
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -6,7 +6,7 @@
 
 #include "framework/nn/key_value_cache.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 struct Candidate {
@@ -79,8 +79,8 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std:
   return open.back().token;
 }
 
-std::int64_t generate(const Model& model, Tape& tape, std::span<const std::int32_t> prompt, const Sampling& sampling,
-                      const GenerationLimits& limits, std::uint64_t sequence,
+std::int64_t generate(const Model& model, autograd::Tape& tape, std::span<const std::int32_t> prompt,
+                      const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
                       const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model, prompt, limits.vocabulary);
   const auto given = static_cast<std::int64_t>(prompt.size());
@@ -103,4 +103,4 @@ std::int64_t generate(const Model& model, Tape& tape, std::span<const std::int32
   return most;
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

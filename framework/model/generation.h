@@ -5,7 +5,7 @@
 
 #include "framework/model/model.h"
 
-namespace tessera {
+namespace tessera::model {
 
 /// How the next token is sampled from its logits.
 struct Sampling {
@@ -31,8 +31,8 @@ struct GenerationLimits {
 /// less than most_tokens if the stop token was sampled or the maximum sequence length is reached. `sequence` keys the
 /// random numbers. Throws ConfigError if the prompt is empty, contains a token outside the vocabulary, or exceeds the
 /// maximum sequence length; Error if the logits are not finite.
-std::int64_t generate(const Model& model, Tape& tape, std::span<const std::int32_t> prompt, const Sampling& sampling,
-                      const GenerationLimits& limits, std::uint64_t sequence,
+std::int64_t generate(const Model& model, autograd::Tape& tape, std::span<const std::int32_t> prompt,
+                      const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
                       const std::function<void(std::int32_t)>& on_token);
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -4,7 +4,7 @@
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 using O = GptOptions;
@@ -13,8 +13,8 @@ using O = GptOptions;
 constexpr std::int64_t most_width = std::int64_t{1} << 20, most_heads = 65536, most_channels = 65536;
 constexpr std::int64_t most_window = 0x7FFFFFFF;  // "all" in other programs
 
-void describe_sizes(Schema<O>& s) {
-  s.option("num_layers", &O::num_layers, "Number of transformer layers.").at_least(1).at_most(most_layers);
+void describe_sizes(options::Schema<O>& s) {
+  s.option("num_layers", &O::num_layers, "Number of transformer layers.").at_least(1).at_most(options::most_layers);
   s.option("hidden_size", &O::hidden_size, "Hidden size of the transformer.").at_least(1).at_most(most_width);
   s.option("num_attention_heads", &O::num_attention_heads, "Number of attention (query) heads in each layer.")
       .at_least(1)
@@ -70,14 +70,14 @@ void describe_sizes(Schema<O>& s) {
 constexpr auto has_rope = [](const O& o) { return o.position_embedding_type == PositionEmbedding::rope; };
 constexpr const char* no_rope = "`position_embedding_type` is not rope";
 
-void describe_positions(Schema<O>& s) {
+void describe_positions(options::Schema<O>& s) {
   s.option("position_embedding_type", &O::position_embedding_type, "Type of position embedding.")
       .alias("use_rotary_embedding", {{"true", "rope"}, {"false", ""}})
       .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
   s.option("max_position_embeddings", &O::max_position_embeddings,
            "Maximum sequence length the position embedding supports, in tokens.")
       .at_least(1)
-      .at_most(most_places)
+      .at_most(options::most_places)
       .unit("tokens");
   s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
       .above(0)
@@ -109,23 +109,25 @@ void describe_positions(Schema<O>& s) {
   s.option("rotary_seq_len_interpolation_factor", &O::rotary_seq_len_interpolation_factor,
            "Linear interpolation: rotary positions are divided by this factor.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .alias("rotary_config.seq_len_interpolation_factor")
       .otherwise([](const O& o) { return o.positions_per_step(); }, "1, no interpolation")
       .matters_when(has_rope, no_rope);
 }
 
-template <RotaryScaling::Kind kind>
+template <nn::RotaryScaling::Kind kind>
 constexpr auto scales_as = [](const O& o) { return has_rope(o) && o.rope_scaling_type == kind; };
-constexpr auto scales = [](const O& o) { return has_rope(o) && o.rope_scaling_type != RotaryScaling::Kind::none; };
-constexpr auto as_llama3 = scales_as<RotaryScaling::Kind::llama3>;
-constexpr auto as_yarn = [](const O& o) { return o.multi_latent_attention || scales_as<RotaryScaling::Kind::yarn>(o); };
+constexpr auto scales = [](const O& o) { return has_rope(o) && o.rope_scaling_type != nn::RotaryScaling::Kind::none; };
+constexpr auto as_llama3 = scales_as<nn::RotaryScaling::Kind::llama3>;
+constexpr auto as_yarn = [](const O& o) {
+  return o.multi_latent_attention || scales_as<nn::RotaryScaling::Kind::yarn>(o);
+};
 constexpr auto has_original = [](const O& o) { return o.multi_latent_attention || scales(o); };
 constexpr auto has_amplitude = [](const O& o) { return !o.multi_latent_attention && as_yarn(o); };
 constexpr const char *no_scaling = "`rope_scaling_type` is none", *no_llama3 = "`rope_scaling_type` is not llama3",
                      *no_yarn = "`rope_scaling_type` is not yarn";
 
-void describe_rope_scaling(Schema<O>& s) {
+void describe_rope_scaling(options::Schema<O>& s) {
   s.option("rope_scaling_type", &O::rope_scaling_type,
            "Frequency scaling of the rotary embedding for longer sequences.")
       .alias("use_rope_scaling", {{"true", "llama3"}, {"false", ""}})
@@ -133,13 +135,13 @@ void describe_rope_scaling(Schema<O>& s) {
   s.option("rope_scaling_factor", &O::rope_scaling_factor,
            "Frequency scaling factor: low frequencies are divided by it.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(scales, no_scaling);
   s.option("rope_scaling_low_freq_factor", &O::rope_scaling_low_freq_factor,
            "llama3: frequencies with fewer full rotations than this within the original maximum sequence length are "
            "divided by the whole factor.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(as_llama3, no_llama3)
       .must(
           "rope scaling", [](const O& o) { return o.rope_scaling_low_freq_factor < o.rope_scaling_high_freq_factor; },
@@ -152,25 +154,25 @@ void describe_rope_scaling(Schema<O>& s) {
            "llama3: frequencies with more full rotations than this within the original maximum sequence length are not "
            "scaled.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(as_llama3, no_llama3);
   s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
            "Maximum sequence length before scaling, in tokens.")
       .at_least(1)
-      .at_most(most_places)
+      .at_most(options::most_places)
       .unit("tokens")
       .matters_when(has_original, no_scaling);
   s.option("rope_scaling_beta_fast", &O::rope_scaling_beta_fast,
            "yarn: frequencies with more full rotations than this within the original maximum sequence length are not "
            "scaled.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(as_yarn, no_yarn);
   s.option("rope_scaling_beta_slow", &O::rope_scaling_beta_slow,
            "yarn: frequencies with fewer full rotations than this within the original maximum sequence length are "
            "divided by the whole factor.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(as_yarn, no_yarn)
       .must(
           "rope scaling", [](const O& o) { return o.rope_scaling_beta_slow < o.rope_scaling_beta_fast; },
@@ -181,14 +183,14 @@ void describe_rope_scaling(Schema<O>& s) {
           "make the first the smaller one", {"rope_scaling_beta_fast"});
   s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor, "yarn: factor of cosines and sines.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .otherwise([](const O& o) { return o.rotary_scaling(1).amplitude(); },
                  "0.1 ln(`rope_scaling_factor`) + 1, at least 1")
       .matters_when(has_amplitude, no_yarn)
       .no_flag("from config.json of Hugging Face Transformers");
 }
 
-void describe_attention(Schema<O>& s) {
+void describe_attention(options::Schema<O>& s) {
   s.option("window_size", &O::window_size,
            "Attention window in tokens, [left, right]: left -1 is unlimited, right is 0 for causal attention.")
       .at_least(-1)
@@ -259,7 +261,7 @@ void describe_attention(Schema<O>& s) {
 constexpr auto sandwiches = [](const O& o) { return o.use_sandwich_norm; };
 constexpr const char* no_sandwich = "`use_sandwich_norm` is false";
 
-void describe_norms(Schema<O>& s) {
+void describe_norms(options::Schema<O>& s) {
   s.option("normalization", &O::normalization,
            "Type of the norms before attention, before the feed-forward network and after the last layer.")
       .alias("use_fused_rmsnorm", {{"true", "RMSNorm"}, {"false", ""}});
@@ -273,12 +275,12 @@ void describe_norms(Schema<O>& s) {
            "Also normalize the outputs of attention and feed-forward network, before the residual addition.");
   s.option("attn_post_norm_scale", &O::attn_post_norm_scale, "Initial weight of the RMSNorm after attention.")
       .at_least(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(sandwiches, no_sandwich)
       .must(
           "sandwich scales",
           [](const O& o) {
-            return !sandwiches(o) || o.attn_post_norm_scale == 1 || o.normalization != Normalization::layer_norm;
+            return !sandwiches(o) || o.attn_post_norm_scale == 1 || o.normalization != nn::Normalization::layer_norm;
           },
           [](const O& o) {
             return text("attn_post_norm_scale is ", o.attn_post_norm_scale,
@@ -288,12 +290,12 @@ void describe_norms(Schema<O>& s) {
   s.option("ffn_post_norm_scale", &O::ffn_post_norm_scale,
            "Initial weight of the RMSNorm after the feed-forward network.")
       .at_least(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(sandwiches, no_sandwich)
       .must(
           "sandwich scales",
           [](const O& o) {
-            return !sandwiches(o) || o.ffn_post_norm_scale == 1 || o.normalization != Normalization::layer_norm;
+            return !sandwiches(o) || o.ffn_post_norm_scale == 1 || o.normalization != nn::Normalization::layer_norm;
           },
           [](const O& o) {
             return text("ffn_post_norm_scale is ", o.ffn_post_norm_scale,
@@ -322,7 +324,7 @@ void describe_norms(Schema<O>& s) {
           {"use_parallel_residual"});
 }
 
-void describe_feed_forward(Schema<O>& s) {
+void describe_feed_forward(options::Schema<O>& s) {
   s.option(
        "hidden_act", &O::hidden_act,
        "Activation of the feed-forward; gelu is the tanh form, gelu_erf the exact one; swiglu, geglu and their like "
@@ -330,27 +332,28 @@ void describe_feed_forward(Schema<O>& s) {
       .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}})
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true");
   s.option("swiglu", &O::swiglu, "Same as `hidden_act: swiglu`.")
-      .otherwise([](const O& o) { return o.feed_forward() == FeedForwardKind::swiglu; },
+      .otherwise([](const O& o) { return o.feed_forward() == nn::FeedForwardKind::swiglu; },
                  "whether `hidden_act` is swiglu")
       .must(
           "one activation",
-          [](const O& o) { return !o.swiglu || *o.swiglu || o.hidden_act != FeedForwardKind::swiglu; },
+          [](const O& o) { return !o.swiglu || *o.swiglu || o.hidden_act != nn::FeedForwardKind::swiglu; },
           [](const O&) { return "swiglu is false, but hidden_act is swiglu"; }, "give one of them", {"hidden_act"})
       .must(
           "one activation",
           [](const O& o) {
-            return !o.swiglu.value_or(false) || o.hidden_act == FeedForwardKind::swiglu ||
-                   o.hidden_act == FeedForwardKind::gelu_tanh || o.hidden_act == FeedForwardKind::silu;
+            return !o.swiglu.value_or(false) || o.hidden_act == nn::FeedForwardKind::swiglu ||
+                   o.hidden_act == nn::FeedForwardKind::gelu_tanh || o.hidden_act == nn::FeedForwardKind::silu;
           },
           [](const O& o) {
-            return text("swiglu is true, but hidden_act is ", OptionType<FeedForwardKind>::write(o.hidden_act));
+            return text("swiglu is true, but hidden_act is ",
+                        options::OptionType<nn::FeedForwardKind>::write(o.hidden_act));
           },
           "give one of them", {"hidden_act"})
       .no_flag("another form of hidden_act, in recipes of MindSpeed-Core-MS");
   s.option("gated_linear_unit", &O::gated_linear_unit,
            "Use a gated feed-forward network: `hidden_act` is applied to the gate projection.")
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true")
-      .matters_when([](const O& o) { return !is_gated(o.hidden_act); }, "`hidden_act` is gated already")
+      .matters_when([](const O& o) { return !nn::is_gated(o.hidden_act); }, "`hidden_act` is gated already")
       .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("add_bias_linear", &O::add_bias_linear,
            "Linear layers have biases, unless `qkv_has_bias`, `out_proj_has_bias` or `mlp_has_bias` says otherwise.")
@@ -368,7 +371,7 @@ void describe_feed_forward(Schema<O>& s) {
 
 constexpr auto all_recomputed = [](const O& o) { return o.recompute_granularity == Recomputation::full; };
 
-void describe_rest(Schema<O>& s) {
+void describe_rest(options::Schema<O>& s) {
   s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
            "The output layer has its own weights instead of sharing the word embedding's.");
   s.option("scale_embeddings", &O::scale_embeddings, "Multiply word embeddings by sqrt(`hidden_size`).")
@@ -391,12 +394,12 @@ void describe_rest(Schema<O>& s) {
   s.option("init_method_std", &O::init_method_std,
            "Standard deviation of the initial weights; output projections use it divided by sqrt(2 x `num_layers`).")
       .above(0)
-      .at_most(most_rate)
+      .at_most(options::most_rate)
       .matters_when([](const O& o) { return o.init_method == InitMethod::normal; }, "`init_method` is xavier_uniform");
   s.option("embedding_init_method_std", &O::embedding_init_method_std,
            "Standard deviation of the initial word and position embeddings.")
       .above(0)
-      .at_most(most_rate)
+      .at_most(options::most_rate)
       .otherwise(
           [](const O& o) {
             return o.init_method == InitMethod::normal ? std::optional(o.init_method_std) : std::nullopt;
@@ -424,7 +427,7 @@ void describe_rest(Schema<O>& s) {
   s.option("recompute_num_layers", &O::recompute_num_layers,
            "Number of layers recomputed together (uniform, at least 1), or number of recomputed layers (block).")
       .at_least(0)
-      .at_most(most_layers)
+      .at_most(options::most_layers)
       .must(
           "REC3",
           [](const O& o) {
@@ -454,7 +457,7 @@ void describe_rest(Schema<O>& s) {
 
 }  // namespace
 
-void describe(Schema<GptOptions>& s) {
+void describe(options::Schema<GptOptions>& s) {
   describe_sizes(s);
   describe_positions(s);
   describe_rope_scaling(s);
@@ -466,4 +469,4 @@ void describe(Schema<GptOptions>& s) {
   describe_prediction(s);
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

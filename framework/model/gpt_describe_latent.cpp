@@ -2,7 +2,7 @@
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 using O = GptOptions;
@@ -15,7 +15,7 @@ constexpr auto predicts = [](const O& o) { return o.predictions() > 0; };
 
 }  // namespace
 
-void describe_latent_attention(Schema<O>& s) {
+void describe_latent_attention(options::Schema<O>& s) {
   s.option(
        "multi_latent_attention", &O::multi_latent_attention,
        "Use multi-latent attention (MLA): keys and values of all heads are projected from one compressed vector per "
@@ -43,10 +43,10 @@ void describe_latent_attention(Schema<O>& s) {
           },
           "leave them out", {"attention_logit_softcap", "query_pre_attn_scalar"})
       .must(
-          "MLA", [](const O& o) { return !latent(o) || o.rope_scaling_type == RotaryScaling::Kind::none; },
+          "MLA", [](const O& o) { return !latent(o) || o.rope_scaling_type == nn::RotaryScaling::Kind::none; },
           [](const O& o) {
             return text("multi_latent_attention is true, but rope_scaling_type is ",
-                        OptionType<RotaryScaling::Kind>::write(o.rope_scaling_type),
+                        options::OptionType<nn::RotaryScaling::Kind>::write(o.rope_scaling_type),
                         "; its rotary embedding is scaled by rotary_scaling_factor");
           },
           "leave rope_scaling_type out and give rotary_scaling_factor, mscale and mscale_all_dim",
@@ -87,25 +87,25 @@ void describe_latent_attention(Schema<O>& s) {
       .matters_when(latent, not_latent);
   s.option("rotary_scaling_factor", &O::rotary_scaling_factor, "RoPE scaling factor (yarn) of MLA; 1: no scaling.")
       .above(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(latent, not_latent);
   s.option("mscale", &O::mscale,
            "Coefficient m of yarn in MLA: scores are multiplied by (0.1 m ln(`rotary_scaling_factor`) + 1)^2.")
       .at_least(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(latent, not_latent);
   s.option("mscale_all_dim", &O::mscale_all_dim,
            "Coefficient of yarn in MLA: rotated dimensions are divided by 0.1 x it x ln(`rotary_scaling_factor`) + 1.")
       .at_least(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(slowed, "`multi_latent_attention` is false, or `rope_type` is rope");
 }
 
-void describe_prediction(Schema<O>& s) {
+void describe_prediction(options::Schema<O>& s) {
   s.option("mtp_num_layers", &O::mtp_num_layers,
            "Number of multi-token prediction layers, each of which predicts one token further; null or 0: none.")
       .at_least(0)
-      .at_most(most_predictions)
+      .at_most(options::most_predictions)
       .must(
           "M22",
           [](const O& o) { return !predicts(o) || o.position_embedding_type != PositionEmbedding::learned_absolute; },
@@ -116,8 +116,8 @@ void describe_prediction(Schema<O>& s) {
   s.option("mtp_loss_scaling_factor", &O::mtp_loss_scaling_factor,
            "Weight of the mean of the multi-token prediction losses in the objective.")
       .at_least(0)
-      .at_most(most_factor)
+      .at_most(options::most_factor)
       .matters_when(predicts, "`mtp_num_layers` is null or 0");
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

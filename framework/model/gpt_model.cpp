@@ -17,25 +17,26 @@
 #include "framework/parallel/tensor_parallel.h"
 #include "framework/parallel/tensor_parallel_ops.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 class GptModel final : public Model {
  public:
   GptModel(const GptOptions& options, const ModelParts& parts);
 
-  ChunkResult forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const override;
+  ChunkResult forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
+                      const ForwardMode& mode) const override;
   Boundary boundary(const TokenBatch& batch) const override;
-  Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
-  KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
-  Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                  KeyValueCache& cache) const override;
+  autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
+  nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
+  autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
+                            nn::KeyValueCache& cache) const override;
   std::int64_t vocabulary() const override { return vocabulary_; }
   std::int64_t most_positions() const override { return positions_; }
   double flops(std::int64_t samples, std::int64_t seq_length) const override {
     return training_flops(o_, moe_, chunk_.noop, vocabulary_, samples, seq_length);
   }
-  AuxiliaryLog::Extents auxiliary() const override {
+  nn::AuxiliaryLog::Extents auxiliary() const override {
     return {.layers = experts_ > 0 ? o_.num_layers + o_.predictions() : 0,
             .experts = experts_,
             .predictions = o_.predictions(),
@@ -45,21 +46,26 @@ class GptModel final : public Model {
 
  private:
   TransformerLayer::Submodules layer_parts(const std::string& name, std::int64_t number) const;
-  std::unique_ptr<Attention> make_attention(const std::string& name, std::int64_t layer) const;
+  std::unique_ptr<nn::Attention> make_attention(const std::string& name, std::int64_t layer) const;
   std::unique_ptr<TransformerLayer> make_layer(const std::string& name, std::int64_t number) const;
   bool recomputes_layers() const;
   struct Run;
-  Var through_layers(Var x, const Pass& pass) const;
-  Var project(const Var& h, const Pass& pass) const;
-  Var before_head(const Var& h, const Pass& pass) const;
+  autograd::Var through_layers(autograd::Var x, const nn::Pass& pass) const;
+  autograd::Var project(const autograd::Var& h, const nn::Pass& pass) const;
+  autograd::Var before_head(const autograd::Var& h, const nn::Pass& pass) const;
   std::int64_t tokens_between_layers(std::int64_t length) const;
-  Pass pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
-  Var embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass, std::uint64_t site = 0) const;
-  Var embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
-  Var hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const;
-  Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
-  VocabularyLoss loss_of(const Var& h, const Pass& pass, const LossTerms& terms) const;
-  void predict_further(Tape& tape, Var h, const TokenBatch& batch, const ForwardMode& mode, const Pass& pass) const;
+  nn::Pass pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
+  autograd::Var embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass,
+                         std::uint64_t site = 0) const;
+  autograd::Var embedded_in_parts(autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                                  const nn::Pass& pass) const;
+  autograd::Var hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
+                       const nn::Pass& pass) const;
+  autograd::Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
+  autograd::VocabularyLoss loss_of(const autograd::Var& h, const nn::Pass& pass,
+                                   const autograd::LossTerms& terms) const;
+  void predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
+                       const nn::Pass& pass) const;
   bool recomputes_attention(std::int64_t layer) const;
   bool tied() const { return !o_.untie_embeddings_and_output_weights; }
   void declare_tables();
@@ -74,22 +80,22 @@ class GptModel final : public Model {
   std::int64_t experts_;  ///< of each mixture of experts; 0: the model has none
   Precision precision_;
   ModelChunk chunk_;
-  TensorRank tensor_;
-  ContextRank context_;
-  std::optional<ContextParallelAttention> shared_attention_;  ///< if ranks share each sequence
-  TensorParallelLayers maker_;
+  nn::TensorRank tensor_;
+  nn::ContextRank context_;
+  std::optional<parallel::ContextParallelAttention> shared_attention_;  ///< if ranks share each sequence
+  parallel::TensorParallelLayers maker_;
   std::int64_t vocabulary_, positions_;
-  std::optional<RotaryEmbedding> rotary_;
-  Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
-  Parameter* position_table_ = nullptr;
+  std::optional<nn::RotaryEmbedding> rotary_;
+  nn::Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
+  nn::Parameter* position_table_ = nullptr;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
-  std::unique_ptr<Norm> final_norm_;
-  std::unique_ptr<LinearLayer> output_;
+  std::unique_ptr<nn::Norm> final_norm_;
+  std::unique_ptr<nn::LinearLayer> output_;
   /// A layer of multi-token prediction.
   struct Prediction {
     std::string name;  ///< "mtp.layers.0", also of its output
-    std::unique_ptr<Norm> embedding_norm, hidden_norm, final_norm;
-    std::unique_ptr<LinearLayer> projection;  ///< [embedding | hidden] to hidden
+    std::unique_ptr<nn::Norm> embedding_norm, hidden_norm, final_norm;
+    std::unique_ptr<nn::LinearLayer> projection;  ///< [embedding | hidden] to hidden
     std::unique_ptr<TransformerLayer> layer;
   };
   std::vector<Prediction> predictions_;  ///< of the chunk with the loss
@@ -107,8 +113,8 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
-  refuse("gpt", broken_rules(o_, parts.seq_length));
-  refuse("gpt", broken_rules(o_, moe_));
+  options::refuse("gpt", broken_rules(o_, parts.seq_length));
+  options::refuse("gpt", broken_rules(o_, moe_));
   if (vocabulary_ % tensor_.ranks != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
                            ", parallel_config.tensor_model_parallel_size; give a multiple, or leave vocab_size out"));
@@ -130,11 +136,11 @@ void GptModel::declare_tables() {
   const bool head_alone = chunk_.loss && !chunk_.embedding && read_at_end;
   if (chunk_.embedding || head_alone) {
     auto cut = tensor_.part(0, vocabulary_, "rows of the word embedding");
-    if (head_alone && cut.strips.empty()) cut = TensorCut::copy(vocabulary_);
+    if (head_alone && cut.strips.empty()) cut = nn::TensorCut::copy(vocabulary_);
     if (head_alone) cut.strips[0].owned = false;  // owned by the stage with the embedding
     words_ = &declare("embedding.word_embeddings.weight", ParameterRole::word_embedding, {vocabulary_, o_.hidden_size},
                       o_.table_init(vocabulary_), std::move(cut));
-    if (read_at_end && !(chunk_.embedding && chunk_.loss)) words_->share(GradientSharers::ends);
+    if (read_at_end && !(chunk_.embedding && chunk_.loss)) words_->share(nn::GradientSharers::ends);
   }
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
@@ -144,7 +150,8 @@ void GptModel::declare_tables() {
 void GptModel::add_layers() {
   if (o_.has_rotary())
     rotary_.emplace(o_.rotated_channels(), o_.rotary_base,
-                    o_.rotary_interleaved || o_.multi_latent_attention ? RotaryLayout::interleaved : RotaryLayout::half,
+                    o_.rotary_interleaved || o_.multi_latent_attention ? kernels::RotaryLayout::interleaved
+                                                                       : kernels::RotaryLayout::half,
                     positions_, o_.rotary_scaling(positions_));
   for (std::int64_t i = chunk_.first_layer; i < chunk_.first_layer + *chunk_.layers; ++i) {
     if (std::find(chunk_.noop.begin(), chunk_.noop.end(), i) != chunk_.noop.end()) continue;
@@ -165,7 +172,9 @@ std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, 
 void GptModel::add_predictions() {
   for (std::int64_t k = 0; k < o_.predictions(); ++k) {
     const auto name = text("mtp.layers.", k);
-    const auto norm = [&](const char* which) { return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size); };
+    const auto norm = [&](const char* which) {
+      return nn::make_norm(o_.norm(), text(name, ".", which), o_.hidden_size);
+    };
     Prediction p;
     p.name = name;
     p.embedding_norm = norm("enorm");
@@ -188,7 +197,7 @@ void GptModel::add_predictions() {
 
 void GptModel::add_head() {
   if (o_.use_final_norm) {
-    final_norm_ = make_norm(o_.norm(), "decoder.final_layernorm", o_.hidden_size);
+    final_norm_ = nn::make_norm(o_.norm(), "decoder.final_layernorm", o_.hidden_size);
     contains(*final_norm_);
   }
   add_predictions();
@@ -215,8 +224,8 @@ void GptModel::share_copies() {
   if (tensor_.whole()) return;
   for (auto* parameter : parameters()) {
     if (!parameter->cut.strips.empty()) continue;
-    if (tensor_.rank > 0) parameter->cut = TensorCut::copy(parameter->global_shape[0]);
-    if (tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(GradientSharers::tensor);
+    if (tensor_.rank > 0) parameter->cut = nn::TensorCut::copy(parameter->global_shape[0]);
+    if (tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(nn::GradientSharers::tensor);
   }
 }
 
@@ -226,18 +235,18 @@ bool GptModel::recomputes_attention(std::int64_t layer) const {
   return behind >= 0 && behind < chunk_.recompute->attention;
 }
 
-std::unique_ptr<Attention> GptModel::make_attention(const std::string& name, std::int64_t layer) const {
+std::unique_ptr<nn::Attention> GptModel::make_attention(const std::string& name, std::int64_t layer) const {
   const auto* rotary = rotary_ ? &*rotary_ : nullptr;
   if (o_.multi_latent_attention)
-    return std::make_unique<LatentAttention>(name, layer, latent_sizes(o_, recomputes_attention(layer)), rotary,
-                                             maker_);
-  return std::make_unique<SelfAttention>(name, layer, attention_sizes(o_, layer, recomputes_attention(layer)), rotary,
-                                         maker_);
+    return std::make_unique<nn::LatentAttention>(name, layer, latent_sizes(o_, recomputes_attention(layer)), rotary,
+                                                 maker_);
+  return std::make_unique<nn::SelfAttention>(name, layer, attention_sizes(o_, layer, recomputes_attention(layer)),
+                                             rotary, maker_);
 }
 
 TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std::int64_t number) const {
   const auto norm = [&](const char* which, double gain = 1) {
-    return make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
+    return nn::make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
   TransformerLayer::Submodules parts;
   parts.before_attention = norm("input_layernorm");
@@ -248,10 +257,10 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
   }
   parts.attention = make_attention(name + ".self_attention", number);
   if (has_experts(o_, moe_, number))
-    parts.feed_forward =
-        std::make_unique<MixtureOfExperts>(o_.feed_forward(), name + ".mlp", number, expert_sizes(o_, moe_), maker_);
+    parts.feed_forward = std::make_unique<nn::MixtureOfExperts>(o_.feed_forward(), name + ".mlp", number,
+                                                                expert_sizes(o_, moe_), maker_);
   else
-    parts.feed_forward = make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward_sizes(o_), maker_);
+    parts.feed_forward = nn::make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward_sizes(o_), maker_);
   return parts;
 }
 
@@ -259,8 +268,8 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
 struct GptModel::Run {
   const std::unique_ptr<TransformerLayer>* first;
   std::int64_t layers;
-  Pass pass;
-  Var operator()(Var x) const {
+  nn::Pass pass;
+  autograd::Var operator()(autograd::Var x) const {
     auto now = pass;
     if (x.tape().records()) now.tap = nullptr;  // recomputation: the tap has already seen these values
     for (std::int64_t i = 0; i < layers; ++i) x = first[i]->forward(std::move(x), now);
@@ -272,7 +281,7 @@ bool GptModel::recomputes_layers() const {
   return chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
 }
 
-Var GptModel::through_layers(Var x, const Pass& pass) const {
+autograd::Var GptModel::through_layers(autograd::Var x, const nn::Pass& pass) const {
   const bool full = recomputes_layers();
   const bool block = chunk_.recompute || (full && *o_.recompute_method == RecomputedLayers::block);
   // "block": the first `count` layers are recomputed one by one. "uniform": all layers, `count` at a time.
@@ -282,15 +291,17 @@ Var GptModel::through_layers(Var x, const Pass& pass) const {
   const auto* first = layers_.data();
   if (!full || block) {
     for (std::int64_t i = 0; i < layers; ++i)
-      x = i < count ? recomputed(x, Run{first + i, 1, pass}) : first[i]->forward(std::move(x), pass);
+      x = i < count ? autograd::recomputed(x, Run{first + i, 1, pass}) : first[i]->forward(std::move(x), pass);
     return x;
   }
-  for (std::int64_t i = 0; i < layers; i += count) x = recomputed(x, Run{first + i, std::min(count, layers - i), pass});
+  for (std::int64_t i = 0; i < layers; i += count)
+    x = autograd::recomputed(x, Run{first + i, std::min(count, layers - i), pass});
   return x;
 }
 
 /// Of the positions of the T tokens of each sample, those of `here` tokens from `first` on.
-std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::int64_t first, std::int64_t here) {
+std::span<const std::int32_t> positions_here(autograd::Tape& tape, const nn::Pass& pass, std::int64_t first,
+                                             std::int64_t here) {
   if (here == pass.T) return pass.positions;
   const auto count = static_cast<std::size_t>(here);
   const auto bytes = tape.keep(static_cast<std::size_t>(pass.B) * count * sizeof(std::int32_t));
@@ -303,28 +314,33 @@ std::span<const std::int32_t> positions_here(Tape& tape, const Pass& pass, std::
   return out;
 }
 
-Var GptModel::embedded_in_parts(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const {
-  auto x = vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass, precision_.residual);
+autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                                          const nn::Pass& pass) const {
+  auto x =
+      parallel::vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass, precision_.residual);
   if (!position_table_) return x;
   const auto here = x.shape()[1];
   const auto first = here == pass.T ? 0 : here * tensor_.rank;
-  return plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
+  return parallel::plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
 }
 
 /// `site` keys the dropout.
-Var GptModel::embedded(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass, std::uint64_t site) const {
-  auto x = tensor_.whole() ? embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
-                                       position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
-                           : embedded_in_parts(tape, tokens, pass);
-  if (o_.scale_embeddings) x = scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
+autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass,
+                                 std::uint64_t site) const {
+  auto x = tensor_.whole()
+               ? autograd::embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
+                                     position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
+               : embedded_in_parts(tape, tokens, pass);
+  if (o_.scale_embeddings) x = autograd::scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
   const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
-  if (mask.rate > 0) x = dropout_add(std::move(x), {}, mask);
+  if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);
   return x;
 }
 
 /// The output of this chunk; for the last one, after the final norm. The following projection to the vocabulary is
 /// fp32.
-Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, const Pass& pass) const {
+autograd::Var GptModel::hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
+                               const nn::Pass& pass) const {
   tape.computes_in(precision_.compute);
   if (chunk_.embedding) {
     x = embedded(tape, tokens, pass);
@@ -339,7 +355,7 @@ Var GptModel::hidden(Tape& tape, Var x, std::span<const std::int32_t> tokens, co
   return x;
 }
 
-Pass GptModel::pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
   auto pass = training_pass(tape, batch, mode, o_.window());
   if (!context_.whole()) {
     pass.T = pass.S / context_.ranks;
@@ -347,7 +363,7 @@ Pass GptModel::pass_of(Tape& tape, const TokenBatch& batch, const ForwardMode& m
     pass.core = &*shared_attention_;
   }
   const auto here = tokens_between_layers(pass.S), first = tensor_.cuts_sequence() ? here * tensor_.rank : 0;
-  pass.held = HeldTokens::of(context_, first, first + here, pass.S);
+  pass.held = nn::HeldTokens::of(context_, first, first + here, pass.S);
   return pass;
 }
 
@@ -361,28 +377,30 @@ Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
 }
 
 /// h of all tokens on every rank that has a part of the output layer.
-Var GptModel::before_head(const Var& h, const Pass& pass) const {
+autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass) const {
   if (tensor_.whole()) return h;
   constexpr auto who = "output layer";
-  const auto& group = tensor_group(pass, tensor_);
-  return tensor_.cuts_sequence() ? gather_from_sequence_region(h, group, who) : copy_to_tensor_region(h, group, who);
+  const auto& group = parallel::tensor_group(pass, tensor_);
+  return tensor_.cuts_sequence() ? parallel::gather_from_sequence_region(h, group, who)
+                                 : parallel::copy_to_tensor_region(h, group, who);
 }
 
-VocabularyLoss GptModel::loss_of(const Var& h, const Pass& pass, const LossTerms& terms) const {
+autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pass& pass,
+                                           const autograd::LossTerms& terms) const {
   auto own = terms;
   own.type = precision_.logits;
   own.softcap = o_.output_logit_softcap.value_or(0);
-  if (tensor_.whole()) return vocabulary_loss(h, head(), own);
-  const VocabParallelHead sharers(tensor_group(pass, tensor_), vocabulary_);
+  if (tensor_.whole()) return autograd::vocabulary_loss(h, head(), own);
+  const parallel::VocabParallelHead sharers(parallel::tensor_group(pass, tensor_), vocabulary_);
   own.sharers = &sharers;
-  return vocabulary_loss(h, head(), own);
+  return autograd::vocabulary_loss(h, head(), own);
 }
 
 namespace {
 
 /// `all` [samples, length], each sample moved one place to the left, 0 at its end; in memory of the tape.
 template <class T>
-std::span<const T> moved_left(Tape& tape, std::span<const T> all, std::int64_t length) {
+std::span<const T> moved_left(autograd::Tape& tape, std::span<const T> all, std::int64_t length) {
   const std::span<T> out(reinterpret_cast<T*>(tape.keep(all.size_bytes()).data()), all.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     const bool last = (i + 1) % static_cast<std::size_t>(length) == 0;
@@ -396,8 +414,8 @@ std::span<const T> moved_left(Tape& tape, std::span<const T> all, std::int64_t l
 /// The layers of multi-token prediction behind the decoder's output `h`, after its final norm. Layer k sees the embedding
 /// of the token k + 1 places to the right and predicts the one behind it; the position of a token does not change.
 /// Source: Megatron-LM core, MultiTokenPredictionBlock; Gloeckle et al., arXiv:2404.19737.
-void GptModel::predict_further(Tape& tape, Var h, const TokenBatch& batch, const ForwardMode& mode,
-                               const Pass& pass) const {
+void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
+                               const nn::Pass& pass) const {
   auto tokens = batch.tokens;
   auto labels = batch.labels;
   auto mask = batch.loss_mask;
@@ -416,9 +434,9 @@ void GptModel::predict_further(Tape& tape, Var h, const TokenBatch& batch, const
       return held_tokens(tape, context_, batch.samples, batch.seq_length, array);
     };
     const auto embedding = embedded(tape, here(tokens), pass, site);
-    const auto both = side_by_side(p.embedding_norm->forward(embedding), p.hidden_norm->forward(h));
+    const auto both = autograd::side_by_side(p.embedding_norm->forward(embedding), p.hidden_norm->forward(h));
     h = p.projection->forward(both, pass);
-    h = recomputes_layers() ? recomputed(h, Run{&p.layer, 1, pass}) : p.layer->forward(std::move(h), pass);
+    h = recomputes_layers() ? autograd::recomputed(h, Run{&p.layer, 1, pass}) : p.layer->forward(std::move(h), pass);
     h = p.final_norm->forward(h);
     pass.show(p.final_norm->name(), h);
     pass.show(p.name, h);
@@ -431,7 +449,8 @@ void GptModel::predict_further(Tape& tape, Var h, const TokenBatch& batch, const
   }
 }
 
-ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const {
+ChunkResult GptModel::forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
+                              const ForwardMode& mode) const {
   const auto pass = pass_of(tape, batch, mode);
   const auto here = [&]<class T>(std::span<const T> array) {
     return held_tokens(tape, context_, batch.samples, batch.seq_length, array);
@@ -443,26 +462,27 @@ ChunkResult GptModel::forward(Tape& tape, const Var& x, const TokenBatch& batch,
   return {{}, loss_of(h, pass, {.labels = here(batch.labels), .mask = here(batch.loss_mask), .seed = mode.loss_seed})};
 }
 
-Var GptModel::logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
   must(context_.whole(), "logits are computed by a rank that has all tokens");
   const auto pass = pass_of(tape, batch, mode);
   return project(hidden(tape, {}, batch.tokens, pass), pass);
 }
 
-Var GptModel::project(const Var& h, const Pass& pass) const {
-  auto logits = linear(before_head(h, pass), head(), nullptr);
-  if (!tensor_.whole()) logits = gather_from_tensor_region(logits, tensor_group(pass, tensor_), "logits");
-  return o_.output_logit_softcap ? softcapped(logits, *o_.output_logit_softcap) : logits;
+autograd::Var GptModel::project(const autograd::Var& h, const nn::Pass& pass) const {
+  auto logits = autograd::linear(before_head(h, pass), head(), nullptr);
+  if (!tensor_.whole())
+    logits = parallel::gather_from_tensor_region(logits, parallel::tensor_group(pass, tensor_), "logits");
+  return o_.output_logit_softcap ? autograd::softcapped(logits, *o_.output_logit_softcap) : logits;
 }
 
-KeyValueCache GptModel::make_cache(std::int64_t samples, std::int64_t capacity) const {
+nn::KeyValueCache GptModel::make_cache(std::int64_t samples, std::int64_t capacity) const {
   if (o_.multi_latent_attention)
-    return {o_.num_layers, samples, capacity, LatentAttention::cached_width(latent_sizes(o_, false)), false};
+    return {o_.num_layers, samples, capacity, nn::LatentAttention::cached_width(latent_sizes(o_, false)), false};
   return {o_.num_layers, samples, capacity, o_.groups() * o_.channels()};
 }
 
-Var GptModel::next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                          KeyValueCache& cache) const {
+autograd::Var GptModel::next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
+                                    nn::KeyValueCache& cache) const {
   if (cache.length() + count > std::min(cache.capacity(), positions_))
     throw ShapeError(text("gpt: ", count, " tokens after ", cache.length(), " do not fit; the cache holds ",
                           cache.capacity(), " and the model has ", positions_, " positions"));
@@ -491,4 +511,4 @@ void register_gpt(ModelRegistry& registry) {
                {"encoder_or_decoder"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

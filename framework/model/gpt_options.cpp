@@ -5,16 +5,16 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::model {
 
-FeedForwardKind GptOptions::feed_forward() const {
-  if (swiglu.value_or(false)) return FeedForwardKind::swiglu;
-  return gated_linear_unit ? gated(hidden_act) : hidden_act;
+nn::FeedForwardKind GptOptions::feed_forward() const {
+  if (swiglu.value_or(false)) return nn::FeedForwardKind::swiglu;
+  return gated_linear_unit ? nn::gated(hidden_act) : hidden_act;
 }
 
 std::int64_t GptOptions::inner() const {
   if (ffn_hidden_size) return *ffn_hidden_size;
-  return is_gated(feed_forward()) ? hidden_size * 8 / 3 / 64 * 64 : 4 * hidden_size;
+  return nn::is_gated(feed_forward()) ? hidden_size * 8 / 3 / 64 * 64 : 4 * hidden_size;
 }
 
 std::int64_t GptOptions::rotary_dim() const {
@@ -41,11 +41,11 @@ double GptOptions::latent_scale() const {
   return growth * growth / std::sqrt(static_cast<double>(qk_head_dim + qk_pos_emb_head_dim));
 }
 
-RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
+nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
   if (multi_latent_attention) {
-    RotaryScaling latent;
+    nn::RotaryScaling latent;
     if (rope_type == LatentRope::rope) return latent;
-    latent.kind = RotaryScaling::Kind::yarn;
+    latent.kind = nn::RotaryScaling::Kind::yarn;
     latent.factor = rotary_scaling_factor;
     latent.beta_fast = rope_scaling_beta_fast;
     latent.beta_slow = rope_scaling_beta_slow;
@@ -54,8 +54,8 @@ RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
     latent.original = rope_scaling_original_max_position_embeddings.value_or(positions);
     return latent;
   }
-  const std::int64_t original = rope_scaling_type == RotaryScaling::Kind::llama3 ? 8192 : positions;
-  RotaryScaling s;
+  const std::int64_t original = rope_scaling_type == nn::RotaryScaling::Kind::llama3 ? 8192 : positions;
+  nn::RotaryScaling s;
   s.kind = rope_scaling_type;
   s.factor = rope_scaling_factor;
   s.low = rope_scaling_low_freq_factor;
@@ -76,13 +76,16 @@ bool GptOptions::windowed(std::int64_t layer) const {
   return layer_types.empty() || layer_types[static_cast<std::size_t>(layer) % layer_types.size()] == LayerSight::window;
 }
 
-Init GptOptions::weight_init(std::int64_t out, std::int64_t in, bool output) const {
-  if (init_method == InitMethod::xavier_uniform) return Init::uniform(std::sqrt(6.0 / static_cast<double>(out + in)));
-  return Init::normal(output ? init_method_std / std::sqrt(2.0 * static_cast<double>(num_layers)) : init_method_std);
+nn::Init GptOptions::weight_init(std::int64_t out, std::int64_t in, bool output) const {
+  if (init_method == InitMethod::xavier_uniform)
+    return nn::Init::uniform(std::sqrt(6.0 / static_cast<double>(out + in)));
+  return nn::Init::normal(output ? init_method_std / std::sqrt(2.0 * static_cast<double>(num_layers))
+                                 : init_method_std);
 }
 
-Init GptOptions::table_init(std::int64_t rows) const {
-  return embedding_init_method_std ? Init::normal(*embedding_init_method_std) : weight_init(rows, hidden_size, false);
+nn::Init GptOptions::table_init(std::int64_t rows) const {
+  return embedding_init_method_std ? nn::Init::normal(*embedding_init_method_std)
+                                   : weight_init(rows, hidden_size, false);
 }
 
 bool GptOptions::recomputes(RecomputedModule module) const {
@@ -90,9 +93,9 @@ bool GptOptions::recomputes(RecomputedModule module) const {
          std::find(recompute_modules.begin(), recompute_modules.end(), module) != recompute_modules.end();
 }
 
-std::vector<Finding> broken_rules(const GptOptions& o, const MoeOptions& moe) {
+std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions& moe) {
   constexpr std::int64_t most_of_model = 1 << 18;  // each is two weights with names: some hundred bytes
-  std::vector<Finding> all;
+  std::vector<options::Finding> all;
   const auto broken = [&](const char* option, std::string message, std::string advice, const char* rule) {
     all.push_back({option, std::move(message), std::move(advice), rule});
   };
@@ -119,8 +122,8 @@ std::vector<Finding> broken_rules(const GptOptions& o, const MoeOptions& moe) {
   if (chosen > experts)
     broken("moe_config.moe_router_topk", text("moe_router_topk is ", chosen, ", but there are ", experts, " experts"),
            "give at most num_experts", "moe_router_topk");
-  if (chosen == 1 && moe.moe_router_score_function == RouterScore::softmax && !moe.moe_router_pre_softmax &&
-      moe.moe_router_load_balancing_type != RouterBalance::sinkhorn)
+  if (chosen == 1 && moe.moe_router_score_function == kernels::RouterScore::softmax && !moe.moe_router_pre_softmax &&
+      moe.moe_router_load_balancing_type != autograd::RouterBalance::sinkhorn)
     broken("moe_config.moe_router_topk",
            "moe_router_topk is 1, and the softmax over one expert is always 1: the router would get no gradient",
            "give moe_router_pre_softmax: true, or moe_router_score_function: sigmoid", "MOE11");
@@ -143,19 +146,19 @@ std::vector<Finding> broken_rules(const GptOptions& o, const MoeOptions& moe) {
   return all;
 }
 
-std::optional<Finding> broken_length(const GptOptions& o, std::int64_t seq_length) {
+std::optional<options::Finding> broken_length(const GptOptions& o, std::int64_t seq_length) {
   const auto positions = o.max_position_embeddings.value_or(seq_length);
   if (o.position_embedding_type == PositionEmbedding::none || seq_length <= positions) return std::nullopt;
-  return Finding{.option = "max_position_embeddings",
-                 .message = text("max_position_embeddings is ", positions, ", but seq_length is ", seq_length),
-                 .advice = "give max_position_embeddings at least seq_length, or shorten the sequences",
-                 .rule = "M6"};
+  return options::Finding{.option = "max_position_embeddings",
+                          .message = text("max_position_embeddings is ", positions, ", but seq_length is ", seq_length),
+                          .advice = "give max_position_embeddings at least seq_length, or shorten the sequences",
+                          .rule = "M6"};
 }
 
-std::vector<Finding> broken_rules(const GptOptions& o, std::int64_t seq_length) {
-  auto all = broken_rules(o);
+std::vector<options::Finding> broken_rules(const GptOptions& o, std::int64_t seq_length) {
+  auto all = options::broken_rules(o);
   if (auto length = broken_length(o, seq_length)) all.push_back(*std::move(length));
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -9,27 +9,21 @@
 #include "framework/nn/rotary_embedding.h"
 #include "framework/options/schema.h"
 
-namespace tessera {
+// The words are found in the namespace of their enumeration.
+namespace tessera::nn {
 
-enum class PositionEmbedding { learned_absolute, rope, none };
-inline Words<PositionEmbedding> words(PositionEmbedding) {
-  return {{"learned_absolute", PositionEmbedding::learned_absolute},
-          {"rope", PositionEmbedding::rope},
-          {"none", PositionEmbedding::none},
-          {"absolute", PositionEmbedding::learned_absolute}};
-}
-inline Words<RotaryScaling::Kind> words(RotaryScaling::Kind) {
+inline options::Words<RotaryScaling::Kind> words(RotaryScaling::Kind) {
   return {{"none", RotaryScaling::Kind::none},
           {"llama3", RotaryScaling::Kind::llama3},
           {"yarn", RotaryScaling::Kind::yarn},
           {"default", RotaryScaling::Kind::none}};
 }
-inline Words<Normalization> words(Normalization) {
+inline options::Words<Normalization> words(Normalization) {
   return {{"LayerNorm", Normalization::layer_norm},
           {"RMSNorm", Normalization::rms_norm},
           {"FusedRMSNorm", Normalization::rms_norm}};
 }
-inline Words<FeedForwardKind> words(FeedForwardKind) {
+inline options::Words<FeedForwardKind> words(FeedForwardKind) {
   using Kind = FeedForwardKind;
   return {{"gelu", Kind::gelu_tanh},
           {"gelu_erf", Kind::gelu_erf},
@@ -50,31 +44,43 @@ inline Words<FeedForwardKind> words(FeedForwardKind) {
           {"fused_swiglu", Kind::swiglu}};
 }
 
+}  // namespace tessera::nn
+
+namespace tessera::model {
+
+enum class PositionEmbedding { learned_absolute, rope, none };
+inline options::Words<PositionEmbedding> words(PositionEmbedding) {
+  return {{"learned_absolute", PositionEmbedding::learned_absolute},
+          {"rope", PositionEmbedding::rope},
+          {"none", PositionEmbedding::none},
+          {"absolute", PositionEmbedding::learned_absolute}};
+}
+
 /// Attention type of a layer: full, or limited to the sliding window.
 enum class LayerSight { whole, window };
-inline Words<LayerSight> words(LayerSight) {
+inline options::Words<LayerSight> words(LayerSight) {
   return {{"full_attention", LayerSight::whole}, {"sliding_attention", LayerSight::window}};
 }
 
 enum class InitMethod { normal, xavier_uniform };
-inline Words<InitMethod> words(InitMethod) {
+inline options::Words<InitMethod> words(InitMethod) {
   return {{"normal", InitMethod::normal}, {"xavier_uniform", InitMethod::xavier_uniform}};
 }
 
 /// Activation recomputation in the backward pass.
 enum class Recomputation { none, full, selective };
-inline Words<Recomputation> words(Recomputation) {
+inline options::Words<Recomputation> words(Recomputation) {
   return {{"none", Recomputation::none}, {"full", Recomputation::full}, {"selective", Recomputation::selective}};
 }
 /// Rotary embedding of multi-latent attention.
 enum class LatentRope { yarn, rope };
-inline Words<LatentRope> words(LatentRope) { return {{"yarn", LatentRope::yarn}, {"rope", LatentRope::rope}}; }
+inline options::Words<LatentRope> words(LatentRope) { return {{"yarn", LatentRope::yarn}, {"rope", LatentRope::rope}}; }
 enum class RecomputedLayers { uniform, block };
-inline Words<RecomputedLayers> words(RecomputedLayers) {
+inline options::Words<RecomputedLayers> words(RecomputedLayers) {
   return {{"uniform", RecomputedLayers::uniform}, {"block", RecomputedLayers::block}};
 }
 enum class RecomputedModule { core_attn, mlp, moe };
-inline Words<RecomputedModule> words(RecomputedModule) {
+inline options::Words<RecomputedModule> words(RecomputedModule) {
   return {{"core_attn", RecomputedModule::core_attn}, {"mlp", RecomputedModule::mlp}, {"moe", RecomputedModule::moe}};
 }
 
@@ -108,7 +114,7 @@ struct GptOptions {
   double rotary_percent = 1;
   bool rotary_interleaved = false;
   std::optional<double> rotary_seq_len_interpolation_factor;
-  RotaryScaling::Kind rope_scaling_type = RotaryScaling::Kind::none;
+  nn::RotaryScaling::Kind rope_scaling_type = nn::RotaryScaling::Kind::none;
   double rope_scaling_factor = 8;
   double rope_scaling_low_freq_factor = 1;
   double rope_scaling_high_freq_factor = 4;
@@ -125,7 +131,7 @@ struct GptOptions {
   std::optional<double> attention_logit_softcap;
   std::optional<double> output_logit_softcap;
 
-  Normalization normalization = Normalization::layer_norm;
+  nn::Normalization normalization = nn::Normalization::layer_norm;
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
   bool use_sandwich_norm = false;
@@ -136,7 +142,7 @@ struct GptOptions {
   bool use_parallel_residual = false;
   bool shared_parallel_norm = false;
 
-  FeedForwardKind hidden_act = FeedForwardKind::gelu_tanh;
+  nn::FeedForwardKind hidden_act = nn::FeedForwardKind::gelu_tanh;
   std::optional<bool> swiglu;
   bool gated_linear_unit = false;
 
@@ -159,7 +165,7 @@ struct GptOptions {
   std::vector<RecomputedModule> recompute_modules = {RecomputedModule::core_attn};
 
   // Values derived from the options.
-  FeedForwardKind feed_forward() const;
+  nn::FeedForwardKind feed_forward() const;
   std::int64_t channels() const {
     return kv_channels.value_or(num_attention_heads > 0 ? hidden_size / num_attention_heads : 0);
   }
@@ -189,30 +195,30 @@ struct GptOptions {
   /// Layers of multi-token prediction.
   std::int64_t predictions() const { return mtp_num_layers.value_or(0); }
   /// RoPE frequency scaling for tables of `positions` positions.
-  RotaryScaling rotary_scaling(std::int64_t positions) const;
+  nn::RotaryScaling rotary_scaling(std::int64_t positions) const;
   /// Tokens to the left and to the right that a layer with sliding-window attention sees; left -1: all.
   std::array<std::int64_t, 2> window() const;
   bool windowed(std::int64_t layer) const;
-  NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
+  nn::NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
   /// Initial distribution of a weight [out, in]. `output`: the last projection of a residual branch, which is scaled by
   /// 1 / sqrt(2 num_layers).
-  Init weight_init(std::int64_t out, std::int64_t in, bool output) const;
+  nn::Init weight_init(std::int64_t out, std::int64_t in, bool output) const;
   /// Initial distribution of an embedding table with `rows` rows.
-  Init table_init(std::int64_t rows) const;
+  nn::Init table_init(std::int64_t rows) const;
   /// Whether selective recomputation includes `module`.
   bool recomputes(RecomputedModule module) const;
 };
 /// Declares the options.
-void describe(Schema<GptOptions>& s);
+void describe(options::Schema<GptOptions>& s);
 /// The part of it about multi-latent attention and multi-token prediction.
-void describe_latent_attention(Schema<GptOptions>& s);
-void describe_prediction(Schema<GptOptions>& s);
+void describe_latent_attention(options::Schema<GptOptions>& s);
+void describe_prediction(options::Schema<GptOptions>& s);
 
 /// The rules that these options and those of moe_config break together; options are named with their group. Empty: none.
-std::vector<Finding> broken_rules(const GptOptions& o, const MoeOptions& moe);
+std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions& moe);
 /// The rule that sequences of `seq_length` tokens break; none: they fit.
-std::optional<Finding> broken_length(const GptOptions& o, std::int64_t seq_length);
+std::optional<options::Finding> broken_length(const GptOptions& o, std::int64_t seq_length);
 /// The rules that these options break, alone (describe) or with sequences of `seq_length` tokens. Empty: none.
-std::vector<Finding> broken_rules(const GptOptions& o, std::int64_t seq_length);
+std::vector<options::Finding> broken_rules(const GptOptions& o, std::int64_t seq_length);
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tessera {
+namespace tessera::model {
 
 bool has_experts(const GptOptions& o, const MoeOptions& moe, std::int64_t layer) {
   return o.experts(moe) > 0 && moe.moe_layer_freq.has_experts(std::min(layer, o.num_layers - 1));
 }
 
-AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool recomputed) {
-  AttentionSizes sizes;
+nn::AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool recomputed) {
+  nn::AttentionSizes sizes;
   sizes.hidden = o.hidden_size;
   sizes.heads = o.num_attention_heads;
   sizes.groups = o.groups();
@@ -29,15 +29,15 @@ AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool rec
   return sizes;
 }
 
-LatentAttentionSizes latent_sizes(const GptOptions& o, bool recomputed) {
-  LatentAttentionSizes sizes;
+nn::LatentAttentionSizes latent_sizes(const GptOptions& o, bool recomputed) {
+  nn::LatentAttentionSizes sizes;
   sizes.hidden = o.hidden_size;
   sizes.heads = {o.num_attention_heads, o.qk_head_dim, o.qk_pos_emb_head_dim, o.v_head_dim};
   sizes.query_rank = o.q_lora_rank;
   sizes.key_value_rank = o.kv_lora_rank;
   sizes.out_bias = o.out_proj_bias();
   sizes.dropout = o.attention_dropout_rate;
-  sizes.init = Init::normal(o.init_method_std);
+  sizes.init = nn::Init::normal(o.init_method_std);
   sizes.out_init = o.weight_init(o.hidden_size, o.num_attention_heads * o.v_head_dim, true);
   sizes.scale = o.latent_scale();
   sizes.recomputed = recomputed;
@@ -45,8 +45,8 @@ LatentAttentionSizes latent_sizes(const GptOptions& o, bool recomputed) {
   return sizes;
 }
 
-FeedForwardSizes feed_forward_sizes(const GptOptions& o) {
-  const auto inner = o.inner(), wide = is_gated(o.feed_forward()) ? 2 * inner : inner;
+nn::FeedForwardSizes feed_forward_sizes(const GptOptions& o) {
+  const auto inner = o.inner(), wide = nn::is_gated(o.feed_forward()) ? 2 * inner : inner;
   return {.hidden = o.hidden_size,
           .inner = inner,
           .has_bias = o.mlp_bias(),
@@ -54,8 +54,8 @@ FeedForwardSizes feed_forward_sizes(const GptOptions& o) {
           .out_init = o.weight_init(o.hidden_size, inner, true)};
 }
 
-ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
-  ExpertSizes sizes;
+nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
+  nn::ExpertSizes sizes;
   sizes.hidden = o.hidden_size;
   sizes.inner = moe.moe_ffn_hidden_size.value_or(o.inner());
   sizes.rule = moe.router_rule(o.experts(moe));
@@ -68,7 +68,7 @@ ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
   sizes.has_bias = moe.moe_router_enable_expert_bias;
   sizes.weights_on_input = moe.moe_apply_probs_on_input;
   sizes.shared_inner = moe.moe_shared_expert_intermediate_size.value_or(0);
-  const auto wide = is_gated(o.feed_forward()) ? 2 * sizes.inner : sizes.inner;
+  const auto wide = nn::is_gated(o.feed_forward()) ? 2 * sizes.inner : sizes.inner;
   sizes.init = o.weight_init(wide, o.hidden_size, false);
   sizes.out_init = o.weight_init(o.hidden_size, sizes.inner, true);
   return sizes;
@@ -116,7 +116,7 @@ double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<cons
   }
   const auto attention = attention_cost(o);
   const auto layers = static_cast<double>(computed);
-  const auto feed_forward = hidden * static_cast<double>(inner * (is_gated(o.feed_forward()) ? 3 : 2));
+  const auto feed_forward = hidden * static_cast<double>(inner * (nn::is_gated(o.feed_forward()) ? 3 : 2));
   const auto products = layers * attention.projections + feed_forward +
                         (predictions + 1) * hidden * static_cast<double>(vocabulary) +
                         predictions * (3 * hidden + 2 * hidden * hidden);
@@ -124,4 +124,4 @@ double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<cons
   return 6 * tokens * (products + scores);
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

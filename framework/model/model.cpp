@@ -2,17 +2,17 @@
 
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::model {
 
-void describe(Schema<ModelSizeOptions>& s) {
+void describe(options::Schema<ModelSizeOptions>& s) {
   using O = ModelSizeOptions;
   s.option("seq_length", &O::seq_length, "Length of a training sample, in tokens.")
       .at_least(1)
-      .at_most(most_places)
+      .at_most(options::most_places)
       .unit("tokens");
   s.option("vocab_size", &O::vocab_size, "Number of rows of the word embedding, padding included.")
       .at_least(1)
-      .at_most(most_tokens_known)
+      .at_most(options::most_tokens_known)
       .alias("padded_vocab_size");
   s.option("make_vocab_size_divisible_by", &O::make_vocab_size_divisible_by,
            "The tokenizer's vocabulary size is rounded up to a multiple of this.")
@@ -28,4 +28,4 @@ std::int64_t ModelSizeOptions::padded_vocabulary(std::int64_t tokenizer_size, st
   return vocab_size.value_or((tokenizer_size + multiple - 1) / multiple * multiple);
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -14,7 +14,7 @@
 #include "framework/parallel/context_parallel.h"
 #include "framework/tensor/batch.h"
 
-namespace tessera {
+namespace tessera::model {
 
 /// Options of model_config that all architectures share.
 struct ModelSizeOptions {
@@ -28,7 +28,7 @@ struct ModelSizeOptions {
   std::int64_t padded_vocabulary(std::int64_t tokenizer_size, std::int64_t tensor_ranks = 1) const;
 };
 /// Declares the options.
-void describe(Schema<ModelSizeOptions>& s);
+void describe(options::Schema<ModelSizeOptions>& s);
 
 /// Which part of a model to construct: a range of layers with what precedes and follows them, for one pipeline chunk.
 struct ModelChunk {
@@ -50,8 +50,8 @@ struct ModelParts {
   std::int64_t seq_length = 0, vocabulary = 0;  ///< vocabulary: rows, including padding
   Precision precision = {};
   MoeOptions moe = {};
-  TensorRank tensor = {};      ///< whose part of the layers
-  ContextLayout context = {};  ///< and which tokens of each sample
+  nn::TensorRank tensor = {};            ///< whose part of the layers
+  parallel::ContextLayout context = {};  ///< and which tokens of each sample
   ModelChunk chunk = {};
 };
 
@@ -64,26 +64,28 @@ struct ForwardMode {
   /// Gradient of the objective with respect to an auxiliary loss of a router, before its coefficient. Without sums_losses
   /// also that with respect to a mean over the tokens of the micro-batch that count.
   double auxiliary_seed = 0;
-  AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report while training; null: nowhere
-  const Tap* tap = nullptr;
-  const ProcessGroups* groups = nullptr;  ///< for a model that is sharded over ranks; must outlive the backward pass
+  nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report while training; null: nowhere
+  const nn::Tap* tap = nullptr;
+  const parallel::ProcessGroups* groups =
+      nullptr;  ///< for a model that is sharded over ranks; must outlive the backward pass
 };
 
 /// The result of a chunk; only one of the two is set.
 struct ChunkResult {
-  Var hidden;           ///< the input of the next chunk, of the shape and type of Model::boundary
-  VocabularyLoss loss;  ///< of the chunk with the loss
+  autograd::Var hidden;           ///< the input of the next chunk, of the shape and type of Model::boundary
+  autograd::VocabularyLoss loss;  ///< of the chunk with the loss
 };
 
 /// A language model, or a pipeline chunk of one: the interface for training, evaluation and generation. Modules declare
 /// the parameters; the run binds their memory.
-class Model : public Module {
+class Model : public nn::Module {
  public:
-  using Module::Module;
+  using nn::Module::Module;
 
   /// The forward pass of one micro-batch through this chunk. `x` is the output of the previous chunk, empty for the
   /// chunk with the embedding. If the tape records, tape.backward() then computes the gradients.
-  virtual ChunkResult forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const = 0;
+  virtual ChunkResult forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
+                              const ForwardMode& mode) const = 0;
   /// Shape and type of the activations that are passed between chunks for such a batch. Throws BugError for an
   /// architecture that does not support chunks.
   struct Boundary {
@@ -92,34 +94,34 @@ class Model : public Module {
   };
   virtual Boundary boundary(const TokenBatch& batch) const;
   /// The loss of a micro-batch, for a model that is a single chunk.
-  VocabularyLoss loss(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+  autograd::VocabularyLoss loss(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
     return forward(tape, {}, batch, mode).loss;
   }
   /// Logits [B, T, vocabulary] of all positions. Stores all of them: for inspection and small cases.
-  virtual Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const = 0;
+  virtual autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const = 0;
 
   /// A key/value cache for up to `capacity` tokens in each of `samples` sequences.
-  virtual KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
+  virtual nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
   /// Logits [B, vocabulary] after the last of `tokens` [B, count], which follow the tokens in the cache and are added
   /// to it. Throws ShapeError if they exceed the cache or the maximum sequence length.
-  virtual Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                          KeyValueCache& cache) const = 0;
+  virtual autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
+                                    nn::KeyValueCache& cache) const = 0;
   /// Rows of the vocabulary, including padding.
   virtual std::int64_t vocabulary() const = 0;
   /// Maximum sequence length, in tokens.
   virtual std::int64_t most_positions() const = 0;
 
   /// What its routers and prediction layers report in training, of the whole model.
-  virtual AuxiliaryLog::Extents auxiliary() const { return {}; }
+  virtual nn::AuxiliaryLog::Extents auxiliary() const { return {}; }
 
   /// Floating-point operations of forward and backward pass for `samples` sequences of `seq_length` tokens: 6 per
   /// weight of a matrix product and token, plus causal attention. Recomputation is not counted.
   virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
 };
 
-using ModelRegistry = Registry<Model, ModelParts>;
+using ModelRegistry = options::Registry<Model, ModelParts>;
 
 /// The registry with all built-in architectures.
 ModelRegistry models();
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 using O = MoeOptions;
@@ -99,13 +99,14 @@ std::string LayerFrequency::Option::json_schema() {
   return R"({"anyOf": [{"$ref": "#/$defs/int"}, {"type": "array", "items": {"enum": [0, 1]}}, {"type": "string"}]})";
 }
 
-bool LayerFrequency::Option::read(const Value& value, LayerFrequency& out) {
+bool LayerFrequency::Option::read(const options::Value& value, LayerFrequency& out) {
   LayerFrequency given;
-  if (OptionType<std::int64_t>::read(value, given.every)) {
+  if (options::OptionType<std::int64_t>::read(value, given.every)) {
     if (given.every == 0) return false;
-  } else if (value.kind == Value::Kind::list) {
-    if (!OptionType<std::vector<std::int64_t>>::read(value, given.list) || !are_flags(given.list)) return false;
-  } else if (value.kind != Value::Kind::scalar || !ListExpression(value.scalar).read(given.list) ||
+  } else if (value.kind == options::Value::Kind::list) {
+    if (!options::OptionType<std::vector<std::int64_t>>::read(value, given.list) || !are_flags(given.list))
+      return false;
+  } else if (value.kind != options::Value::Kind::scalar || !ListExpression(value.scalar).read(given.list) ||
              !are_flags(given.list)) {
     return false;
   }
@@ -113,14 +114,14 @@ bool LayerFrequency::Option::read(const Value& value, LayerFrequency& out) {
   return true;
 }
 
-Value LayerFrequency::Option::write(const LayerFrequency& value) {
-  return value.list.empty() ? OptionType<std::int64_t>::write(value.every)
-                            : OptionType<std::vector<std::int64_t>>::write(value.list);
+options::Value LayerFrequency::Option::write(const LayerFrequency& value) {
+  return value.list.empty() ? options::OptionType<std::int64_t>::write(value.every)
+                            : options::OptionType<std::vector<std::int64_t>>::write(value.list);
 }
 
 namespace {
 
-void describe_layers(Schema<O>& s) {
+void describe_layers(options::Schema<O>& s) {
   s.option("num_experts", &O::num_experts, "Number of experts per layer; 1: as `model_config.num_experts` says.")
       .at_least(1)
       .at_most(most_experts);
@@ -138,9 +139,11 @@ void describe_layers(Schema<O>& s) {
            "Recompute the experts and their router in the backward pass, as `recompute_modules: [moe]` does.");
 }
 
-constexpr auto sinkhorn = [](const O& o) { return o.moe_router_load_balancing_type == RouterBalance::sinkhorn; };
+constexpr auto sinkhorn = [](const O& o) {
+  return o.moe_router_load_balancing_type == autograd::RouterBalance::sinkhorn;
+};
 
-void describe_router(Schema<O>& s) {
+void describe_router(options::Schema<O>& s) {
   s.option("moe_router_topk", &O::moe_router_topk, "Number of experts per token (top-k).")
       .at_least(1)
       .at_most(most_experts);
@@ -150,8 +153,9 @@ void describe_router(Schema<O>& s) {
       .matters_when([](const O& o) { return !sinkhorn(o); }, "`moe_router_load_balancing_type` is sinkhorn");
   s.option("moe_router_pre_softmax", &O::moe_router_pre_softmax,
            "Apply the softmax over all experts before the top-k selection instead of over the selected ones.")
-      .matters_when([](const O& o) { return !sinkhorn(o) && o.moe_router_score_function == RouterScore::softmax; },
-                    "`moe_router_score_function` is not softmax, or `moe_router_load_balancing_type` is sinkhorn");
+      .matters_when(
+          [](const O& o) { return !sinkhorn(o) && o.moe_router_score_function == kernels::RouterScore::softmax; },
+          "`moe_router_score_function` is not softmax, or `moe_router_load_balancing_type` is sinkhorn");
   s.option("moe_router_num_groups", &O::moe_router_num_groups,
            "Number of expert groups for group-limited routing; null: no groups.")
       .at_least(1)
@@ -201,7 +205,7 @@ void describe_router(Schema<O>& s) {
           "MOE10",
           [](const O& o) {
             return !o.moe_router_enable_expert_bias ||
-                   (o.moe_router_score_function == RouterScore::sigmoid && !sinkhorn(o));
+                   (o.moe_router_score_function == kernels::RouterScore::sigmoid && !sinkhorn(o));
           },
           [](const O&) { return "moe_router_enable_expert_bias needs moe_router_score_function sigmoid"; },
           "choose sigmoid, and another moe_router_load_balancing_type than sinkhorn",
@@ -213,14 +217,14 @@ void describe_router(Schema<O>& s) {
                     "`moe_router_enable_expert_bias` is false");
 }
 
-void describe_losses(Schema<O>& s) {
+void describe_losses(options::Schema<O>& s) {
   s.option("moe_router_load_balancing_type", &O::moe_router_load_balancing_type,
            "Load balancing: aux_loss (a loss over the micro-batch), seq_aux_loss (a loss for each sequence), sinkhorn "
            "(balanced assignment) or none.");
   s.option("moe_aux_loss_coeff", &O::moe_aux_loss_coeff, "Coefficient of the load-balancing loss.")
       .at_least(0)
       .at_most(1e6)
-      .matters_when([](const O& o) { return o.moe_router_load_balancing_type != RouterBalance::none; },
+      .matters_when([](const O& o) { return o.moe_router_load_balancing_type != autograd::RouterBalance::none; },
                     "`moe_router_load_balancing_type` is none")
       .must(
           "sinkhorn", [](const O& o) { return !sinkhorn(o) || o.moe_aux_loss_coeff == 0; },
@@ -235,7 +239,7 @@ void describe_losses(Schema<O>& s) {
       .at_most(1e6);
 }
 
-void describe_capacity(Schema<O>& s) {
+void describe_capacity(options::Schema<O>& s) {
   s.option("moe_expert_capacity_factor", &O::moe_expert_capacity_factor,
            "Capacity of an expert, relative to a balanced assignment; tokens beyond it are dropped. null or negative: "
            "unlimited.")
@@ -277,15 +281,15 @@ void describe_capacity(Schema<O>& s) {
 
 }  // namespace
 
-void describe(Schema<MoeOptions>& s) {
+void describe(options::Schema<MoeOptions>& s) {
   describe_layers(s);
   describe_router(s);
   describe_losses(s);
   describe_capacity(s);
 }
 
-RouterRule MoeOptions::router_rule(std::int64_t experts) const {
-  RouterRule rule{experts, moe_router_topk};
+kernels::RouterRule MoeOptions::router_rule(std::int64_t experts) const {
+  kernels::RouterRule rule{experts, moe_router_topk};
   rule.score = moe_router_score_function;
   rule.pre_softmax = moe_router_pre_softmax;
   if (moe_router_group_topk) {
@@ -296,4 +300,4 @@ RouterRule MoeOptions::router_rule(std::int64_t experts) const {
   return rule;
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -8,7 +8,31 @@
 #include "framework/autograd/ops/router.h"
 #include "framework/options/schema.h"
 
-namespace tessera {
+// The words are found in the namespace of their enumeration.
+namespace tessera::kernels {
+
+inline options::Words<RouterScore> words(RouterScore) {
+  return {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}};
+}
+inline options::Words<DropPolicy> words(DropPolicy) {
+  return {{"probs", DropPolicy::probs}, {"position", DropPolicy::position}};
+}
+
+}  // namespace tessera::kernels
+
+// The words are found in the namespace of their enumeration.
+namespace tessera::autograd {
+
+inline options::Words<RouterBalance> words(RouterBalance) {
+  return {{"aux_loss", RouterBalance::aux_loss},
+          {"seq_aux_loss", RouterBalance::seq_aux_loss},
+          {"sinkhorn", RouterBalance::sinkhorn},
+          {"none", RouterBalance::none}};
+}
+
+}  // namespace tessera::autograd
+
+namespace tessera::model {
 
 /// Which layers are mixtures of experts: every n-th, beginning with the first, or a list with 0 or 1 for each layer.
 struct LayerFrequency {
@@ -23,28 +47,16 @@ struct LayerFrequency {
 
   /// Read from an int, a list of 0 and 1, or the text of an expression of such lists with +, * and parentheses:
   /// "([0]*1+[1]*3)". Source: Megatron-LM core, moe_freq_type.
-  struct Option : OneValue<LayerFrequency> {
+  struct Option : options::OneValue<LayerFrequency> {
     static std::string name() { return "every N-th, or list of 0 and 1"; }
     static std::string json_schema();
-    static bool read(const Value& value, LayerFrequency& out);
-    static Value write(const LayerFrequency& value);
+    static bool read(const options::Value& value, LayerFrequency& out);
+    static options::Value write(const LayerFrequency& value);
   };
 };
 
-inline Words<RouterScore> words(RouterScore) {
-  return {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}};
-}
-inline Words<RouterBalance> words(RouterBalance) {
-  return {{"aux_loss", RouterBalance::aux_loss},
-          {"seq_aux_loss", RouterBalance::seq_aux_loss},
-          {"sinkhorn", RouterBalance::sinkhorn},
-          {"none", RouterBalance::none}};
-}
-inline Words<DropPolicy> words(DropPolicy) {
-  return {{"probs", DropPolicy::probs}, {"position", DropPolicy::position}};
-}
 enum class RouterType { float32 };
-inline Words<RouterType> words(RouterType) { return {{"fp32", RouterType::float32}}; }
+inline options::Words<RouterType> words(RouterType) { return {{"fp32", RouterType::float32}}; }
 
 /// moe_config. describe() has the meaning of each.
 struct MoeOptions {
@@ -56,7 +68,7 @@ struct MoeOptions {
 
   std::int64_t moe_router_topk = 2;
   std::optional<RouterType> moe_router_dtype;
-  RouterScore moe_router_score_function = RouterScore::softmax;
+  kernels::RouterScore moe_router_score_function = kernels::RouterScore::softmax;
   bool moe_router_pre_softmax = false;
   std::optional<std::int64_t> moe_router_num_groups;
   std::optional<std::int64_t> moe_router_group_topk;
@@ -64,24 +76,24 @@ struct MoeOptions {
   bool moe_router_enable_expert_bias = false;
   double moe_router_bias_update_rate = 1e-3;
 
-  RouterBalance moe_router_load_balancing_type = RouterBalance::aux_loss;
+  autograd::RouterBalance moe_router_load_balancing_type = autograd::RouterBalance::aux_loss;
   double moe_aux_loss_coeff = 0;
   std::optional<double> moe_z_loss_coeff;
 
   std::optional<double> moe_expert_capacity_factor;
   bool moe_pad_expert_input_to_capacity = false;
-  DropPolicy moe_token_drop_policy = DropPolicy::probs;
+  kernels::DropPolicy moe_token_drop_policy = kernels::DropPolicy::probs;
   bool moe_apply_probs_on_input = false;
 
   /// Whether routers have a load-balancing loss, perhaps with coefficient 0.
   bool balances() const {
-    return moe_router_load_balancing_type == RouterBalance::aux_loss ||
-           moe_router_load_balancing_type == RouterBalance::seq_aux_loss;
+    return moe_router_load_balancing_type == autograd::RouterBalance::aux_loss ||
+           moe_router_load_balancing_type == autograd::RouterBalance::seq_aux_loss;
   }
   /// How a router with these options works.
-  RouterRule router_rule(std::int64_t experts) const;
+  kernels::RouterRule router_rule(std::int64_t experts) const;
 };
 /// Declares the options.
-void describe(Schema<MoeOptions>& s);
+void describe(options::Schema<MoeOptions>& s);
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -1,6 +1,6 @@
 #include "framework/model/precision.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 DType dtype(FloatType type) {
@@ -24,7 +24,7 @@ DType of_training(const HalfPrecisionOptions& o) {
 
 }  // namespace
 
-void describe(Schema<HalfPrecisionOptions>& s) {
+void describe(options::Schema<HalfPrecisionOptions>& s) {
   using O = HalfPrecisionOptions;
   s.option("bf16", &O::bf16, "Train in bfloat16: weights and activations in bf16, fp32 main weights in the optimizer.");
   s.option("fp16", &O::fp16,
@@ -38,7 +38,7 @@ void describe(Schema<HalfPrecisionOptions>& s) {
       .otherwise([](const O& o) { return o.fp32_gradients(); }, "true");
 }
 
-void describe(Schema<PrecisionOptions>& s) {
+void describe(options::Schema<PrecisionOptions>& s) {
   using O = PrecisionOptions;
   s.option("params_dtype", &O::params_dtype, "Data type of the model's weights.").alias("param_init_dtype");
   s.option("compute_dtype", &O::compute_dtype, "Data type to which operations round their results.");
@@ -57,7 +57,7 @@ void describe(Schema<PrecisionOptions>& s) {
           },
           [](const O& o) {
             return text("fp32_residual_connection is true, but residual_connection_dtype is ",
-                        OptionType<FloatType>::write(*o.residual_connection_dtype));
+                        options::OptionType<FloatType>::write(*o.residual_connection_dtype));
           },
           "give one of them", {"residual_connection_dtype"});
   s.option("fp16_lm_cross_entropy", &O::fp16_lm_cross_entropy, "Round logits and per-token losses to `compute_dtype`.");
@@ -74,8 +74,8 @@ Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions
   return out;
 }
 
-std::vector<Finding> broken_rules(const HalfPrecisionOptions& training, const PrecisionOptions& model) {
-  std::vector<Finding> found;
+std::vector<options::Finding> broken_rules(const HalfPrecisionOptions& training, const PrecisionOptions& model) {
+  std::vector<options::Finding> found;
   const auto whole = of_training(training);
   const auto against = [&](const std::optional<FloatType>& given, const std::string& name) {
     if (whole != DType::float32 && given && dtype(*given) != whole)
@@ -92,4 +92,4 @@ std::vector<Finding> broken_rules(const HalfPrecisionOptions& training, const Pr
   return found;
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

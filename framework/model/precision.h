@@ -8,11 +8,11 @@
 #include "framework/options/schema.h"
 #include "framework/tensor/dtype.h"
 
-namespace tessera {
+namespace tessera::model {
 
 /// Types for storing weights and activations.
 enum class FloatType { float32, bfloat16, float16 };
-inline Words<FloatType> words(FloatType) {
+inline options::Words<FloatType> words(FloatType) {
   return {{"float32", FloatType::float32}, {"bfloat16", FloatType::bfloat16}, {"float16", FloatType::float16},
           {"fp32", FloatType::float32},    {"bf16", FloatType::bfloat16},     {"fp16", FloatType::float16}};
 }
@@ -25,7 +25,7 @@ struct HalfPrecisionOptions {
   bool fp32_gradients() const { return accumulate_allreduce_grads_in_fp32.value_or(true); }
 };
 /// Declares the options.
-void describe(Schema<HalfPrecisionOptions>& s);
+void describe(options::Schema<HalfPrecisionOptions>& s);
 
 /// Options of model_config, for every architecture: the storage type of each kind of value, if it differs from
 /// training_config.
@@ -38,7 +38,7 @@ struct PrecisionOptions {
   bool fp16_lm_cross_entropy = false;
 };
 /// Declares the options.
-void describe(Schema<PrecisionOptions>& s);
+void describe(options::Schema<PrecisionOptions>& s);
 
 /// The storage type of each kind of value. Sums (matrix products, norms, softmax, loss, weight gradients) are computed
 /// in fp32 or more precisely in any case, and the optimizer's master weights are fp32: docs/numerics.md.
@@ -54,6 +54,6 @@ struct Precision {
 Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
 /// The rules between both that do not hold; each names its option with the group, "model_config.params_dtype".
-std::vector<Finding> broken_rules(const HalfPrecisionOptions& training, const PrecisionOptions& model);
+std::vector<options::Finding> broken_rules(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
-}  // namespace tessera
+}  // namespace tessera::model

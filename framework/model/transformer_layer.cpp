@@ -3,11 +3,11 @@
 #include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
 
-namespace tessera {
+namespace tessera::model {
 
 TransformerLayer::TransformerLayer(const std::string& name, std::int64_t number, const LayerForm& form,
                                    Submodules parts)
-    : Module(name), number_(number), form_(form), parts_(std::move(parts)) {
+    : nn::Module(name), number_(number), form_(form), parts_(std::move(parts)) {
   contains(*parts_.before_attention);
   contains(*parts_.attention);
   if (parts_.after_attention) contains(*parts_.after_attention);
@@ -16,14 +16,14 @@ TransformerLayer::TransformerLayer(const std::string& name, std::int64_t number,
   if (parts_.after_feed_forward) contains(*parts_.after_feed_forward);
 }
 
-Var TransformerLayer::forward(Var x, const Pass& pass) const {
+autograd::Var TransformerLayer::forward(autograd::Var x, const nn::Pass& pass) const {
   x = form_.parallel ? side_by_side(x, pass) : one_after_the_other(std::move(x), pass);
   pass.show(name(), x);
   return x;
 }
 
 // `normed` is released as early as possible, so that its memory can be used again when no backward pass needs it.
-Var TransformerLayer::one_after_the_other(Var x, const Pass& pass) const {
+autograd::Var TransformerLayer::one_after_the_other(autograd::Var x, const nn::Pass& pass) const {
   auto normed = parts_.before_attention->forward(x);
   auto mixed = attend(normed, pass);
   if (form_.residual_after_norm) x = std::move(normed);
@@ -37,7 +37,7 @@ Var TransformerLayer::one_after_the_other(Var x, const Pass& pass) const {
   return join(std::move(fed), x, parts_.after_feed_forward.get(), 2, pass);
 }
 
-Var TransformerLayer::side_by_side(const Var& x, const Pass& pass) const {
+autograd::Var TransformerLayer::side_by_side(const autograd::Var& x, const nn::Pass& pass) const {
   const auto normed = parts_.before_attention->forward(x);
   auto mixed = attend(normed, pass);
   auto fed = feed(parts_.before_feed_forward ? parts_.before_feed_forward->forward(x) : normed, pass);
@@ -45,28 +45,28 @@ Var TransformerLayer::side_by_side(const Var& x, const Pass& pass) const {
   return join(std::move(fed), half, parts_.after_feed_forward.get(), 2, pass);
 }
 
-Var TransformerLayer::attend(const Var& normed, const Pass& pass) const {
+autograd::Var TransformerLayer::attend(const autograd::Var& normed, const nn::Pass& pass) const {
   auto mixed = parts_.attention->forward(normed, pass);
   pass.show(parts_.attention->name(), mixed);
   return mixed;
 }
 
-Var TransformerLayer::feed(const Var& normed, const Pass& pass) const {
+autograd::Var TransformerLayer::feed(const autograd::Var& normed, const nn::Pass& pass) const {
   // `pass` is captured by value: recomputation happens in the backward pass, when the caller's Pass may be gone.
-  const auto run = [this, pass](const Var& x) { return parts_.feed_forward->forward(x, pass); };
-  auto fed = form_.recomputes_feed_forward ? recomputed(normed, run) : run(normed);
+  const auto run = [this, pass](const autograd::Var& x) { return parts_.feed_forward->forward(x, pass); };
+  auto fed = form_.recomputes_feed_forward ? autograd::recomputed(normed, run) : run(normed);
   pass.show(parts_.feed_forward->name(), fed);
   return fed;
 }
 
-Var TransformerLayer::join(Var branch, const Var& residual, const Norm* after, std::uint64_t which,
-                           const Pass& pass) const {
+autograd::Var TransformerLayer::join(autograd::Var branch, const autograd::Var& residual, const nn::Norm* after,
+                                     std::uint64_t which, const nn::Pass& pass) const {
   const auto mask =
       pass.held.rows(pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout), branch.shape().width());
   // Without a norm behind the branch, dropout and residual addition are one operation.
-  if (!after) return dropout_add(std::move(branch), residual, mask);
-  if (mask.rate > 0) branch = dropout_add(std::move(branch), {}, mask);
-  return dropout_add(after->forward(branch), residual, {});
+  if (!after) return autograd::dropout_add(std::move(branch), residual, mask);
+  if (mask.rate > 0) branch = autograd::dropout_add(std::move(branch), {}, mask);
+  return autograd::dropout_add(after->forward(branch), residual, {});
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -4,11 +4,11 @@
 
 #include "framework/nn/key_value_cache.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 /// `count` integers that live as long as the tape's pass.
-std::span<std::int32_t> integers(Tape& tape, std::size_t count) {
+std::span<std::int32_t> integers(autograd::Tape& tape, std::size_t count) {
   static_assert(sizeof(std::int32_t) == sizeof(float));
   return {reinterpret_cast<std::int32_t*>(tape.keep(count * sizeof(float)).data()), count};
 }
@@ -17,8 +17,8 @@ std::int32_t narrow(std::int64_t place) { return static_cast<std::int32_t>(place
 
 /// The window of each token, limited to its document; a sample has `length` tokens. Runs backwards, because the end of
 /// a document is known from its last token.
-VisibleKeys windows(Tape& tape, std::span<const std::int32_t> first, std::int64_t length,
-                    std::array<std::int64_t, 2> window) {
+kernels::VisibleKeys windows(autograd::Tape& tape, std::span<const std::int32_t> first, std::int64_t length,
+                             std::array<std::int64_t, 2> window) {
   const auto begin = integers(tape, first.size()), last = integers(tape, first.size());
   for (auto i = static_cast<std::int64_t>(first.size()) - 1; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
@@ -38,7 +38,7 @@ VisibleKeys windows(Tape& tape, std::span<const std::int32_t> first, std::int64_
 bool is_causal(std::array<std::int64_t, 2> window) { return window[0] < 0 && window[1] == 0; }
 
 /// All tokens of the sample; the mask decides.
-VisibleKeys whole_samples(Tape& tape, const TokenBatch& batch) {
+kernels::VisibleKeys whole_samples(autograd::Tape& tape, const TokenBatch& batch) {
   const auto first = integers(tape, batch.tokens.size()), last = integers(tape, batch.tokens.size());
   std::fill(first.begin(), first.end(), 0);
   std::fill(last.begin(), last.end(), narrow(batch.seq_length - 1));
@@ -46,7 +46,7 @@ VisibleKeys whole_samples(Tape& tape, const TokenBatch& batch) {
 }
 
 /// From the beginning of the document to the token itself.
-VisibleKeys causal(Tape& tape, const TokenBatch& batch) {
+kernels::VisibleKeys causal(autograd::Tape& tape, const TokenBatch& batch) {
   const auto last = integers(tape, batch.tokens.size());
   for (std::size_t i = 0; i < last.size(); ++i) last[i] = narrow(static_cast<std::int64_t>(i) % batch.seq_length);
   return {batch.document_start, last};
@@ -54,8 +54,9 @@ VisibleKeys causal(Tape& tape, const TokenBatch& batch) {
 
 }  // namespace
 
-Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode, std::array<std::int64_t, 2> window) {
-  Pass pass;
+nn::Pass training_pass(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode,
+                       std::array<std::int64_t, 2> window) {
+  nn::Pass pass;
   pass.B = batch.samples;
   pass.T = pass.S = batch.seq_length;
   pass.positions = batch.positions;
@@ -75,7 +76,8 @@ Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode,
   return pass;
 }
 
-Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache, std::array<std::int64_t, 2> window) {
+nn::Pass generating_pass(autograd::Tape& tape, std::int64_t count, nn::KeyValueCache& cache,
+                         std::array<std::int64_t, 2> window) {
   if (window[1] > 0)
     throw ConfigError(text("generate: window_size lets tokens see ", window[1],
                            " to their right, which are not there yet while text is generated; give 0"));
@@ -87,7 +89,7 @@ Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache, std::
     near[i] = window[0] < 0 ? 0 : narrow(std::max<std::int64_t>(0, place - window[0]));
     last[i] = narrow(place);
   }
-  Pass pass;
+  nn::Pass pass;
   pass.B = cache.samples();
   pass.T = pass.S = count;
   pass.positions = last;  // the position of a token is the index of its own key
@@ -97,4 +99,4 @@ Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache, std::
   return pass;
 }
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -5,18 +5,19 @@
 
 #include "framework/model/model.h"
 
-namespace tessera {
+namespace tessera::model {
 
 /// The Pass of a training or evaluation batch: each token sees its document up to itself; in layers with sliding-window
 /// attention, `window` tokens to the left (-1: all) and right within its document. A mask in the batch replaces
 /// document boundaries and causality, but not the window. The index arrays live on `tape`.
-Pass training_pass(Tape& tape, const TokenBatch& batch, const ForwardMode& mode, std::array<std::int64_t, 2> window);
+nn::Pass training_pass(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode,
+                       std::array<std::int64_t, 2> window);
 
 /// Of an array with one element per token, [samples, length], the elements of the tokens that `context` has: the array
 /// itself, or a copy that lives on `tape`.
 template <class T>
-std::span<const T> held_tokens(Tape& tape, const ContextRank& context, std::int64_t samples, std::int64_t length,
-                               std::span<const T> array) {
+std::span<const T> held_tokens(autograd::Tape& tape, const nn::ContextRank& context, std::int64_t samples,
+                               std::int64_t length, std::span<const T> array) {
   if (context.whole()) return array;
   const auto here = length / context.ranks, run = length / context.parts();
   const auto bytes = tape.keep(static_cast<std::size_t>(samples * here) * sizeof(T));
@@ -30,6 +31,7 @@ std::span<const T> held_tokens(Tape& tape, const ContextRank& context, std::int6
 /// The Pass of a generation step: each of `count` new tokens per sample sees all tokens in the cache, the earlier new
 /// tokens and itself; in layers with sliding-window attention, those in the window. Throws ConfigError if the window
 /// extends to the right, because those tokens do not exist yet.
-Pass generating_pass(Tape& tape, std::int64_t count, KeyValueCache& cache, std::array<std::int64_t, 2> window);
+nn::Pass generating_pass(autograd::Tape& tape, std::int64_t count, nn::KeyValueCache& cache,
+                         std::array<std::int64_t, 2> window);
 
-}  // namespace tessera
+}  // namespace tessera::model

@@ -6,16 +6,17 @@
 #include "framework/nn/key_value_cache.h"
 #include "framework/tensor/strided.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 HeadsOfRank heads_of_rank(std::int64_t heads, std::int64_t groups, const TensorRank& tensor) {
   const auto here = heads / tensor.ranks;
   return {here, std::max<std::int64_t>(1, groups / tensor.ranks), here * tensor.rank};
 }
 
-Var core_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                   std::int64_t layer, const Pass& pass) {
-  return pass.core ? pass.core->attend(qkv, e, visible, mask, layer, pass) : attention(qkv, e, visible, mask);
+autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                             const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask, std::int64_t layer,
+                             const Pass& pass) {
+  return pass.core ? pass.core->attend(qkv, e, visible, mask, layer, pass) : autograd::attention(qkv, e, visible, mask);
 }
 
 SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
@@ -81,7 +82,7 @@ void SelfAttention::share_copies(const TensorRank& tensor) {
 }
 
 // A row of the projection is [group][queries, key, value][channel]; rows of the output are [head][channel].
-AttentionExtents SelfAttention::extents(const Pass& pass) const {
+kernels::AttentionExtents SelfAttention::extents(const Pass& pass) const {
   const auto D = sizes_.channels, queries = here_.heads / here_.groups, group = (queries + 2) * D;
   const auto row = here_.groups * group;
   return {.B = pass.B,
@@ -98,26 +99,27 @@ AttentionExtents SelfAttention::extents(const Pass& pass) const {
           .softcap = sizes_.softcap};
 }
 
-Var SelfAttention::normalised(Var qkv) const {
+autograd::Var SelfAttention::normalised(autograd::Var qkv) const {
   if (!sizes_.head_norm) return qkv;
   const auto& kind = *sizes_.head_norm;
-  return head_norm(qkv, query_norm_.of(query_heads_), key_norm_.of(key_heads_),
-                   {sizes_.channels, kind.kind == Normalization::layer_norm, kind.eps, kind.gain_offset()});
+  return autograd::head_norm(qkv, query_norm_.of(query_heads_), key_norm_.of(key_heads_),
+                             {sizes_.channels, kind.kind == Normalization::layer_norm, kind.eps, kind.gain_offset()});
 }
 
-Var SelfAttention::mixed(const Var& qkv, const Pass& pass) const {
+autograd::Var SelfAttention::mixed(const autograd::Var& qkv, const Pass& pass) const {
   auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
   // Element (head * S + t) * S + s of the unsharded model: heads count from this rank's first.
   mask.first_element = here_.first_head * pass.S * pass.S;
   return core_attention(qkv, extents(pass), seen(pass), mask, layer_, pass);
 }
 
-Var SelfAttention::forward(const Var& x, const Pass& pass) const {
+autograd::Var SelfAttention::forward(const autograd::Var& x, const Pass& pass) const {
   auto projected = normalised(qkv_->forward(x, pass));
-  if (rotary_) projected = rotary(std::move(projected), rotary_->tables(turning_heads_), pass.positions);
+  if (rotary_) projected = autograd::rotary(std::move(projected), rotary_->tables(turning_heads_), pass.positions);
   if (pass.cache) return out_->forward(cached(projected, pass), pass);
   if (sizes_.recomputed)
-    return recomputed(projected, [this, pass](const Var& qkv) { return out_->forward(mixed(qkv, pass), pass); });
+    return autograd::recomputed(
+        projected, [this, pass](const autograd::Var& qkv) { return out_->forward(mixed(qkv, pass), pass); });
   const auto heads = mixed(projected, pass);
   // Frees the projection early if no gradient is needed; else the recorded operation keeps it.
   projected = {};
@@ -125,7 +127,7 @@ Var SelfAttention::forward(const Var& x, const Pass& pass) const {
 }
 
 // Generation: the keys and values of the new tokens are stored in the cache, and their queries attend to all of it.
-Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
+autograd::Var SelfAttention::cached(const autograd::Var& qkv, const Pass& pass) const {
   auto& tape = qkv.tape();
   auto& cache = *pass.cache;
   must(!tape.records(), "generation records no tape");
@@ -134,7 +136,7 @@ Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
   const auto projected = tape.read(qkv);
   const auto rows = projected.span();
   // [sample, token, group] in the projection, and behind the tokens that the cache has already.
-  const auto in_row = [&](const HeadRows& head) {
+  const auto in_row = [&](const kernels::HeadRows& head) {
     return StridedRows{head.offset, {pass.T * head.row_stride, head.row_stride, head.group_stride}};
   };
   const StridedRows behind{cache.length() * cache.width(), {cache.capacity() * cache.width(), cache.width(), e.D}};
@@ -145,8 +147,8 @@ Var SelfAttention::cached(const Var& qkv, const Pass& pass) const {
   e.k = e.v = {cache.width(), 0, e.D};
   auto heads = tape.result({e.B, e.T, e.H * e.D}, false);
   auto lse = tape.make({e.B, e.H, e.T}, false);
-  attention_forward(tape.threads(), e, seen(pass), {}, rows, keys, values, tape.write(heads), lse.floats());
+  kernels::attention_forward(tape.threads(), e, seen(pass), {}, rows, keys, values, tape.write(heads), lse.floats());
   return heads;
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

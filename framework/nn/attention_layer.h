@@ -7,7 +7,7 @@
 #include "framework/nn/pass.h"
 #include "framework/nn/rotary_embedding.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// Configuration of a self-attention layer of the unsharded model.
 struct AttentionSizes {
@@ -37,7 +37,7 @@ class Attention : public Module {
   using Module::Module;
   /// x and the result, which includes the output bias but not the residual dropout, are [B, T, hidden]; with sequence
   /// parallelism, this rank's tokens only.
-  virtual Var forward(const Var& x, const Pass& pass) const = 0;
+  virtual autograd::Var forward(const autograd::Var& x, const Pass& pass) const = 0;
 };
 
 /// The core of attention between its projections, where the ranks of a context-parallel group, which have different
@@ -50,12 +50,14 @@ class AttentionCore {
   ///   visible   [B * pass.S] queries, of all ranks
   ///   mask      first_element is that of this rank's first head in the unsharded sample of pass.S tokens
   ///   layer     counts from 0 over the whole model
-  virtual Var attend(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                     std::int64_t layer, const Pass& pass) const = 0;
+  virtual autograd::Var attend(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
+                               std::int64_t layer, const Pass& pass) const = 0;
 };
 /// The core of attention: pass.core, or attention() if the pass has none.
-Var core_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                   std::int64_t layer, const Pass& pass);
+autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                             const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask, std::int64_t layer,
+                             const Pass& pass);
 
 /// Self-attention with grouped query heads (multi-head if groups == heads).
 ///
@@ -72,18 +74,18 @@ class SelfAttention final : public Attention {
   SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& sizes, const RotaryEmbedding* rotary,
                 const LayerMaker& maker);
 
-  Var forward(const Var& x, const Pass& pass) const override;
+  autograd::Var forward(const autograd::Var& x, const Pass& pass) const override;
 
  private:
   /// Layout of the fused projection on this rank.
-  AttentionExtents extents(const Pass& pass) const;
-  const VisibleKeys& seen(const Pass& pass) const { return sizes_.windowed ? pass.windowed : pass.visible; }
+  kernels::AttentionExtents extents(const Pass& pass) const;
+  const kernels::VisibleKeys& seen(const Pass& pass) const { return sizes_.windowed ? pass.windowed : pass.visible; }
   /// QK norm, if the layer has one.
-  Var normalised(Var qkv) const;
+  autograd::Var normalised(autograd::Var qkv) const;
   /// The attention core on the fused projection.
-  Var mixed(const Var& qkv, const Pass& pass) const;
+  autograd::Var mixed(const autograd::Var& qkv, const Pass& pass) const;
   /// The same for generation, with the key/value cache.
-  Var cached(const Var& qkv, const Pass& pass) const;
+  autograd::Var cached(const autograd::Var& qkv, const Pass& pass) const;
 
   TensorCut rows_here(const TensorRank& tensor) const;
   /// Registers the copies of key and value heads for gradient summation.
@@ -101,11 +103,11 @@ class SelfAttention final : public Attention {
   struct HeadGain {
     Parameter* gain = nullptr;
     Parameter* bias = nullptr;
-    HeadNorm of(std::span<const std::int64_t> heads) const {
+    autograd::HeadNorm of(std::span<const std::int64_t> heads) const {
       return {heads, &gain->leaf, bias ? &bias->leaf : nullptr};
     }
   };
   HeadGain query_norm_, key_norm_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

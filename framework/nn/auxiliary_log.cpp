@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 constexpr std::size_t sums = 3;  // of a layer, before the counts of its experts
@@ -59,4 +59,4 @@ double AuxiliaryLog::prediction_loss(std::int64_t index) const {
   return mean(values_[first + 1], values_[first]);
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

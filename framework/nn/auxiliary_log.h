@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera {
+namespace tessera::nn {
 
 /// What the routers of experts and the layers of multi-token prediction report of a training step, summed over micro-batches
 /// and, once values() has been summed over the ranks, over the run. All memory is allocated by the constructor.
@@ -57,4 +57,4 @@ class AuxiliaryLog {
   std::vector<double> values_;  ///< layers, then for each prediction reports and sum
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -5,7 +5,7 @@
 
 #include "framework/kernels/dropout.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// The position of a rank in its context-parallel group: which tokens of each sample it has. Plain numbers, like
 /// TensorRank.
@@ -45,7 +45,7 @@ struct HeldTokens {
     return held;
   }
   /// `mask` for rows of `width` elements, one for each token.
-  DropoutMask rows(DropoutMask mask, std::int64_t width) const {
+  kernels::DropoutMask rows(kernels::DropoutMask mask, std::int64_t width) const {
     mask.first_element = first * width;
     mask.gap_at = before_gap * width;
     mask.gap = gap * width;
@@ -53,4 +53,4 @@ struct HeldTokens {
   }
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -5,7 +5,7 @@
 
 #include "framework/autograd/ops/activation.h"
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 /// Rows of linear_fc1 on this rank: `parts` blocks (gate and up) of `inner` rows, each divided equally.
@@ -23,7 +23,7 @@ TensorCut rows_of(const FeedForwardSizes& s, int parts, const LayerMaker& maker)
 /// linear_fc1 fuses the activation into the product unless it is a gate, which needs both halves.
 class Mlp final : public FeedForward {
  public:
-  Mlp(const std::string& name, Activation act, bool gated, const FeedForwardSizes& s, const LayerMaker& maker)
+  Mlp(const std::string& name, kernels::Activation act, bool gated, const FeedForwardSizes& s, const LayerMaker& maker)
       : FeedForward(name), act_(act), gated_(gated) {
     const int parts = gated ? 2 : 1;
     fc1_ = maker.column_parallel(inner("linear_fc1"),
@@ -34,12 +34,12 @@ class Mlp final : public FeedForward {
     contains(*fc1_);
     contains(*fc2_);
   }
-  Var forward(const Var& x, const Pass& pass) const override {
-    return fc2_->forward(gated_ ? gated(fc1_->forward(x, pass), act_) : fc1_->forward(x, act_, pass), pass);
+  autograd::Var forward(const autograd::Var& x, const Pass& pass) const override {
+    return fc2_->forward(gated_ ? autograd::gated(fc1_->forward(x, pass), act_) : fc1_->forward(x, act_, pass), pass);
   }
 
  private:
-  Activation act_;
+  kernels::Activation act_;
   bool gated_;
   std::unique_ptr<ActivatedLinearLayer> fc1_;
   std::unique_ptr<LinearLayer> fc2_;
@@ -48,16 +48,16 @@ class Mlp final : public FeedForward {
 /// The three names of one activation: elementwise, as a gate, and as a function.
 struct Row {
   FeedForwardKind alone, as_gate;
-  Activation act;
+  kernels::Activation act;
 };
 
 constexpr std::array rows = {
-    Row{FeedForwardKind::gelu_tanh, FeedForwardKind::geglu, Activation::gelu_tanh},
-    Row{FeedForwardKind::gelu_erf, FeedForwardKind::geglu_erf, Activation::gelu_erf},
-    Row{FeedForwardKind::quick_gelu, FeedForwardKind::quick_geglu, Activation::quick_gelu},
-    Row{FeedForwardKind::silu, FeedForwardKind::swiglu, Activation::silu},
-    Row{FeedForwardKind::relu, FeedForwardKind::reglu, Activation::relu},
-    Row{FeedForwardKind::squared_relu, FeedForwardKind::squared_reglu, Activation::squared_relu}};
+    Row{FeedForwardKind::gelu_tanh, FeedForwardKind::geglu, kernels::Activation::gelu_tanh},
+    Row{FeedForwardKind::gelu_erf, FeedForwardKind::geglu_erf, kernels::Activation::gelu_erf},
+    Row{FeedForwardKind::quick_gelu, FeedForwardKind::quick_geglu, kernels::Activation::quick_gelu},
+    Row{FeedForwardKind::silu, FeedForwardKind::swiglu, kernels::Activation::silu},
+    Row{FeedForwardKind::relu, FeedForwardKind::reglu, kernels::Activation::relu},
+    Row{FeedForwardKind::squared_relu, FeedForwardKind::squared_reglu, kernels::Activation::squared_relu}};
 
 const Row& row_of(FeedForwardKind kind) {
   const auto* row =
@@ -68,7 +68,7 @@ const Row& row_of(FeedForwardKind kind) {
 
 }  // namespace
 
-Activation activation_of(FeedForwardKind kind) { return row_of(kind).act; }
+kernels::Activation activation_of(FeedForwardKind kind) { return row_of(kind).act; }
 bool is_gated(FeedForwardKind kind) { return row_of(kind).as_gate == kind; }
 FeedForwardKind gated(FeedForwardKind kind) { return row_of(kind).as_gate; }
 
@@ -77,4 +77,4 @@ std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::
   return std::make_unique<Mlp>(name, activation_of(kind), is_gated(kind), sizes, maker);
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

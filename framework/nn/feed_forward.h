@@ -5,7 +5,7 @@
 #include "framework/nn/layers.h"
 #include "framework/nn/pass.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// The feed-forward part of a transformer layer: maps [B, T, hidden] to [B, T, hidden]. The base class of dense
 /// networks and of mixtures of experts.
@@ -13,7 +13,7 @@ class FeedForward : public Module {
  public:
   using Module::Module;
   /// x and the result are [B, T, hidden]; with sequence parallelism, this rank's tokens only.
-  virtual Var forward(const Var& x, const Pass& pass) const = 0;
+  virtual autograd::Var forward(const autograd::Var& x, const Pass& pass) const = 0;
 };
 
 /// The activation of a feed-forward network, either elementwise or as the gate of a gated linear unit (..glu).
@@ -32,7 +32,7 @@ enum class FeedForwardKind {
   squared_reglu
 };
 /// The activation function of a kind, gated or not.
-Activation activation_of(FeedForwardKind kind);
+kernels::Activation activation_of(FeedForwardKind kind);
 /// Whether the kind is a gated linear unit.
 bool is_gated(FeedForwardKind kind);
 /// The gated kind with the same activation function.
@@ -50,4 +50,4 @@ struct FeedForwardSizes {
 std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
                                                const FeedForwardSizes& sizes, const LayerMaker& maker);
 
-}  // namespace tessera
+}  // namespace tessera::nn

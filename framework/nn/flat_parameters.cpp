@@ -5,12 +5,12 @@
 #include "framework/base/random.h"
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 /// values[i] = std * draw(key, id of the parameter, index of i in the unsharded tensor).
 template <class Draw>
-void fill_drawn(Threads& threads, const Parameter& parameter, std::uint64_t seed, std::span<float> values,
+void fill_drawn(kernels::Threads& threads, const Parameter& parameter, std::uint64_t seed, std::span<float> values,
                 const Draw& draw) {
   const RandomKey key(seed, Purpose::initial_weights);
   const auto id = name_id(parameter.name);
@@ -68,8 +68,8 @@ void FlatParameters::round(const ParameterRange& range, std::span<const float> v
   const auto inside = std::min(count, range.first + range.count - first);  // without the padding
   if (parameter.type == DType::float32 || inside <= 0) return;
   const auto raw = parameter.leaf.value.raw().subspan(static_cast<std::size_t>(2 * (first - range.first)));
-  narrow_range(values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(inside)),
-               Tensor(raw, parameter.type, {inside}));
+  kernels::narrow_range(values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(inside)),
+                        Tensor(raw, parameter.type, {inside}));
 }
 
 void FlatParameters::round_all(std::span<const float> values) const {
@@ -81,7 +81,7 @@ Tensor FlatParameters::view(const ParameterRange& range, std::span<float> flat) 
           range.parameter->shape()};
 }
 
-void FlatParameters::initialise(Threads& threads, std::uint64_t seed, const Parameter& parameter,
+void FlatParameters::initialise(kernels::Threads& threads, std::uint64_t seed, const Parameter& parameter,
                                 std::span<float> values) {
   switch (parameter.init.kind) {
     case Init::Kind::zeros:
@@ -103,12 +103,12 @@ void FlatParameters::initialise(Threads& threads, std::uint64_t seed, const Para
       break;
   }
   // Masters of a 16-bit parameter begin with the rounded value, as in Megatron-LM, where the 16-bit model comes first.
-  round_to(threads, parameter.type, values);
+  kernels::round_to(threads, parameter.type, values);
 }
 
-void FlatParameters::initialise(Threads& threads, std::uint64_t seed, std::span<float> values) const {
+void FlatParameters::initialise(kernels::Threads& threads, std::uint64_t seed, std::span<float> values) const {
   for (const auto& range : ranges_) initialise(threads, seed, *range.parameter, view(range, values).floats());
   round_all(values);
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -5,7 +5,7 @@
 
 #include "framework/nn/parameter.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// The range of one parameter in a flat array of elements.
 struct ParameterRange {
@@ -48,13 +48,14 @@ class FlatParameters {
   static Tensor view(const ParameterRange& range, std::span<float> flat);
   /// Writes the initial value of every parameter to `values` [elements()]. One of a 16-bit type begins with a value
   /// rounded to that type, as in Megatron-LM. Independent of the layout over ranks.
-  void initialise(Threads& threads, std::uint64_t seed, std::span<float> values) const;
+  void initialise(kernels::Threads& threads, std::uint64_t seed, std::span<float> values) const;
   /// The same for one parameter; `values` has its elements() floats.
-  static void initialise(Threads& threads, std::uint64_t seed, const Parameter& parameter, std::span<float> values);
+  static void initialise(kernels::Threads& threads, std::uint64_t seed, const Parameter& parameter,
+                         std::span<float> values);
 
  private:
   std::vector<ParameterRange> ranges_;
   std::int64_t elements_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

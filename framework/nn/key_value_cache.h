@@ -4,7 +4,7 @@
 
 #include "framework/tensor/arena.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// The keys and values of the tokens generated so far, for every layer: [samples, capacity, width] each, fp32, where
 /// width = key/value groups of this rank * channels. Latent attention keeps one row of its own width per token instead
@@ -41,4 +41,4 @@ class KeyValueCache {
   Storage memory_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

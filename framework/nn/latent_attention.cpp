@@ -6,7 +6,7 @@
 #include "framework/kernels/columns.h"
 #include "framework/nn/key_value_cache.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 LatentAttention::LatentAttention(const std::string& name, std::int64_t layer, const LatentAttentionSizes& s,
                                  const RotaryEmbedding* rotary, const LayerMaker& maker)
@@ -43,8 +43,8 @@ LatentAttention::LatentAttention(const std::string& name, std::int64_t layer, co
   contains(*norm_);
 }
 
-Var LatentAttention::queries(const Var& x, const Pass& pass) const {
-  Var q;
+autograd::Var LatentAttention::queries(const autograd::Var& x, const Pass& pass) const {
+  autograd::Var q;
   if (query_) {
     q = query_->forward(x, pass);
   } else {
@@ -52,29 +52,30 @@ Var LatentAttention::queries(const Var& x, const Pass& pass) const {
     if (query_norm_) compressed = query_norm_->forward(compressed);
     q = query_up_->forward(compressed, pass);
   }
-  return rotary_ ? rotary(std::move(q), rotary_->tables(rotated_queries_), pass.positions) : q;
+  return rotary_ ? autograd::rotary(std::move(q), rotary_->tables(rotated_queries_), pass.positions) : q;
 }
 
-Var LatentAttention::forward(const Var& x, const Pass& pass) const {
+autograd::Var LatentAttention::forward(const autograd::Var& x, const Pass& pass) const {
   const auto& h = sizes_.heads;
   auto q = queries(x, pass);
   auto down = down_->forward(x, pass);
-  auto compressed = columns(down, 0, sizes_.key_value_rank);
-  auto k_rotary = columns(down, sizes_.key_value_rank, h.rotary);
+  auto compressed = autograd::columns(down, 0, sizes_.key_value_rank);
+  auto k_rotary = autograd::columns(down, sizes_.key_value_rank, h.rotary);
   down = {};
   if (norm_) compressed = norm_->forward(compressed);
-  if (rotary_) k_rotary = rotary(std::move(k_rotary), rotary_->tables(rotated_key_), pass.positions);
+  if (rotary_) k_rotary = autograd::rotary(std::move(k_rotary), rotary_->tables(rotated_key_), pass.positions);
   if (pass.cache) return out_->forward(cached(q, compressed, k_rotary, pass), pass);
   const auto kv = up_->forward(compressed, pass);
-  const auto fused = latent_heads(q, kv, k_rotary, h);
-  if (sizes_.recomputed) return recomputed(fused, [this, pass](const Var& again) { return mixed(again, pass); });
+  const auto fused = autograd::latent_heads(q, kv, k_rotary, h);
+  if (sizes_.recomputed)
+    return autograd::recomputed(fused, [this, pass](const autograd::Var& again) { return mixed(again, pass); });
   return mixed(fused, pass);
 }
 
-Var LatentAttention::mixed(const Var& fused, const Pass& pass) const {
+autograd::Var LatentAttention::mixed(const autograd::Var& fused, const Pass& pass) const {
   const auto& h = sizes_.heads;
   const auto D = h.width(), row = 3 * h.heads * D;
-  AttentionExtents e{};
+  kernels::AttentionExtents e{};
   e.B = pass.B;
   e.T = e.S = pass.T;
   e.H = e.G = h.heads;
@@ -86,14 +87,15 @@ Var LatentAttention::mixed(const Var& fused, const Pass& pass) const {
   e.o = {h.heads * D, 0, D, 0};
   const auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
   auto heads = core_attention(fused, e, pass.visible, mask, layer_, pass);
-  if (h.value < D) heads = head_columns(heads, h.heads, h.value);
+  if (h.value < D) heads = autograd::head_columns(heads, h.heads, h.value);
   return out_->forward(heads, pass);
 }
 
 // Generation: the cache holds the compressed vector and the rotary key of each token. The part of linear_kv_up_proj that
 // makes keys is applied to the queries instead, and the part that makes values to the mixed compressed vectors: attention with
 // one key for all heads, whose keys and values are the rows of the cache.
-Var LatentAttention::cached(const Var& q, const Var& compressed, const Var& k_rotary, const Pass& pass) const {
+autograd::Var LatentAttention::cached(const autograd::Var& q, const autograd::Var& compressed,
+                                      const autograd::Var& k_rotary, const Pass& pass) const {
   auto& tape = q.tape();
   auto& threads = tape.threads();
   auto& cache = *pass.cache;
@@ -117,20 +119,20 @@ Var LatentAttention::cached(const Var& q, const Var& compressed, const Var& k_ro
   const auto rows_of_weight = [&](std::int64_t first, std::int64_t count) {
     return weight.span().subspan(static_cast<std::size_t>(first * rank), static_cast<std::size_t>(count * rank));
   };
-  ColumnBlocks copy;
+  kernels::ColumnBlocks copy;
   for (std::int64_t head = 0; head < h.heads; ++head) {
     const auto plain = part(one.floats(), rows * h.plain), absorbed = part(other.floats(), rows * rank);
     const auto first = head * (h.plain + h.rotary);
     copy = {1, h.plain, first, 0, 0, 0};
-    copy_columns(threads, rows, q_all.span(), q.shape().width(), plain, h.plain, copy);
-    linear_backward_input(threads, {rows, rank, h.plain}, plain, rows_of_weight(head * (h.plain + h.value), h.plain),
-                          absorbed, false);
+    kernels::copy_columns(threads, rows, q_all.span(), q.shape().width(), plain, h.plain, copy);
+    kernels::linear_backward_input(threads, {rows, rank, h.plain}, plain,
+                                   rows_of_weight(head * (h.plain + h.value), h.plain), absorbed, false);
     copy = {1, rank, 0, 0, head * width, 0};
-    copy_columns(threads, rows, absorbed, rank, queries.floats(), h.heads * width, copy);
+    kernels::copy_columns(threads, rows, absorbed, rank, queries.floats(), h.heads * width, copy);
     copy = {1, h.rotary, first + h.plain, 0, head * width + rank, 0};
-    copy_columns(threads, rows, q_all.span(), q.shape().width(), queries.floats(), h.heads * width, copy);
+    kernels::copy_columns(threads, rows, q_all.span(), q.shape().width(), queries.floats(), h.heads * width, copy);
   }
-  AttentionExtents e{};
+  kernels::AttentionExtents e{};
   e.B = pass.B;
   e.T = pass.T;
   e.S = cache.capacity();
@@ -140,19 +142,20 @@ Var LatentAttention::cached(const Var& q, const Var& compressed, const Var& k_ro
   e.scale = sizes_.scale;
   e.q = e.o = {h.heads * width, 0, 0, width};
   e.k = e.v = {width, 0, 0};
-  attention_forward(threads, e, pass.visible, {}, queries.floats(), stored, stored, mixed.floats(), lse.floats());
+  kernels::attention_forward(threads, e, pass.visible, {}, queries.floats(), stored, stored, mixed.floats(),
+                             lse.floats());
   for (std::int64_t head = 0; head < h.heads; ++head) {
     const auto vector = part(one.floats(), rows * rank), value = part(other.floats(), rows * h.value);
     copy = {1, rank, head * width, 0, 0, 0};
-    copy_columns(threads, rows, mixed.floats(), h.heads * width, vector, rank, copy);
-    linear_forward(threads, {rows, rank, h.value}, vector,
-                   rows_of_weight(head * (h.plain + h.value) + h.plain, h.value), {}, value);
+    kernels::copy_columns(threads, rows, mixed.floats(), h.heads * width, vector, rank, copy);
+    kernels::linear_forward(threads, {rows, rank, h.value}, vector,
+                            rows_of_weight(head * (h.plain + h.value) + h.plain, h.value), {}, value);
     copy = {1, h.value, 0, 0, head * h.value, 0};
-    copy_columns(threads, rows, value, h.value, out.floats(), h.heads * h.value, copy);
+    kernels::copy_columns(threads, rows, value, h.value, out.floats(), h.heads * h.value, copy);
   }
   auto heads = tape.result({pass.B, pass.T, h.heads * h.value}, false);
   std::copy(out.floats().begin(), out.floats().end(), tape.write(heads).span().begin());
   return heads;
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -6,12 +6,12 @@
 #include "framework/autograd/ops/columns.h"
 #include "framework/nn/attention_layer.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// Configuration of multi-head latent attention of the unsharded model.
 struct LatentAttentionSizes {
   std::int64_t hidden = 0;
-  LatentHeads heads = {};
+  autograd::LatentHeads heads = {};
   std::optional<std::int64_t> query_rank;  ///< q_lora_rank; absent: queries are projected from x directly
   std::int64_t key_value_rank = 0;         ///< kv_lora_rank
   bool out_bias = false;
@@ -39,7 +39,7 @@ class LatentAttention final : public Attention {
   /// in the interleaved layout and must outlive this layer; nullptr: no rotary embedding.
   LatentAttention(const std::string& name, std::int64_t layer, const LatentAttentionSizes& sizes,
                   const RotaryEmbedding* rotary, const LayerMaker& maker);
-  Var forward(const Var& x, const Pass& pass) const override;
+  autograd::Var forward(const autograd::Var& x, const Pass& pass) const override;
 
   /// Floats per token that generation caches.
   static std::int64_t cached_width(const LatentAttentionSizes& sizes) {
@@ -47,10 +47,11 @@ class LatentAttention final : public Attention {
   }
 
  private:
-  Var queries(const Var& x, const Pass& pass) const;
+  autograd::Var queries(const autograd::Var& x, const Pass& pass) const;
   /// The attention core on the fused projection (latent_heads), and linear_proj.
-  Var mixed(const Var& fused, const Pass& pass) const;
-  Var cached(const Var& q, const Var& compressed, const Var& k_rotary, const Pass& pass) const;
+  autograd::Var mixed(const autograd::Var& fused, const Pass& pass) const;
+  autograd::Var cached(const autograd::Var& q, const autograd::Var& compressed, const autograd::Var& k_rotary,
+                       const Pass& pass) const;
 
   LatentAttentionSizes sizes_;
   std::int64_t layer_;
@@ -60,4 +61,4 @@ class LatentAttention final : public Attention {
   std::vector<std::int64_t> rotated_queries_, rotated_key_ = {0};  ///< offsets of rotary parts in a row
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/ops/norm.h"
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 /// The linear layer of one rank.
@@ -12,14 +12,16 @@ class WholeLinear final : public ActivatedLinearLayer {
       : ActivatedLinearLayer(name), weight_(declare("weight", s.role, {s.out, s.in}, s.init)) {
     if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, Init::zeros());
   }
-  Var forward(const Var& x, const Pass&) const override { return linear(x, weight_.leaf, bias()); }
-  Var forward(const Var& x, Activation act, const Pass&) const override {
-    return linear_activation(x, weight_.leaf, bias(), act);
+  autograd::Var forward(const autograd::Var& x, const Pass&) const override {
+    return autograd::linear(x, weight_.leaf, bias());
   }
-  Leaf& weight() const override { return weight_.leaf; }
+  autograd::Var forward(const autograd::Var& x, kernels::Activation act, const Pass&) const override {
+    return autograd::linear_activation(x, weight_.leaf, bias(), act);
+  }
+  autograd::Leaf& weight() const override { return weight_.leaf; }
 
  private:
-  Leaf* bias() const { return bias_ ? &bias_->leaf : nullptr; }
+  autograd::Leaf* bias() const { return bias_ ? &bias_->leaf : nullptr; }
   Parameter& weight_;
   Parameter* bias_ = nullptr;
 };
@@ -31,8 +33,8 @@ class LayerNormLayer final : public Norm {
         gain_(declare("weight", ParameterRole::norm_gain, {width}, kind.gain(first_gain))),
         bias_(declare("bias", ParameterRole::bias, {width}, Init::zeros())),
         kind_(kind) {}
-  Var forward(const Var& x) const override {
-    return layernorm(x, gain_.leaf, &bias_.leaf, kind_.eps, kind_.gain_offset());
+  autograd::Var forward(const autograd::Var& x) const override {
+    return autograd::layernorm(x, gain_.leaf, &bias_.leaf, kind_.eps, kind_.gain_offset());
   }
 
  private:
@@ -44,7 +46,9 @@ class RmsNormLayer final : public Norm {
  public:
   RmsNormLayer(const std::string& name, std::int64_t width, const NormKind& kind, double first_gain)
       : Norm(name), gain_(declare("weight", ParameterRole::norm_gain, {width}, kind.gain(first_gain))), kind_(kind) {}
-  Var forward(const Var& x) const override { return rmsnorm(x, gain_.leaf, kind_.eps, kind_.gain_offset()); }
+  autograd::Var forward(const autograd::Var& x) const override {
+    return autograd::rmsnorm(x, gain_.leaf, kind_.eps, kind_.gain_offset());
+  }
 
  private:
   Parameter& gain_;
@@ -82,4 +86,4 @@ std::unique_ptr<Norm> make_norm(const NormKind& kind, const std::string& name, s
   return std::make_unique<LayerNormLayer>(name, width, kind, first_gain);
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

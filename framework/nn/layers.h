@@ -7,7 +7,7 @@
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// Configuration of a linear layer of the unsharded model.
 struct LinearSizes {
@@ -23,9 +23,9 @@ class LinearLayer : public Module {
   using Module::Module;
   /// x [.., in] to [.., out]; a sharded layer takes or gives this rank's part of a dimension (see LayerMaker), and
   /// communicates within the group of `pass`.
-  virtual Var forward(const Var& x, const Pass& pass) const = 0;
+  virtual autograd::Var forward(const autograd::Var& x, const Pass& pass) const = 0;
   /// The weight on this rank, for operations that need it directly.
-  virtual Leaf& weight() const = 0;
+  virtual autograd::Leaf& weight() const = 0;
 };
 
 /// A linear layer whose outputs an activation may follow at once: whole, or column-parallel. The outputs of a
@@ -35,7 +35,7 @@ class ActivatedLinearLayer : public LinearLayer {
   using LinearLayer::forward;
   using LinearLayer::LinearLayer;
   /// act(x w^T + bias), as one operation.
-  virtual Var forward(const Var& x, Activation act, const Pass& pass) const = 0;
+  virtual autograd::Var forward(const autograd::Var& x, kernels::Activation act, const Pass& pass) const = 0;
 };
 
 /// The position of a rank in its tensor-parallel group: which part of every sharded layer it has. Plain numbers, so
@@ -86,7 +86,7 @@ class Norm : public Module {
  public:
   using Module::Module;
   /// x and the result are [.., width].
-  virtual Var forward(const Var& x) const = 0;
+  virtual autograd::Var forward(const autograd::Var& x) const = 0;
 };
 
 /// The types of norms; kernels/norm.h has the formulas.
@@ -108,4 +108,4 @@ struct NormKind {
 std::unique_ptr<Norm> make_norm(const NormKind& kind, const std::string& name, std::int64_t width,
                                 double first_gain = 1);
 
-}  // namespace tessera
+}  // namespace tessera::nn

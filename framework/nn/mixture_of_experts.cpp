@@ -7,7 +7,7 @@
 #include "framework/autograd/ops/residual.h"
 #include "framework/nn/auxiliary_log.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer,
                                    const ExpertSizes& s, const LayerMaker& maker)
@@ -28,8 +28,8 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
   contains(*shared_);
 }
 
-RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) const {
-  RouterTerms terms;
+autograd::RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) const {
+  autograd::RouterTerms terms;
   terms.rule = sizes_.rule;
   terms.balance = sizes_.balance;
   terms.aux_coefficient = sizes_.aux_coefficient;
@@ -44,16 +44,16 @@ RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) const {
   return terms;
 }
 
-Var MixtureOfExperts::logits(const Var& x) const {
+autograd::Var MixtureOfExperts::logits(const autograd::Var& x) const {
   auto& tape = x.tape();
   const auto type = tape.type();
   if (sizes_.router_in_fp32) tape.computes_in(DType::float32);
-  auto out = linear(x, router_->leaf, nullptr);
+  auto out = autograd::linear(x, router_->leaf, nullptr);
   tape.computes_in(type);
   return out;
 }
 
-void MixtureOfExperts::show_weights(const ExpertChoices& choices, const Pass& pass, const Shape& x) const {
+void MixtureOfExperts::show_weights(const autograd::ExpertChoices& choices, const Pass& pass, const Shape& x) const {
   const auto all = choices.weights.tape().make(x.with_width(choices.experts), false);
   const auto dense = all.floats(), weights = choices.weights.floats();
   std::fill(dense.begin(), dense.end(), 0.0F);
@@ -66,17 +66,17 @@ void MixtureOfExperts::show_weights(const ExpertChoices& choices, const Pass& pa
   pass.show(inner("router.weights"), all);
 }
 
-Var MixtureOfExperts::forward(const Var& x, const Pass& pass) const {
+autograd::Var MixtureOfExperts::forward(const autograd::Var& x, const Pass& pass) const {
   const auto scores = logits(x);
   if (pass.tap) pass.show(inner("router"), scores);
   const bool records = x.tape().records();
-  const auto choices = route(scores, terms(pass, records));
+  const auto choices = autograd::route(scores, terms(pass, records));
   if (pass.tap) show_weights(choices, pass, x.shape());
   if (pass.log && pass.training && records)
     pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.counts, choices.chosen);
-  auto y = experts(x, choices, fc1_, fc2_, {act_, gated_, sizes_.weights_on_input});
+  auto y = autograd::experts(x, choices, fc1_, fc2_, {act_, gated_, sizes_.weights_on_input});
   if (!shared_) return y;
-  return dropout_add(shared_->forward(x, pass), y, {});
+  return autograd::dropout_add(shared_->forward(x, pass), y, {});
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

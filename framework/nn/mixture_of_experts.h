@@ -6,16 +6,16 @@
 #include "framework/autograd/ops/router.h"
 #include "framework/nn/feed_forward.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// Configuration of a mixture of experts of the unsharded model.
 struct ExpertSizes {
   std::int64_t hidden = 0, inner = 0;  ///< inner: moe_ffn_hidden_size, of each expert
-  RouterRule rule = {1, 1};
-  RouterBalance balance = RouterBalance::none;
+  kernels::RouterRule rule = {1, 1};
+  autograd::RouterBalance balance = autograd::RouterBalance::none;
   double aux_coefficient = 0, z_coefficient = 0;
   double capacity_factor = 0;  ///< 0: no choice is dropped
-  DropPolicy drop_policy = DropPolicy::probs;
+  kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
   bool router_in_fp32 = false;    ///< else the logits are in the compute type
   bool has_bias = false;          ///< the router has a bias for the selection
   bool weights_on_input = false;  ///< weights of choices multiply the experts' input
@@ -36,22 +36,22 @@ class MixtureOfExperts final : public FeedForward {
   /// `layer` counts from 0 over the whole model. Throws ShapeError for a tensor-parallel group.
   MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer, const ExpertSizes& sizes,
                    const LayerMaker& maker);
-  Var forward(const Var& x, const Pass& pass) const override;
+  autograd::Var forward(const autograd::Var& x, const Pass& pass) const override;
 
  private:
-  RouterTerms terms(const Pass& pass, bool records) const;
-  Var logits(const Var& x) const;
+  autograd::RouterTerms terms(const Pass& pass, bool records) const;
+  autograd::Var logits(const autograd::Var& x) const;
   /// Passes the weights of the chosen experts as [.., E], 0 for the others, to the tap; x is the shape of the input.
-  void show_weights(const ExpertChoices& choices, const Pass& pass, const Shape& x) const;
+  void show_weights(const autograd::ExpertChoices& choices, const Pass& pass, const Shape& x) const;
 
   ExpertSizes sizes_;
   std::int64_t layer_;
-  Activation act_;
+  kernels::Activation act_;
   bool gated_;
   Parameter* router_;
   Parameter* bias_ = nullptr;
-  std::vector<Leaf*> fc1_, fc2_;  ///< of each expert
+  std::vector<autograd::Leaf*> fc1_, fc2_;  ///< of each expert
   std::unique_ptr<FeedForward> shared_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

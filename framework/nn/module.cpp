@@ -1,6 +1,6 @@
 #include "framework/nn/module.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 std::vector<Parameter*> Module::parameters() {
   std::vector<Parameter*> all;
@@ -26,4 +26,4 @@ Parameter& Module::declare(const std::string& name, ParameterRole role, const Sh
   return parameter;
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -6,7 +6,7 @@
 
 #include "framework/nn/parameter.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// A part of a model, with parameters and submodules (torch.nn.Module). Constructing a module declares names and shapes
 /// but allocates no memory for weights, so a model of any size can be constructed to count its parameters.
@@ -42,4 +42,4 @@ class Module {
   std::vector<Entry> order_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 /// A shape folded to three dimensions: those before the divided one, it, those behind it.
@@ -118,4 +118,4 @@ std::vector<PlacedBox> boxes_of(const Parameter& parameter, ElementRange element
   return boxes;
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

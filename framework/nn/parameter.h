@@ -7,7 +7,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/tensor/parameter_role.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// The initial distribution of a parameter. Random draws are keyed by the parameter's global name and the element's
 /// index in the unsharded tensor, so they are the same on every parallel layout.
@@ -71,7 +71,7 @@ struct Parameter {
   std::vector<Shared> shared;
 
   /// Value and main gradient, once bound.
-  Leaf leaf;
+  autograd::Leaf leaf;
 
   Shape shape() const { return cut.of(global_shape); }          ///< of this rank's part
   std::int64_t elements() const { return shape().elements(); }  ///< of this rank's part
@@ -99,4 +99,4 @@ struct ContiguousRange {
 /// All elements of this rank as such ranges, in ascending order of `first`.
 std::vector<ContiguousRange> contiguous_ranges_of(const Parameter& parameter);
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -7,12 +7,15 @@
 #include "framework/base/random.h"
 #include "framework/nn/context_rank.h"
 
-namespace tessera {
+namespace tessera::parallel {
+struct ProcessGroups;
+}
+
+namespace tessera::nn {
 
 class AttentionCore;
 class KeyValueCache;
 class AuxiliaryLog;
-struct ProcessGroups;
 
 /// Observes named intermediate values: to find where a NaN first appears, or to compare with another program. The value
 /// is valid only during the call.
@@ -25,8 +28,8 @@ struct Pass {
   std::int64_t S = 0;                        ///< tokens of each sample on all ranks
   HeldTokens held;                           ///< of the T tokens, those that this rank has under sequence parallelism
   std::span<const std::int32_t> positions;   ///< [B * T]
-  VisibleKeys visible;                       ///< attention mask, [B * S] queries
-  VisibleKeys windowed;                      ///< the same for layers with sliding-window attention
+  kernels::VisibleKeys visible;              ///< attention mask, [B * S] queries
+  kernels::VisibleKeys windowed;             ///< the same for layers with sliding-window attention
   std::span<const std::int64_t> sample_ids;  ///< [B]: index of each sample in the whole run, keys the dropout
   std::uint64_t seed = 0;                    ///< of the run
   bool training = false;                     ///< dropout is on
@@ -36,16 +39,16 @@ struct Pass {
   KeyValueCache* cache = nullptr;            ///< generation: keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
   /// The groups that sharded layers communicate in (parallel/process_groups.h); null if every layer is whole.
-  const ProcessGroups* groups = nullptr;
+  const parallel::ProcessGroups* groups = nullptr;
 
   /// Passes `value` to the tap, if there is one.
-  void show(std::string_view name, const Var& value) const {
+  void show(std::string_view name, const autograd::Var& value) const {
     if (tap && *tap) (*tap)(name, value.value());
   }
   /// The dropout mask of a `site`, a number unique to each place in the unsharded model. Rate 0 when not training.
-  DropoutMask dropout(Purpose purpose, std::uint64_t site, double rate) const {
+  kernels::DropoutMask dropout(Purpose purpose, std::uint64_t site, double rate) const {
     return {RandomKey(seed, purpose, site), sample_ids, training ? rate : 0.0};
   }
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 constexpr double full_turn = 6.283185307179586;
@@ -50,8 +50,8 @@ std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, con
   return all;
 }
 
-RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLayout layout, std::int64_t positions,
-                                 const RotaryScaling& scaling)
+RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::RotaryLayout layout,
+                                 std::int64_t positions, const RotaryScaling& scaling)
     : dim_(rotary_dim), base_(base), layout_(layout), positions_(positions), scaling_(scaling) {}
 
 void RotaryEmbedding::make() const {
@@ -67,4 +67,4 @@ void RotaryEmbedding::make() const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -7,7 +7,7 @@
 
 #include "framework/autograd/ops/attention.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 /// RoPE frequency scaling, for sequences longer than those of pre-training.
 ///
@@ -37,10 +37,10 @@ std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, con
 class RotaryEmbedding {
  public:
   /// rotary_dim: channels per head that are rotated; positions: maximum sequence length, in tokens.
-  RotaryEmbedding(std::int64_t rotary_dim, double base, RotaryLayout layout, std::int64_t positions,
+  RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::RotaryLayout layout, std::int64_t positions,
                   const RotaryScaling& scaling = {});
   /// The tables for the heads at `head_offsets` of a row. Valid as long as this object and the span.
-  RotaryTables tables(std::span<const std::int64_t> head_offsets) const {
+  autograd::RotaryTables tables(std::span<const std::int64_t> head_offsets) const {
     std::call_once(made_, [this] { make(); });
     return {dim_, layout_, cosine_, sine_, head_offsets};
   }
@@ -53,11 +53,11 @@ class RotaryEmbedding {
   void make() const;
   std::int64_t dim_;
   double base_;
-  RotaryLayout layout_;
+  kernels::RotaryLayout layout_;
   std::int64_t positions_;
   RotaryScaling scaling_;
   mutable std::once_flag made_;
   mutable std::vector<float> cosine_, sine_;  // [positions, dim / 2]
 };
 
-}  // namespace tessera
+}  // namespace tessera::nn

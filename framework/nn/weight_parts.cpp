@@ -1,6 +1,6 @@
 #include "framework/nn/weight_parts.h"
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 void add_boxes(const Parameter& parameter, ElementRange elements, std::vector<Box>& boxes) {
@@ -28,4 +28,4 @@ std::vector<WeightPart> owned_parts(const std::vector<Parameter*>& parameters) {
   return parts;
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -7,7 +7,7 @@
 
 // The parts of weights that a rank has, by the TensorCut of its parameters, for those who know files but no modules.
 
-namespace tessera {
+namespace tessera::nn {
 
 /// The parts that a rank with these parameters has, in their order. Several ranks may have the same elements.
 std::vector<WeightPart> held_parts(const std::vector<Parameter*>& parameters);
@@ -16,4 +16,4 @@ std::vector<WeightPart> held_parts(const std::vector<Parameter*>& parameters);
 /// which it owns nothing are left out.
 std::vector<WeightPart> owned_parts(const std::vector<Parameter*>& parameters);
 
-}  // namespace tessera
+}  // namespace tessera::nn

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace tessera {
+namespace tessera::optim {
 
 std::vector<std::string> adam_slots() { return {"exp_avg", "exp_avg_sq"}; }
 
@@ -11,4 +11,4 @@ StepScalars bias_corrected(const std::array<double, 2>& betas, StepScalars s) {
   return s;
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

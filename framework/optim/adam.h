@@ -5,7 +5,7 @@
 #include "framework/kernels/vector.h"
 #include "framework/optim/optimizer.h"
 
-namespace tessera {
+namespace tessera::optim {
 
 // Shared by the optimizers of the Adam family. Internal to this component. `Options` is a plain struct with the members
 // `betas` and `eps`, so that each optimizer keeps its own defaults.
@@ -13,7 +13,7 @@ namespace tessera {
 /// Declares betas and eps with their aliases and the given descriptions.
 
 template <class Options>
-void describe_adam(Schema<Options>& s, std::string betas_doc, std::string eps_doc) {
+void describe_adam(options::Schema<Options>& s, std::string betas_doc, std::string eps_doc) {
   s.option("betas", &Options::betas, std::move(betas_doc))
       .at_least(0)
       .below(1)
@@ -32,7 +32,7 @@ StepScalars bias_corrected(const std::array<double, 2>& betas, StepScalars s);
 
 /// The factors of one AdamW update of a block.
 template <class Options>
-AdamWFactors adamw_factors(const Options& o, const StepScalars& s) {
+kernels::AdamWFactors adamw_factors(const Options& o, const StepScalars& s) {
   return {.lr = s.lr,
           .beta1 = o.betas[0],
           .beta2 = o.betas[1],
@@ -43,4 +43,4 @@ AdamWFactors adamw_factors(const Options& o, const StepScalars& s) {
           .fix2 = s.bias_correction[1]};
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -5,7 +5,7 @@
 
 #include "framework/optim/adam.h"
 
-namespace tessera {
+namespace tessera::optim {
 namespace {
 
 struct AdamL2Options {
@@ -13,7 +13,7 @@ struct AdamL2Options {
   double eps = 1e-8;
 };
 
-void describe(Schema<AdamL2Options>& s) {
+void describe(options::Schema<AdamL2Options>& s) {
   describe_adam(s, "Decay of the running means of gradients and of their squares.",
                 "Added to the root of the second moment.");
 }
@@ -37,8 +37,8 @@ class AdamL2 final : public Optimizer {
     for (std::size_t first = 0; first < block.master.size(); first += at_once) {
       const auto part = block.part(first, std::min(at_once, block.master.size() - first));
       for (std::size_t i = 0; i < part.grad.size(); ++i) decayed[i] = clip * part.grad[i] + decay * part.master[i];
-      adamw_update(factors, part.master, std::span<const float>(decayed).first(part.grad.size()), part.slots[0],
-                   part.slots[1]);
+      kernels::adamw_update(factors, part.master, std::span<const float>(decayed).first(part.grad.size()),
+                            part.slots[0], part.slots[1]);
     }
   }
 
@@ -54,4 +54,4 @@ void register_adam_l2(OptimizerRegistry& registry) {
   registry.add("adam_l2", make, "Adam with L2 regularization: weight decay is added to the gradient.", {"AdamL2"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

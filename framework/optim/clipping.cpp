@@ -1,8 +1,8 @@
 #include "framework/optim/clipping.h"
 
-namespace tessera {
+namespace tessera::optim {
 
-void describe(Schema<ClippingOptions>& s) {
+void describe(options::Schema<ClippingOptions>& s) {
   s.option("clip_grad", &ClippingOptions::clip_grad, "Maximum L2 norm of all gradients together; 0: no clipping.")
       .at_least(0)
       .at_most(1e30);
@@ -15,4 +15,4 @@ double clip_coefficient(double norm, double clip_grad) {
   return coefficient < 1 ? coefficient : 1;
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -2,7 +2,7 @@
 
 #include "framework/options/schema.h"
 
-namespace tessera {
+namespace tessera::optim {
 
 /// Options of optimizer_config about gradient clipping.
 struct ClippingOptions {
@@ -10,7 +10,7 @@ struct ClippingOptions {
   double clip_grad = 1.0;
 };
 /// Declares the options.
-void describe(Schema<ClippingOptions>& s);
+void describe(options::Schema<ClippingOptions>& s);
 
 /// The factor that limits gradients with the global L2 norm `norm` to `clip_grad`: min(1, clip_grad / (norm + 1e-6)).
 /// It becomes part of StepScalars::clip.
@@ -19,4 +19,4 @@ void describe(Schema<ClippingOptions>& s);
 /// norm first and skips or ends such a step. Source: Megatron-LM; Pascanu et al., arXiv:1211.5063.
 double clip_coefficient(double norm, double clip_grad);
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -3,14 +3,14 @@
 
 #include "framework/optim/optimizer.h"
 
-namespace tessera {
+namespace tessera::optim {
 namespace {
 
 struct LionOptions {
   std::array<double, 2> lion_betas = {0.9, 0.99};
 };
 
-void describe(Schema<LionOptions>& s) {
+void describe(options::Schema<LionOptions>& s) {
   s.option("lion_betas", &LionOptions::lion_betas,
            "Coefficients of the momentum: its weight in the update direction, and its decay per step.")
       .at_least(0)
@@ -55,4 +55,4 @@ void register_lion(OptimizerRegistry& registry) {
   registry.add("lion", make, "Lion: updates are the sign of the momentum.", {"Lion"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -9,7 +9,7 @@
 #include "framework/kernels/scratch.h"
 #include "framework/optim/adam.h"
 
-namespace tessera {
+namespace tessera::optim {
 namespace {
 
 /// The norm of an update, depending on the shape of the matrix.
@@ -17,7 +17,7 @@ enum class Length {
   rms,      ///< 0.2 sqrt(max(rows, columns)): about the norm of AdamW's updates, so both can share a learning rate
   spectral  ///< sqrt(max(1, rows / columns)): the spectral norm of the update is bounded
 };
-Words<Length> words(Length) { return {{"rms", Length::rms}, {"spectral", Length::spectral}}; }
+options::Words<Length> words(Length) { return {{"rms", Length::rms}, {"spectral", Length::spectral}}; }
 
 struct MuonOptions {
   double muon_momentum = 0.95;
@@ -28,7 +28,7 @@ struct MuonOptions {
   double eps = 1e-8;
 };
 
-void describe(Schema<MuonOptions>& s) {
+void describe(options::Schema<MuonOptions>& s) {
   using O = MuonOptions;
   s.option("muon_momentum", &O::muon_momentum, "Momentum coefficient.")
       .at_least(0)
@@ -63,28 +63,28 @@ struct Extents {
 /// Newton-Schulz iteration: makes all singular values of x, whose norm must be at most one, approximately one.
 ///   x <- a x + (b A + c A A) x   with A = x x^T, or from the other side with x^T x if that is smaller.
 /// The coefficients of Jordan et al. trade exactness for speed: singular values end near one, not at one.
-void orthogonalise(Threads& threads, Extents e, std::int64_t steps, std::span<float> x) {
+void orthogonalise(kernels::Threads& threads, Extents e, std::int64_t steps, std::span<float> x) {
   constexpr float a = 3.4445F, b = -4.7750F, c = 2.0315F;
   const auto n = e.less();
   const auto square = static_cast<std::size_t>(n * n);
-  const Scratch square_memory(square), factor_memory(square), next_memory(e.elements());
+  const kernels::Scratch square_memory(square), factor_memory(square), next_memory(e.elements());
   const auto A = square_memory.floats(), B = factor_memory.floats(), next = next_memory.floats();
   const bool wide = e.rows <= e.columns;
   for (std::int64_t step = 0; step < steps; ++step) {
     if (wide) {
-      linear_forward(threads, {n, e.columns, n}, x, x, {}, A);
+      kernels::linear_forward(threads, {n, e.columns, n}, x, x, {}, A);
     } else {
-      fill(threads, 0, A);
-      linear_backward_weight(threads, {e.rows, n, n}, x, x, A);
+      kernels::fill(threads, 0, A);
+      kernels::linear_backward_weight(threads, {e.rows, n, n}, x, x, A);
     }
-    linear_forward(threads, {n, n, n}, A, A, {}, B);  // A is symmetric
+    kernels::linear_forward(threads, {n, n, n}, A, A, {}, B);  // A is symmetric
     threads.parallel_for(square, tile, [&](std::size_t first, std::size_t last) {
       for (auto i = first; i < last; ++i) B[i] = b * A[i] + c * B[i];
     });
     if (wide)
-      linear_backward_input(threads, {n, e.columns, n}, B, x, next, false);
+      kernels::linear_backward_input(threads, {n, e.columns, n}, B, x, next, false);
     else
-      linear_forward(threads, {e.rows, n, n}, x, B, {}, next);  // B is symmetric
+      kernels::linear_forward(threads, {e.rows, n, n}, x, B, {}, next);  // B is symmetric
     threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
       for (auto i = first; i < last; ++i) x[i] = a * x[i] + next[i];
     });
@@ -106,18 +106,18 @@ class Muon final : public Optimizer {
 
   void update(const StepScalars& s, Block block) const override {
     if (s.skip) return;
-    adamw_update(adamw_factors(o_, s), block.master, block.grad, block.slots[0], block.slots[1]);
+    kernels::adamw_update(adamw_factors(o_, s), block.master, block.grad, block.slots[0], block.slots[1]);
   }
 
-  void update_whole(Threads& threads, const StepScalars& s, MatrixBlock matrix) const override {
+  void update_whole(kernels::Threads& threads, const StepScalars& s, MatrixBlock matrix) const override {
     if (s.skip) return;
     const Extents e{matrix.rows, matrix.columns};
     auto& block = matrix.block;
-    const Scratch memory(e.elements());
+    const kernels::Scratch memory(e.elements());
     const auto x = memory.floats();
     add_momentum(threads, s, block, x);
-    const double norm = std::sqrt(sum_of_squares(threads, x));
-    scale(threads, static_cast<float>(1 / (norm + 1e-7)), x);
+    const double norm = std::sqrt(kernels::sum_of_squares(threads, x));
+    kernels::scale(threads, static_cast<float>(1 / (norm + 1e-7)), x);
     orthogonalise(threads, e, o_.muon_num_ns_steps, x);
     const auto shrink = static_cast<float>(1 - s.lr * s.weight_decay), stride = static_cast<float>(s.lr * length(e));
     threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
@@ -127,7 +127,7 @@ class Muon final : public Optimizer {
 
  private:
   /// Updates the momentum, and writes the direction of the update to `x`.
-  void add_momentum(Threads& threads, const StepScalars& s, Block& block, std::span<float> x) const {
+  void add_momentum(kernels::Threads& threads, const StepScalars& s, Block& block, std::span<float> x) const {
     const auto momentum = static_cast<float>(o_.muon_momentum), clip = static_cast<float>(s.clip);
     const auto mean = block.slots[0];
     threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
@@ -158,4 +158,4 @@ void register_muon(OptimizerRegistry& registry) {
                {"Muon"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -4,21 +4,22 @@
 
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::optim {
 namespace {
 
-bool is_factor(double number) { return number >= 0 && number <= most_factor; }
+bool is_factor(double number) { return number >= 0 && number <= options::most_factor; }
 
 }  // namespace
 
-bool ParameterRule::Option::read(const Value& value, ParameterRule& out) {
-  if (value.kind != Value::Kind::group || !value.find("params")) return false;
+bool ParameterRule::Option::read(const options::Value& value, ParameterRule& out) {
+  if (value.kind != options::Value::Kind::group || !value.find("params")) return false;
   ParameterRule rule;
   for (const auto& [name, given] : value.fields) {
-    const bool good = name == "params"    ? OptionType<std::string>::read(given, rule.params)
-                      : name == "lr_mult" ? OptionType<double>::read(given, rule.lr_mult) && is_factor(rule.lr_mult)
-                      : name == "wd_mult" ? OptionType<double>::read(given, rule.wd_mult) && is_factor(rule.wd_mult)
-                                          : false;
+    const bool good =
+        name == "params"    ? options::OptionType<std::string>::read(given, rule.params)
+        : name == "lr_mult" ? options::OptionType<double>::read(given, rule.lr_mult) && is_factor(rule.lr_mult)
+        : name == "wd_mult" ? options::OptionType<double>::read(given, rule.wd_mult) && is_factor(rule.wd_mult)
+                            : false;
     if (!good) return false;
   }
   out = std::move(rule);
@@ -30,15 +31,15 @@ std::string ParameterRule::Option::json_schema() {
     "params": {"$ref": "#/$defs/text"}, "lr_mult": {"$ref": "#/$defs/factor"}, "wd_mult": {"$ref": "#/$defs/factor"}}})";
 }
 
-Value ParameterRule::Option::write(const ParameterRule& rule) {
-  Value value;
-  value.set("params", OptionType<std::string>::write(rule.params));
-  value.set("lr_mult", OptionType<double>::write(rule.lr_mult));
-  value.set("wd_mult", OptionType<double>::write(rule.wd_mult));
+options::Value ParameterRule::Option::write(const ParameterRule& rule) {
+  options::Value value;
+  value.set("params", options::OptionType<std::string>::write(rule.params));
+  value.set("lr_mult", options::OptionType<double>::write(rule.lr_mult));
+  value.set("wd_mult", options::OptionType<double>::write(rule.wd_mult));
   return value;
 }
 
-void describe(Schema<ParameterGroupOptions>& s) {
+void describe(options::Schema<ParameterGroupOptions>& s) {
   using O = ParameterGroupOptions;
   s.option("no_weight_decay_params", &O::no_weight_decay_params,
            "Name suffixes of further parameters without weight decay; biases and norm weights never decay.");
@@ -47,11 +48,11 @@ void describe(Schema<ParameterGroupOptions>& s) {
       .no_flag("only Tessera has it");
   s.option("decoupled_lr", &O::decoupled_lr, "Maximum learning rate of the word embedding and the output layer.")
       .at_least(0)
-      .at_most(most_rate);
+      .at_most(options::most_rate);
   s.option("decoupled_min_lr", &O::decoupled_min_lr,
            "Minimum learning rate of the word embedding and the output layer.")
       .at_least(0)
-      .at_most(most_rate)
+      .at_most(options::most_rate)
       .matters_when([](const O& o) { return o.decoupled_lr.has_value(); }, "`decoupled_lr` is null");
 }
 
@@ -86,4 +87,4 @@ ParameterGroup group_of(const ParameterGroupOptions& o, ParameterRole role, std:
   return group;
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -8,7 +8,7 @@
 #include "framework/options/schema.h"
 #include "framework/tensor/parameter_role.h"
 
-namespace tessera {
+namespace tessera::optim {
 
 /// A rule for the parameters whose names match a pattern.
 struct ParameterRule {
@@ -17,11 +17,11 @@ struct ParameterRule {
   double wd_mult = 1;  ///< multiplies their weight decay
 
   /// In a recipe: {params: "*.bias", lr_mult: 2, wd_mult: 0}; an omitted factor is 1.
-  struct Option : OneValue<ParameterRule> {
+  struct Option : options::OneValue<ParameterRule> {
     static std::string name() { return "{params, lr_mult, wd_mult}"; }
     static std::string json_schema();
-    static bool read(const Value& value, ParameterRule& out);
-    static Value write(const ParameterRule& rule);
+    static bool read(const options::Value& value, ParameterRule& out);
+    static options::Value write(const ParameterRule& rule);
   };
 };
 
@@ -33,7 +33,7 @@ struct ParameterGroupOptions {
   std::optional<double> decoupled_min_lr;
 };
 /// Declares the options.
-void describe(Schema<ParameterGroupOptions>& s);
+void describe(options::Schema<ParameterGroupOptions>& s);
 
 /// The treatment of one parameter. Depends on the recipe and on the parameter's role and name only, so it does not
 /// depend on the order of parameters and is not stored in checkpoints.
@@ -52,4 +52,4 @@ ParameterGroup group_of(const ParameterGroupOptions& options, ParameterRole role
 /// Whether the whole of `name` matches `pattern`, in which `*` matches any number of characters.
 bool fits(std::string_view pattern, std::string_view name);
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -3,7 +3,7 @@
 #include "framework/options/registry.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::options {
 
 /// What `words` choose from a registry: one group of a recipe by itself, as YAML, for programs that put their parts
 /// together without a recipe. The options, limits and messages are those of recipes.
@@ -24,4 +24,4 @@ typename Registry<Product, Parts...>::Choice choose(const Registry<Product, Part
   return choice;
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

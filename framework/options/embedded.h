@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::options {
 
 /// One file of mappings/ or configs/ as it was when the program was built.
 struct EmbeddedFile {
@@ -15,4 +15,4 @@ struct EmbeddedFile {
 std::span<const EmbeddedFile> embedded_mappings();
 std::span<const EmbeddedFile> embedded_configs();
 
-}  // namespace tessera
+}  // namespace tessera::options

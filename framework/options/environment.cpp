@@ -5,7 +5,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 constexpr int deepest = 100;  // of ${A:-${B:-...}}
@@ -65,4 +65,4 @@ std::string expanded(const std::string& words, int depth) {
 
 std::string expand_environment(const std::string& words) { return expanded(words, 0); }
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace tessera {
+namespace tessera::options {
 
 /// `words` with each ${NAME} replaced by what the environment says, ${NAME:-instead} by `instead` where NAME is
 /// unset or empty, and $${ by ${. `instead` may itself hold ${...}.
@@ -10,4 +10,4 @@ namespace tessera {
 /// closed or not one of these forms.
 std::string expand_environment(const std::string& words);
 
-}  // namespace tessera
+}  // namespace tessera::options

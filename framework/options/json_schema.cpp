@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/options/json_types.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 /// "fa_config.pre_tokens" as "fa_config/properties/pre_tokens".
@@ -192,4 +192,4 @@ std::string json_schema(const Facts& facts) {
   return page.dump(1) + "\n";
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

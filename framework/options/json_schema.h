@@ -4,7 +4,7 @@
 
 #include "framework/options/group.h"
 
-namespace tessera {
+namespace tessera::options {
 
 /// A JSON Schema of the recipe (draft 2020-12), for editors and for whoever writes recipes by a program.
 ///
@@ -17,4 +17,4 @@ namespace tessera {
 /// What it accepts may still break a rule between keys, or name what is not there; what a recipe may hold it accepts.
 std::string json_schema(const Facts& facts);
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -8,7 +8,7 @@
 #include "framework/options/limits.h"
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 // What YAML calls text may be a number to us: "3", and 3e-4 in the eyes of readers of YAML 1.1. JSON Schema has no
@@ -280,4 +280,4 @@ Json json_definitions() {
   return list;
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -7,7 +7,7 @@
 
 // The part of options/json_schema.h that knows types.
 
-namespace tessera {
+namespace tessera::options {
 
 using Json = nlohmann::ordered_json;
 
@@ -21,4 +21,4 @@ Json json_item(const OptionFacts& option);
 /// The parts of a schema that `json_type` refers to, for "$defs".
 Json json_definitions();
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -5,7 +5,7 @@
 // Upper limits that options of several components share. Below them nothing that is counted leaves 64 bits, and no real
 // run comes near them.
 
-namespace tessera {
+namespace tessera::options {
 
 inline constexpr std::int64_t most_steps = 1'000'000'000'000;        ///< of a run, and of intervals and schedules
 inline constexpr std::int64_t most_samples = 1'000'000'000'000'000;  ///< of a run
@@ -20,4 +20,4 @@ inline constexpr std::int64_t most_predictions = 8;                       ///< l
 inline constexpr double most_rate = 1e38;   ///< of learning rates, weight decays, deviations: fp32 holds them
 inline constexpr double most_factor = 1e6;  ///< of what multiplies or divides
 
-}  // namespace tessera
+}  // namespace tessera::options

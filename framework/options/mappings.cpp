@@ -9,7 +9,7 @@
 #include "framework/options/embedded.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::options {
 
 namespace fs = std::filesystem;
 
@@ -52,4 +52,4 @@ Value Mappings::table(const std::string& name) const {
   return parse_yaml(text(name), (folder_.empty() ? "mappings" : folder_) + "/" + name);
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

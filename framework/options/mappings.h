@@ -5,7 +5,7 @@
 
 #include "framework/options/value.h"
 
-namespace tessera {
+namespace tessera::options {
 
 /// The tables of mappings/: flags and tensor names of other programs. They are compiled into the program;
 /// a folder, when given, is read instead.
@@ -26,4 +26,4 @@ class Mappings {
   std::string folder_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::options

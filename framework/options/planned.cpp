@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -89,4 +89,4 @@ void PlannedOptions::read(Group& group) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -8,7 +8,7 @@
 #include "framework/options/group.h"
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::options {
 
 /// A value of a planned option: null, one word or a list of words.
 struct PlannedValue {
@@ -54,4 +54,4 @@ class PlannedOptions {
   std::vector<OptionsOfGroup> groups_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::options

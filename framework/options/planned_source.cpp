@@ -8,7 +8,7 @@
 #include "framework/options/planned.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 const std::vector<std::string> fields = {"type", "takes", "also", "text", "no_flag"};
@@ -37,7 +37,7 @@ class TableSource {
     report_.must_be_good();
     return text("// Generated from ", name_,
                 " by options/planned_source.cpp.\n#include \"framework/recipe/planned_options.h\"\n\n",
-                "namespace tessera {\nnamespace {\n\nusing enum Value::Kind;\n\n", lists_.str(),
+                "namespace tessera::options {\nnamespace {\n\nusing enum Value::Kind;\n\n", lists_.str(),
                 "constexpr PlannedRow rows[] = {\n", rows_.str(), "};\n\n}  // namespace\n\n",
                 "std::span<const PlannedRow> planned_rows() { return rows; }\n\n}  // namespace tessera\n");
   }
@@ -122,4 +122,4 @@ class TableSource {
 
 std::string planned_source(const std::string& table, const std::string& name) { return TableSource(name).write(table); }
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace tessera {
+namespace tessera::options {
 
 /// The C++ source that defines planned_rows() (recipe/planned_options.h) for `table`, the text of a YAML file that messages
 /// call `name`:
@@ -16,4 +16,4 @@ namespace tessera {
 /// program takes 8 ms.
 std::string planned_source(const std::string& table, const std::string& name);
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -4,7 +4,7 @@
 
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::options {
 
 bool same(const Value& a, const Value& b) {
   double x = 0, y = 0;
@@ -20,4 +20,4 @@ bool same(const Value& a, const Value& b) {
          a.fields.size() == b.fields.size() && std::all_of(a.fields.begin(), a.fields.end(), same_in_b);
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

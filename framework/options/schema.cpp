@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 const void* member(const void* options, std::size_t offset) { return static_cast<const char*>(options) + offset; }
@@ -147,4 +147,4 @@ std::vector<Finding> AnySchema::broken(const void* options) const {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -11,7 +11,7 @@
 // Numbers are what they look like: 1e-5 is one, 010 is ten, 0x10 sixteen. 1_000 is text. Anchors, aliases and
 // merge keys (<<) work. A file may begin with a byte order mark and end its lines as Windows does.
 
-namespace tessera {
+namespace tessera::options {
 
 /// Read a recipe on top of the files its `base` names (one, or a list; relative to the file that names them, else one
 /// of configs/, which come with the program: "models/llama2_7b.yaml"), then lay each "path=value" of `sets` on it.
@@ -36,4 +36,4 @@ Value parse_yaml(const std::string& words, const std::string& name, Report& repo
 /// it was written.
 std::string write_yaml(const Value& tree);
 
-}  // namespace tessera
+}  // namespace tessera::options

@@ -17,7 +17,7 @@
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 namespace fs = std::filesystem;
@@ -489,4 +489,4 @@ Value parse_yaml(const std::string& words, const std::string& name, Report& repo
   return Reader(report, false).read(words, {name, 1, "", 1});
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

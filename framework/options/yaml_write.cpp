@@ -3,7 +3,7 @@
 #include "framework/base/error.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 /// `words` such that reading does not take a ${NAME} in them for the environment's.
@@ -49,4 +49,4 @@ std::string write_yaml(const Value& tree) {
   return std::string(out.c_str()) + "\n";
 }
 
-}  // namespace tessera
+}  // namespace tessera::options

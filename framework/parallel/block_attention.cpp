@@ -8,7 +8,7 @@
 #include "framework/kernels/vector.h"
 #include "framework/nn/context_rank.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr auto keys_name = "keys and values of context parallelism", gradients_name = "their gradients";
@@ -16,10 +16,10 @@ constexpr int keys_tag = 0, gradients_tag = 1;
 
 /// Everything about one call that both passes need.
 struct Work {
-  AttentionExtents e;
-  VisibleKeys visible;
-  DropoutMask mask;
-  Communicator group;
+  kernels::AttentionExtents e;
+  kernels::VisibleKeys visible;
+  kernels::DropoutMask mask;
+  comm::Communicator group;
   BlockExchange exchange;
 
   int ranks() const { return group.size(); }
@@ -29,13 +29,13 @@ struct Work {
   std::size_t block() const { return static_cast<std::size_t>(e.B * e.T * packed_row()); }
   /// Index in the sample of the first token of a rank's chunk 0 or 1.
   std::int64_t first_of(int rank, int of_chunk) const {
-    return ContextRank{rank, ranks()}.index(of_chunk * chunk(), whole());
+    return nn::ContextRank{rank, ranks()}.index(of_chunk * chunk(), whole());
   }
   /// The rank at distance `step` before or behind this one.
   int neighbour(int step) const { return (group.rank() + step + ranks()) % ranks(); }
 
   /// Extents of one pair of chunks of one sample, with packed keys and values.
-  AttentionExtents pair() const {
+  kernels::AttentionExtents pair() const {
     auto one = e;
     one.B = 1;
     one.T = one.S = chunk();
@@ -72,7 +72,8 @@ void unpack(const Work& w, std::span<const float> block, std::span<float> rows) 
 /// The keys that each query of a pair of chunks sees, counted in the chunk of keys.
 class PairSight {
  public:
-  PairSight(Tape& tape, const Work& w) : work_(w), memory_(tape.scratch(static_cast<std::size_t>(2 * w.chunk()))) {
+  PairSight(autograd::Tape& tape, const Work& w)
+      : work_(w), memory_(tape.scratch(static_cast<std::size_t>(2 * w.chunk()))) {
     const auto count = static_cast<std::size_t>(w.chunk());
     const std::span all(reinterpret_cast<std::int32_t*>(memory_.bytes().data()), 2 * count);
     first_ = all.first(count);
@@ -100,7 +101,7 @@ class PairSight {
     }
     return any;
   }
-  VisibleKeys visible() const { return {first_, last_, among_}; }
+  kernels::VisibleKeys visible() const { return {first_, last_, among_}; }
 
  private:
   const Work& work_;
@@ -111,8 +112,8 @@ class PairSight {
 
 /// Where the operands of one pair of chunks begin in their arrays.
 struct Pair {
-  AttentionExtents e;
-  DropoutMask mask;
+  kernels::AttentionExtents e;
+  kernels::DropoutMask mask;
   std::size_t q, o, keys, lse, lse_count;  ///< in floats
 };
 
@@ -141,7 +142,7 @@ void each_pair(const Work& w, PairSight& sight, int owner, const Compute& comput
 /// Brings the block of each rank here, one after the other, this rank's own first.
 class KeyBlocks {
  public:
-  KeyBlocks(Tape& tape, const Work& w, const Tensor& qkv)
+  KeyBlocks(autograd::Tape& tape, const Work& w, const Tensor& qkv)
       : tape_(tape),
         work_(w),
         type_(qkv.dtype()),
@@ -165,7 +166,7 @@ class KeyBlocks {
       }
       const auto now = (step % 2 == 0 ? own_ : more_).bytes().first(bytes_);
       const auto next = (step % 2 == 0 ? more_ : own_).bytes().first(bytes_);
-      Transfer coming, leaving;
+      comm::Transfer coming, leaving;
       if (step + 1 < work_.ranks()) {
         coming = work_.group.receive(next, work_.neighbour(-1), keys_tag, keys_name);
         leaving = work_.group.send(now, work_.neighbour(1), keys_tag, keys_name);
@@ -183,7 +184,7 @@ class KeyBlocks {
     compute(owner, floats.span());
   }
 
-  Tape& tape_;
+  autograd::Tape& tape_;
   const Work& work_;
   DType type_;
   std::size_t bytes_;
@@ -193,7 +194,8 @@ class KeyBlocks {
 /// Sums the gradients of this rank's keys and values over all ranks; each rank gives its part of those of every rank.
 class BlockGradients {
  public:
-  BlockGradients(Tape& tape, const Work& w) : threads_(tape.threads()), work_(w), own_(tape.scratch(w.block())) {
+  BlockGradients(autograd::Tape& tape, const Work& w)
+      : threads_(tape.threads()), work_(w), own_(tape.scratch(w.block())) {
     const bool gathers = w.exchange == BlockExchange::gather;
     parts_ = tape.scratch((gathers ? static_cast<std::size_t>(w.ranks()) : 4) * w.block());
   }
@@ -204,7 +206,7 @@ class BlockGradients {
     const auto to = gathers                       ? part(static_cast<std::size_t>(owner))
                     : owner == work_.group.rank() ? floats(own_, 0)
                                                   : part(step_ % 2);
-    fill(threads_, 0, to);
+    kernels::fill(threads_, 0, to);
     return to;
   }
   /// The part is complete.
@@ -231,47 +233,47 @@ class BlockGradients {
  private:
   std::size_t bytes() const { return work_.block() * sizeof(float); }
   std::span<float> floats(const Memory& memory, std::size_t index) const {
-    return Tape::floats(memory).subspan(index * work_.block(), work_.block());
+    return autograd::Tape::floats(memory).subspan(index * work_.block(), work_.block());
   }
   std::span<float> part(std::size_t index) const { return floats(parts_, index); }
   /// Adds what was received last.
   void take_in() {
     coming_.wait();
     leaving_.wait();
-    if (!received_.empty()) add(threads_, received_, floats(own_, 0));
+    if (!received_.empty()) kernels::add(threads_, received_, floats(own_, 0));
     received_ = {};
   }
 
-  Threads& threads_;
+  kernels::Threads& threads_;
   const Work& work_;
   Memory own_, parts_;  ///< ring: two parts that are sent, then two that are received
   std::size_t step_ = 0;
   std::span<const float> received_;
-  Transfer coming_, leaving_;  // destroyed before the memory that they use
+  comm::Transfer coming_, leaving_;  // destroyed before the memory that they use
 };
 
-class BlockAttention final : public Node {
+class BlockAttention final : public autograd::Node {
  public:
-  BlockAttention(VarId y, Var qkv, Var out, Var lse, const Work& work)
+  BlockAttention(autograd::VarId y, autograd::Var qkv, autograd::Var out, autograd::Var lse, const Work& work)
       : y_(y), qkv_(std::move(qkv)), out_(std::move(out)), lse_(std::move(lse)), work_(work) {}
-  void backward(Tape& tape) override {
+  void backward(autograd::Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto target = tape.grad_target(qkv_);
     if (dy.empty() || target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
     const auto x = tape.read(qkv_), dx = tape.write(target), o = tape.read(out_), d_o = tape.read(dy.tensor);
-    fill(tape.threads(), 0, dx);
+    kernels::fill(tape.threads(), 0, dx);
     KeyBlocks blocks(tape, work_, qkv_.value());
     BlockGradients gradients(tape, work_);
     PairSight sight(tape, work_);
     blocks.each([&](int owner, std::span<const float> kv) {
       const auto dkv = gradients.begin(owner);
-      each_pair(work_, sight, owner, [&](const Pair& p, const VisibleKeys& visible) {
+      each_pair(work_, sight, owner, [&](const Pair& p, const kernels::VisibleKeys& visible) {
         const auto k = kv.subspan(p.keys);
         const auto dk = dkv.subspan(p.keys);
-        attention_backward(tape.threads(), p.e, visible, p.mask, x.span().subspan(p.q), k, k, o.span().subspan(p.o),
-                           lse_.floats().subspan(p.lse, p.lse_count), d_o.span().subspan(p.o), dx.span().subspan(p.q),
-                           dk, dk, Earlier::join);
+        kernels::attention_backward(tape.threads(), p.e, visible, p.mask, x.span().subspan(p.q), k, k,
+                                    o.span().subspan(p.o), lse_.floats().subspan(p.lse, p.lse_count),
+                                    d_o.span().subspan(p.o), dx.span().subspan(p.q), dk, dk, kernels::Earlier::join);
       });
       gradients.end(owner);
     });
@@ -279,15 +281,16 @@ class BlockAttention final : public Node {
   }
 
  private:
-  VarId y_;
-  Var qkv_, out_, lse_;
+  autograd::VarId y_;
+  autograd::Var qkv_, out_, lse_;
   Work work_;
 };
 
 }  // namespace
 
-Var block_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                    const Communicator& group, BlockExchange exchange) {
+autograd::Var block_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                              const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
+                              const comm::Communicator& group, BlockExchange exchange) {
   auto& tape = qkv.tape();
   const Work work{e, visible, mask, group, exchange};
   must(e.T == e.S && e.T % 2 == 0, "a rank has two equal chunks of each sample");
@@ -296,15 +299,16 @@ Var block_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys
   auto lse = tape.make({e.B, 2, e.H, work.chunk()}, false);
   {
     const auto x = tape.read(qkv), o = tape.write(y);
-    fill(tape.threads(), 0, o);
-    fill(tape.threads(), -std::numeric_limits<float>::infinity(), lse.floats());
+    kernels::fill(tape.threads(), 0, o);
+    kernels::fill(tape.threads(), -std::numeric_limits<float>::infinity(), lse.floats());
     KeyBlocks blocks(tape, work, qkv.value());
     PairSight sight(tape, work);
     blocks.each([&](int owner, std::span<const float> kv) {
-      each_pair(work, sight, owner, [&](const Pair& p, const VisibleKeys& seen) {
+      each_pair(work, sight, owner, [&](const Pair& p, const kernels::VisibleKeys& seen) {
         const auto k = kv.subspan(p.keys);
-        attention_forward(tape.threads(), p.e, seen, p.mask, x.span().subspan(p.q), k, k, o.span().subspan(p.o),
-                          lse.floats().subspan(p.lse, p.lse_count), Earlier::join);
+        kernels::attention_forward(tape.threads(), p.e, seen, p.mask, x.span().subspan(p.q), k, k,
+                                   o.span().subspan(p.o), lse.floats().subspan(p.lse, p.lse_count),
+                                   kernels::Earlier::join);
       });
     });
   }
@@ -312,4 +316,4 @@ Var block_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -4,7 +4,7 @@
 #include "framework/comm/communicator.h"
 #include "framework/kernels/attention.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// How ranks that share a sequence get each other's keys and values.
 enum class BlockExchange {
@@ -25,7 +25,8 @@ enum class BlockExchange {
 ///
 /// Keeps qkv, the result and lse [B, 2, H, T / 2]. `visible` and the sample ids of `mask` must stay unchanged until the
 /// backward pass is done. `qkv` must have no other use. Throws as attention_forward, and CommError as Communicator does.
-Var block_attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                    const Communicator& group, BlockExchange exchange);
+autograd::Var block_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                              const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
+                              const comm::Communicator& group, BlockExchange exchange);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

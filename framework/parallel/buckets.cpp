@@ -2,20 +2,20 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::parallel {
 
 namespace {
 
 /// The gradient of a tied embedding is also summed over the first and the last stage. Both must divide it alike, so it
 /// has a bucket of its own.
-bool stands_alone(const Parameter& parameter) {
+bool stands_alone(const nn::Parameter& parameter) {
   return std::any_of(parameter.shared.begin(), parameter.shared.end(),
-                     [](const auto& shared) { return shared.with == GradientSharers::ends; });
+                     [](const auto& shared) { return shared.with == nn::GradientSharers::ends; });
 }
 
 }  // namespace
 
-std::vector<Bucket> make_buckets(const FlatParameters& layout, std::int64_t elements) {
+std::vector<Bucket> make_buckets(const nn::FlatParameters& layout, std::int64_t elements) {
   std::vector<Bucket> buckets;
   const auto& ranges = layout.ranges();
   bool closed = true;
@@ -39,15 +39,15 @@ std::vector<Bucket> make_buckets(const FlatParameters& layout, std::int64_t elem
   return buckets;
 }
 
-std::vector<ParameterShard> shards_of(const FlatParameters& layout, std::span<const Bucket> buckets, int rank,
+std::vector<ParameterShard> shards_of(const nn::FlatParameters& layout, std::span<const Bucket> buckets, int rank,
                                       int ranks) {
   std::vector<ParameterShard> shards;
   constexpr auto bytes = static_cast<std::int64_t>(sizeof(float));
   for (const auto& bucket : buckets) {
     // The same division as GroupBuffer's, which reduces the gradients: shards must agree to the element.
-    const ByteRange all{static_cast<std::size_t>(bucket.elements.first * bytes),
-                        static_cast<std::size_t>(bucket.elements.count * bytes)};
-    const auto own = GroupBuffer::share(all, rank, ranks);
+    const comm::ByteRange all{static_cast<std::size_t>(bucket.elements.first * bytes),
+                              static_cast<std::size_t>(bucket.elements.count * bytes)};
+    const auto own = comm::GroupBuffer::share(all, rank, ranks);
     const auto begin = static_cast<std::int64_t>(own.first) / bytes,
                end = begin + static_cast<std::int64_t>(own.count) / bytes;
     for (auto i = bucket.first_parameter; i < bucket.first_parameter + bucket.parameters; ++i) {
@@ -61,11 +61,11 @@ std::vector<ParameterShard> shards_of(const FlatParameters& layout, std::span<co
   return shards;
 }
 
-std::vector<ParameterShard> whole_parameters(const FlatParameters& layout) {
+std::vector<ParameterShard> whole_parameters(const nn::FlatParameters& layout) {
   std::vector<ParameterShard> shards;
   for (std::size_t i = 0; i < layout.ranges().size(); ++i)
     shards.push_back({i, {layout.ranges()[i].first, layout.ranges()[i].padded()}});
   return shards;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -3,11 +3,11 @@
 #include "framework/comm/group_buffer.h"
 #include "framework/nn/flat_parameters.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// Consecutive parameters of one type whose gradients are reduced together over the data-parallel group.
 struct Bucket {
-  ElementRange elements;            ///< of the flat arrays (FlatParameters), a multiple of 64
+  nn::ElementRange elements;        ///< of the flat arrays (FlatParameters), a multiple of 64
   DType type = DType::float32;      ///< of the parameters as the model reads them
   std::size_t first_parameter = 0;  ///< index in FlatParameters::ranges()
   std::size_t parameters = 0;       ///< how many
@@ -15,19 +15,19 @@ struct Bucket {
 
 /// Divides the parameters into buckets of at least `elements` elements (0: one bucket per type where possible), in the
 /// order in which the backward pass completes their gradients: from the last parameter to the first.
-std::vector<Bucket> make_buckets(const FlatParameters& layout, std::int64_t elements);
+std::vector<Bucket> make_buckets(const nn::FlatParameters& layout, std::int64_t elements);
 
 /// A range of elements within one parameter that one data-parallel rank updates.
 struct ParameterShard {
-  std::size_t parameter;  ///< index in FlatParameters::ranges()
-  ElementRange elements;  ///< of the flat arrays
+  std::size_t parameter;      ///< index in FlatParameters::ranges()
+  nn::ElementRange elements;  ///< of the flat arrays
 };
 
 /// The shards that rank `rank` of `ranks` updates with a distributed optimizer: its part of every bucket, divided at
 /// parameters. In ascending order; whole blocks of 64 elements.
-std::vector<ParameterShard> shards_of(const FlatParameters& layout, std::span<const Bucket> buckets, int rank,
+std::vector<ParameterShard> shards_of(const nn::FlatParameters& layout, std::span<const Bucket> buckets, int rank,
                                       int ranks);
 /// Every parameter, whole: what each rank updates without a distributed optimizer.
-std::vector<ParameterShard> whole_parameters(const FlatParameters& layout);
+std::vector<ParameterShard> whole_parameters(const nn::FlatParameters& layout);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

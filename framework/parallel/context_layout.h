@@ -4,7 +4,7 @@
 
 #include "framework/nn/context_rank.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// How the context-parallel ranks of a layer exchange what attention needs (cp_comm_type).
 enum class ContextExchange {
@@ -16,7 +16,7 @@ enum class ContextExchange {
 
 /// Context parallelism of a model on one rank, in plain numbers.
 struct ContextLayout {
-  ContextRank rank;
+  nn::ContextRank rank;
   std::vector<ContextExchange> exchanges = {ContextExchange::p2p};  ///< of all layers, or one for each
 
   /// Of a layer, counted from 0 over the whole model.
@@ -25,4 +25,4 @@ struct ContextLayout {
   }
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

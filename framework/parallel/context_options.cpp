@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 const std::string group = "parallel_config.";
@@ -22,7 +22,7 @@ ContextExchange exchange_of(ContextAlgorithm algorithm) {
   return ContextExchange::p2p;
 }
 
-std::string word_of(ContextExchange exchange) { return OptionType<ContextExchange>::write(exchange).scalar; }
+std::string word_of(ContextExchange exchange) { return options::OptionType<ContextExchange>::write(exchange).scalar; }
 
 /// As the options say it, of all layers or one for each.
 std::vector<ContextExchange> exchanges_given(const ParallelOptions& o) {
@@ -53,7 +53,7 @@ std::vector<ContextExchange> exchanges(const ParallelOptions& o) {
   return all;
 }
 
-ContextRank rank_of(const ParallelOptions& o, int rank) {
+nn::ContextRank rank_of(const ParallelOptions& o, int rank) {
   const auto all = exchanges(o);
   const bool contiguous = std::all_of(all.begin(), all.end(), [](auto one) { return one == ContextExchange::a2a; });
   return {rank, static_cast<int>(o.context_parallel_size), contiguous};
@@ -69,7 +69,7 @@ class Mistakes {
  public:
   Mistakes(const ParallelOptions& o, const CutExtents& e, std::int64_t layers) : o_(o), e_(e), layers_(layers) {}
 
-  std::vector<Finding> all() {
+  std::vector<options::Finding> all() {
     agreement();
     levels();
     if (!found_.empty()) return found_;
@@ -95,7 +95,7 @@ class Mistakes {
     const auto other = std::find_if(given.begin(), given.end(), [&](auto one) { return one != meant; });
     if (other != given.end())
       add("one context exchange", group + "context_parallel_algo",
-          text("context_parallel_algo ", OptionType<ContextAlgorithm>::write(*o_.context_parallel_algo).scalar,
+          text("context_parallel_algo ", options::OptionType<ContextAlgorithm>::write(*o_.context_parallel_algo).scalar,
                " is cp_comm_type ", word_of(meant), ", but cp_comm_type is ", word_of(*other)),
           "leave one of the two out");
   }
@@ -190,7 +190,7 @@ class Mistakes {
   const ParallelOptions& o_;
   const CutExtents& e_;
   std::int64_t layers_;
-  std::vector<Finding> found_;
+  std::vector<options::Finding> found_;
 };
 
 }  // namespace
@@ -206,9 +206,9 @@ std::int64_t context_heads(const ParallelOptions& o) {
   return std::find(all.begin(), all.end(), ContextExchange::a2a_p2p) == all.end() ? 1 : first_level(o);
 }
 
-std::vector<Finding> mistakes_of_context(const ParallelOptions& o, const CutExtents& e, std::int64_t layers) {
+std::vector<options::Finding> mistakes_of_context(const ParallelOptions& o, const CutExtents& e, std::int64_t layers) {
   if (o.context_parallel_size == 1) return {};
   return Mistakes(o, e, layers).all();
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

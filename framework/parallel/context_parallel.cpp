@@ -3,10 +3,11 @@
 #include "framework/parallel/block_attention.h"
 #include "framework/parallel/head_exchange.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
-Var ContextParallelAttention::attend(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible,
-                                     const DropoutMask& mask, std::int64_t layer, const Pass& pass) const {
+autograd::Var ContextParallelAttention::attend(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
+                                               std::int64_t layer, const nn::Pass& pass) const {
   must(pass.groups != nullptr, "the pass of a model that shares sequences has the groups of this rank");
   const auto& groups = *pass.groups;
   must(groups.context.size() == layout_.rank.ranks && groups.context.rank() == layout_.rank.rank,
@@ -23,8 +24,8 @@ Var ContextParallelAttention::attend(const Var& qkv, const AttentionExtents& e, 
   of_heads.first_element += neighbours.rank() * inside.H * pass.S * pass.S;
   const auto x = sequence_to_heads(qkv, e, neighbours, layout_.rank.contiguous);
   const auto heads = hybrid ? block_attention(x, inside, visible, of_heads, groups.context_ring, by_blocks)
-                            : attention(x, inside, visible, of_heads);
+                            : autograd::attention(x, inside, visible, of_heads);
   return heads_to_sequence(heads, e, neighbours, layout_.rank.contiguous);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

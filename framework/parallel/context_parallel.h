@@ -4,21 +4,22 @@
 #include "framework/parallel/context_layout.h"
 #include "framework/parallel/process_groups.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// The core of attention on a rank that shares each sequence with others. Every exchange gives the same result, except
 /// for the order of sums.
-class ContextParallelAttention final : public AttentionCore {
+class ContextParallelAttention final : public nn::AttentionCore {
  public:
   explicit ContextParallelAttention(ContextLayout layout) : layout_(std::move(layout)) {}
 
   /// Communicates in the context-parallel groups of the pass. Throws BugError if the pass has none, or they are not those
   /// of this rank; ShapeError if heads do not divide among the ranks that exchange them.
-  Var attend(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-             std::int64_t layer, const Pass& pass) const override;
+  autograd::Var attend(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                       const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask, std::int64_t layer,
+                       const nn::Pass& pass) const override;
 
  private:
   ContextLayout layout_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

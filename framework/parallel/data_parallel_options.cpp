@@ -2,13 +2,13 @@
 
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 std::int64_t DataParallelOptions::bucket_elements(std::int64_t ranks) const {
   return bucket_size.value_or(std::max<std::int64_t>(40000000, 1000000 * ranks));
 }
 
-void describe(Schema<DataParallelOptions>& s) {
+void describe(options::Schema<DataParallelOptions>& s) {
   using O = DataParallelOptions;
   s.option("bucket_size", &O::bucket_size, "Bucket size of the gradient reduction, in elements.")
       .alias("ddp_bucket_size")
@@ -23,10 +23,10 @@ void describe(Schema<DataParallelOptions>& s) {
            "Distributed optimizer (ZeRO-1): shard the optimizer state over data-parallel ranks.");
 }
 
-void describe(Schema<ParameterGatherOptions>& s) {
+void describe(options::Schema<ParameterGatherOptions>& s) {
   s.option("overlap_param_gather", &ParameterGatherOptions::overlap_param_gather,
            "Overlap the parameter all-gather with the forward pass; requires `use_distributed_optimizer` and "
            "`overlap_grad_reduce`.");
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -5,7 +5,7 @@
 
 #include "framework/options/schema.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// Options of training_config about the reduction of gradients over data-parallel ranks. They change the order of sums
 /// at most.
@@ -20,13 +20,13 @@ struct DataParallelOptions {
   std::int64_t bucket_elements(std::int64_t ranks) const;
 };
 /// Declares the options: name, default, limits, meaning.
-void describe(Schema<DataParallelOptions>& s);
+void describe(options::Schema<DataParallelOptions>& s);
 
 /// Options of optimizer_config about the all-gather of weights that a distributed optimizer has updated.
 struct ParameterGatherOptions {
   bool overlap_param_gather = false;
 };
 /// Declares the options.
-void describe(Schema<ParameterGatherOptions>& s);
+void describe(options::Schema<ParameterGatherOptions>& s);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -6,7 +6,7 @@
 
 #include "framework/nn/context_rank.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr auto who = "heads of context parallelism";
@@ -24,7 +24,7 @@ struct HeadCut {
   bool copies = false;
 };
 
-HeadCut cut_of_projection(const AttentionExtents& e, int ranks) {
+HeadCut cut_of_projection(const kernels::AttentionExtents& e, int ranks) {
   const auto inside = extents_of_heads(e, ranks);
   const auto queries = e.H / e.G, queries_inside = inside.H / inside.G;
   HeadCut cut{.all_row = e.q.row_stride, .own_row = inside.q.row_stride, .of = {}, .copies = e.G < ranks};
@@ -43,7 +43,7 @@ HeadCut cut_of_projection(const AttentionExtents& e, int ranks) {
   return cut;
 }
 
-HeadCut cut_of_result(const AttentionExtents& e, int ranks) {
+HeadCut cut_of_result(const kernels::AttentionExtents& e, int ranks) {
   const auto own = e.H / ranks * e.D;
   HeadCut cut{.all_row = e.H * e.D, .own_row = own, .of = {}, .copies = false};
   for (std::int64_t r = 0; r < ranks; ++r) cut.of.push_back({{r * own, 0, own, false}});
@@ -53,7 +53,7 @@ HeadCut cut_of_result(const AttentionExtents& e, int ranks) {
 /// One exchange: of which extents, and among whom.
 struct Swap {
   std::int64_t samples, tokens;  ///< tokens: of each sample on one rank
-  Communicator group;
+  comm::Communicator group;
   bool contiguous;
   HeadCut cut;
 
@@ -61,7 +61,7 @@ struct Swap {
   /// The row inside, where all tokens are, of token t of rank r in sample b.
   std::int64_t row_inside(std::int64_t b, int rank, std::int64_t t) const {
     const auto all = tokens * ranks();
-    return b * all + ContextRank{rank, ranks(), contiguous}.index(t, all);
+    return b * all + nn::ContextRank{rank, ranks(), contiguous}.index(t, all);
   }
   std::int64_t elements_of_pair() const { return samples * tokens * cut.own_row; }
 };
@@ -73,7 +73,7 @@ void exchange(const Swap& s, std::size_t element, std::span<const std::byte> sen
 }
 
 /// All heads of this rank's tokens to all tokens of its heads. Both arrays have elements of `element` bytes.
-void to_heads(Tape& tape, const Swap& s, std::size_t element, std::span<const std::byte> rows,
+void to_heads(autograd::Tape& tape, const Swap& s, std::size_t element, std::span<const std::byte> rows,
               std::span<std::byte> inside) {
   const auto bytes = static_cast<std::size_t>(s.elements_of_pair() * s.ranks()) * element;
   const auto memory = tape.scratch(DType::uint8, 2 * bytes);
@@ -99,7 +99,7 @@ void to_heads(Tape& tape, const Swap& s, std::size_t element, std::span<const st
 }
 
 /// The reverse. Copies are summed if there are any: then the elements are floats, else of any type.
-void to_sequence(Tape& tape, const Swap& s, std::size_t element, std::span<const std::byte> inside,
+void to_sequence(autograd::Tape& tape, const Swap& s, std::size_t element, std::span<const std::byte> inside,
                  std::span<std::byte> rows) {
   const auto bytes = static_cast<std::size_t>(s.elements_of_pair() * s.ranks()) * element;
   const auto memory = tape.scratch(DType::uint8, 2 * bytes);
@@ -130,12 +130,12 @@ void to_sequence(Tape& tape, const Swap& s, std::size_t element, std::span<const
   });
 }
 
-std::span<const std::byte> bytes_of(const Floats& floats) { return std::as_bytes(floats.span()); }
+std::span<const std::byte> bytes_of(const autograd::Floats& floats) { return std::as_bytes(floats.span()); }
 
-class ToHeads final : public Node {
+class ToHeads final : public autograd::Node {
  public:
-  ToHeads(VarId y, VarId x, Swap swap) : y_(y), x_(x), swap_(std::move(swap)) {}
-  void backward(Tape& tape) override {
+  ToHeads(autograd::VarId y, autograd::VarId x, Swap swap) : y_(y), x_(x), swap_(std::move(swap)) {}
+  void backward(autograd::Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto target = tape.grad_target(x_);
     if (dy.empty() || target.tensor.empty()) return;
@@ -149,14 +149,14 @@ class ToHeads final : public Node {
   }
 
  private:
-  VarId y_, x_;
+  autograd::VarId y_, x_;
   Swap swap_;
 };
 
-class ToSequence final : public Node {
+class ToSequence final : public autograd::Node {
  public:
-  ToSequence(VarId y, VarId x, Swap swap) : y_(y), x_(x), swap_(std::move(swap)) {}
-  void backward(Tape& tape) override {
+  ToSequence(autograd::VarId y, autograd::VarId x, Swap swap) : y_(y), x_(x), swap_(std::move(swap)) {}
+  void backward(autograd::Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto target = tape.grad_target(x_);
     if (dy.empty() || target.tensor.empty()) return;
@@ -170,13 +170,13 @@ class ToSequence final : public Node {
   }
 
  private:
-  VarId y_, x_;
+  autograd::VarId y_, x_;
   Swap swap_;
 };
 
 }  // namespace
 
-AttentionExtents extents_of_heads(const AttentionExtents& e, int ranks) {
+kernels::AttentionExtents extents_of_heads(const kernels::AttentionExtents& e, int ranks) {
   if (e.H % ranks != 0 || (e.G % ranks != 0 && ranks % e.G != 0))
     throw ShapeError(text(who, ": ", e.H, " query heads in ", e.G, " groups cannot be divided among ", ranks,
                           " ranks; the ranks must divide the heads, and divide the groups or be a multiple of them"));
@@ -192,7 +192,8 @@ AttentionExtents extents_of_heads(const AttentionExtents& e, int ranks) {
   return inside;
 }
 
-Var sequence_to_heads(const Var& qkv, const AttentionExtents& e, const Communicator& group, bool contiguous) {
+autograd::Var sequence_to_heads(const autograd::Var& qkv, const kernels::AttentionExtents& e,
+                                const comm::Communicator& group, bool contiguous) {
   auto& tape = qkv.tape();
   const Swap swap{e.B, e.T, group, contiguous, cut_of_projection(e, group.size())};
   const auto type = qkv.value().dtype();
@@ -202,7 +203,8 @@ Var sequence_to_heads(const Var& qkv, const AttentionExtents& e, const Communica
   return y;
 }
 
-Var heads_to_sequence(const Var& heads, const AttentionExtents& e, const Communicator& group, bool contiguous) {
+autograd::Var heads_to_sequence(const autograd::Var& heads, const kernels::AttentionExtents& e,
+                                const comm::Communicator& group, bool contiguous) {
   auto& tape = heads.tape();
   const Swap swap{e.B, e.T, group, contiguous, cut_of_result(e, group.size())};
   const auto type = heads.value().dtype();
@@ -212,4 +214,4 @@ Var heads_to_sequence(const Var& heads, const AttentionExtents& e, const Communi
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

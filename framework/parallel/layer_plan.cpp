@@ -4,13 +4,13 @@
 
 #include "framework/parallel/layer_shares.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using Counts = std::vector<std::vector<std::int64_t>>;
 const std::string group = "parallel_config.";
 
-void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<Finding>& mistakes) {
+void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<options::Finding>& mistakes) {
   auto ids = o.noop_layers.ids;
   std::sort(ids.begin(), ids.end());
   if (!ids.empty() && ids.back() >= layers)
@@ -43,7 +43,7 @@ bool fits(const ChunkNumbers& numbers, const Counts& counts, bool first_left_out
                      [&](const auto& stage) { return stage.size() == counts[0].size(); });
 }
 
-void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector<Finding>& mistakes) {
+void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector<options::Finding>& mistakes) {
   const std::vector<std::pair<const char*, const ChunkNumbers*>> lists = {
       {"recompute", &o.recompute},
       {"select_recompute", &o.select_recompute},
@@ -76,8 +76,8 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
 }
 
 /// All mistakes; without any, `counts` is the number of layers per chunk.
-std::vector<Finding> check(const ParallelOptions& o, std::int64_t layers, Counts& counts) {
-  std::vector<Finding> mistakes;
+std::vector<options::Finding> check(const ParallelOptions& o, std::int64_t layers, Counts& counts) {
+  std::vector<options::Finding> mistakes;
   counts = layer_shares(o, layers, mistakes);
   if (mistakes.empty()) check_recompute(o, counts, mistakes);
   check_noops(o, layers, mistakes);
@@ -93,7 +93,8 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
   Counts counts;
   const auto wrong = check(o, layers, counts);
   std::string all;
-  for (const auto& mistake : wrong) all += text(all.empty() ? "" : "\n", mistake.option, ": ", sentence_of(mistake));
+  for (const auto& mistake : wrong)
+    all += text(all.empty() ? "" : "\n", mistake.option, ": ", options::sentence_of(mistake));
   if (!wrong.empty()) throw ConfigError(all);
 
   // Layers are numbered in the order of the forward pass: chunk by chunk over all stages.
@@ -115,7 +116,7 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
       chunks_[p][c].recompute = ChunkRecompute{whole[p][c], attention[p][c], gather[p][c]};
 }
 
-std::vector<Finding> LayerPlan::mistakes(const ParallelOptions& options, std::int64_t layers) {
+std::vector<options::Finding> LayerPlan::mistakes(const ParallelOptions& options, std::int64_t layers) {
   Counts counts;
   return check(options, layers, counts);
 }
@@ -183,4 +184,4 @@ std::string LayerPlan::drawing() const {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

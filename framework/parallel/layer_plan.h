@@ -4,7 +4,7 @@
 
 #include "framework/parallel/parallel_options.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// Activation recomputation in one chunk: its first `layers` layers as a whole; of the following layers, the attention
 /// core in the first `attention`, and the sequence-parallel all-gather in the first `gather`.
@@ -47,7 +47,7 @@ class LayerPlan {
   LayerPlan(const ParallelOptions& options, std::int64_t layers);
 
   /// The mistakes of the options for a model of so many layers. Empty: the plan can be made.
-  static std::vector<Finding> mistakes(const ParallelOptions& options, std::int64_t layers);
+  static std::vector<options::Finding> mistakes(const ParallelOptions& options, std::int64_t layers);
 
   std::int64_t stages() const { return static_cast<std::int64_t>(chunks_.size()); }
   std::int64_t chunks() const { return static_cast<std::int64_t>(chunks_[0].size()); }  ///< on each stage
@@ -81,4 +81,4 @@ class LayerPlan {
   std::vector<std::int64_t> noops_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -2,19 +2,19 @@
 
 #include <numeric>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using Counts = std::vector<std::vector<std::int64_t>>;
 using Number = std::optional<std::int64_t>;
 const std::string group = "parallel_config.";
 
-std::string listed(const Counts& counts) { return text(OptionType<Counts>::write(counts)); }
+std::string listed(const Counts& counts) { return text(options::OptionType<Counts>::write(counts)); }
 
 /// Evaluates the options that describe the division of layers; there are three ways: a layout text, a list, or numbers.
 class Shares {
  public:
-  Shares(const ParallelOptions& options, std::int64_t layers, std::vector<Finding>& mistakes)
+  Shares(const ParallelOptions& options, std::int64_t layers, std::vector<options::Finding>& mistakes)
       : o_(options), layers_(layers), stages_(options.pipeline_model_parallel_size), mistakes_(mistakes) {}
 
   Counts make() {
@@ -260,13 +260,13 @@ class Shares {
   const ParallelOptions& o_;
   const std::int64_t layers_;
   std::int64_t stages_;
-  std::vector<Finding>& mistakes_;
+  std::vector<options::Finding>& mistakes_;
 };
 
 }  // namespace
 
-Counts layer_shares(const ParallelOptions& options, std::int64_t layers, std::vector<Finding>& mistakes) {
+Counts layer_shares(const ParallelOptions& options, std::int64_t layers, std::vector<options::Finding>& mistakes) {
   return Shares(options, layers, mistakes).make();
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -2,12 +2,12 @@
 
 #include "framework/parallel/layer_plan.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// The number of layers of each chunk, [stage][chunk], including stages without layers. Mistakes are appended to
 /// `mistakes`; if there are any, the result is meaningless.
 std::vector<std::vector<std::int64_t>> layer_shares(const ParallelOptions& options, std::int64_t layers,
-                                                    std::vector<Finding>& mistakes);
+                                                    std::vector<options::Finding>& mistakes);
 
 /// One chunk of a pipeline_model_parallel_layout (Megatron-LM's notation).
 struct LayoutPart {
@@ -22,4 +22,4 @@ struct LayoutPart {
 ///     letter = "E" embedding | "t" transformer layer | "L" loss | "|" end of a chunk
 std::vector<LayoutPart> read_layout(const std::string& layout);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

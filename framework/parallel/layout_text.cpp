@@ -2,7 +2,7 @@
 
 #include "framework/parallel/layer_shares.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr std::size_t most_letters = 100000;  // more than any model; guards memory against a typing error
@@ -93,4 +93,4 @@ std::vector<LayoutPart> read_layout(const std::string& layout) {
   return parts;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

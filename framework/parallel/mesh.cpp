@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::parallel {
 
 int MeshSizes::of(Axis axis) const {
   switch (axis) {
@@ -78,4 +78,4 @@ std::vector<std::vector<int>> Mesh::groups(std::span<const Axis> axes) const {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

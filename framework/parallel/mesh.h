@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// The parallel dimensions of a run, in the default order of ranks, fastest-varying first (tp-cp-dp-pp).
 enum class Axis { tensor, context, data, pipeline };
@@ -53,4 +53,4 @@ class Mesh {
   MeshSizes sizes_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -2,9 +2,9 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
-ProcessGroups initialize_model_parallel(const World& world, int tensor, int pipeline, std::int64_t query_groups) {
+ProcessGroups initialize_model_parallel(const comm::World& world, int tensor, int pipeline, std::int64_t query_groups) {
   if (tensor < 1 || pipeline < 1)
     throw ConfigError(text("initialize_model_parallel: tensor ", tensor, " and pipeline ", pipeline,
                            " were asked for; each is 1 at least"));
@@ -23,4 +23,4 @@ ModelParallelSeeds model_parallel_seeds(std::uint64_t seed, int tensor_rank) {
   return {seed, seed + 2718 + static_cast<std::uint64_t>(tensor_rank)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

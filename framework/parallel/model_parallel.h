@@ -4,7 +4,7 @@
 
 #include "framework/parallel/process_groups.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// Creates the groups of a run with tensor parallelism `tensor` and pipeline parallelism `pipeline`; the rest of the
 /// world is data parallelism. Collective over the world. For example, with 8 ranks, tensor 2 and pipeline 4 the
@@ -14,7 +14,7 @@ namespace tessera {
 ///
 /// Throws ConfigError on every rank if the world size is not a multiple of tensor * pipeline. For other axes or another
 /// order of ranks construct ProcessGroups from a Mesh. Source: Megatron-LM core, parallel_state.
-ProcessGroups initialize_model_parallel(const World& world, int tensor = 1, int pipeline = 1,
+ProcessGroups initialize_model_parallel(const comm::World& world, int tensor = 1, int pipeline = 1,
                                         std::int64_t query_groups = 0);
 
 /// The two seeds that Megatron-LM core's model_parallel_cuda_manual_seed(seed) sets on a rank, for ported code with
@@ -27,4 +27,4 @@ struct ModelParallelSeeds {
 /// The seeds of the rank `tensor_rank` of a tensor-parallel group.
 ModelParallelSeeds model_parallel_seeds(std::uint64_t seed, int tensor_rank);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -4,7 +4,7 @@
 
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 /// Reads "[[4,4],[4,2]]", "4,4,2" and "4" as lists; returns a Value of kind none if the text is not a list.
@@ -12,16 +12,16 @@ class ListReader {
  public:
   explicit ListReader(const std::string& words) : words_(words) {}
 
-  Value read() {
-    Value all = items();
-    if (all.items.size() == 1 && all.items[0].kind == Value::Kind::list) all = Value(all.items[0]);
-    return good_ && at_ == words_.size() ? all : Value{};
+  options::Value read() {
+    options::Value all = items();
+    if (all.items.size() == 1 && all.items[0].kind == options::Value::Kind::list) all = options::Value(all.items[0]);
+    return good_ && at_ == words_.size() ? all : options::Value{};
   }
 
  private:
-  Value items() {
-    Value list;
-    list.kind = Value::Kind::list;
+  options::Value items() {
+    options::Value list;
+    list.kind = options::Value::Kind::list;
     skip();
     while (good_ && at_ < words_.size() && words_[at_] != ']') {
       list.items.push_back(item());
@@ -36,7 +36,7 @@ class ListReader {
     return list;
   }
 
-  Value item() {
+  options::Value item() {
     if (words_[at_] == '[') {
       ++at_;
       good_ = good_ && ++depth_ <= deepest;
@@ -50,7 +50,7 @@ class ListReader {
     while (at_ < words_.size() && (std::isdigit(static_cast<unsigned char>(words_[at_])) || words_[at_] == '-'))
       number += words_[at_++];
     good_ = good_ && !number.empty();
-    return Value::of(number, {});
+    return options::Value::of(number, {});
   }
 
   void skip() {
@@ -64,15 +64,16 @@ class ListReader {
   bool good_ = true;
 };
 
-bool says_nothing(const Value& value) {
-  return value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty());
+bool says_nothing(const options::Value& value) {
+  return value.kind == options::Value::Kind::none ||
+         (value.kind == options::Value::Kind::scalar && value.scalar.empty());
 }
 
 /// The list that `value` is, or that its text contains.
-Value as_list(const Value& value) {
+options::Value as_list(const options::Value& value) {
   std::int64_t number = 0;
-  if (OptionType<std::int64_t>::read(value, number)) return ListReader(std::to_string(number)).read();
-  return value.kind == Value::Kind::scalar ? ListReader(value.scalar).read() : value;
+  if (options::OptionType<std::int64_t>::read(value, number)) return ListReader(std::to_string(number)).read();
+  return value.kind == options::Value::Kind::scalar ? ListReader(value.scalar).read() : value;
 }
 
 using Numbers = std::vector<std::int64_t>;
@@ -80,40 +81,40 @@ using Numbers = std::vector<std::int64_t>;
 constexpr auto has_stages = [](const ParallelOptions& o) { return o.pipeline_model_parallel_size > 1; };
 constexpr const char* no_stages = "`pipeline_model_parallel_size` is 1";
 
-void describe_pipeline(Schema<ParallelOptions>& s) {
+void describe_pipeline(options::Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   s.option("virtual_pipeline_model_parallel_size", &O::virtual_pipeline_model_parallel_size,
            "Number of virtual stages (model chunks) per pipeline rank; above 1: interleaved schedule.")
       .alias("virtual_pipeline_model_parallel_size_ms")
       .at_least(1)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option("num_virtual_stages_per_pipeline_rank", &O::num_virtual_stages_per_pipeline_rank,
            "Megatron-LM's name for `virtual_pipeline_model_parallel_size`.")
       .at_least(1)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option("num_layers_per_virtual_pipeline_stage", &O::num_layers_per_virtual_pipeline_stage,
            "Number of layers per virtual stage, as an alternative to `virtual_pipeline_model_parallel_size`.")
       .at_least(1)
-      .at_most(most_layers)
+      .at_most(options::most_layers)
       .matters_when([](const O& o) { return o.num_layer_list.empty(); }, "`num_layer_list` is given");
   s.option("microbatch_group_size_per_vp_stage", &O::microbatch_group_size_per_vp_stage,
            "Number of consecutive micro-batches per virtual stage in the interleaved schedule.")
       .at_least(1)
-      .at_most(most_step_samples)
+      .at_most(options::most_step_samples)
       .otherwise([](const O& o) { return o.pipeline_model_parallel_size; }, "`pipeline_model_parallel_size`");
   s.option("num_layer_list", &O::num_layer_list,
            "Number of layers of each chunk, [stage][chunk]: the outer list has `pipeline_model_parallel_size` items. "
            "Layers are numbered through chunk 0 of all stages, then chunk 1, and so on.")
       .at_least(0)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option("decoder_first_pipeline_num_layers", &O::decoder_first_pipeline_num_layers,
            "Number of layers of the first pipeline stage; the other stages share the rest evenly.")
       .at_least(1)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option("decoder_last_pipeline_num_layers", &O::decoder_last_pipeline_num_layers,
            "Number of layers of the last pipeline stage; the other stages share the rest evenly.")
       .at_least(1)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option("pipeline_model_parallel_layout", &O::pipeline_model_parallel_layout,
            "Pipeline layout: all chunks in the order of the forward pass, separated by vertical bars; E embedding, t a "
            "layer, L loss. t*3 repeats, also for parentheses; commas are ignored. Examples: docs/parallelism.md.");
@@ -129,38 +130,38 @@ void describe_pipeline(Schema<ParallelOptions>& s) {
            "Ids of layers without computation and weights, counted from 0 within `num_layers`: they pad a depth that "
            "the stages do not divide.")
       .at_least(0)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
 }
 
-void describe_recompute(Schema<ParallelOptions>& s) {
+void describe_recompute(options::Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   s.option("recompute", &O::recompute,
            "Number of fully recomputed layers of each chunk, from its first, [stage][chunk]. Replaces "
            "`model_config.recompute_granularity`.")
       .alias("recompute_config.recompute")
       .at_least(0)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option("select_recompute", &O::select_recompute,
            "Number of the following layers that recompute attention only, [stage][chunk].")
       .alias("recompute_config.select_recompute")
       .at_least(0)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option(
        "select_comm_recompute", &O::select_comm_recompute,
        "Number of the same layers that repeat the sequence-parallel all-gather in the backward pass, [stage][chunk].")
       .alias("recompute_config.select_comm_recompute")
       .at_least(0)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
 }
 
-void describe_context(Schema<ParallelOptions>& s) {
+void describe_context(options::Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   const auto shares = [](const O& o) { return o.context_parallel_size > 1; };
   constexpr const char* alone = "`context_parallel_size` is 1";
   s.option("context_parallel_size", &O::context_parallel_size,
            "Context-parallel size: number of ranks that share each sequence.")
       .at_least(1)
-      .at_most(most_ranks);
+      .at_most(options::most_ranks);
   s.option(
        "cp_comm_type", &O::cp_comm_type,
        "How context-parallel ranks exchange keys and values, for all layers or a list with one word per layer; null: "
@@ -172,7 +173,7 @@ void describe_context(Schema<ParallelOptions>& s) {
        "Numbers of ranks of the two levels of `cp_comm_type` a2a+p2p: neighbours that exchange tokens for heads, then "
        "groups of these in the ring. Their product is `context_parallel_size`.")
       .at_least(1)
-      .at_most(most_ranks)
+      .at_most(options::most_ranks)
       .matters_when(shares, alone);
   s.option("context_parallel_algo", &O::context_parallel_algo,
            "MindSpeed's name for `cp_comm_type`: ulysses_cp_algo is a2a, megatron_cp_algo p2p, hybrid_cp_algo a2a+p2p, "
@@ -182,7 +183,7 @@ void describe_context(Schema<ParallelOptions>& s) {
        "ulysses_degree_in_cp", &O::ulysses_degree_in_cp,
        "MindSpeed's name for the first of `hierarchical_context_parallel_sizes`; must divide `context_parallel_size`.")
       .at_least(1)
-      .at_most(most_ranks)
+      .at_most(options::most_ranks)
       .matters_when(shares, alone);
 }
 
@@ -193,21 +194,21 @@ std::int64_t ranks_of_replica(const ParallelOptions& o) {
 
 }  // namespace
 
-bool ChunkNumbers::Option::read(const Value& value, ChunkNumbers& out) {
+bool ChunkNumbers::Option::read(const options::Value& value, ChunkNumbers& out) {
   if (says_nothing(value)) return out = {}, true;
   const auto list = as_list(value);
   ChunkNumbers all;
   Numbers flat;
-  if (OptionType<Numbers>::read(list, flat)) {
+  if (options::OptionType<Numbers>::read(list, flat)) {
     for (const auto number : flat) all.stages.push_back({number});
-  } else if (!OptionType<std::vector<Numbers>>::read(list, all.stages)) {
+  } else if (!options::OptionType<std::vector<Numbers>>::read(list, all.stages)) {
     return false;
   }
   return out = std::move(all), true;
 }
 
-Value ChunkNumbers::Option::write(const ChunkNumbers& numbers) {
-  return numbers.empty() ? Value{} : OptionType<std::vector<Numbers>>::write(numbers.stages);
+options::Value ChunkNumbers::Option::write(const ChunkNumbers& numbers) {
+  return numbers.empty() ? options::Value{} : options::OptionType<std::vector<Numbers>>::write(numbers.stages);
 }
 
 std::string ChunkNumbers::Option::json_schema() {
@@ -225,49 +226,49 @@ std::string LayerIds::Option::json_schema() {
     {"type": "string", "pattern": "^(?: *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*)?$"}]})";
 }
 
-bool LayerIds::Option::read(const Value& value, LayerIds& out) {
+bool LayerIds::Option::read(const options::Value& value, LayerIds& out) {
   if (says_nothing(value)) return out = {}, true;
-  return OptionType<Numbers>::read(as_list(value), out.ids);
+  return options::OptionType<Numbers>::read(as_list(value), out.ids);
 }
 
-Value LayerIds::Option::write(const LayerIds& layers) {
-  return layers.ids.empty() ? Value{} : OptionType<Numbers>::write(layers.ids);
+options::Value LayerIds::Option::write(const LayerIds& layers) {
+  return layers.ids.empty() ? options::Value{} : options::OptionType<Numbers>::write(layers.ids);
 }
 
-bool OptionType<ContextExchanges>::read(const Value& value, ContextExchanges& out) {
+bool options::OptionType<ContextExchanges>::read(const options::Value& value, ContextExchanges& out) {
   if (says_nothing(value)) return out = {}, true;
   ContextExchange one{};
-  if (OptionType<ContextExchange>::read(value, one)) return out.layers = {one}, true;
-  return OptionType<std::vector<ContextExchange>>::read(value, out.layers);
+  if (options::OptionType<ContextExchange>::read(value, one)) return out.layers = {one}, true;
+  return options::OptionType<std::vector<ContextExchange>>::read(value, out.layers);
 }
 
-Value OptionType<ContextExchanges>::write(const ContextExchanges& all) {
+options::Value options::OptionType<ContextExchanges>::write(const ContextExchanges& all) {
   if (all.empty()) return {};
-  return all.layers.size() == 1 ? OptionType<ContextExchange>::write(all.layers[0])
-                                : OptionType<std::vector<ContextExchange>>::write(all.layers);
+  return all.layers.size() == 1 ? options::OptionType<ContextExchange>::write(all.layers[0])
+                                : options::OptionType<std::vector<ContextExchange>>::write(all.layers);
 }
 
-std::string OptionType<ContextExchanges>::json_schema() {
+std::string options::OptionType<ContextExchanges>::json_schema() {
   std::string choices;
-  for (const auto& word : OptionType<ContextExchange>::choices())
+  for (const auto& word : options::OptionType<ContextExchange>::choices())
     choices += (choices.empty() ? "\"" : ", \"") + word + "\"";
   return R"({"anyOf": [{"enum": [)" + choices + R"(, ""]}, {"type": "array", "items": {"enum": [)" + choices + "]}}]}";
 }
 
-void describe(Schema<ParallelOptions>& s) {
+void describe(options::Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   s.option("tensor_model_parallel_size", &O::tensor_model_parallel_size,
            "Tensor-parallel size: number of ranks that share each layer.")
       .at_least(1)
-      .at_most(most_ranks);
+      .at_most(options::most_ranks);
   s.option("pipeline_model_parallel_size", &O::pipeline_model_parallel_size,
            "Pipeline-parallel size: number of stages.")
       .at_least(1)
-      .at_most(most_layers);
+      .at_most(options::most_layers);
   s.option("data_parallel_size", &O::data_parallel_size,
            "Data-parallel size; a given value is checked against the number of ranks.")
       .at_least(1)
-      .at_most(most_ranks)
+      .at_most(options::most_ranks)
       .otherwise("ranks / `tensor_model_parallel_size` / `context_parallel_size` / `pipeline_model_parallel_size`");
   s.option("sequence_parallel", &O::sequence_parallel,
            "Sequence parallelism: tensor-parallel ranks also split norms and dropout along the sequence.")
@@ -289,8 +290,8 @@ std::int64_t data_parallel_ranks(const ParallelOptions& o, std::int64_t world) {
 
 std::int64_t fewest_ranks(const ParallelOptions& o) { return ranks_of_replica(o) * o.data_parallel_size.value_or(1); }
 
-std::vector<Finding> mistakes_of_ranks(const ParallelOptions& o, std::int64_t world) {
-  std::vector<Finding> all;
+std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& o, std::int64_t world) {
+  std::vector<options::Finding> all;
   const std::string group = "parallel_config.";
   const auto model = ranks_of_replica(o);
   const auto shared = o.context_parallel_size > 1 ? text(" x context_parallel_size ", o.context_parallel_size) : "";
@@ -311,8 +312,8 @@ std::vector<Finding> mistakes_of_ranks(const ParallelOptions& o, std::int64_t wo
   return all;
 }
 
-std::vector<Finding> mistakes_of_extents(const ParallelOptions& o, const CutExtents& e) {
-  std::vector<Finding> all;
+std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& o, const CutExtents& e) {
+  std::vector<options::Finding> all;
   const auto ranks = o.tensor_model_parallel_size;
   const auto must_divide = [&](const char* rule, const std::string& option, std::int64_t extent,
                                const std::string& of) {
@@ -334,4 +335,4 @@ std::vector<Finding> mistakes_of_extents(const ParallelOptions& o, const CutExte
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

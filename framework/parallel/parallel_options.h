@@ -8,7 +8,7 @@
 #include "framework/options/schema.h"
 #include "framework/parallel/context_layout.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// One number per chunk, [stage][chunk]. In a recipe: a list of lists, a single list (one chunk per stage), or text
 /// that contains either ("[[4,4],[4,2]]", "4,4,4,2"). Empty: not given; null and empty text are read as that.
@@ -26,8 +26,8 @@ struct ChunkNumbers {
     }
     static std::string name() { return "list of list of int, or null"; }
     static std::string json_schema();
-    static bool read(const Value& value, ChunkNumbers& out);
-    static Value write(const ChunkNumbers& numbers);
+    static bool read(const options::Value& value, ChunkNumbers& out);
+    static options::Value write(const ChunkNumbers& numbers);
   };
 };
 
@@ -43,12 +43,12 @@ struct LayerIds {
     }
     static std::string name() { return "list of int, or null"; }
     static std::string json_schema();
-    static bool read(const Value& value, LayerIds& out);
-    static Value write(const LayerIds& layers);
+    static bool read(const options::Value& value, LayerIds& out);
+    static options::Value write(const LayerIds& layers);
   };
 };
 
-inline Words<ContextExchange> words(ContextExchange) {
+inline options::Words<ContextExchange> words(ContextExchange) {
   return {{"p2p", ContextExchange::p2p},
           {"all_gather", ContextExchange::all_gather},
           {"a2a", ContextExchange::a2a},
@@ -63,15 +63,15 @@ struct ContextExchanges {
 template <>
 struct OptionType<ContextExchanges> {
   using Item = ContextExchange;
-  static std::string name() { return OptionType<ContextExchange>::name() + ", a list of them, or null"; }
+  static std::string name() { return options::OptionType<ContextExchange>::name() + ", a list of them, or null"; }
   static std::string json_schema();
-  static bool read(const Value& value, ContextExchanges& out);
-  static Value write(const ContextExchanges& all);
+  static bool read(const options::Value& value, ContextExchanges& out);
+  static options::Value write(const ContextExchanges& all);
 };
 
 /// MindSpeed's names of the algorithms of context parallelism: a2a, p2p, a2a+p2p and all_gather.
 enum class ContextAlgorithm { ulysses_cp_algo, megatron_cp_algo, hybrid_cp_algo, kvallgather_cp_algo };
-inline Words<ContextAlgorithm> words(ContextAlgorithm) {
+inline options::Words<ContextAlgorithm> words(ContextAlgorithm) {
   return {{"ulysses_cp_algo", ContextAlgorithm::ulysses_cp_algo},
           {"megatron_cp_algo", ContextAlgorithm::megatron_cp_algo},
           {"hybrid_cp_algo", ContextAlgorithm::hybrid_cp_algo},
@@ -80,7 +80,7 @@ inline Words<ContextAlgorithm> words(ContextAlgorithm) {
 
 /// ZeRO level: what is sharded over data-parallel ranks.
 enum class ZeroLevel { z1 };  ///< z1: the optimizer state
-inline Words<ZeroLevel> words(ZeroLevel) { return {{"z1", ZeroLevel::z1}}; }
+inline options::Words<ZeroLevel> words(ZeroLevel) { return {{"z1", ZeroLevel::z1}}; }
 
 /// parallel_config: the parallel layout of a run. describe() has the meaning of each option. Sources: Megatron-LM's
 /// arguments (core_v0.12.1; pipeline_model_parallel_layout from a later version), MindSpeed-Core-MS's
@@ -119,10 +119,10 @@ struct ParallelOptions {
   std::optional<bool> overlap_grad_reduce;
 };
 /// Declares the options: name, default, limits, meaning.
-void describe(Schema<ParallelOptions>& s);
+void describe(options::Schema<ParallelOptions>& s);
 
 /// The options that do not fit a run of `world` ranks.
-std::vector<Finding> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
+std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
 
 /// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), at least 1 even if it does not divide.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
@@ -139,6 +139,6 @@ struct CutExtents {
 };
 /// The extents that tensor_model_parallel_size does not divide. Key/value groups may be fewer than ranks if they divide
 /// the number of ranks: each group is then replicated on several.
-std::vector<Finding> mistakes_of_extents(const ParallelOptions& options, const CutExtents& extents);
+std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& options, const CutExtents& extents);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -4,7 +4,7 @@
 
 #include "framework/base/number_text.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using Action = PipelineAction;
@@ -137,7 +137,7 @@ class ScheduleSimulation {
 
 }  // namespace
 
-std::vector<Finding> mistakes_of_schedule(const PipelineShape& s) {
+std::vector<options::Finding> mistakes_of_schedule(const PipelineShape& s) {
   if (s.chunks == 1 || s.stages == 1) return {};
   const std::string option = "parallel_config.microbatch_group_size_per_vp_stage";
   const auto group = group_size(s);
@@ -162,7 +162,7 @@ std::vector<Finding> mistakes_of_schedule(const PipelineShape& s) {
 
 PipelineSchedule PipelineSchedule::training(const PipelineShape& shape) {
   for (const auto& mistake : mistakes_of_schedule(shape))
-    throw ConfigError(text(mistake.option, ": ", sentence_of(mistake)));
+    throw ConfigError(text(mistake.option, ": ", options::sentence_of(mistake)));
   return {shape, all_stages(shape, [&](std::int64_t p) { return training_actions(shape, p); })};
 }
 
@@ -259,4 +259,4 @@ std::string drawing(const PipelineSchedule& schedule, std::size_t most_columns) 
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -6,7 +6,7 @@
 
 #include "framework/parallel/parallel_options.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// One action of a stage: the forward or the backward pass of one micro-batch through one of its chunks.
 struct PipelineAction {
@@ -68,7 +68,7 @@ class PipelineSchedule {
 
 /// Mistakes of the micro-batch and group sizes for interleaved schedules: Megatron-LM's rules. Options are named as in
 /// parallel_config.
-std::vector<Finding> mistakes_of_schedule(const PipelineShape& shape);
+std::vector<options::Finding> mistakes_of_schedule(const PipelineShape& shape);
 
 /// The time of each action of a schedule if communication takes no time. In the unit of the costs that are given to
 /// simulate().
@@ -100,4 +100,4 @@ std::string bubble_line(double measured, const PipelineShape& shape);
 /// characters.
 std::string drawing(const PipelineSchedule& schedule, std::size_t most_columns = 160);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

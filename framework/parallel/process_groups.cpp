@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 /// The cores in this process's affinity mask, divided by the number of ranks of the host with the same mask. Masks that
 /// overlap partly are not taken into account.
-int own_cores(const World& world) {
+int own_cores(const comm::World& world) {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 0;
@@ -23,7 +23,7 @@ int own_cores(const World& world) {
 }  // namespace
 
 // Every rank creates its groups in the same order, and only its own: creation is collective over the members alone.
-ProcessGroups::ProcessGroups(const World& all, const Mesh& ranks, std::int64_t query_groups)
+ProcessGroups::ProcessGroups(const comm::World& all, const Mesh& ranks, std::int64_t query_groups)
     : mesh(ranks), place(ranks.place_of(all.rank())), world(all.all()) {
   must(ranks.sizes().world() == all.size(), "the mesh has as many places as there are processes");
   if (all.size() == 1) return;
@@ -63,4 +63,4 @@ ProcessGroups::ProcessGroups(const World& all, const Mesh& ranks, std::int64_t q
   ends = all.group("ends", members);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

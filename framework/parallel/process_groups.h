@@ -4,7 +4,7 @@
 #include "framework/nn/layers.h"
 #include "framework/parallel/mesh.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// The communicators of a rank: one for each axis, or set of axes, that something is reduced over. Sharded layers get
 /// them with the pass (Pass::groups).
@@ -13,28 +13,29 @@ struct ProcessGroups {
   ProcessGroups() = default;
   /// Collective over the world, whose size must be that of the mesh (BugError). `query_groups`: key/value heads of a
   /// layer; with fewer of them than tensor-parallel ranks, some ranks have copies of the same head.
-  ProcessGroups(const World& world, const Mesh& mesh, std::int64_t query_groups);
+  ProcessGroups(const comm::World& world, const Mesh& mesh, std::int64_t query_groups);
 
   /// Data-parallel ranks, which have different samples; `data` has as many times the context-parallel ranks.
   int replicas() const { return mesh.sizes().data; }
   /// The position of this rank in its tensor-parallel group, to construct its part of a model.
-  TensorRank tensor_rank(bool sequence_parallel = false) const {
+  nn::TensorRank tensor_rank(bool sequence_parallel = false) const {
     return {tensor.rank(), tensor.size(), sequence_parallel};
   }
 
   Mesh mesh;
-  int cores = 0;         ///< cores for this process when its host's are divided among the ranks there; 0: not known
-  MeshPlace place;       ///< coordinates of this rank
-  Communicator world;    ///< all ranks of the run
-  Communicator tensor;   ///< ranks that shard the same layers
-  Communicator context;  ///< ranks that share each sequence
-  Communicator context_heads;  ///< hierarchical context parallelism: the neighbours that exchange tokens for heads
-  Communicator context_ring;   ///< and the ranks, one of each of those groups, that make a ring
-  Communicator data;           ///< ranks with the same weights and different tokens: context and data parallelism
-  Communicator pipeline;       ///< the stages of one replica, in order
-  Communicator model;          ///< tensor and pipeline: together they hold all weights of a replica
-  Communicator head_copies;    ///< ranks of the tensor group with copies of the same key and value heads
-  Communicator ends;           ///< first and last stage, which share a tied embedding; on other stages this rank alone
+  int cores = 0;             ///< cores for this process when its host's are divided among the ranks there; 0: not known
+  MeshPlace place;           ///< coordinates of this rank
+  comm::Communicator world;  ///< all ranks of the run
+  comm::Communicator tensor;   ///< ranks that shard the same layers
+  comm::Communicator context;  ///< ranks that share each sequence
+  comm::Communicator
+      context_heads;                ///< hierarchical context parallelism: the neighbours that exchange tokens for heads
+  comm::Communicator context_ring;  ///< and the ranks, one of each of those groups, that make a ring
+  comm::Communicator data;          ///< ranks with the same weights and different tokens: context and data parallelism
+  comm::Communicator pipeline;      ///< the stages of one replica, in order
+  comm::Communicator model;         ///< tensor and pipeline: together they hold all weights of a replica
+  comm::Communicator head_copies;   ///< ranks of the tensor group with copies of the same key and value heads
+  comm::Communicator ends;  ///< first and last stage, which share a tied embedding; on other stages this rank alone
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

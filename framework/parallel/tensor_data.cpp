@@ -5,7 +5,7 @@
 
 #include "framework/comm/together.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr auto broadcast_name = "broadcast_data";
@@ -72,7 +72,7 @@ const Tensor& OwnedTensors::operator[](const std::string& name) const {
 }
 
 OwnedTensors broadcast_data(std::span<const std::string> keys, const std::map<std::string, Tensor>& data, DType type,
-                            const Communicator& group) {
+                            const comm::Communicator& group) {
   // An error on the first rank travels in place of the shapes, so that the others do not wait for data.
   const bool first = group.rank() == 0;
   std::string told;
@@ -87,7 +87,7 @@ OwnedTensors broadcast_data(std::span<const std::string> keys, const std::map<st
   }
   told = group.broadcast(told, 0, broadcast_name);
   if (own) std::rethrow_exception(own);
-  if (told[0] == failed) throw PeerFailed(text("rank ", group.world_ranks()[0], ": ", told.substr(1)), false);
+  if (told[0] == failed) throw comm::PeerFailed(text("rank ", group.world_ranks()[0], ": ", told.substr(1)), false);
   OwnedTensors out(type, heard_shapes(keys, told.substr(1)));
   if (first)
     for (const auto& [key, tensor] : out.all())
@@ -96,7 +96,7 @@ OwnedTensors broadcast_data(std::span<const std::string> keys, const std::map<st
   return out;
 }
 
-Tensor split_tensor_into_1d_equal_chunks(const Tensor& whole, const Communicator& group) {
+Tensor split_tensor_into_1d_equal_chunks(const Tensor& whole, const comm::Communicator& group) {
   if (whole.elements() % group.size() != 0)
     throw ShapeError(text("split_tensor_into_1d_equal_chunks: ", whole.elements(), " elements of ", whole.shape(),
                           " do not divide by ", group.size(), " processes"));
@@ -104,7 +104,7 @@ Tensor split_tensor_into_1d_equal_chunks(const Tensor& whole, const Communicator
   return whole.reshaped({whole.elements()}).slice(part * group.rank(), part);
 }
 
-void gather_split_1d_tensor(const Tensor& part, const Tensor& whole, const Communicator& group) {
+void gather_split_1d_tensor(const Tensor& part, const Tensor& whole, const comm::Communicator& group) {
   if (part.dtype() != whole.dtype() || part.elements() * group.size() != whole.elements())
     throw ShapeError(text("gather_split_1d_tensor: ", group.size(), " parts of ", part.shape(), " ",
                           name_of(part.dtype()), " do not make a whole of ", whole.shape(), " ",
@@ -116,4 +116,4 @@ void gather_split_1d_tensor(const Tensor& part, const Tensor& whole, const Commu
   group.all_gather(part.raw(), whole.raw(), "gather_split_1d_tensor");
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

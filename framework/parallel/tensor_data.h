@@ -9,7 +9,7 @@
 
 // Broadcasting and splitting tensors (without gradients) within a tensor-parallel group.
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// Named tensors in one block of memory that this object owns.
 class OwnedTensors {
@@ -33,16 +33,16 @@ class OwnedTensors {
 /// whatever the number of tensors. If the first rank lacks a key, or has it in another type, all ranks throw:
 /// ShapeError there, PeerFailed on the others. Source: Megatron-LM core, tensor_parallel/data.
 OwnedTensors broadcast_data(std::span<const std::string> keys, const std::map<std::string, Tensor>& data, DType type,
-                            const Communicator& group);
+                            const comm::Communicator& group);
 
 /// This rank's equal part of the elements of `whole`, in row-major order, as a one-dimensional view of `whole`. For
 /// sending a replicated tensor in parts. Throws ShapeError if the number of elements is not divisible by the group's
 /// size. Source: Megatron-LM core, tensor_parallel/utils.
-Tensor split_tensor_into_1d_equal_chunks(const Tensor& whole, const Communicator& group);
+Tensor split_tensor_into_1d_equal_chunks(const Tensor& whole, const comm::Communicator& group);
 
 /// The reverse: all-gathers the ranks' `part`s, in the order of ranks, into `whole`, which has the same type and as
 /// many elements as all parts together, in any shape. `part` may be its own part of `whole`. Throws ShapeError if type
 /// or sizes do not match.
-void gather_split_1d_tensor(const Tensor& part, const Tensor& whole, const Communicator& group);
+void gather_split_1d_tensor(const Tensor& part, const Tensor& whole, const comm::Communicator& group);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

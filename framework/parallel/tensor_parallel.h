@@ -4,11 +4,11 @@
 #include "framework/nn/layers.h"
 #include "framework/parallel/process_groups.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// The group that a layer of the rank `tensor` communicates in. Throws BugError if the pass has no groups, or the rank
 /// has another position in its group there: the pass belongs to another model. Call for ranks > 1 only.
-const Communicator& tensor_group(const Pass& pass, const TensorRank& tensor);
+const comm::Communicator& tensor_group(const nn::Pass& pass, const nn::TensorRank& tensor);
 
 /// y = x w^T + bias with w sharded by rows (output features).
 ///
@@ -16,25 +16,25 @@ const Communicator& tensor_group(const Pass& pass, const TensorRank& tensor);
 ///   y   [B, T, out / n]; with `gather_output` [B, T, out]
 ///
 /// Communicates in the tensor-parallel group of the pass. Source: Megatron-LM core, ColumnParallelLinear.
-class ColumnParallelLinear final : public ActivatedLinearLayer {
+class ColumnParallelLinear final : public nn::ActivatedLinearLayer {
  public:
   /// `rows` are the rows of w and bias on this rank.
-  ColumnParallelLinear(const std::string& name, const LinearSizes& sizes, TensorCut rows, const TensorRank& tensor,
-                       bool gather_output = false);
+  ColumnParallelLinear(const std::string& name, const nn::LinearSizes& sizes, nn::TensorCut rows,
+                       const nn::TensorRank& tensor, bool gather_output = false);
   /// The same with equal parts. Throws ShapeError if tensor.ranks does not divide sizes.out.
-  ColumnParallelLinear(const std::string& name, const LinearSizes& sizes, const TensorRank& tensor,
+  ColumnParallelLinear(const std::string& name, const nn::LinearSizes& sizes, const nn::TensorRank& tensor,
                        bool gather_output = false);
-  Var forward(const Var& x, const Pass& pass) const override;
-  Var forward(const Var& x, Activation act, const Pass& pass) const override;
-  Leaf& weight() const override { return weight_.leaf; }
+  autograd::Var forward(const autograd::Var& x, const nn::Pass& pass) const override;
+  autograd::Var forward(const autograd::Var& x, kernels::Activation act, const nn::Pass& pass) const override;
+  autograd::Leaf& weight() const override { return weight_.leaf; }
 
  private:
-  Var entered(const Var& x, const Pass& pass) const;
-  Var left(const Var& y, const Pass& pass) const;
-  TensorRank tensor_;
+  autograd::Var entered(const autograd::Var& x, const nn::Pass& pass) const;
+  autograd::Var left(const autograd::Var& y, const nn::Pass& pass) const;
+  nn::TensorRank tensor_;
   bool gather_output_;
-  Parameter& weight_;
-  Parameter* bias_ = nullptr;
+  nn::Parameter& weight_;
+  nn::Parameter* bias_ = nullptr;
 };
 
 /// y = x w^T + bias with w sharded by columns (input features): the ranks' products are summed, then the bias is added.
@@ -43,28 +43,28 @@ class ColumnParallelLinear final : public ActivatedLinearLayer {
 ///   y   [B, T, out] on every rank; with sequence parallelism [B, T / n, out], reduce-scattered
 ///
 /// Communicates in the tensor-parallel group of the pass. Source: Megatron-LM core, RowParallelLinear.
-class RowParallelLinear final : public LinearLayer {
+class RowParallelLinear final : public nn::LinearLayer {
  public:
   /// Throws ShapeError if tensor.ranks does not divide sizes.in.
-  RowParallelLinear(const std::string& name, const LinearSizes& sizes, const TensorRank& tensor,
+  RowParallelLinear(const std::string& name, const nn::LinearSizes& sizes, const nn::TensorRank& tensor,
                     bool input_is_parallel = true);
-  Var forward(const Var& x, const Pass& pass) const override;
-  Leaf& weight() const override { return weight_.leaf; }
+  autograd::Var forward(const autograd::Var& x, const nn::Pass& pass) const override;
+  autograd::Leaf& weight() const override { return weight_.leaf; }
 
  private:
-  TensorRank tensor_;
+  nn::TensorRank tensor_;
   bool input_is_parallel_;
-  Parameter& weight_;
-  Parameter* bias_ = nullptr;
+  nn::Parameter& weight_;
+  nn::Parameter* bias_ = nullptr;
 };
 
 /// Makes the layers of a model sharded over a tensor-parallel group; for a group of one rank, whole layers.
-class TensorParallelLayers final : public LayerMaker {
+class TensorParallelLayers final : public nn::LayerMaker {
  public:
-  using LayerMaker::LayerMaker;
-  std::unique_ptr<ActivatedLinearLayer> column_parallel(const std::string& name, const LinearSizes& sizes,
-                                                        TensorCut rows) const override;
-  std::unique_ptr<LinearLayer> row_parallel(const std::string& name, const LinearSizes& sizes) const override;
+  using nn::LayerMaker::LayerMaker;
+  std::unique_ptr<nn::ActivatedLinearLayer> column_parallel(const std::string& name, const nn::LinearSizes& sizes,
+                                                            nn::TensorCut rows) const override;
+  std::unique_ptr<nn::LinearLayer> row_parallel(const std::string& name, const nn::LinearSizes& sizes) const override;
 };
 
 /// Token embedding from a table that is sharded by rows.
@@ -75,27 +75,29 @@ class TensorParallelLayers final : public LayerMaker {
 ///
 /// `pass` has the batch {B, T} and the group of `tensor`. Each rank gives zeros for tokens of other ranks' rows, and the results are summed. Throws ShapeError for a token
 /// outside [0, vocabulary). Source: Megatron-LM core, VocabParallelEmbedding.
-Var vocab_parallel_embedding(Tape& tape, std::span<const std::int32_t> tokens, Leaf& words, std::int64_t vocabulary,
-                             const TensorRank& tensor, const Pass& pass, DType type);
+autograd::Var vocab_parallel_embedding(autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                                       autograd::Leaf& words, std::int64_t vocabulary, const nn::TensorRank& tensor,
+                                       const nn::Pass& pass, DType type);
 
 /// y = x + table[positions], in the memory of x if possible. The table is replicated; positions [B * T] are those of
 /// this rank's tokens.
-Var plus_positions(Var x, std::span<const std::int32_t> positions, Leaf& table);
+autograd::Var plus_positions(autograd::Var x, std::span<const std::int32_t> positions, autograd::Leaf& table);
 
 /// The tensor-parallel group as the ranks that share an output layer; rank r has rows [r * V / n, (r + 1) * V / n).
 /// Source: Megatron-LM core, vocab_parallel_cross_entropy.
-class VocabParallelHead final : public VocabularySharers {
+class VocabParallelHead final : public autograd::VocabularySharers {
  public:
   /// `vocabulary` rows on all ranks together, a multiple of the group's size.
-  VocabParallelHead(Communicator group, std::int64_t vocabulary) : group_(std::move(group)), vocabulary_(vocabulary) {}
+  VocabParallelHead(comm::Communicator group, std::int64_t vocabulary)
+      : group_(std::move(group)), vocabulary_(vocabulary) {}
   std::int64_t first_row() const override { return vocabulary_ / group_.size() * group_.rank(); }
   std::int64_t vocabulary() const override { return vocabulary_; }
   void take_largest(std::span<float> values) const override { group_.all_reduce_max(values, "largest logits"); }
   void add_up(std::span<double> values) const override { group_.all_reduce(values, "sums of the cross-entropy"); }
 
  private:
-  Communicator group_;
+  comm::Communicator group_;
   std::int64_t vocabulary_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -4,7 +4,7 @@
 
 #include "framework/autograd/ops/in_place.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 /// A tensor as [outer, parts, inner]: along the divided dimension, part r belongs to rank r.
@@ -51,7 +51,7 @@ enum class Passage { keep, sum, part, gather, part_of_sum };
 
 /// One direction of a mapping along dimension `dim`.
 struct Mapping {
-  const Communicator& group;
+  const comm::Communicator& group;
   std::size_t dim;
   std::string_view who;
 
@@ -65,7 +65,7 @@ struct Mapping {
     return shape;
   }
 
-  void run(Passage passage, Tape& tape, const Tensor& from, const Tensor& to) const {
+  void run(Passage passage, autograd::Tape& tape, const Tensor& from, const Tensor& to) const {
     switch (passage) {
       case Passage::keep:
       case Passage::sum:
@@ -86,7 +86,7 @@ struct Mapping {
   }
 
  private:
-  void gather(Tape& tape, const Tensor& from, const Tensor& to) const {
+  void gather(autograd::Tape& tape, const Tensor& from, const Tensor& to) const {
     const Pieces pieces(to.shape(), dim, group.size(), to.dtype());
     if (pieces.in_one_piece()) {
       group.all_gather(from.raw(), to.raw(), who);
@@ -99,7 +99,7 @@ struct Mapping {
     group.all_gather(from.raw(), bytes, who);
     pieces.assemble(bytes, to.raw());
   }
-  void part_of_sum(Tape& tape, const Tensor& from, const Tensor& to) const {
+  void part_of_sum(autograd::Tape& tape, const Tensor& from, const Tensor& to) const {
     const Pieces pieces(from.shape(), dim, group.size(), from.dtype());
     if (pieces.in_one_piece()) {
       group.reduce_scatter(from.raw(), to.raw(), from.dtype(), who);
@@ -113,11 +113,12 @@ struct Mapping {
   }
 };
 
-class Mapped final : public Node {
+class Mapped final : public autograd::Node {
  public:
-  Mapped(VarId y, VarId x, const Communicator& group, std::size_t dim, std::string_view who, Passage back)
+  Mapped(autograd::VarId y, autograd::VarId x, const comm::Communicator& group, std::size_t dim, std::string_view who,
+         Passage back)
       : y_(y), x_(x), group_(group), dim_(dim), who_(who), back_(back) {}
-  void backward(Tape& tape) override {
+  void backward(autograd::Tape& tape) override {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     if (back_ == Passage::keep) {
@@ -134,7 +135,7 @@ class Mapped final : public Node {
     }
     const auto shape = mapping.shape_after(back_, dy.tensor.shape());
     const auto bytes = static_cast<std::size_t>(shape.elements()) * size_of(dy.tensor.dtype());
-    Gradient dx;
+    autograd::Gradient dx;
     dx.memory = tape.scratch((bytes + sizeof(float) - 1) / sizeof(float));
     dx.tensor = Tensor(dx.memory.bytes(), dy.tensor.dtype(), shape);
     mapping.run(back_, tape, dy.tensor, dx.tensor);
@@ -142,8 +143,8 @@ class Mapped final : public Node {
   }
 
  private:
-  VarId y_, x_;
-  Communicator group_;
+  autograd::VarId y_, x_;
+  comm::Communicator group_;
   std::size_t dim_;
   std::string_view who_;
   Passage back_;
@@ -151,12 +152,12 @@ class Mapped final : public Node {
 
 /// Records a mapping: `there` is the forward, `back` the backward direction. With identity forward an alias is needed,
 /// so that the gradient of the result is separate from that of x.
-Var mapped(const Var& x, const Communicator& group, std::size_t dim, std::string_view who, Passage there,
-           Passage back) {
+autograd::Var mapped(const autograd::Var& x, const comm::Communicator& group, std::size_t dim, std::string_view who,
+                     Passage there, Passage back) {
   if (group.size() == 1) return x;
   auto& tape = x.tape();
   const Mapping mapping{group, dim, who};
-  Var y;
+  autograd::Var y;
   if (there == Passage::keep) {
     y = tape.alias(x, x.wants_grad());
   } else {
@@ -167,44 +168,47 @@ Var mapped(const Var& x, const Communicator& group, std::size_t dim, std::string
   return y;
 }
 
-std::size_t last_dim(const Var& x) { return x.shape().rank() - 1; }
+std::size_t last_dim(const autograd::Var& x) { return x.shape().rank() - 1; }
 
 }  // namespace
 
-Var copy_to_tensor_region(const Var& x, const Communicator& group, std::string_view who) {
+autograd::Var copy_to_tensor_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who) {
   return mapped(x, group, 0, who, Passage::keep, Passage::sum);
 }
 
-Var reduce_from_tensor_region(Var x, const Communicator& group, std::string_view who) {
+autograd::Var reduce_from_tensor_region(autograd::Var x, const comm::Communicator& group, std::string_view who) {
   // Not through mapped(): the sum is done in place in x, which saves a copy of the largest activations.
   if (group.size() == 1) return x;
   auto& tape = x.tape();
-  const VarId from = x;
+  const autograd::VarId from = x;
   const bool grad = x.wants_grad();
-  const auto y = to_change(std::move(x), grad);
+  const auto y = autograd::to_change(std::move(x), grad);
   group.all_reduce(y.value().raw(), y.value().dtype(), who);
   if (grad) tape.record<Mapped>(y, from, group, std::size_t{0}, who, Passage::keep);
   return y;
 }
 
-Var scatter_to_tensor_region(const Var& x, const Communicator& group, std::string_view who) {
+autograd::Var scatter_to_tensor_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who) {
   return mapped(x, group, last_dim(x), who, Passage::part, Passage::gather);
 }
 
-Var gather_from_tensor_region(const Var& x, const Communicator& group, std::string_view who) {
+autograd::Var gather_from_tensor_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who) {
   return mapped(x, group, last_dim(x), who, Passage::gather, Passage::part);
 }
 
-Var scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who) {
+autograd::Var scatter_to_sequence_region(const autograd::Var& x, const comm::Communicator& group,
+                                         std::string_view who) {
   return mapped(x, group, 1, who, Passage::part, Passage::gather);
 }
 
-Var gather_from_sequence_region(const Var& x, const Communicator& group, std::string_view who, bool parts_differ) {
+autograd::Var gather_from_sequence_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who,
+                                          bool parts_differ) {
   return mapped(x, group, 1, who, Passage::gather, parts_differ ? Passage::part_of_sum : Passage::part);
 }
 
-Var reduce_scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who) {
+autograd::Var reduce_scatter_to_sequence_region(const autograd::Var& x, const comm::Communicator& group,
+                                                std::string_view who) {
   return mapped(x, group, 1, who, Passage::part_of_sum, Passage::gather);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

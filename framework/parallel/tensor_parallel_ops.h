@@ -3,7 +3,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/comm/communicator.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// The mappings between values that all ranks of a tensor-parallel group have alike and values that each rank has a
 /// part of. They come in pairs: the backward pass of one is the forward pass of the other. Source: Megatron-LM core,
@@ -25,15 +25,16 @@ namespace tessera {
 /// If a value gets no gradient (it does not contribute to the loss), its backward pass communicates nothing; this must
 /// be so on all members or on none. Throws ShapeError if a dimension is not divisible by the size of the group,
 /// CommError as Communicator does.
-Var copy_to_tensor_region(const Var& x, const Communicator& group, std::string_view who);
-Var reduce_from_tensor_region(Var x, const Communicator& group, std::string_view who);
-Var scatter_to_tensor_region(const Var& x, const Communicator& group, std::string_view who);
-Var gather_from_tensor_region(const Var& x, const Communicator& group, std::string_view who);
-Var scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who);
+autograd::Var copy_to_tensor_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who);
+autograd::Var reduce_from_tensor_region(autograd::Var x, const comm::Communicator& group, std::string_view who);
+autograd::Var scatter_to_tensor_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who);
+autograd::Var gather_from_tensor_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who);
+autograd::Var scatter_to_sequence_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who);
 /// `parts_differ`: the following operation is sharded over the group, so each rank has a summand of the gradient and
 /// they are reduce-scattered; false: the ranks have equal gradients, and each takes its part.
-Var gather_from_sequence_region(const Var& x, const Communicator& group, std::string_view who,
-                                bool parts_differ = true);
-Var reduce_scatter_to_sequence_region(const Var& x, const Communicator& group, std::string_view who);
+autograd::Var gather_from_sequence_region(const autograd::Var& x, const comm::Communicator& group, std::string_view who,
+                                          bool parts_differ = true);
+autograd::Var reduce_scatter_to_sequence_region(const autograd::Var& x, const comm::Communicator& group,
+                                                std::string_view who);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -3,26 +3,26 @@
 #include "framework/nn/module.h"
 #include "framework/parallel/tensor_parallel.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// An embedding table sharded by rows: rank r of n has rows [r * rows / n, (r + 1) * rows / n). Source: Megatron-LM
 /// core, VocabParallelEmbedding.
-class VocabParallelEmbedding final : public Module {
+class VocabParallelEmbedding final : public nn::Module {
  public:
   /// Declares the table "<name>.weight" [rows, width]. Throws ShapeError if tensor.ranks does not divide `rows`.
-  VocabParallelEmbedding(const std::string& name, std::int64_t rows, std::int64_t width, const Init& init,
-                         const TensorRank& tensor);
+  VocabParallelEmbedding(const std::string& name, std::int64_t rows, std::int64_t width, const nn::Init& init,
+                         const nn::TensorRank& tensor);
 
   /// The embeddings of `tokens` [B * T] of the pass: [B, T, width] in the tape's compute type on every rank; with
   /// sequence parallelism [B, T / n, width]. All ranks give the same tokens, which must stay unchanged until the
   /// backward pass is done. Throws ShapeError for a token outside the table.
-  Var forward(Tape& tape, std::span<const std::int32_t> tokens, const Pass& pass) const;
-  Leaf& weight() const { return weight_.leaf; }
+  autograd::Var forward(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass) const;
+  autograd::Leaf& weight() const { return weight_.leaf; }
 
  private:
   std::int64_t rows_;
-  TensorRank tensor_;
-  Parameter& weight_;
+  nn::TensorRank tensor_;
+  nn::Parameter& weight_;
 };
 
 /// Cross-entropy of logits that are sharded by vocabulary. The logits are never gathered: the ranks exchange three
@@ -38,7 +38,7 @@ class VocabParallelEmbedding final : public Module {
 /// The backward pass communicates nothing: each rank has the gradient of its own columns. Throws ShapeError unless
 /// there is one label per row, ConfigError for a label_smoothing out of range. Models use vocabulary_loss instead,
 /// which never holds all rows of logits at once. Source: Megatron-LM core, vocab_parallel_cross_entropy.
-Var vocab_parallel_cross_entropy(const Var& logits, std::span<const std::int32_t> labels, const Communicator& group,
-                                 double label_smoothing = 0);
+autograd::Var vocab_parallel_cross_entropy(const autograd::Var& logits, std::span<const std::int32_t> labels,
+                                           const comm::Communicator& group, double label_smoothing = 0);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

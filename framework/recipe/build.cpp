@@ -13,11 +13,11 @@
 #include "framework/recipe/saved_model.h"
 #include "framework/training/run_checkpoints.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
-Blobs files_to_keep(const Recipe& recipe, const Tokenizer* tokenizer) {
-  Blobs files = {{recipe_blob, resolved_yaml(recipe)}};
+checkpoint::Blobs files_to_keep(const Recipe& recipe, const data::Tokenizer* tokenizer) {
+  checkpoint::Blobs files = {{checkpoint::recipe_blob, resolved_yaml(recipe)}};
   const auto& given = recipe.training.load_checkpoint;
   if (const auto* format = given ? recipe.formats.of(*given) : nullptr) files.merge(format->carried_files(*given));
   if (tokenizer) files.merge(tokenizer_blobs(*tokenizer));
@@ -25,16 +25,16 @@ Blobs files_to_keep(const Recipe& recipe, const Tokenizer* tokenizer) {
 }
 
 /// Whether a text of resolved.yaml says the same as `own`.
-bool is_recipe(const std::string& resolved, const Value& own) {
+bool is_recipe(const std::string& resolved, const options::Value& own) {
   try {
-    return same(parse_yaml(resolved, recipe_blob), own);
+    return options::same(options::parse_yaml(resolved, checkpoint::recipe_blob), own);
   } catch (const Error&) {
     return false;
   }
 }
 
 /// The largest token id of the tokenizer must have a row.
-void check_vocabulary(std::int64_t rows, const Tokenizer* tokenizer) {
+void check_vocabulary(std::int64_t rows, const data::Tokenizer* tokenizer) {
   if (tokenizer && tokenizer->vocab_size() > rows)
     throw ConfigError(text("model_config.vocab_size is ", rows, ", but the tokenizer has ", tokenizer->vocab_size(),
                            " tokens; leave vocab_size out, or give at least that many"));
@@ -52,24 +52,25 @@ std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::i
   return recipe.training.training_iters > 0 ? std::min(all, recipe.training.training_iters) : all;
 }
 
-std::int64_t vocabulary(const Recipe& recipe, const Tokenizer* tokenizer) {
+std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer) {
   const auto rows = recipe.size.padded_vocabulary(tokenizer ? tokenizer->vocab_size() : 0,
                                                   recipe.parallel.tensor_model_parallel_size);
   check_vocabulary(rows, tokenizer);
-  if (rows > most_tokens_known)
+  if (rows > options::most_tokens_known)
     throw ConfigError(text("model_config.make_vocab_size_divisible_by: the vocabulary rounded up has ", rows,
-                           " rows; at most ", most_tokens_known, " are allowed, give a smaller number"));
+                           " rows; at most ", options::most_tokens_known, " are allowed, give a smaller number"));
   return rows;
 }
 
-DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int64_t iterations, int replicas) {
+data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenizer, std::int64_t iterations,
+                           int replicas) {
   const auto& run = recipe.training;
-  DataParts parts;
+  data::DataParts parts;
   parts.seq_length = recipe.size.seq_length;
-  parts.asked = samples_asked(iterations, recipe.batch_sizes(replicas).global, run.eval_interval, run.eval_iters);
+  parts.asked = data::samples_asked(iterations, recipe.batch_sizes(replicas).global, run.eval_interval, run.eval_iters);
   if (recipe.batch.in_samples()) parts.asked.train = *recipe.batch.train_samples;
-  if (run.epochs) parts.asked.train = one_epoch;
-  if (run.full_validation && run.eval_interval > 0) parts.asked.valid = one_epoch;
+  if (run.epochs) parts.asked.train = data::one_epoch;
+  if (run.full_validation && run.eval_interval > 0) parts.asked.valid = data::one_epoch;
   parts.seed = run.seed;
   parts.vocab_size = vocabulary(recipe, tokenizer);
   if (tokenizer) parts.eod = tokenizer->eod();
@@ -79,28 +80,28 @@ DataParts data_parts(const Recipe& recipe, const Tokenizer* tokenizer, std::int6
   return parts;
 }
 
-std::int64_t weight_bytes(Model& model) {
+std::int64_t weight_bytes(model::Model& model) {
   std::int64_t elements = 0;
   for (const auto* parameter : model.parameters())
     elements = checked_sum({{"parameters", elements}, {parameter->name.c_str(), parameter->elements()}});
   return checked_product({{"parameters", elements}, {"bytes of each", sizeof(float)}});
 }
 
-std::unique_ptr<Model> build_model(const Recipe& recipe, const Tokenizer* tokenizer) {
-  ModelParts parts{.seq_length = recipe.size.seq_length,
-                   .vocabulary = vocabulary(recipe, tokenizer),
-                   .precision = precision(recipe.half, recipe.precision),
-                   .moe = recipe.moe};
+std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer) {
+  model::ModelParts parts{.seq_length = recipe.size.seq_length,
+                          .vocabulary = vocabulary(recipe, tokenizer),
+                          .precision = model::precision(recipe.half, recipe.precision),
+                          .moe = recipe.moe};
   parts.chunk.noop = recipe.parallel.noop_layers.ids;
   return recipe.model.make(parts);
 }
 
 namespace {
 
-const GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<GptOptions>(); }
+const model::GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<model::GptOptions>(); }
 
-ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
-  ModelChunk out;
+model::ModelChunk chunk_of(const parallel::LayerPlan& plan, const parallel::Chunk& chunk) {
+  model::ModelChunk out;
   out.noop = plan.noop_layers();
   if (plan.stages() == 1 && plan.chunks() == 1 && !chunk.recompute) return out;
   out.embedding = chunk.embedding;
@@ -113,16 +114,17 @@ ModelChunk chunk_of(const LayerPlan& plan, const Chunk& chunk) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Model>> build_stage(const Recipe& recipe, std::int64_t rows, const LayerPlan& plan,
-                                                std::int64_t stage, const TensorRank& tensor,
-                                                const ContextLayout& context) {
-  ModelParts parts{.seq_length = recipe.size.seq_length,
-                   .vocabulary = rows,
-                   .precision = precision(recipe.half, recipe.precision),
-                   .moe = recipe.moe,
-                   .tensor = tensor,
-                   .context = context};
-  std::vector<std::unique_ptr<Model>> chunks;
+std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
+                                                       const parallel::LayerPlan& plan, std::int64_t stage,
+                                                       const nn::TensorRank& tensor,
+                                                       const parallel::ContextLayout& context) {
+  model::ModelParts parts{.seq_length = recipe.size.seq_length,
+                          .vocabulary = rows,
+                          .precision = model::precision(recipe.half, recipe.precision),
+                          .moe = recipe.moe,
+                          .tensor = tensor,
+                          .context = context};
+  std::vector<std::unique_ptr<model::Model>> chunks;
   for (const auto& chunk : plan.stage(stage)) {
     parts.chunk = chunk_of(plan, chunk);
     chunks.push_back(recipe.model.make(parts));
@@ -134,14 +136,14 @@ namespace {
 
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
 /// the names and shapes of all of it.
-void add_model(const Recipe& recipe, const Tokenizer* tokenizer, ModelSetup& setup) {
-  setup.precision = precision(recipe.half, recipe.precision);
+void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training::ModelSetup& setup) {
+  setup.precision = model::precision(recipe.half, recipe.precision);
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = setup.processes;
   setup.chunks = build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
                              processes.tensor_rank(recipe.parallel.sequence_parallel),
-                             context_layout(recipe.parallel, processes.context.rank()));
+                             parallel::context_layout(recipe.parallel, processes.context.rank()));
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   if (processes.world.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);
@@ -158,11 +160,11 @@ void add_model(const Recipe& recipe, const Tokenizer* tokenizer, ModelSetup& set
 namespace {
 
 /// What the lengths of the schedules come from. A run in samples has all its lengths in samples (rules.cpp).
-ScheduleKeys schedule_keys(const Recipe& recipe, const RunLength& length) {
+schedule::ScheduleKeys schedule_keys(const Recipe& recipe, const schedule::RunLength& length) {
   const std::string o = "optimizer_config.";
   const auto& rate = recipe.learning_rate;
   const bool in_samples = recipe.batch.in_samples();
-  ScheduleKeys keys;
+  schedule::ScheduleKeys keys;
   keys.length = in_samples               ? "dataset_config.train_samples"
                 : recipe.training.epochs ? "training_config.epochs"
                                          : "training_config.training_iters";
@@ -180,16 +182,17 @@ ScheduleKeys schedule_keys(const Recipe& recipe, const RunLength& length) {
 
 }  // namespace
 
-std::unique_ptr<OptimizerSchedule> build_schedule(const Recipe& recipe, const RunLength& length) {
-  return std::make_unique<OptimizerSchedule>(LearningRate(recipe.learning_rate, recipe.decay.make(length), length),
-                                             WeightDecay(recipe.weight_decay, length), recipe.decay.type,
-                                             decay_maker(decays(), length), schedule_keys(recipe, length));
+std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length) {
+  return std::make_unique<schedule::OptimizerSchedule>(
+      schedule::LearningRate(recipe.learning_rate, recipe.decay.make(length), length),
+      schedule::WeightDecay(recipe.weight_decay, length), recipe.decay.type,
+      schedule::decay_maker(schedule::decays(), length), schedule_keys(recipe, length));
 }
 
-ProcessGroups arrange(const Recipe& recipe, const World& world) {
+parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) {
   world.set_time_out(std::chrono::minutes(recipe.training.distributed_timeout_minutes));
   const auto ranks = world.size();
-  check_promised_size(ranks);
+  comm::check_promised_size(ranks);
   const auto all = world.all().all_gather(std::to_string(name_id(resolved_yaml(recipe))), "the recipes");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
@@ -204,15 +207,15 @@ ProcessGroups arrange(const Recipe& recipe, const World& world) {
   return {world, mesh, gpt ? gpt->groups() : 1};
 }
 
-TrainingSetup build(const Recipe& recipe) {
+training::TrainingSetup build(const Recipe& recipe) {
   check_ranks(recipe, 1);
   return build(recipe, {}, open_data(recipe, 1));
 }
 
-TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunData data) {
+training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroups& processes, training::RunData data) {
   check_ranks(recipe, processes.world.size());
   const auto* tokenizer = data.tokenizer.get();
-  TrainingSetup setup;
+  training::TrainingSetup setup;
   setup.options = recipe.training;
   setup.options.training_iters = data.iterations;
   setup.model.processes = processes;
@@ -221,7 +224,7 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   optimization.expert_bias_rate = recipe.moe.moe_router_bias_update_rate;
   optimization.clipping = recipe.clipping;
   optimization.schedule_resume = recipe.schedule_resume;
-  optimization.loss_scaler = LossScaler(recipe.loss_scale, recipe.half.fp16);
+  optimization.loss_scaler = training::LossScaler(recipe.loss_scale, recipe.half.fp16);
   optimization.per_token_loss = recipe.training.calculate_per_token_loss;
   optimization.data_parallel = recipe.data_parallel;
   optimization.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
@@ -235,11 +238,12 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   optimization.schedule = build_schedule(recipe, length);
   setup.documents.resolved_recipe = resolved_yaml(recipe);
   setup.documents.files = files_to_keep(recipe, tokenizer);
-  setup.documents.recipe = parse_yaml(setup.documents.resolved_recipe, recipe_blob);
+  setup.documents.recipe = options::parse_yaml(setup.documents.resolved_recipe, checkpoint::recipe_blob);
   setup.documents.formats = recipe.formats;
   setup.documents.mappings = recipe.mappings;
-  saving_format(setup.options, setup.documents.formats);  // throws before the run instead of at its first save
-  setup.documents.recipe_differences = [own = setup.documents.resolved_recipe](const Blobs& saved) {
+  training::saving_format(setup.options,
+                          setup.documents.formats);  // throws before the run instead of at its first save
+  setup.documents.recipe_differences = [own = setup.documents.resolved_recipe](const checkpoint::Blobs& saved) {
     return recipe_differences(own, saved);
   };
   setup.documents.same_recipe = [own = setup.documents.recipe](const std::string& resolved) {
@@ -249,4 +253,4 @@ TrainingSetup build(const Recipe& recipe, const ProcessGroups& processes, RunDat
   return setup;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -3,31 +3,31 @@
 #include "framework/model/gpt_options.h"
 #include "framework/recipe/build.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 const std::string m = "model_config.", t = "training_config.", o = "optimizer_config.", p = "parallel_config.",
                   d = "dataset_config.";
 
 /// The options of a gpt. Throws ConfigError for another architecture, of which nothing is known here.
-const GptOptions& gpt(const Recipe& r) {
-  const auto* options = r.model.options<GptOptions>();
+const model::GptOptions& gpt(const Recipe& r) {
+  const auto* options = r.model.options<model::GptOptions>();
   if (options == nullptr) throw ConfigError(text("model_type ", r.model.type, " has no options of a gpt"));
   return *options;
 }
 
 template <class F>
-Derived value(const F& number) {
-  return {text(OptionType<F>::write(number)), ""};
+options::Derived value(const F& number) {
+  return {text(options::OptionType<F>::write(number)), ""};
 }
 
 /// As another option, which has a value.
-Derived as(const Recipe& r, const std::string& option) {
+options::Derived as(const Recipe& r, const std::string& option) {
   const auto* other = r.resolved.at(option);
   return {other ? text(*other) : "", ""};
 }
 
-Derived type_word(DType type) {
+options::Derived type_word(DType type) {
   return {type == DType::float32 ? "float32" : type == DType::bfloat16 ? "bfloat16" : "float16", ""};
 }
 
@@ -55,14 +55,16 @@ void describe_model(RecipeSchema& s) {
           },
           "8192 for llama3, `max_position_embeddings` for yarn");
   s.option(m + "params_dtype")
-      .otherwise([](const Recipe& r) { return type_word(precision(r.half, r.precision).params); },
+      .otherwise([](const Recipe& r) { return type_word(model::precision(r.half, r.precision).params); },
                  "set by `bf16` and `fp16` of training_config");
   s.option(m + "compute_dtype")
-      .otherwise([](const Recipe& r) { return type_word(precision(r.half, r.precision).compute); }, "`params_dtype`");
+      .otherwise([](const Recipe& r) { return type_word(model::precision(r.half, r.precision).compute); },
+                 "`params_dtype`");
   s.option(m + "embedding_init_dtype")
-      .otherwise([](const Recipe& r) { return type_word(precision(r.half, r.precision).embedding); }, "`params_dtype`");
+      .otherwise([](const Recipe& r) { return type_word(model::precision(r.half, r.precision).embedding); },
+                 "`params_dtype`");
   s.option(m + "residual_connection_dtype")
-      .otherwise([](const Recipe& r) { return type_word(precision(r.half, r.precision).residual); },
+      .otherwise([](const Recipe& r) { return type_word(model::precision(r.half, r.precision).residual); },
                  "`compute_dtype`, or float32 with `fp32_residual_connection`");
   const auto whole_model = [](const Recipe& r) {
     return r.parallel.recompute.empty() && r.parallel.select_recompute.empty();
@@ -106,7 +108,7 @@ void describe_training(RecipeSchema& s) {
   s.option(t + "accumulate_allreduce_grads_in_fp32")
       .matters_when(
           [](const Recipe& r) {
-            const auto types = precision(r.half, r.precision);
+            const auto types = model::precision(r.half, r.precision);
             return types.params != DType::float32 || types.compute != DType::float32;
           },
           "all computation is in float32");
@@ -123,15 +125,15 @@ void describe_data(RecipeSchema& s) {
       .otherwise(
           [](const Recipe& r) {
             const char* words = "`batch_size` x `micro_batch_num` x data-parallel ranks";
-            return Derived{text(r.batch_sizes(replicas(r)).global), for_one_replica(r, words)};
+            return options::Derived{text(r.batch_sizes(replicas(r)).global), for_one_replica(r, words)};
           },
           "`batch_size` x `micro_batch_num` x data-parallel ranks");
   s.option(d + "micro_batch_num")
       .otherwise(
           [](const Recipe& r) {
-            const auto number = BatchPlan(r.ramp, r.batch_sizes(replicas(r))).full().micro_batches;
+            const auto number = schedule::BatchPlan(r.ramp, r.batch_sizes(replicas(r))).full().micro_batches;
             const char* words = "`global_batch_size` / `batch_size` / data-parallel ranks";
-            return Derived{text(number), r.batch.global_batch_size ? for_one_replica(r, words) : "1"};
+            return options::Derived{text(number), r.batch.global_batch_size ? for_one_replica(r, words) : "1"};
           },
           "`global_batch_size` / `batch_size` / data-parallel ranks, or 1 without `global_batch_size`");
 }
@@ -145,11 +147,12 @@ void describe_schedules(RecipeSchema& s) {
         [](const Recipe& r) { return r.decay.type != "constant" || r.learning_rate.lr_warmup_fraction.has_value(); },
         constant);
   s.option(o + "lr_decay_iters")
-      .otherwise([](const Recipe& r) { return r.iterations() > 0 ? value(r.iterations()) : Derived{}; },
+      .otherwise([](const Recipe& r) { return r.iterations() > 0 ? value(r.iterations()) : options::Derived{}; },
                  "the last step of the run");
   s.option(o + "lr_decay_samples")
-      .otherwise([](const Recipe& r) { return r.length().samples > 0 ? value(r.length().samples) : Derived{}; },
-                 "the last sample of the run");
+      .otherwise(
+          [](const Recipe& r) { return r.length().samples > 0 ? value(r.length().samples) : options::Derived{}; },
+          "the last sample of the run");
   s.option(o + "decoupled_lr").otherwise([](const Recipe& r) { return as(r, o + "learning_rate"); }, "`learning_rate`");
   s.option(o + "decoupled_min_lr").otherwise([](const Recipe& r) { return as(r, o + "min_lr"); }, "`min_lr`");
   for (const auto* name : {"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"})
@@ -171,7 +174,7 @@ void describe_layout(RecipeSchema& s) {
                  "`training_config.overlap_grad_reduce`");
 }
 
-OptionFacts* facts_of(Facts& facts, const std::string& option) {
+options::OptionFacts* facts_of(options::Facts& facts, const std::string& option) {
   const auto group = facts.find(option.substr(0, option.find('.')));
   if (group == facts.end()) return nullptr;
   for (auto& schema : group->second)
@@ -181,7 +184,7 @@ OptionFacts* facts_of(Facts& facts, const std::string& option) {
 }
 
 /// Whether `option` is a planned one.
-bool is_planned(const Facts& facts, const std::string& group, const std::string& option) {
+bool is_planned(const options::Facts& facts, const std::string& group, const std::string& option) {
   const auto found = facts.find(group);
   if (found == facts.end()) return false;
   for (const auto& schema : found->second)
@@ -191,8 +194,8 @@ bool is_planned(const Facts& facts, const std::string& group, const std::string&
 }
 
 /// Every option that a recipe gave: what defaults say is not listed.
-void look(const Recipe& recipe, const std::string& path, const Value& value, std::vector<Idle>& out) {
-  if (value.kind == Value::Kind::group) {
+void look(const Recipe& recipe, const std::string& path, const options::Value& value, std::vector<Idle>& out) {
+  if (value.kind == options::Value::Kind::group) {
     for (const auto& [name, field] : value.fields) look(recipe, path.empty() ? name : path + "." + name, field, out);
     return;
   }
@@ -215,7 +218,8 @@ void look(const Recipe& recipe, const std::string& path, const Value& value, std
 
 }  // namespace
 
-RecipeSchema::Declared& RecipeSchema::Declared::otherwise(Derived (*derive)(const Recipe&), std::string words) {
+RecipeSchema::Declared& RecipeSchema::Declared::otherwise(options::Derived (*derive)(const Recipe&),
+                                                          std::string words) {
   schema_.entries_.push_back({.option = option_, .words = std::move(words), .derive = derive});
   return *this;
 }
@@ -225,11 +229,11 @@ RecipeSchema::Declared& RecipeSchema::Declared::matters_when(bool (*matters)(con
   return *this;
 }
 
-void RecipeSchema::complete(Facts& facts) const {
+void RecipeSchema::complete(options::Facts& facts) const {
   for (const auto& entry : entries_) {
     auto* option = facts_of(facts, entry.option);
     if (option == nullptr) continue;  // of a model_type that is not registered here
-    if (entry.derive) say_default(*option, entry.words);
+    if (entry.derive) options::say_default(*option, entry.words);
     if (entry.matters) option->no_effect_if.emplace_back(entry.why_not);
   }
 }
@@ -252,9 +256,9 @@ const RecipeSchema& recipe_schema() {
   return schema;
 }
 
-std::optional<Derived> Recipe::derived(const std::string& option) const {
+std::optional<options::Derived> Recipe::derived(const std::string& option) const {
   const auto* given = resolved.at(option);
-  if (given == nullptr || given->kind != Value::Kind::none) return std::nullopt;
+  if (given == nullptr || given->kind != options::Value::Kind::none) return std::nullopt;
   if (const auto found = derived_in_groups.find(option); found != derived_in_groups.end()) return found->second;
   for (const auto& entry : recipe_schema().entries()) {
     if (entry.option != option || !entry.derive) continue;
@@ -275,4 +279,4 @@ std::vector<Idle> Recipe::without_effect() const {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -5,7 +5,7 @@
 
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
 /// What is to be said of options with other groups in view: the default of a null option, and when an option has an
 /// effect. All else is said by the describe() of its struct (options/schema.h).
@@ -15,7 +15,7 @@ class RecipeSchema {
     std::string option;      ///< "model_config.vocab_size"
     std::string words = {};  ///< what null stands for
     /// The same for one recipe; `how` empty: `words`. May throw an Error: the recipe is too wrong to tell.
-    Derived (*derive)(const Recipe&) = nullptr;
+    options::Derived (*derive)(const Recipe&) = nullptr;
     bool (*matters)(const Recipe&) = nullptr;
     const char* why_not = "";  ///< why the option has no effect when it does not matter
   };
@@ -23,7 +23,7 @@ class RecipeSchema {
   class Declared {
    public:
     Declared(RecipeSchema& schema, std::string option) : schema_(schema), option_(std::move(option)) {}
-    Declared& otherwise(Derived (*derive)(const Recipe&), std::string words);
+    Declared& otherwise(options::Derived (*derive)(const Recipe&), std::string words);
     Declared& matters_when(bool (*matters)(const Recipe&), const char* why_not);
 
    private:
@@ -33,7 +33,7 @@ class RecipeSchema {
   Declared option(std::string option) { return {*this, std::move(option)}; }
   const std::vector<Entry>& entries() const { return entries_; }
   /// Adds what is said here to what is known of each option.
-  void complete(Facts& facts) const;
+  void complete(options::Facts& facts) const;
 
  private:
   std::vector<Entry> entries_;
@@ -44,4 +44,4 @@ void describe(RecipeSchema& s);
 /// What describe() declares.
 const RecipeSchema& recipe_schema();
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -9,7 +9,7 @@
 #include "framework/recipe/build.h"
 #include "framework/training/model_state.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 /// "decoder.layers.7.mlp.linear_fc1.weight" -> "decoder.layers.*.mlp"; "embedding.word_embeddings.weight" ->
@@ -31,7 +31,7 @@ std::string part_of(const std::string& parameter) {
   return part;
 }
 
-void count(const Recipe& recipe, Model& model, Figures& out) {
+void count(const Recipe& recipe, model::Model& model, Figures& out) {
   std::int64_t of_experts = 0;
   for (const auto* parameter : model.parameters()) {
     if (parameter->role == ParameterRole::expert_bias) continue;
@@ -59,13 +59,13 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
   const std::string stream = recipe.dataset.type == "instruction" ? "_packed_input_ids_document" : "";
   std::vector<Figures::DataFile> all;
   for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
-    DataPath path;
+    data::DataPath path;
     if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) continue;
-    if (!OptionType<DataPath>::read(value, path)) continue;
+    if (!options::OptionType<data::DataPath>::read(value, path)) continue;
     for (const auto& part : path.parts) {
       double weight = 0;
-      if (OptionType<double>::read(Value::of(part, {}), weight)) continue;
-      const IndexedDataset data(part + stream);
+      if (options::OptionType<double>::read(options::Value::of(part, {}), weight)) continue;
+      const data::IndexedDataset data(part + stream);
       all.push_back({part, data.tokens(), data.documents()});
     }
   }
@@ -90,7 +90,7 @@ void set_length(const Recipe& recipe, std::int64_t steps, Figures& out) {
   out.tokens = checked_product({{"samples", out.samples}, {"seq_length", recipe.size.seq_length}});
 }
 
-std::int64_t samples(const std::unique_ptr<Dataset>& split) { return split ? split->samples() : 0; }
+std::int64_t samples(const std::unique_ptr<data::Dataset>& split) { return split ? split->samples() : 0; }
 
 }  // namespace
 
@@ -102,8 +102,8 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   count(recipe, *model, out);
   out.vocabulary = vocabulary(recipe, tokenizer.get());
   out.weight_bytes = checked_product({{"parameters", out.parameters}, {"bytes of each", sizeof(float)}});
-  out.state_bytes = bytes_of_state(model->parameters(), *optimizer).all();
-  const auto step = BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
+  out.state_bytes = training::bytes_of_state(model->parameters(), *optimizer).all();
+  const auto step = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
   out.micro_batches = step.micro_batches;
   out.samples_per_step = step.samples;
   out.tokens_per_step =
@@ -123,4 +123,4 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

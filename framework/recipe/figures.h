@@ -7,7 +7,7 @@
 
 #include "framework/recipe/recipe.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
 /// What follows from a recipe before anything runs. All numbers are exact.
 struct Figures {
@@ -39,4 +39,4 @@ struct Figures {
 /// process that holds the whole model. Throws ConfigError for what is missing or damaged there.
 Figures figures(const Recipe& recipe, std::int64_t ranks = 1);
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -2,17 +2,17 @@
 
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 /// Adds `by` to the layer of every value.
-void raise_layers(Value& value, int by) {
+void raise_layers(options::Value& value, int by) {
   value.origin.layer += by;
   for (auto& item : value.items) raise_layers(item, by);
   for (auto& [name, field] : value.fields) raise_layers(field, by);
 }
 
-void set_layers(Value& value, int layer) {
+void set_layers(options::Value& value, int layer) {
   value.origin.layer = layer;
   for (auto& item : value.items) set_layers(item, layer);
   for (auto& [name, field] : value.fields) set_layers(field, layer);
@@ -20,14 +20,14 @@ void set_layers(Value& value, int layer) {
 
 }  // namespace
 
-Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const Registries& registries) {
+Recipe imported_recipe(options::Value tree, const std::vector<std::string>& sets, const Registries& registries) {
   if (tree.at("training_config.training_iters") == nullptr)
-    tree.set("training_config.training_iters", Value::of("1", Origin{"conversion", 0, "", 1}));
-  Report report;
+    tree.set("training_config.training_iters", options::Value::of("1", options::Origin{"conversion", 0, "", 1}));
+  options::Report report;
   for (const auto& set : sets) {
     const auto equals = set.find('=');
     if (equals == std::string::npos) throw ConfigError(text("--set ", set, ": group.key=value was expected"));
-    auto value = parse_yaml(set.substr(equals + 1), "--set " + set.substr(0, equals));
+    auto value = options::parse_yaml(set.substr(equals + 1), "--set " + set.substr(0, equals));
     value.origin = {"--set " + set.substr(0, equals), 0, "", 2};
     tree.set(set.substr(0, equals), std::move(value));
   }
@@ -36,9 +36,9 @@ Recipe imported_recipe(Value tree, const std::vector<std::string>& sets, const R
   return recipe;
 }
 
-void lay_on_given_model(Value& tree, const Registries& registries, Report& report) {
+void lay_on_given_model(options::Value& tree, const Registries& registries, options::Report& report) {
   const auto* given = tree.at("training_config.load_checkpoint");
-  if (given == nullptr || given->kind != Value::Kind::scalar) return;
+  if (given == nullptr || given->kind != options::Value::Kind::scalar) return;
   const auto* format = registries.formats.of(given->scalar);
   if (format == nullptr) return;
   try {
@@ -56,4 +56,4 @@ void lay_on_given_model(Value& tree, const Registries& registries, Report& repor
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

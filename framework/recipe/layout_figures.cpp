@@ -6,12 +6,12 @@
 #include "framework/comm/group_buffer.h"
 #include "framework/recipe/build.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 /// Elements of the parameters that a token is multiplied with in a chunk: the matrices of its layers, and behind them
 /// the output layer, for which a model without one takes the word embedding.
-double products(const std::vector<Parameter*>& parameters, bool loss) {
+double products(const std::vector<nn::Parameter*>& parameters, bool loss) {
   double matrices = 0, head = 0, words = 0;
   for (const auto* parameter : parameters) {
     const auto elements = static_cast<double>(parameter->elements());
@@ -25,20 +25,22 @@ double products(const std::vector<Parameter*>& parameters, bool loss) {
 
 /// The sizes of the state of a stage on every data-parallel rank. Their shards differ by the remainders of the buckets;
 /// ranks whose shards of all buckets are equally long have equal sizes, which are computed once.
-std::vector<StateBytes> state_of_data_ranks(const std::vector<Parameter*>& parameters, const Optimizer& optimizer,
-                                            StateSharing sharing) {
-  const StateLayout first(parameters, &optimizer, sharing);
-  std::vector<StateBytes> all(static_cast<std::size_t>(sharing.ranks), first.bytes());
+std::vector<training::StateBytes> state_of_data_ranks(const std::vector<nn::Parameter*>& parameters,
+                                                      const optim::Optimizer& optimizer,
+                                                      training::StateSharing sharing) {
+  const training::StateLayout first(parameters, &optimizer, sharing);
+  std::vector<training::StateBytes> all(static_cast<std::size_t>(sharing.ranks), first.bytes());
   if (!sharing.shards()) return all;
-  std::map<std::vector<std::size_t>, StateBytes> known;
+  std::map<std::vector<std::size_t>, training::StateBytes> known;
   for (sharing.rank = 0; sharing.rank < sharing.ranks; ++sharing.rank) {
     std::vector<std::size_t> shards;
     for (const auto& bucket : first.buckets()) {
-      const ByteRange range{0, static_cast<std::size_t>(bucket.elements.count) * sizeof(float)};
-      shards.push_back(GroupBuffer::share(range, sharing.rank, sharing.ranks).count);
+      const comm::ByteRange range{0, static_cast<std::size_t>(bucket.elements.count) * sizeof(float)};
+      shards.push_back(comm::GroupBuffer::share(range, sharing.rank, sharing.ranks).count);
     }
     auto found = known.find(shards);
-    if (found == known.end()) found = known.emplace(shards, StateLayout(parameters, &optimizer, sharing).bytes()).first;
+    if (found == known.end())
+      found = known.emplace(shards, training::StateLayout(parameters, &optimizer, sharing).bytes()).first;
     all[static_cast<std::size_t>(sharing.rank)] = found->second;
   }
   return all;
@@ -46,7 +48,9 @@ std::vector<StateBytes> state_of_data_ranks(const std::vector<Parameter*>& param
 
 }  // namespace
 
-double LayoutFigures::bubble() const { return simulate(PipelineSchedule::training(shape), costs).bubble(); }
+double LayoutFigures::bubble() const {
+  return parallel::simulate(parallel::PipelineSchedule::training(shape), costs).bubble();
+}
 
 // The tensor-parallel ranks of a stage hold equally many elements of each parameter: every division among them is even
 // (TensorRank::part) or gives each a copy of one key and value head. So rank 0 of each stage stands for all; a property
@@ -61,20 +65,20 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto rows = vocabulary(recipe, recipe.tokenizer.make().get());
   const auto optimizer = recipe.optimizer.make();
   const auto sharers = mesh.sizes().context * mesh.sizes().data;
-  const StateSharing sharing{.ranks = sharers,
-                             .distributed_optimizer = recipe.shares_optimizer(),
-                             .bucket_elements = recipe.data_parallel.bucket_elements(sharers)};
-  const TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
+  const training::StateSharing sharing{.ranks = sharers,
+                                       .distributed_optimizer = recipe.shares_optimizer(),
+                                       .bucket_elements = recipe.data_parallel.bucket_elements(sharers)};
+  const nn::TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
   struct Stage {
     std::int64_t parameters = 0;
-    std::vector<StateBytes> state = {};  ///< of each data-parallel rank
+    std::vector<training::StateBytes> state = {};  ///< of each data-parallel rank
   };
   std::vector<Stage> stages;
   for (std::int64_t p = 0; p < out.plan.stages(); ++p) {
     const auto chunks = build_stage(recipe, rows, out.plan, p, tensor);
     auto& stage = stages.emplace_back();
     auto& costs = out.costs.emplace_back();
-    std::vector<Parameter*> held;
+    std::vector<nn::Parameter*> held;
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       const auto own = chunks[c]->parameters();
       costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss));
@@ -93,7 +97,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   return out;
 }
 
-std::string layers_told(const LayerPlan& plan, std::int64_t stage) {
+std::string layers_told(const parallel::LayerPlan& plan, std::int64_t stage) {
   std::string all;
   for (const auto& chunk : plan.stage(stage)) {
     std::string words = chunk.embedding ? "embedding" : "";
@@ -106,4 +110,4 @@ std::string layers_told(const LayerPlan& plan, std::int64_t stage) {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -4,21 +4,21 @@
 #include "framework/recipe/recipe.h"
 #include "framework/training/model_state.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
 /// What one rank of a run holds.
 struct RankFigures {
-  MeshPlace place;
-  std::int64_t parameters = 0;  ///< elements of its own parts of them
-  StateBytes state = {};        ///< weights, main gradients and optimizer state, as they lie in memory
+  parallel::MeshPlace place;
+  std::int64_t parameters = 0;      ///< elements of its own parts of them
+  training::StateBytes state = {};  ///< weights, main gradients and optimizer state, as they lie in memory
 };
 
 /// How a run is divided over ranks, before anything runs. All numbers are exact.
 struct LayoutFigures {
-  Mesh mesh;
-  LayerPlan plan;
+  parallel::Mesh mesh;
+  parallel::LayerPlan plan;
   std::vector<RankFigures> ranks;
-  PipelineShape shape;                     ///< of a whole step on one replica
+  parallel::PipelineShape shape;           ///< of a whole step on one replica
   std::vector<std::vector<double>> costs;  ///< [stage][chunk]: elements of the weights that a token is multiplied with
 
   /// Fraction of the time that stages wait, by these costs.
@@ -30,6 +30,6 @@ struct LayoutFigures {
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world);
 
 /// "embedding, 0-3 | 16-19": the layers of one stage, chunk by chunk.
-std::string layers_told(const LayerPlan& plan, std::int64_t stage);
+std::string layers_told(const parallel::LayerPlan& plan, std::int64_t stage);
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -11,7 +11,7 @@
 #include "framework/nn/attention_layer.h"
 #include "framework/recipe/build.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 /// Products and sums in double: exact where they matter, and without overflow.
@@ -23,18 +23,18 @@ std::int64_t whole(double bytes) {
 /// What the ranks of one stage keep of a forward pass until its backward pass.
 class Kept {
  public:
-  Kept(const Recipe& recipe, const GptOptions& gpt)
-      : recipe_(recipe), gpt_(gpt), types_(precision(recipe.half, recipe.precision)) {}
+  Kept(const Recipe& recipe, const model::GptOptions& gpt)
+      : recipe_(recipe), gpt_(gpt), types_(model::precision(recipe.half, recipe.precision)) {}
 
   /// At least the input of each layer, its queries, keys and values, and the input of its activation; of layers that
   /// are computed again, the input of each group.
-  double bytes(const LayerPlan& plan, std::int64_t stage) const {
+  double bytes(const parallel::LayerPlan& plan, std::int64_t stage) const {
     double sum = 0;
     for (const auto& chunk : plan.stage(stage)) sum += of_chunk(plan, chunk);
     return sum;
   }
   double logits() const {
-    const auto rows = static_cast<double>(logit_rows(whole(tokens()), vocabulary_rows()));
+    const auto rows = static_cast<double>(autograd::logit_rows(whole(tokens()), vocabulary_rows()));
     return rows * static_cast<double>(vocabulary_rows()) * sizeof(float);
   }
 
@@ -55,26 +55,26 @@ class Kept {
     return here * static_cast<double>(gpt_.hidden_size) * static_cast<double>(size_of(types_.residual));
   }
   double inside_layer() const {
-    const TensorRank tensor{0, static_cast<int>(recipe_.parallel.tensor_model_parallel_size)};
-    const auto here = heads_of_rank(gpt_.num_attention_heads, gpt_.groups(), tensor);
+    const nn::TensorRank tensor{0, static_cast<int>(recipe_.parallel.tensor_model_parallel_size)};
+    const auto here = nn::heads_of_rank(gpt_.num_attention_heads, gpt_.groups(), tensor);
     const auto qkv = gpt_.multi_latent_attention  // not sharded
                          ? static_cast<double>(gpt_.latent_width())
                          : static_cast<double>(here.heads + 2 * here.groups) * static_cast<double>(gpt_.channels());
-    const auto inner = static_cast<double>(gpt_.inner()) * (is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
-    const auto width = qkv + (gpt_.recomputes(RecomputedModule::mlp) ? 0 : inner);
+    const auto inner = static_cast<double>(gpt_.inner()) * (nn::is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
+    const auto width = qkv + (gpt_.recomputes(model::RecomputedModule::mlp) ? 0 : inner);
     return tokens() * width * static_cast<double>(size_of(types_.compute));
   }
 
-  double of_chunk(const LayerPlan& plan, const Chunk& chunk) const {
+  double of_chunk(const parallel::LayerPlan& plan, const parallel::Chunk& chunk) const {
     double layers = static_cast<double>(chunk.layers);  // of those that compute something
     for (const auto noop : plan.noop_layers())
       if (noop >= chunk.first_layer && noop < chunk.end_layer()) --layers;
     double again = 0, groups = 0;
     if (chunk.recompute) {
       again = groups = std::min(static_cast<double>(chunk.recompute->layers), layers);
-    } else if (gpt_.recompute_granularity == Recomputation::full) {
+    } else if (gpt_.recompute_granularity == model::Recomputation::full) {
       const auto count = std::min(static_cast<double>(*gpt_.recompute_num_layers), layers);
-      const bool block = *gpt_.recompute_method == RecomputedLayers::block;
+      const bool block = *gpt_.recompute_method == model::RecomputedLayers::block;
       again = block ? count : layers;
       groups = block ? count : layers / std::max(count, 1.0);
     }
@@ -82,8 +82,8 @@ class Kept {
   }
 
   const Recipe& recipe_;
-  const GptOptions& gpt_;
-  Precision types_;
+  const model::GptOptions& gpt_;
+  model::Precision types_;
 };
 
 double in_flight(const LayoutFigures& layout, std::int64_t stage) {
@@ -94,18 +94,18 @@ double in_flight(const LayoutFigures& layout, std::int64_t stage) {
 /// Orders of samples, the batch that a step uses and those that are read ahead.
 double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   constexpr double bytes_of_token = 20;  // token, label, position, document, weight
-  const auto batches = 1 + recipe.batch.num_workers * BatchLoader::batches_ahead_of_worker;
+  const auto batches = 1 + recipe.batch.num_workers * data::BatchLoader::batches_ahead_of_worker;
   double sum = bytes_of_token * static_cast<double>(batches) * static_cast<double>(recipe.batch.batch_size) *
                static_cast<double>(recipe.size.seq_length);
   if (!needs_tokens(layout.plan, stage)) return sum;
   const bool indexed = recipe.dataset.type == "gpt" || recipe.dataset.type == "mock";
   if (!indexed || recipe.training.epochs) return sum;
   const auto ranks = layout.mesh.sizes().data;
-  const auto asked = samples_asked(recipe.iterations(ranks), recipe.batch_sizes(ranks).global,
-                                   recipe.training.eval_interval, recipe.training.eval_iters);
+  const auto asked = data::samples_asked(recipe.iterations(ranks), recipe.batch_sizes(ranks).global,
+                                         recipe.training.eval_interval, recipe.training.eval_iters);
   const double samples =
       recipe.batch.in_samples() ? static_cast<double>(*recipe.batch.train_samples) : static_cast<double>(asked.train);
-  return sum + samples * static_cast<double>(index_bytes(1));
+  return sum + samples * static_cast<double>(data::index_bytes(1));
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ std::string text_of(const MemoryNeed& need) {
 
 std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigures& layout) {
   std::vector<MemoryNeed> all(static_cast<std::size_t>(layout.plan.stages()));
-  const auto* gpt = recipe.model.options<GptOptions>();
+  const auto* gpt = recipe.model.options<model::GptOptions>();
   for (const auto& rank : layout.ranks) {
     auto& need = all[static_cast<std::size_t>(rank.place.pipeline)];
     if (!need.parts.empty()) continue;
@@ -142,14 +142,14 @@ std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigure
       need.parts.push_back({"activations", whole(kept.bytes(layout.plan, stage) * in_flight(layout, stage))});
       if (layout.plan.stage(stage).back().loss) need.parts.push_back({"logits", whole(kept.logits())});
       if (gpt->has_rotary())
-        need.parts.push_back(
-            {"position tables", RotaryEmbedding::bytes(gpt->rotated_channels(),
-                                                       gpt->max_position_embeddings.value_or(recipe.size.seq_length)) *
-                                    static_cast<std::int64_t>(layout.plan.stage(stage).size())});
+        need.parts.push_back({"position tables", nn::RotaryEmbedding::bytes(
+                                                     gpt->rotated_channels(),
+                                                     gpt->max_position_embeddings.value_or(recipe.size.seq_length)) *
+                                                     static_cast<std::int64_t>(layout.plan.stage(stage).size())});
     }
     need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   }
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -5,7 +5,7 @@
 
 #include "framework/recipe/layout_figures.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
 /// Memory that one rank needs at least to train, by what it is for: weights, gradients and optimizer state exactly; of
 /// activations, logits, position tables and data what is certainly there at once.
@@ -24,4 +24,4 @@ std::string text_of(const MemoryNeed& need);
 /// The need of the ranks of each pipeline stage, in a run of as many ranks as `layout` has.
 std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigures& layout);
 
-}  // namespace tessera
+}  // namespace tessera::recipe

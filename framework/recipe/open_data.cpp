@@ -10,35 +10,36 @@
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
-const Logger logger("data");
+const log::Logger logger("data");
 
 /// The first rank speaks for all: the others wait for the same files.
-TellLine tell_of(const ProcessGroups& processes) {
+data::TellLine tell_of(const parallel::ProcessGroups& processes) {
   if (processes.world.rank() > 0) return {};
   return [](const std::string& line) { logger.info("data: " + line); };
 }
 
-void must_train(const DataSplits& data) {
+void must_train(const data::DataSplits& data) {
   if (!data.train)
     throw ConfigError(
         "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
         "is not 0");
 }
 
-std::unique_ptr<Sampler> order_of(const Recipe& recipe, const Dataset* data, std::int64_t replicas) {
+std::unique_ptr<data::Sampler> order_of(const Recipe& recipe, const data::Dataset* data, std::int64_t replicas) {
   if (!data) return nullptr;
   return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
 }
 
-std::unique_ptr<Sampler> validation_order(const Recipe& recipe, const Dataset* data, std::int64_t replicas) {
-  if (data && recipe.training.full_validation) return repeated(single_pass(*data), data->samples());
+std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data::Dataset* data,
+                                                std::int64_t replicas) {
+  if (data && recipe.training.full_validation) return data::repeated(data::single_pass(*data), data->samples());
   return order_of(recipe, data, replicas);
 }
 
-void count_epoch(const Recipe& recipe, std::int64_t replicas, RunData& data) {
+void count_epoch(const Recipe& recipe, std::int64_t replicas, training::RunData& data) {
   const auto step = recipe.batch_sizes(replicas).global;
   data.epoch_samples = data.splits->train->samples() / step * step;
 }
@@ -49,7 +50,7 @@ struct DataFacts {
   std::vector<std::pair<std::string, std::int64_t>> valid_sets;  ///< names and samples
   bool one_document_each = true;
 
-  static DataFacts of(const DataSplits& splits) {
+  static DataFacts of(const data::DataSplits& splits) {
     DataFacts facts;
     const std::array all = {splits.train.get(), splits.valid.get(), splits.test.get()};
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -80,31 +81,31 @@ struct DataFacts {
 };
 
 /// What needs no data.
-RunData without_data(const Recipe& recipe, std::int64_t replicas) {
-  RunData data;
+training::RunData without_data(const Recipe& recipe, std::int64_t replicas) {
+  training::RunData data;
   data.batch = recipe.batch;
-  data.batch_plan = BatchPlan(recipe.ramp, recipe.batch_sizes(replicas));
+  data.batch_plan = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(replicas));
   data.tokenizer = recipe.tokenizer.make();
   return data;
 }
 
 /// In place of data, for a stage that needs none.
-RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFacts& facts) {
+training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFacts& facts) {
   auto data = without_data(recipe, replicas);
   data.iterations =
       recipe.training.epochs ? epoch_iterations(recipe, facts.samples[0], replicas) : recipe.iterations(replicas);
-  data.splits = std::make_unique<DataSplits>();
-  const auto put = [&](std::size_t split, std::unique_ptr<Dataset>& set, std::unique_ptr<Sampler>& order) {
+  data.splits = std::make_unique<data::DataSplits>();
+  const auto put = [&](std::size_t split, std::unique_ptr<data::Dataset>& set, std::unique_ptr<data::Sampler>& order) {
     if (facts.samples[split] < 0) return;
-    set = std::make_unique<NoTokens>(facts.samples[split], recipe.size.seq_length);
-    order = std::make_unique<AnyOrder>();
+    set = std::make_unique<data::NoTokens>(facts.samples[split], recipe.size.seq_length);
+    order = std::make_unique<data::AnyOrder>();
   };
   put(0, data.splits->train, data.train_order);
   put(1, data.splits->valid, data.valid_order);
   put(2, data.splits->test, data.test_order);
   for (const auto& [name, count] : facts.valid_sets) {
-    data.splits->valid_sets.push_back({name, std::make_unique<NoTokens>(count, recipe.size.seq_length)});
-    data.valid_set_orders.push_back(std::make_unique<AnyOrder>());
+    data.splits->valid_sets.push_back({name, std::make_unique<data::NoTokens>(count, recipe.size.seq_length)});
+    data.valid_set_orders.push_back(std::make_unique<data::AnyOrder>());
   }
   if (recipe.training.epochs) count_epoch(recipe, replicas, data);
   return data;
@@ -112,7 +113,7 @@ RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFa
 
 }  // namespace
 
-RunData open_data(const Recipe& recipe, std::int64_t replicas, const TellLine& tell) {
+training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell) {
   auto data = without_data(recipe, replicas);
   const auto make = [&](std::int64_t steps, bool train, bool others) {
     auto parts = data_parts(recipe, data.tokenizer.get(), steps, static_cast<int>(replicas));
@@ -140,22 +141,24 @@ RunData open_data(const Recipe& recipe, std::int64_t replicas, const TellLine& t
     data.valid_set_orders.push_back(validation_order(recipe, set.data.get(), replicas));
   if (!recipe.training.epochs) return data;
   count_epoch(recipe, replicas, data);
-  if (recipe.sampler.type == "single") data.train_order = repeated(std::move(data.train_order), data.epoch_samples);
+  if (recipe.sampler.type == "single")
+    data.train_order = data::repeated(std::move(data.train_order), data.epoch_samples);
   return data;
 }
 
-bool needs_tokens(const LayerPlan& plan, std::int64_t stage) {
+bool needs_tokens(const parallel::LayerPlan& plan, std::int64_t stage) {
   const auto& chunks = plan.stage(stage);
-  return std::any_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) { return chunk.embedding || chunk.loss; });
+  return std::any_of(chunks.begin(), chunks.end(),
+                     [](const parallel::Chunk& chunk) { return chunk.embedding || chunk.loss; });
 }
 
-RunData open_data(const Recipe& recipe, const ProcessGroups& processes) {
+training::RunData open_data(const Recipe& recipe, const parallel::ProcessGroups& processes) {
   constexpr auto who = "opening the data";
   const auto plan = recipe.layer_plan();
   const auto replicas = processes.replicas();
   const bool needed = needs_tokens(plan, processes.place.pipeline);
-  RunData data;
-  together(processes.world, who, [&] {
+  training::RunData data;
+  comm::together(processes.world, who, [&] {
     if (needed) data = open_data(recipe, replicas, tell_of(processes));
   });
   bool all_need = true;
@@ -164,7 +167,7 @@ RunData open_data(const Recipe& recipe, const ProcessGroups& processes) {
   // The first stage has the embedding, so there is an answer.
   const auto all = processes.pipeline.all_gather(needed ? DataFacts::of(*data.splits).line() : "", who);
   const auto facts = DataFacts::read(all.front());
-  together(processes.world, who, [&] {
+  comm::together(processes.world, who, [&] {
     if (needed) return;
     data = facts.one_document_each ? without_tokens(recipe, replicas, facts)
                                    : open_data(recipe, replicas, tell_of(processes));
@@ -172,22 +175,22 @@ RunData open_data(const Recipe& recipe, const ProcessGroups& processes) {
   return data;
 }
 
-Mesh mesh_of(const Recipe& recipe, std::int64_t ranks) {
+parallel::Mesh mesh_of(const Recipe& recipe, std::int64_t ranks) {
   const auto& o = recipe.parallel;
-  MeshSizes sizes;
+  parallel::MeshSizes sizes;
   sizes.tensor = static_cast<int>(o.tensor_model_parallel_size);
   sizes.context = static_cast<int>(o.context_parallel_size);
-  sizes.context_heads = static_cast<int>(context_heads(o));
+  sizes.context_heads = static_cast<int>(parallel::context_heads(o));
   sizes.pipeline = static_cast<int>(o.pipeline_model_parallel_size);
-  sizes.data = static_cast<int>(data_parallel_ranks(o, ranks));
+  sizes.data = static_cast<int>(parallel::data_parallel_ranks(o, ranks));
   sizes.pipeline_before_data = o.use_tp_pp_dp_mapping;
-  return Mesh(sizes);
+  return parallel::Mesh(sizes);
 }
 
 StepSamples samples_of_step(const Recipe& recipe, std::int64_t replicas, std::int64_t iterations, std::int64_t step) {
   if (step < 1 || step > iterations)
     throw ConfigError(text("step ", step, ": the run has the steps 1 to ", iterations));
-  const BatchPlan plan(recipe.ramp, recipe.batch_sizes(replicas));
+  const schedule::BatchPlan plan(recipe.ramp, recipe.batch_sizes(replicas));
   StepSamples out;
   if (plan.grows())
     for (std::int64_t before = 1; before < step; ++before) out.consumed += plan.at(out.consumed).samples;
@@ -201,4 +204,4 @@ StepSamples samples_of_step(const Recipe& recipe, std::int64_t replicas, std::in
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

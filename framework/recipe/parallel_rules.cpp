@@ -5,18 +5,18 @@
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/rules.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 const std::string cut = "parallel_config.";
 constexpr double most_passes = 4'194'304;  // of micro-batches through chunks in one step: their schedule has 200 MB
 
-void tell_all(const Recipe& recipe, Report& report, const std::vector<Finding>& findings,
+void tell_all(const Recipe& recipe, options::Report& report, const std::vector<options::Finding>& findings,
               const std::vector<std::string>& about) {
   for (const auto& finding : findings) tell(recipe, report, "", finding, about);
 }
 
-void check_optimizer(const Recipe& r, Report& report) {
+void check_optimizer(const Recipe& r, options::Report& report) {
   const std::string sharing =
       r.data_parallel.use_distributed_optimizer ? "training_config.use_distributed_optimizer" : cut + "zero_level";
   if (r.optimizer.type == "muon" && r.parallel.tensor_model_parallel_size > 1)
@@ -35,7 +35,7 @@ void check_optimizer(const Recipe& r, Report& report) {
 }
 
 /// What the parts of a run do not serve yet.
-void check_built(const Recipe& r, Report& report) {
+void check_built(const Recipe& r, options::Report& report) {
   const auto missing = [&](bool given, const std::string& option) {
     if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
   };
@@ -51,17 +51,17 @@ void check_built(const Recipe& r, Report& report) {
     alone(r.parallel.tensor_model_parallel_size, "tensor_model_parallel_size", "tensor");
     if (r.experts() > 0) alone(r.parallel.context_parallel_size, "context_parallel_size", "context");
   };
-  const auto* gpt = r.model.options<GptOptions>();
+  const auto* gpt = r.model.options<model::GptOptions>();
   whole(r.experts() > 0, "model_config.num_experts", "experts");
   whole(gpt && gpt->multi_latent_attention, "model_config.multi_latent_attention", "multi-latent attention");
   whole(gpt && gpt->predictions() > 0, "model_config.mtp_num_layers", "multi-token prediction");
-  if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == CheckpointFormatName::torch)
+  if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == training::CheckpointFormatName::torch)
     tell(r, report, "noop layers", {cut + "noop_layers", "training_config.ckpt_format"},
          "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
          "leave noop_layers or ckpt_format out");
 }
 
-void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {
+void check_micro_batches(const Recipe& r, std::int64_t ranks, options::Report& report) {
   auto shape = r.pipeline_shape(ranks);
   const auto passes = static_cast<double>(shape.stages * shape.chunks) * static_cast<double>(shape.micro_batches);
   if (passes > most_passes)
@@ -71,50 +71,50 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, Report& report) {
          "give larger micro-batches, or fewer");
   const std::vector<std::string> about = {"dataset_config.micro_batch_num", "dataset_config.global_batch_size",
                                           cut + "virtual_pipeline_model_parallel_size", cut + "num_layer_list"};
-  const BatchPlan plan(r.ramp, r.batch_sizes(ranks));
+  const schedule::BatchPlan plan(r.ramp, r.batch_sizes(ranks));
   for (const auto micro_batches : {plan.full().micro_batches, plan.planned(0).micro_batches}) {
     shape.micro_batches = micro_batches;
-    tell_all(r, report, mistakes_of_schedule(shape), about);
+    tell_all(r, report, parallel::mistakes_of_schedule(shape), about);
   }
 }
 
-void check_number_of_ranks(const Recipe& r, Report& report) {
+void check_number_of_ranks(const Recipe& r, options::Report& report) {
   const auto& o = r.parallel;
   double ranks = 1;
   for (const auto size : {o.tensor_model_parallel_size, o.context_parallel_size, o.pipeline_model_parallel_size,
                           o.data_parallel_size.value_or(1)})
     ranks *= static_cast<double>(size);
-  if (ranks > static_cast<double>(most_ranks))
+  if (ranks > static_cast<double>(options::most_ranks))
     tell(r, report, "number of ranks",
          {cut + "tensor_model_parallel_size", cut + "context_parallel_size", cut + "pipeline_model_parallel_size",
           cut + "data_parallel_size"},
          text("the sizes of parallel_config make ", static_cast<std::int64_t>(std::min(ranks, 1e18)),
-              " ranks; at most ", most_ranks, " are allowed"),
+              " ranks; at most ", options::most_ranks, " are allowed"),
          "make one of them smaller");
 }
 
 /// Whether a key of parallel_config is wrong by itself: then nothing can be said of the cut.
-bool is_wrong(const Value& group, const Report& report) {
+bool is_wrong(const options::Value& group, const options::Report& report) {
   return std::any_of(group.fields.begin(), group.fields.end(),
                      [&](const auto& field) { return report.concerns(cut + field.name); });
 }
 
 }  // namespace
 
-void check_parallel(const Recipe& r, Report& report) {
+void check_parallel(const Recipe& r, options::Report& report) {
   if (is_wrong(*r.resolved.find("parallel_config"), report)) return;
-  const auto* gpt = r.model.options<GptOptions>();
+  const auto* gpt = r.model.options<model::GptOptions>();
   for (const auto* needed : {"num_layers", "hidden_size", "num_attention_heads", "seq_length"})
     if (!gpt || report.concerns(std::string("model_config.") + needed)) return;
-  const auto wrong = LayerPlan::mistakes(r.parallel, gpt->num_layers);
+  const auto wrong = parallel::LayerPlan::mistakes(r.parallel, gpt->num_layers);
   tell_all(r, report, wrong, {cut + "pipeline_model_parallel_size", "model_config.num_layers"});
-  const CutExtents extents{.heads = gpt->num_attention_heads,
-                           .groups = gpt->groups(),
-                           .inner = gpt->inner(),
-                           .vocabulary = r.size.vocab_size.value_or(0),
-                           .seq_length = r.size.seq_length};
-  tell_all(r, report, mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
-  tell_all(r, report, mistakes_of_context(r.parallel, extents, gpt->num_layers),
+  const parallel::CutExtents extents{.heads = gpt->num_attention_heads,
+                                     .groups = gpt->groups(),
+                                     .inner = gpt->inner(),
+                                     .vocabulary = r.size.vocab_size.value_or(0),
+                                     .seq_length = r.size.seq_length};
+  tell_all(r, report, parallel::mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
+  tell_all(r, report, parallel::mistakes_of_context(r.parallel, extents, gpt->num_layers),
            {cut + "context_parallel_size", cut + "cp_comm_type"});
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
@@ -123,11 +123,11 @@ void check_parallel(const Recipe& r, Report& report) {
     check_micro_batches(r, r.parallel.data_parallel_size.value_or(1), report);
 }
 
-void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
-  const auto misfits = mistakes_of_ranks(r.parallel, world);
+void check_ranks(const Recipe& r, std::int64_t world, options::Report& report) {
+  const auto misfits = parallel::mistakes_of_ranks(r.parallel, world);
   tell_all(r, report, misfits, {cut + "context_parallel_size", cut + "pipeline_model_parallel_size"});
   if (!misfits.empty()) return;
-  const auto ranks = data_parallel_ranks(r.parallel, world);
+  const auto ranks = parallel::data_parallel_ranks(r.parallel, world);
   if (const auto why = uncountable(r, ranks); !why.empty()) {
     tell(r, report, "countable sizes", {"dataset_config.batch_size", "training_config.training_iters"},
          text("on ", ranks, " data parallel ranks ", why), "make one of them smaller");
@@ -141,21 +141,21 @@ void check_ranks(const Recipe& r, std::int64_t world, Report& report) {
               " in micro-batches of ", b.batch_size, ranks > 1 ? text(" on ", ranks, " data parallel ranks") : "",
               " makes ", sizes.global / b.batch_size / ranks),
          "give one of micro_batch_num and global_batch_size");
-  const auto broken = [&](const Finding& finding) {
+  const auto broken = [&](const options::Finding& finding) {
     tell(r, report, "dataset_config.", finding, {"dataset_config.batch_size"});
   };
-  for (const auto& rule : broken_rules(r.ramp, sizes)) broken(rule);
+  for (const auto& rule : schedule::broken_rules(r.ramp, sizes)) broken(rule);
   if (!report.good()) return;
   check_steps(r, ranks, report);
   if (!report.good()) return;
-  if (const auto rule = BatchPlan(r.ramp, sizes).broken_step(r.length(ranks).samples)) return broken(*rule);
+  if (const auto rule = schedule::BatchPlan(r.ramp, sizes).broken_step(r.length(ranks).samples)) return broken(*rule);
   check_micro_batches(r, ranks, report);
 }
 
 void check_ranks(const Recipe& recipe, std::int64_t world) {
-  Report report;
+  options::Report report;
   check_ranks(recipe, world, report);
   report.must_be_good();
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

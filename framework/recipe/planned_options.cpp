@@ -1,10 +1,10 @@
 #include "framework/recipe/planned_options.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
-const PlannedOptions& planned_options() {
-  static const PlannedOptions all(planned_rows(), "framework/recipe/planned.yaml");
+const options::PlannedOptions& planned_options() {
+  static const options::PlannedOptions all(planned_rows(), "framework/recipe/planned.yaml");
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

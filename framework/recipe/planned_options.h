@@ -4,11 +4,11 @@
 
 #include "framework/options/planned.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
 /// The rows of recipe/planned.yaml. Defined in a source that the build generates: options/planned_table.cmake.
-std::span<const PlannedRow> planned_rows();
+std::span<const options::PlannedRow> planned_rows();
 /// The options of recipes that are not implemented yet, made once.
-const PlannedOptions& planned_options();
+const options::PlannedOptions& planned_options();
 
-}  // namespace tessera
+}  // namespace tessera::recipe

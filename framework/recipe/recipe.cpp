@@ -8,17 +8,17 @@
 #include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/planned_options.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 bool is_nested_form(const std::string& group) { return group == "train_config" || group == "accelerate_config"; }
 
-void report_unknown_groups(const Value& tree, const Facts& facts, Report& report) {
+void report_unknown_groups(const options::Value& tree, const options::Facts& facts, options::Report& report) {
   std::vector<std::string> known;
   for (const auto& group : facts) known.push_back(group.first);
   for (const auto& [name, value] : tree.fields) {
     if (facts.count(name)) continue;
-    const auto hint = did_you_mean(name, known);
+    const auto hint = options::did_you_mean(name, known);
     if (is_nested_form(name))
       report.problem(value.origin, name, text("'", name, "' is a group of the nested recipe, which is not read yet"),
                      "write training_config, model_config, parallel_config, optimizer_config, dataset_config");
@@ -30,12 +30,12 @@ void report_unknown_groups(const Value& tree, const Facts& facts, Report& report
 
 }  // namespace
 
-Recipe read_recipe(const Value& tree, const Registries& registries, Report& report) {
+Recipe read_recipe(const options::Value& tree, const Registries& registries, options::Report& report) {
   Recipe recipe;
   recipe.formats = registries.formats;
   recipe.mappings = registries.mappings;
   const auto read = [&](const std::string& name, const auto& schemas) {
-    Group group(tree, name, report);
+    options::Group group(tree, name, report);
     schemas(group);
     planned_options().read(group);
     group.finish();
@@ -44,43 +44,45 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
     recipe.facts[name] = group.schemas();
     recipe.resolved.set(name, group.resolved());
   };
-  read("training_config", [&](Group& group) {
-    recipe.training = read_own<TrainingOptions>(group);
-    recipe.half = read_own<HalfPrecisionOptions>(group);
-    recipe.loss_scale = read_own<LossScaleOptions>(group);
-    recipe.data_parallel = read_own<DataParallelOptions>(group);
+  read("training_config", [&](options::Group& group) {
+    recipe.training = options::read_own<training::TrainingOptions>(group);
+    recipe.half = options::read_own<model::HalfPrecisionOptions>(group);
+    recipe.loss_scale = options::read_own<training::LossScaleOptions>(group);
+    recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
   });
-  read("model_config", [&](Group& group) {
+  read("model_config", [&](options::Group& group) {
     recipe.model = registries.models.read(group);
-    recipe.size = read_own<ModelSizeOptions>(group);
-    recipe.precision = read_own<PrecisionOptions>(group);
+    recipe.size = options::read_own<model::ModelSizeOptions>(group);
+    recipe.precision = options::read_own<model::PrecisionOptions>(group);
   });
-  read("moe_config", [&](Group& group) { recipe.moe = read_own<MoeOptions>(group); });
-  read("parallel_config", [&](Group& group) { recipe.parallel = read_own<ParallelOptions>(group); });
+  read("moe_config", [&](options::Group& group) { recipe.moe = options::read_own<model::MoeOptions>(group); });
+  read("parallel_config",
+       [&](options::Group& group) { recipe.parallel = options::read_own<parallel::ParallelOptions>(group); });
   auto& overlap = recipe.data_parallel.overlap_grad_reduce;
   overlap = recipe.parallel.overlap_grad_reduce.value_or(overlap);
-  read("optimizer_config", [&](Group& group) {
+  read("optimizer_config", [&](options::Group& group) {
     recipe.optimizer = registries.optimizers.read(group);
-    recipe.learning_rate = read_own<LearningRateOptions>(group);
+    recipe.learning_rate = options::read_own<schedule::LearningRateOptions>(group);
     recipe.decay = registries.decays.read(group);
-    recipe.weight_decay = read_own<WeightDecayOptions>(group);
-    recipe.schedule_resume = read_own<ScheduleResumeOptions>(group);
-    recipe.groups = read_own<ParameterGroupOptions>(group);
-    recipe.clipping = read_own<ClippingOptions>(group);
-    recipe.parameter_gather = read_own<ParameterGatherOptions>(group);
+    recipe.weight_decay = options::read_own<schedule::WeightDecayOptions>(group);
+    recipe.schedule_resume = options::read_own<schedule::ScheduleResumeOptions>(group);
+    recipe.groups = options::read_own<optim::ParameterGroupOptions>(group);
+    recipe.clipping = options::read_own<optim::ClippingOptions>(group);
+    recipe.parameter_gather = options::read_own<parallel::ParameterGatherOptions>(group);
   });
-  read("dataset_config", [&](Group& group) {
+  read("dataset_config", [&](options::Group& group) {
     recipe.dataset = registries.datasets.read(group);
     recipe.tokenizer = registries.tokenizers.read(group);
-    recipe.sampler = with_external(registries.samplers).read(group);
-    if (external_is_missing(recipe.sampler))
+    recipe.sampler = data::with_external(registries.samplers).read(group);
+    if (data::external_is_missing(recipe.sampler))
       group.problem(group.resolved().at("dataloader_type")->origin, "dataloader_type",
-                    "dataloader_type external: no sampler is registered under this name", how_to_register_external);
-    recipe.batch = read_own<BatchOptions>(group);
-    recipe.ramp = read_own<BatchRampOptions>(group);
+                    "dataloader_type external: no sampler is registered under this name",
+                    data::how_to_register_external);
+    recipe.batch = options::read_own<data::BatchOptions>(group);
+    recipe.ramp = options::read_own<schedule::BatchRampOptions>(group);
   });
   for (const auto& group : planned_options().groups())
-    if (!recipe.facts.count(group)) read(group, [](Group&) {});
+    if (!recipe.facts.count(group)) read(group, [](options::Group&) {});
   recipe_schema().complete(recipe.facts);
   report_unknown_groups(tree, recipe.facts, report);
   if (report.complete()) check_rules(recipe, report);
@@ -88,40 +90,40 @@ Recipe read_recipe(const Value& tree, const Registries& registries, Report& repo
 }
 
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries,
-                   Report& report) {
-  auto tree = read_yaml(file, sets, report);
+                   options::Report& report) {
+  auto tree = options::read_yaml(file, sets, report);
   lay_on_given_model(tree, registries, report);
   return read_recipe(tree, registries, report);
 }
 
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries) {
-  Report report;
+  options::Report report;
   auto recipe = read_recipe(file, sets, registries, report);
   report.must_be_good();
   return recipe;
 }
 
-LayerPlan Recipe::layer_plan() const {
-  const auto* gpt = model.options<GptOptions>();
-  return gpt ? LayerPlan(parallel, gpt->num_layers) : LayerPlan();
+parallel::LayerPlan Recipe::layer_plan() const {
+  const auto* gpt = model.options<model::GptOptions>();
+  return gpt ? parallel::LayerPlan(parallel, gpt->num_layers) : parallel::LayerPlan();
 }
 
 std::int64_t Recipe::experts() const {
-  const auto* gpt = model.options<GptOptions>();
+  const auto* gpt = model.options<model::GptOptions>();
   return gpt ? gpt->experts(moe) : 0;
 }
 
-PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {
+parallel::PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {
   const auto plan = layer_plan();
-  return {plan.stages(), plan.chunks(), BatchPlan(ramp, batch_sizes(ranks)).full().micro_batches,
+  return {plan.stages(), plan.chunks(), schedule::BatchPlan(ramp, batch_sizes(ranks)).full().micro_batches,
           parallel.microbatch_group_size_per_vp_stage.value_or(0)};
 }
 
-BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {
+schedule::BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {
   return {batch.batch_size, batch.global_batch_size.value_or(batch.samples_per_step(ranks)), ranks};
 }
 
-RunLength Recipe::length(std::int64_t ranks) const {
+schedule::RunLength Recipe::length(std::int64_t ranks) const {
   const auto step = batch_sizes(ranks).global;
   return {batch.in_samples()
               ? *batch.train_samples
@@ -131,18 +133,18 @@ RunLength Recipe::length(std::int64_t ranks) const {
 
 std::int64_t Recipe::iterations(std::int64_t ranks) const {
   if (!batch.in_samples()) return training.training_iters;
-  return BatchPlan(ramp, batch_sizes(ranks)).steps_of(*batch.train_samples);
+  return schedule::BatchPlan(ramp, batch_sizes(ranks)).steps_of(*batch.train_samples);
 }
 
 std::string resolved_yaml(const Recipe& recipe) {
   return "# Every option of a run, with its value and where that came from. Training with this file repeats the "
          "run.\n" +
-         write_yaml(recipe.resolved);
+         options::write_yaml(recipe.resolved);
 }
 
-Facts all_facts(const Registries& registries) {
-  Report ignored;
-  return read_recipe(Value{}, registries, ignored).facts;
+options::Facts all_facts(const Registries& registries) {
+  options::Report ignored;
+  return read_recipe(options::Value{}, registries, ignored).facts;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

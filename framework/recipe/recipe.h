@@ -18,95 +18,95 @@
 #include "framework/training/loss_scale.h"
 #include "framework/training/training_options.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
 /// An option that a recipe gives and nobody reads, because of what the recipe says elsewhere. That is no mistake, and
 /// seldom meant.
 struct Idle {
   std::string option;       ///< "model_config.rotary_base"
-  Origin at;                ///< where it was given
+  options::Origin at;       ///< where it was given
   std::string why;          ///< "`position_embedding_type` is not rope"
   bool compatible = false;  ///< accepted for compatibility only: not implemented yet, with a value that changes nothing
 };
 
 /// All options of one run, typed and checked; nothing built yet.
 struct Recipe {
-  TrainingOptions training;
-  HalfPrecisionOptions half;
-  LossScaleOptions loss_scale;
+  training::TrainingOptions training;
+  model::HalfPrecisionOptions half;
+  training::LossScaleOptions loss_scale;
 
-  ModelSizeOptions size;
-  PrecisionOptions precision;
-  ModelRegistry::Choice model;
-  MoeOptions moe;
+  model::ModelSizeOptions size;
+  model::PrecisionOptions precision;
+  model::ModelRegistry::Choice model;
+  model::MoeOptions moe;
 
-  ParallelOptions parallel;
-  DataParallelOptions data_parallel;
-  ParameterGatherOptions parameter_gather;
+  parallel::ParallelOptions parallel;
+  parallel::DataParallelOptions data_parallel;
+  parallel::ParameterGatherOptions parameter_gather;
 
-  LearningRateOptions learning_rate;
-  WeightDecayOptions weight_decay;
-  ScheduleResumeOptions schedule_resume;
-  ParameterGroupOptions groups;
-  ClippingOptions clipping;
-  OptimizerRegistry::Choice optimizer;
-  DecayRegistry::Choice decay;
+  schedule::LearningRateOptions learning_rate;
+  schedule::WeightDecayOptions weight_decay;
+  schedule::ScheduleResumeOptions schedule_resume;
+  optim::ParameterGroupOptions groups;
+  optim::ClippingOptions clipping;
+  optim::OptimizerRegistry::Choice optimizer;
+  schedule::DecayRegistry::Choice decay;
 
-  BatchOptions batch;
-  BatchRampOptions ramp;
-  DatasetRegistry::Choice dataset;
-  TokenizerRegistry::Choice tokenizer;
-  SamplerRegistry::Choice sampler;
+  data::BatchOptions batch;
+  schedule::BatchRampOptions ramp;
+  data::DatasetRegistry::Choice dataset;
+  data::TokenizerRegistry::Choice tokenizer;
+  data::SamplerRegistry::Choice sampler;
 
-  Value resolved;             ///< every option, its final value and its origin; reads back to this same recipe
-  Facts facts;                ///< every option there is, also of what was not chosen: for docs and flag tables
-  CheckpointFormats formats;  ///< of the registries that it was read with
-  Mappings mappings;          ///< the same
-  std::map<std::string, Derived> derived_in_groups;   ///< option -> what its own struct derives for it
-  std::map<std::string, std::string> idle_in_groups;  ///< option -> why it has no effect by its own struct
+  options::Value resolved;  ///< every option, its final value and its origin; reads back to this same recipe
+  options::Facts facts;     ///< every option there is, also of what was not chosen: for docs and flag tables
+  checkpoint::CheckpointFormats formats;                      ///< of the registries that it was read with
+  options::Mappings mappings;                                 ///< the same
+  std::map<std::string, options::Derived> derived_in_groups;  ///< option -> what its own struct derives for it
+  std::map<std::string, std::string> idle_in_groups;          ///< option -> why it has no effect by its own struct
 
   /// What stands for the option, "model_config.ffn_hidden_size", if it is null, by the functions that the run itself
   /// calls. None when it has a value, when null just means that there is none of it, or when the recipe is too wrong to
   /// tell. May read the files of the tokenizer.
-  std::optional<Derived> derived(const std::string& option) const;
+  std::optional<options::Derived> derived(const std::string& option) const;
   /// All options without effect of a recipe without mistakes, group by group, and those not implemented yet. Options of
   /// a type not chosen are not among them: reading a recipe tells those.
   std::vector<Idle> without_effect() const;
 
   /// Which stage holds which layers. Throws ConfigError when parallel_config does not fit the model.
-  LayerPlan layer_plan() const;
+  parallel::LayerPlan layer_plan() const;
   /// What a step of the whole batch has to do on each of so many data parallel ranks.
-  PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
+  parallel::PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
   /// Experts of each layer that has some; 0: the model has none.
   std::int64_t experts() const;
   /// Whether data parallel ranks share the optimizer's state.
   bool shares_optimizer() const { return data_parallel.use_distributed_optimizer || parallel.zero_level.has_value(); }
 
   /// How many samples a step has on so many data parallel ranks.
-  BatchSizes batch_sizes(std::int64_t ranks = 1) const;
+  schedule::BatchSizes batch_sizes(std::int64_t ranks = 1) const;
   /// How long the run is, for schedules; 0 samples when only the data can tell (epochs). Throws ConfigError for numbers
   /// that `uncountable` of recipe/rules.h speaks of.
-  RunLength length(std::int64_t ranks = 1) const;
+  schedule::RunLength length(std::int64_t ranks = 1) const;
   /// Steps of the run; 0 when only the data can tell.
   std::int64_t iterations(std::int64_t ranks = 1) const;
 };
 
 /// Read each group of `tree` by the union of its schemas, then ask the rules between options. Use the result
 /// only when `report` is good.
-Recipe read_recipe(const Value& tree, const Registries& registries, Report& report);
+Recipe read_recipe(const options::Value& tree, const Registries& registries, options::Report& report);
 
 /// The recipe in a file with `sets` ("group.key=value") laid over it. What is wrong or to be noted goes to `report`.
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries,
-                   Report& report);
+                   options::Report& report);
 /// The same; throws ConfigError with all mistakes, a line each.
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries);
 
 /// The rules that no option alone can break; recipe/rules.cpp. A rule that looks at an option which `report` already
 /// complains of is not asked.
-void check_rules(const Recipe& recipe, Report& report);
+void check_rules(const Recipe& recipe, options::Report& report);
 
 /// The rules that need the number of processes, `world`. `recipe` has no other mistakes.
-void check_ranks(const Recipe& recipe, std::int64_t world, Report& report);
+void check_ranks(const Recipe& recipe, std::int64_t world, options::Report& report);
 /// The same; throws ConfigError with all mistakes, a line each.
 void check_ranks(const Recipe& recipe, std::int64_t world);
 
@@ -115,6 +115,6 @@ void check_ranks(const Recipe& recipe, std::int64_t world);
 std::string resolved_yaml(const Recipe& recipe);
 
 /// Every option there is with these registries.
-Facts all_facts(const Registries& registries);
+options::Facts all_facts(const Registries& registries);
 
-}  // namespace tessera
+}  // namespace tessera::recipe

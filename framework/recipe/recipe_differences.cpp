@@ -4,13 +4,13 @@
 
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 constexpr std::size_t most_named = 8;
 
-void flatten(const Value& value, const std::string& path, std::map<std::string, std::string>& out) {
-  if (value.kind != Value::Kind::group) {
+void flatten(const options::Value& value, const std::string& path, std::map<std::string, std::string>& out) {
+  if (value.kind != options::Value::Kind::group) {
     out[path] = text(value);
     return;
   }
@@ -19,7 +19,7 @@ void flatten(const Value& value, const std::string& path, std::map<std::string, 
 
 /// What decides which tensors a checkpoint has, and their shapes.
 std::map<std::string, std::string> deciding(const std::string& resolved) {
-  const auto tree = parse_yaml(resolved, "resolved.yaml");
+  const auto tree = options::parse_yaml(resolved, "resolved.yaml");
   std::map<std::string, std::string> all;
   if (const auto* model = tree.find("model_config")) flatten(*model, "model_config", all);
   for (const auto* key : {"optimizer_config.optimizer_type", "optimizer_config.sgd_momentum"})
@@ -29,7 +29,7 @@ std::map<std::string, std::string> deciding(const std::string& resolved) {
 
 }  // namespace
 
-std::string recipe_differences(const std::string& resolved_recipe, const Blobs& blobs) {
+std::string recipe_differences(const std::string& resolved_recipe, const checkpoint::Blobs& blobs) {
   const auto saved = blobs.find("resolved.yaml");
   if (saved == blobs.end()) return "";
   const auto ours = deciding(resolved_recipe), theirs = deciding(saved->second);
@@ -44,4 +44,4 @@ std::string recipe_differences(const std::string& resolved_recipe, const Blobs& 
   return lines;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -7,24 +7,24 @@
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 /// Where `option` was written; a default stands for its group or the recipe.
-Origin place(const Recipe& recipe, const std::string& option) {
+options::Origin place(const Recipe& recipe, const std::string& option) {
   const auto* value = recipe.resolved.at(option);
-  return value ? value->origin : Origin{};
+  return value ? value->origin : options::Origin{};
 }
 
 /// Whether one of `options` is reported already: a rule about them has nothing to add, and may not even be asked.
-bool known_wrong(const Report& report, const std::vector<std::string>& options) {
+bool known_wrong(const options::Report& report, const std::vector<std::string>& options) {
   return std::any_of(options.begin(), options.end(), [&](const auto& option) { return report.concerns(option); });
 }
 
 }  // namespace
 
-void tell(const Recipe& recipe, Report& report, const std::string& rule, const std::vector<std::string>& options,
-          const std::string& message, const std::string& advice) {
+void tell(const Recipe& recipe, options::Report& report, const std::string& rule,
+          const std::vector<std::string>& options, const std::string& message, const std::string& advice) {
   if (known_wrong(report, options)) return;
   auto at = place(recipe, options[0]);
   for (const auto& option : options)
@@ -33,7 +33,7 @@ void tell(const Recipe& recipe, Report& report, const std::string& rule, const s
   report.problem(at, options[0], message, advice, rule);
 }
 
-void tell(const Recipe& recipe, Report& report, const std::string& group, const Finding& finding,
+void tell(const Recipe& recipe, options::Report& report, const std::string& group, const options::Finding& finding,
           const std::vector<std::string>& others) {
   std::vector<std::string> options = {group + finding.option};
   options.insert(options.end(), others.begin(), others.end());
@@ -139,7 +139,7 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
-void check_schedules(const Recipe& recipe, Report& report) {
+void check_schedules(const Recipe& recipe, options::Report& report) {
   const std::string group = "optimizer_config.";
   const std::string data = "dataset_config.";
   for (const auto* length :
@@ -149,27 +149,27 @@ void check_schedules(const Recipe& recipe, Report& report) {
     if (report.concerns(length)) return;
   const auto ranks = recipe.parallel.data_parallel_size.value_or(1);
   if (!uncountable(recipe, ranks).empty()) return;
-  for (const auto& broken : broken_rules(recipe.ramp, recipe.batch_sizes(ranks)))
+  for (const auto& broken : schedule::broken_rules(recipe.ramp, recipe.batch_sizes(ranks)))
     tell(recipe, report, data, broken, {data + "batch_size"});
   check_steps(recipe, ranks, report);
   if (recipe.length().samples == 0) return;  // epochs: judged when the data is known
-  for (const auto& broken : broken_rules(recipe.learning_rate, recipe.length()))
+  for (const auto& broken : schedule::broken_rules(recipe.learning_rate, recipe.length()))
     tell(recipe, report, group, broken,
          {group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"});
 }
 
-void check_precision(const Recipe& recipe, Report& report) {
-  for (const auto& broken : broken_rules(recipe.half, recipe.precision))
+void check_precision(const Recipe& recipe, options::Report& report) {
+  for (const auto& broken : model::broken_rules(recipe.half, recipe.precision))
     tell(recipe, report, "", broken, {"training_config.bf16", "training_config.fp16"});
 }
 
-void check_model(const Recipe& recipe, Report& report) {
+void check_model(const Recipe& recipe, options::Report& report) {
   const std::string group = "model_config.";
-  const auto* gpt = recipe.model.options<GptOptions>();
+  const auto* gpt = recipe.model.options<model::GptOptions>();
   if (!gpt) return;
-  if (const auto broken = broken_length(*gpt, recipe.size.seq_length))
+  if (const auto broken = model::broken_length(*gpt, recipe.size.seq_length))
     tell(recipe, report, group, *broken, {group + "seq_length"});
-  for (const auto& broken : broken_rules(*gpt, recipe.moe))
+  for (const auto& broken : model::broken_rules(*gpt, recipe.moe))
     tell(recipe, report, "", broken, {group + "num_experts", "moe_config.num_experts"});
 }
 
@@ -178,28 +178,29 @@ void check_model(const Recipe& recipe, Report& report) {
 std::string uncountable(const Recipe& recipe, std::int64_t ranks) {
   try {
     const auto step = recipe.batch_sizes(ranks).global;
-    if (step > most_step_samples)
-      return text("a step has ", step, " samples; at most ", most_step_samples, " are allowed");
+    if (step > options::most_step_samples)
+      return text("a step has ", step, " samples; at most ", options::most_step_samples, " are allowed");
     const auto samples = recipe.length(ranks).samples;
     (void)checked_product({{"the run's samples", samples}, {"seq_length", recipe.size.seq_length}});
-    (void)samples_asked(recipe.batch.in_samples() ? samples / step : recipe.training.training_iters, step,
-                        recipe.training.eval_interval, recipe.training.eval_iters);
+    (void)data::samples_asked(recipe.batch.in_samples() ? samples / step : recipe.training.training_iters, step,
+                              recipe.training.eval_interval, recipe.training.eval_iters);
     return "";
   } catch (const SizeError& error) {
     return error.message();
   }
 }
 
-void check_steps(const Recipe& recipe, std::int64_t ranks, Report& report) {
+void check_steps(const Recipe& recipe, std::int64_t ranks, options::Report& report) {
   const auto sizes = recipe.batch_sizes(ranks);
-  if (!recipe.batch.in_samples() || !broken_rules(recipe.ramp, sizes).empty() || recipe.iterations(ranks) > 0) return;
+  if (!recipe.batch.in_samples() || !schedule::broken_rules(recipe.ramp, sizes).empty() || recipe.iterations(ranks) > 0)
+    return;
   tell(recipe, report, "B7", {"dataset_config.train_samples", "dataset_config.global_batch_size"},
        text("train_samples is ", *recipe.batch.train_samples, ", but a step has ", sizes.global,
             " samples: the run has no step"),
        "give at least as many samples as a step has");
 }
 
-void check_rules(const Recipe& recipe, Report& report) {
+void check_rules(const Recipe& recipe, options::Report& report) {
   for (const auto& rule : rules()) {
     const std::vector<std::string> about(rule.about.begin(), rule.about.end());
     if (!known_wrong(report, about) && !rule.holds(recipe))
@@ -211,4 +212,4 @@ void check_rules(const Recipe& recipe, Report& report) {
   check_parallel(recipe, report);
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -3,7 +3,7 @@
 #include "framework/nn/weight_parts.h"
 #include "framework/recipe/build.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 /// Calls `visit(stage, rank, chunks)` for every tensor-parallel rank of every stage.
@@ -17,7 +17,7 @@ void for_every_rank(const Recipe& recipe, std::int64_t rows, const Visit& visit)
 
 }  // namespace
 
-CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t rows, std::int64_t data_ranks) {
+checkpoint::CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t rows, std::int64_t data_ranks) {
   return {.tensor = recipe.parallel.tensor_model_parallel_size,
           .data = data_ranks,
           .layers = recipe.layer_plan().layers_by_chunk(),
@@ -25,11 +25,11 @@ CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t rows, std::int6
           .vocabulary = rows};
 }
 
-std::vector<RankWeights> rank_weights(const Recipe& recipe, std::int64_t rows) {
-  std::vector<RankWeights> all;
+std::vector<checkpoint::RankWeights> rank_weights(const Recipe& recipe, std::int64_t rows) {
+  std::vector<checkpoint::RankWeights> all;
   for_every_rank(recipe, rows, [&](std::int64_t stage, int rank, const auto& chunks) {
-    auto& own = all.emplace_back(RankWeights{.tensor = rank, .stage = stage, .chunks = {}});
-    for (const auto& chunk : chunks) own.chunks.push_back(held_parts(chunk->parameters()));
+    auto& own = all.emplace_back(checkpoint::RankWeights{.tensor = rank, .stage = stage, .chunks = {}});
+    for (const auto& chunk : chunks) own.chunks.push_back(nn::held_parts(chunk->parameters()));
   });
   return all;
 }
@@ -39,9 +39,9 @@ std::vector<std::vector<WeightPart>> saved_parts(const Recipe& recipe, std::int6
   for_every_rank(recipe, rows, [&](std::int64_t, int, const auto& chunks) {
     auto& own = all.emplace_back();
     for (const auto& chunk : chunks)
-      for (auto& part : owned_parts(chunk->parameters())) own.push_back(std::move(part));
+      for (auto& part : nn::owned_parts(chunk->parameters())) own.push_back(std::move(part));
   });
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -8,11 +8,11 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/imported_recipe.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
-Blobs tokenizer_blobs(const Tokenizer& tokenizer) {
+checkpoint::Blobs tokenizer_blobs(const data::Tokenizer& tokenizer) {
   const auto sources = tokenizer.files();
-  Blobs blobs;
+  checkpoint::Blobs blobs;
   for (const auto& file : sources) {
     const std::filesystem::path path(file.path);
     const auto beside =
@@ -24,7 +24,7 @@ Blobs tokenizer_blobs(const Tokenizer& tokenizer) {
   return blobs;
 }
 
-std::vector<std::string> tokenizer_sets(const Blobs& blobs, const std::filesystem::path& folder) {
+std::vector<std::string> tokenizer_sets(const checkpoint::Blobs& blobs, const std::filesystem::path& folder) {
   std::set<std::string> sets;
   for (const auto& [name, content] : blobs) {
     if (name.rfind("tokenizer.", 0) != 0) continue;
@@ -37,22 +37,23 @@ std::vector<std::string> tokenizer_sets(const Blobs& blobs, const std::filesyste
 namespace {
 
 /// The first that opens; of our own format, or the newest of all. Looks only.
-std::unique_ptr<OpenedCheckpoint> open_newest(const std::vector<FoundCheckpoint>& found, const Mappings& mappings) {
-  if (found.front().format != nullptr) return open_checkpoint(found.front(), mappings);
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::vector<checkpoint::FoundCheckpoint>& found,
+                                                          const options::Mappings& mappings) {
+  if (found.front().format != nullptr) return checkpoint::open_checkpoint(found.front(), mappings);
   std::string damage;
   for (const auto& one : found) {
     if (one.format != nullptr) continue;
     try {
-      return open_checkpoint(one, mappings);
-    } catch (const DamageError& error) {
+      return checkpoint::open_checkpoint(one, mappings);
+    } catch (const checkpoint::DamageError& error) {
       damage += text("\n  ", error.what());
     }
   }
-  throw DamageError(text("no checkpoint is usable:", damage));
+  throw checkpoint::DamageError(text("no checkpoint is usable:", damage));
 }
 
 /// By the blobs of a checkpoint, which lie in <folder>/blobs.
-SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, const Registries& registries,
+SavedRecipe recipe_in(const std::filesystem::path& folder, const checkpoint::Blobs& blobs, const Registries& registries,
                       const std::vector<std::string>& given_sets) {
   const auto files = folder / "blobs";
   auto sets = tokenizer_sets(blobs, files);
@@ -64,19 +65,19 @@ SavedRecipe recipe_in(const std::filesystem::path& folder, const Blobs& blobs, c
 }
 
 /// A model with memory for its weights, which are still to be filled.
-TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::unique_ptr<Tokenizer> tokenizer) {
+TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::unique_ptr<data::Tokenizer> tokenizer) {
   TrainedModel out;
   out.folder = folder;
   out.recipe = std::move(recipe);
   out.tokenizer = std::move(tokenizer);
   out.model = build_model(out.recipe, out.tokenizer.get());
   require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model));
-  out.weights = std::make_unique<ModelState>(*out.model, nullptr);
+  out.weights = std::make_unique<training::ModelState>(*out.model, nullptr);
   return out;
 }
 
 /// The recipe that a checkpoint of another program describes, with the tokenizer beside it.
-SavedRecipe described_recipe(const OpenedCheckpoint& checkpoint, const Registries& registries,
+SavedRecipe described_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
                              const std::vector<std::string>& given_sets) {
   const auto tree = checkpoint.recipe();
   auto sets = checkpoint.tokenizer_options();
@@ -96,7 +97,7 @@ SavedRecipe described_recipe(const OpenedCheckpoint& checkpoint, const Registrie
 
 }  // namespace
 
-SavedRecipe saved_recipe(const OpenedCheckpoint& checkpoint, const Registries& registries,
+SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
                          const std::vector<std::string>& sets) {
   if (checkpoint.blobs().count(recipe_blob))
     return recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, sets);
@@ -110,7 +111,7 @@ std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Reg
 
 SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,
                       const std::vector<std::string>& given_sets) {
-  const auto found = find_checkpoints(folder, registries.formats);
+  const auto found = checkpoint::find_checkpoints(folder, registries.formats);
   if (const auto& newest = found.front(); newest.format != nullptr)
     throw ConfigError(text(newest.folder.string(),
                            ": is a checkpoint of another program; convert it first, with "
@@ -118,11 +119,11 @@ SavedModel open_saved(const std::filesystem::path& folder, const Registries& reg
                            newest.format->program(), " --to tessera ", newest.folder.string(), " NEW_FOLDER`"));
   const auto opened = open_newest(found, registries.mappings);
   auto saved = saved_recipe(*opened, registries, given_sets);
-  return {Checkpoint::open(opened->folder()), std::move(saved.recipe), std::move(saved.tokenizer)};
+  return {checkpoint::Checkpoint::open(opened->folder()), std::move(saved.recipe), std::move(saved.tokenizer)};
 }
 
 TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries) {
-  const auto opened = open_newest(find_checkpoints(folder, registries.formats), registries.mappings);
+  const auto opened = open_newest(checkpoint::find_checkpoints(folder, registries.formats), registries.mappings);
   auto saved = saved_recipe(*opened, registries);
   auto out = unfilled(opened->folder(), std::move(saved.recipe), std::move(saved.tokenizer));
   const auto ranges = out.weights->weight_ranges();
@@ -131,10 +132,10 @@ TrainedModel load_trained(const std::filesystem::path& folder, const Registries&
     if (opened->shape(range.name) == range.global_shape)
       opened->read_box(range);
     else
-      read_padded(*opened, range);
+      checkpoint::read_padded(*opened, range);
   }
   out.weights->weights_changed();
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::recipe

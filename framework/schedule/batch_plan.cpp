@@ -4,14 +4,14 @@
 
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
-void describe(Schema<BatchRampOptions>& s) {
+void describe(options::Schema<BatchRampOptions>& s) {
   using O = BatchRampOptions;
   s.option("rampup_batch_size", &O::rampup_batch_size,
            "Batch size ramp-up: [initial size, increment, samples until `global_batch_size` is reached]; null: none.")
       .at_least(0)
-      .at_most(most_samples);
+      .at_most(options::most_samples);
   s.option("decrease_batch_size_if_needed", &O::decrease_batch_size_if_needed,
            "Reduce the global batch size to a multiple of the micro-batch size times the data-parallel ranks.");
 }
@@ -22,10 +22,10 @@ struct Ramp {
   std::int64_t first, increment, samples;
 };
 
-std::vector<Finding> broken_ramp(const std::vector<std::int64_t>& r, std::int64_t global) {
+std::vector<options::Finding> broken_ramp(const std::vector<std::int64_t>& r, std::int64_t global) {
   constexpr const char* key = "rampup_batch_size";
   const auto broken = [&](std::string message, const char* advice) {
-    return std::vector<Finding>{{key, std::move(message), advice, "B3"}};
+    return std::vector<options::Finding>{{key, std::move(message), advice, "B3"}};
   };
   if (r.size() != 3)
     return broken(text("rampup_batch_size has ", r.size(), " numbers"),
@@ -49,7 +49,7 @@ std::vector<Finding> broken_ramp(const std::vector<std::int64_t>& r, std::int64_
 
 }  // namespace
 
-std::vector<Finding> broken_rules(const BatchRampOptions& o, const BatchSizes& sizes) {
+std::vector<options::Finding> broken_rules(const BatchRampOptions& o, const BatchSizes& sizes) {
   if (o.rampup_batch_size) return broken_ramp(*o.rampup_batch_size, sizes.global);
   const auto stride = sizes.micro * sizes.ranks;
   if (o.decrease_batch_size_if_needed) {
@@ -68,7 +68,7 @@ std::vector<Finding> broken_rules(const BatchRampOptions& o, const BatchSizes& s
 
 BatchPlan::BatchPlan(const BatchRampOptions& o, const BatchSizes& sizes)
     : sizes_(sizes), decrease_(o.decrease_batch_size_if_needed), first_(sizes.global) {
-  refuse("batch sizes", broken_rules(o, sizes));
+  options::refuse("batch sizes", broken_rules(o, sizes));
   if (!o.rampup_batch_size) return;
   first_ = (*o.rampup_batch_size)[0];
   increment_ = (*o.rampup_batch_size)[1];
@@ -96,9 +96,9 @@ StepSize BatchPlan::planned(std::int64_t consumed) const {
   return size_of(first_ + done * increment_);
 }
 
-std::optional<Finding> BatchPlan::broken_rule(const StepSize& size, std::int64_t consumed) const {
+std::optional<options::Finding> BatchPlan::broken_rule(const StepSize& size, std::int64_t consumed) const {
   const auto broken = [&](const char* how, const char* advice) {
-    return Finding{
+    return options::Finding{
         .option = "rampup_batch_size",
         .message = text("after ", consumed, " samples the global batch is ", size.nominal, how, "batch_size ",
                         sizes_.micro, sizes_.ranks > 1 ? text(" on ", sizes_.ranks, " ranks") : ""),
@@ -113,11 +113,11 @@ std::optional<Finding> BatchPlan::broken_rule(const StepSize& size, std::int64_t
 
 StepSize BatchPlan::at(std::int64_t consumed) const {
   const auto size = planned(consumed);
-  if (const auto broken = broken_rule(size, consumed)) refuse("batch sizes", {*broken});
+  if (const auto broken = broken_rule(size, consumed)) options::refuse("batch sizes", {*broken});
   return size;
 }
 
-std::optional<Finding> BatchPlan::broken_step(std::int64_t samples) const {
+std::optional<options::Finding> BatchPlan::broken_step(std::int64_t samples) const {
   for (std::int64_t consumed = 0; consumed < samples;) {
     const auto size = planned(consumed);
     if (auto broken = broken_rule(size, consumed)) return broken;
@@ -141,4 +141,4 @@ std::int64_t BatchPlan::steps_of(std::int64_t samples) const {
   return steps;
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -2,7 +2,7 @@
 
 #include "framework/schedule/schedule.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 /// Options of dataset_config about batch size ramp-up.
 struct BatchRampOptions {
@@ -10,7 +10,7 @@ struct BatchRampOptions {
   bool decrease_batch_size_if_needed = false;
 };
 /// Declares the options.
-void describe(Schema<BatchRampOptions>& s);
+void describe(options::Schema<BatchRampOptions>& s);
 
 /// The configured batch sizes, in samples.
 struct BatchSizes {
@@ -27,7 +27,7 @@ struct StepSize {
 };
 
 /// Violated rules between the sizes. Empty: none.
-std::vector<Finding> broken_rules(const BatchRampOptions& options, const BatchSizes& sizes);
+std::vector<options::Finding> broken_rules(const BatchRampOptions& options, const BatchSizes& sizes);
 
 /// The batch size of every step: constant, or ramped up in equal increments. A pure function of the samples consumed.
 /// Source: Megatron-LM, num_microbatches_calculator.
@@ -45,7 +45,7 @@ class BatchPlan {
   /// ranks, unless decrease_batch_size_if_needed is set; and if it is smaller than one micro-batch per rank.
   StepSize at(std::int64_t consumed_samples) const;
   /// The first step within `samples` for which `at` throws, as the rule that is violated; nothing if there is none.
-  std::optional<Finding> broken_step(std::int64_t samples) const;
+  std::optional<options::Finding> broken_step(std::int64_t samples) const;
   /// The full batch size, which evaluation uses.
   StepSize full() const { return size_of(sizes_.global); }
 
@@ -57,11 +57,11 @@ class BatchPlan {
  private:
   StepSize size_of(std::int64_t nominal) const;
   std::int64_t end_of_stride(std::int64_t size) const;
-  std::optional<Finding> broken_rule(const StepSize& size, std::int64_t consumed) const;
+  std::optional<options::Finding> broken_rule(const StepSize& size, std::int64_t consumed) const;
 
   BatchSizes sizes_;
   bool decrease_;
   std::int64_t first_, increment_ = 0, ramp_samples_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -6,7 +6,7 @@
 
 #include "framework/schedule/schedule.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 class InverseSquareRoot final : public Decay {
@@ -19,7 +19,7 @@ class InverseSquareRoot final : public Decay {
   }
 };
 
-std::unique_ptr<Decay> make(const NoOptions&, RunLength) { return std::make_unique<InverseSquareRoot>(); }
+std::unique_ptr<Decay> make(const options::NoOptions&, RunLength) { return std::make_unique<InverseSquareRoot>(); }
 
 }  // namespace
 
@@ -28,4 +28,4 @@ void register_inverse_square_root(DecayRegistry& registry) {
                {"inverse_square_root"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -5,7 +5,7 @@
 
 #include "framework/base/number_text.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 /// Compares lengths with a tolerance: those that are computed as fractions of others differ by rounding.
@@ -82,11 +82,11 @@ Differences differences(const ScheduleState& ours, const ScheduleState& saved, c
   return out;
 }
 
-std::string word_of(WeightDecayStyle style) { return OptionType<WeightDecayStyle>::write(style).scalar; }
+std::string word_of(WeightDecayStyle style) { return options::OptionType<WeightDecayStyle>::write(style).scalar; }
 
 WeightDecayStyle style_of(const std::string& word) {
   WeightDecayStyle style{};
-  if (!OptionType<WeightDecayStyle>::read(Value::of(word, {}), style))
+  if (!options::OptionType<WeightDecayStyle>::read(options::Value::of(word, {}), style))
     throw ConfigError(text("schedule: the checkpoint has weight_decay_incr_style '", word,
                            "', which is not known; constant, linear and cosine are"));
   return style;
@@ -94,7 +94,7 @@ WeightDecayStyle style_of(const std::string& word) {
 
 }  // namespace
 
-void describe(Schema<ScheduleResumeOptions>& s) {
+void describe(options::Schema<ScheduleResumeOptions>& s) {
   using O = ScheduleResumeOptions;
   s.option("override_opt_param_scheduler", &O::override_opt_param_scheduler,
            "On resume, use the schedule of this recipe instead of the checkpoint's.")
@@ -157,14 +157,14 @@ OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& registry, const R
   return [registry, run](const std::string& style) {
     // The style goes through the registry like an option of a recipe, so that its aliases work and an unknown name gets
     // the same error.
-    Value recipe;
-    recipe.set("optimizer_config.lr_decay_style", Value::of(style, {"checkpoint", 0, "", 1}));
-    Report report;
-    Group group(recipe, "optimizer_config", report);
+    options::Value recipe;
+    recipe.set("optimizer_config.lr_decay_style", options::Value::of(style, {"checkpoint", 0, "", 1}));
+    options::Report report;
+    options::Group group(recipe, "optimizer_config", report);
     const auto choice = registry.read(group);
     report.must_be_good();
     return choice.make(run);
   };
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -4,7 +4,7 @@
 
 #include "framework/schedule/schedule.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 /// The state of the schedules in a checkpoint, with Megatron-LM's names. All lengths in samples, despite "steps".
 struct ScheduleState {
@@ -49,7 +49,7 @@ struct ScheduleResumeOptions {
   bool use_checkpoint_opt_param_scheduler = false;
 };
 /// Declares the options.
-void describe(Schema<ScheduleResumeOptions>& s);
+void describe(options::Schema<ScheduleResumeOptions>& s);
 
 /// Learning rate and weight decay of a run, and the current position. The only class of this component with a state: it
 /// counts the samples of steps that changed weights, so a step that is skipped because of an overflow does not advance
@@ -97,4 +97,4 @@ class OptimizerSchedule {
 /// Creates decays by name from a registry.
 OptimizerSchedule::DecayMaker decay_maker(const DecayRegistry& registry, const RunLength& run);
 
-}  // namespace tessera
+}  // namespace tessera::schedule

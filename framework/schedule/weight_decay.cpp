@@ -4,7 +4,7 @@
 #include "framework/options/limits.h"
 #include "framework/schedule/schedule.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 namespace {
 
@@ -18,15 +18,15 @@ std::string keeps_constant(const O& o) {
 
 }  // namespace
 
-void describe(Schema<WeightDecayOptions>& s) {
+void describe(options::Schema<WeightDecayOptions>& s) {
   s.option("weight_decay", &O::weight_decay,
            "Weight decay coefficient, multiplied by the learning rate; biases and norm weights do not decay.")
       .at_least(0)
-      .at_most(most_rate)
+      .at_most(options::most_rate)
       .matters_when([](const O& o) { return !grows(o); }, "`weight_decay_incr_style` is not constant");
   s.option("start_weight_decay", &O::start_weight_decay, "Initial weight decay.")
       .at_least(0)
-      .at_most(most_rate)
+      .at_most(options::most_rate)
       .matters_when(grows, is_constant)
       .must(
           "O2", [](const O& o) { return grows(o) || o.start_weight_decay.value_or(o.weight_decay) == o.weight_decay; },
@@ -35,7 +35,7 @@ void describe(Schema<WeightDecayOptions>& s) {
           {"weight_decay_incr_style", "weight_decay"});
   s.option("end_weight_decay", &O::end_weight_decay, "Final weight decay.")
       .at_least(0)
-      .at_most(most_rate)
+      .at_most(options::most_rate)
       .matters_when(grows, is_constant)
       .must(
           "O2", [](const O& o) { return grows(o) || o.end_weight_decay.value_or(o.weight_decay) == o.weight_decay; },
@@ -58,7 +58,8 @@ void describe(Schema<WeightDecayOptions>& s) {
       .must(
           "O2", [](const O& o) { return !grows(o) || (o.start_weight_decay && o.end_weight_decay); },
           [](const O& o) {
-            return text("weight_decay_incr_style ", OptionType<WeightDecayStyle>::write(o.weight_decay_incr_style),
+            return text("weight_decay_incr_style ",
+                        options::OptionType<WeightDecayStyle>::write(o.weight_decay_incr_style),
                         " requires start_weight_decay and end_weight_decay");
           },
           "give both", {"start_weight_decay", "end_weight_decay"});
@@ -66,7 +67,7 @@ void describe(Schema<WeightDecayOptions>& s) {
 
 WeightDecay::WeightDecay(const WeightDecayOptions& o, const RunLength& run)
     : shape_{o.weight_decay, o.weight_decay, run.samples, o.weight_decay_incr_style} {
-  refuse("weight decay", broken_rules(o));
+  options::refuse("weight decay", options::broken_rules(o));
   if (shape_.style == WeightDecayStyle::constant) return;
   shape_.start = *o.start_weight_decay;
   shape_.end = *o.end_weight_decay;
@@ -80,4 +81,4 @@ double WeightDecay::at(std::int64_t consumed_samples) const {
   return shape_.start + grown * (shape_.end - shape_.start);
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// Follows the backward passes of a training step.
 class BackwardListener {
@@ -14,9 +14,9 @@ class BackwardListener {
   /// the chunk's parameters.
   virtual void begin_pass(bool last) = 0;
   /// The pass will not change the gradient of this parameter any more.
-  virtual void gradient_complete(const Leaf& leaf) = 0;
+  virtual void gradient_complete(const autograd::Leaf& leaf) = 0;
   /// The pass has ended.
   virtual void end_pass() = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -4,7 +4,7 @@
 
 #include "framework/data/batch_loader.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// The micro-batches of one step or evaluation, by number.
 class BatchSource {
@@ -21,7 +21,7 @@ class BatchSource {
 class LoadedBatches final : public BatchSource {
  public:
   /// The loader is not owned; it was made for `share`.
-  LoadedBatches(BatchLoader& loader, const BatchShare& share, std::int64_t consumed)
+  LoadedBatches(data::BatchLoader& loader, const data::BatchShare& share, std::int64_t consumed)
       : loader_(loader), share_(share), consumed_(consumed) {}
   std::int64_t samples() const override { return share_.samples; }
   std::int64_t seq_length() const override { return loader_.dataset().seq_length(); }
@@ -30,8 +30,8 @@ class LoadedBatches final : public BatchSource {
   }
 
  private:
-  BatchLoader& loader_;
-  BatchShare share_;
+  data::BatchLoader& loader_;
+  data::BatchShare share_;
   std::int64_t consumed_;
 };
 
@@ -39,18 +39,18 @@ class LoadedBatches final : public BatchSource {
 class BatchLoaders {
  public:
   /// `workers`: threads of each loader.
-  BatchLoaders(const BatchShare& share, std::int64_t workers) : share_(share), workers_(workers) {}
+  BatchLoaders(const data::BatchShare& share, std::int64_t workers) : share_(share), workers_(workers) {}
   /// The micro-batches of `data` in `order`, both of which must outlive this, that follow `consumed` samples.
-  LoadedBatches batches(const Dataset& data, const Sampler& order, std::int64_t consumed) {
+  LoadedBatches batches(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed) {
     for (auto& one : loaders_)
       if (&one.dataset() == &data && &one.order() == &order) return {one, share_, consumed};
     return {loaders_.emplace_back(data, order, share_, workers_), share_, consumed};
   }
 
  private:
-  BatchShare share_;
+  data::BatchShare share_;
   std::int64_t workers_;
-  std::deque<BatchLoader> loaders_;
+  std::deque<data::BatchLoader> loaders_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -6,10 +6,10 @@
 #include "framework/base/clock.h"
 #include "framework/kernels/linear.h"
 
-namespace tessera {
+namespace tessera::training {
 
-double gemm_rate(Threads& threads) {
-  constexpr LinearExtents e{512, 768, 768};
+double gemm_rate(kernels::Threads& threads) {
+  constexpr kernels::LinearExtents e{512, 768, 768};
   constexpr int tries = 5;
   const std::vector<float> x(static_cast<std::size_t>(e.rows * e.in), 0.5F),
       w(static_cast<std::size_t>(e.in * e.out), 0.25F);
@@ -17,10 +17,10 @@ double gemm_rate(Threads& threads) {
   double best = 0;
   for (int i = 0; i < tries; ++i) {
     const Stopwatch watch;
-    linear_forward(threads, e, x, w, {}, y);
+    kernels::linear_forward(threads, e, x, w, {}, y);
     best = std::max(best, 2.0 * static_cast<double>(e.rows * e.in * e.out) / watch.seconds());
   }
   return best;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -4,11 +4,11 @@
 
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// The bucket of each parameter.
-std::vector<std::size_t> buckets_of(const FlatParameters& parameters, std::span<const Bucket> buckets) {
+std::vector<std::size_t> buckets_of(const nn::FlatParameters& parameters, std::span<const parallel::Bucket> buckets) {
   const auto& ranges = parameters.ranges();
   std::vector<std::size_t> all(ranges.size());
   auto end = ranges.size();
@@ -29,16 +29,17 @@ std::vector<std::size_t> buckets_of(const FlatParameters& parameters, std::span<
 
 }  // namespace
 
-GradientSync::GradientSync(const SharedGradients& shared, Threads& threads, const Options& options)
+GradientSync::GradientSync(const SharedGradients& shared, kernels::Threads& threads, const Options& options)
     : shared_(shared),
       threads_(threads),
       options_(options),
       bucket_of_(buckets_of(shared.parameters, shared.buckets)),
-      tensor_(ranges_shared_with(GradientSharers::tensor)),
-      head_copies_(ranges_shared_with(GradientSharers::head_copies)),
-      ends_(ranges_shared_with(GradientSharers::ends)) {}
+      tensor_(ranges_shared_with(nn::GradientSharers::tensor)),
+      head_copies_(ranges_shared_with(nn::GradientSharers::head_copies)),
+      ends_(ranges_shared_with(nn::GradientSharers::ends)) {}
 
-GradientSync::GradientSync(const ProcessGroups& groups, ModelState& state, Threads& threads, const Options& options)
+GradientSync::GradientSync(const parallel::ProcessGroups& groups, ModelState& state, kernels::Threads& threads,
+                           const Options& options)
     : GradientSync({.groups = groups,
                     .parameters = state.layout().parameters(),
                     .buckets = state.layout().buckets(),
@@ -46,7 +47,7 @@ GradientSync::GradientSync(const ProcessGroups& groups, ModelState& state, Threa
                     .reducer = state.layout().sharing().ranks > 1 ? &state.reducer() : nullptr},
                    threads, options) {}
 
-std::vector<std::span<float>> GradientSync::ranges_shared_with(GradientSharers who) const {
+std::vector<std::span<float>> GradientSync::ranges_shared_with(nn::GradientSharers who) const {
   std::vector<std::span<float>> ranges;
   for (const auto& range : shared_.parameters.ranges())
     for (const auto& shared : range.parameter->shared)
@@ -66,7 +67,7 @@ void GradientSync::begin_step() {
 void GradientSync::begin_pass(bool last) { last_ = last; }
 
 /// Buckets are begun in one order on all members, so a bucket that is complete waits for those before it.
-void GradientSync::gradient_complete(const Leaf& leaf) {
+void GradientSync::gradient_complete(const autograd::Leaf& leaf) {
   if (!options_.overlapped || !shared_.reducer) return;
   const auto bucket = bucket_of_[static_cast<std::size_t>(leaf.number)];
   must(bucket >= begun_ && missing_[bucket] > 0, "no gradient changes after the reduction of its bucket was begun");
@@ -76,7 +77,7 @@ void GradientSync::gradient_complete(const Leaf& leaf) {
   shared_.reducer->progress();
 }
 
-void GradientSync::end_pass() { round_to(threads_, options_.type, shared_.gradients); }
+void GradientSync::end_pass() { kernels::round_to(threads_, options_.type, shared_.gradients); }
 
 void GradientSync::begin(std::size_t bucket) {
   must(bucket == begun_, "buckets are reduced in order");
@@ -84,7 +85,8 @@ void GradientSync::begin(std::size_t bucket) {
   ++begun_;
 }
 
-void GradientSync::sum_shared(std::span<const std::span<float>> ranges, const Communicator& group, const char* who) {
+void GradientSync::sum_shared(std::span<const std::span<float>> ranges, const comm::Communicator& group,
+                              const char* who) {
   if (ranges.empty() || group.size() == 1) return;
   if (ranges.size() == 1) {
     group.all_reduce(ranges[0], who);
@@ -108,7 +110,7 @@ void GradientSync::finish() {
   sum_shared(tensor_, shared_.groups.tensor, "gradients of what the tensor-parallel group has whole");
   sum_shared(head_copies_, shared_.groups.head_copies, "gradients of copied key and value heads");
   sum_shared(ends_, shared_.groups.ends, "gradient of the tied embedding");
-  if (shared_.reducer) round_to(threads_, options_.type, shared_.gradients);
+  if (shared_.reducer) kernels::round_to(threads_, options_.type, shared_.gradients);
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

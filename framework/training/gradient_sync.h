@@ -4,13 +4,13 @@
 #include "framework/training/backward_listener.h"
 #include "framework/training/model_state.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// What a GradientSync works on. None is owned; all outlive it.
 struct SharedGradients {
-  const ProcessGroups& groups;
-  const FlatParameters& parameters;
-  std::span<const Bucket> buckets;
+  const parallel::ProcessGroups& groups;
+  const nn::FlatParameters& parameters;
+  std::span<const parallel::Bucket> buckets;
   std::span<float> gradients;  ///< of all parameters
   BucketReducer* reducer;      ///< nullptr: there is one data-parallel rank
 };
@@ -25,25 +25,26 @@ class GradientSync final : public BackwardListener {
     DType type = DType::float32;  ///< gradients are rounded to it after each micro-batch and after the reduction
   };
   /// Throws BugError unless the buckets divide the parameters from the last to the first, each in one bucket.
-  GradientSync(const SharedGradients& shared, Threads& threads, const Options& options);
+  GradientSync(const SharedGradients& shared, kernels::Threads& threads, const Options& options);
   /// Of all gradients of `state`, which is not owned.
-  GradientSync(const ProcessGroups& groups, ModelState& state, Threads& threads, const Options& options);
+  GradientSync(const parallel::ProcessGroups& groups, ModelState& state, kernels::Threads& threads,
+               const Options& options);
 
   void begin_step() override;
   void begin_pass(bool last) override;
   /// Throws BugError if the parameter's bucket was begun already: that reduction missed this gradient.
-  void gradient_complete(const Leaf& leaf) override;
+  void gradient_complete(const autograd::Leaf& leaf) override;
   void end_pass() override;
   /// Begins what is left, and waits for all sums. Throws CommError as Communicator does.
   void finish();
 
  private:
   void begin(std::size_t bucket);
-  std::vector<std::span<float>> ranges_shared_with(GradientSharers who) const;
-  void sum_shared(std::span<const std::span<float>> ranges, const Communicator& group, const char* who);
+  std::vector<std::span<float>> ranges_shared_with(nn::GradientSharers who) const;
+  void sum_shared(std::span<const std::span<float>> ranges, const comm::Communicator& group, const char* who);
 
   SharedGradients shared_;
-  Threads& threads_;
+  kernels::Threads& threads_;
   Options options_;
   bool last_ = false;
   std::vector<std::size_t> bucket_of_;  ///< of each parameter
@@ -53,4 +54,4 @@ class GradientSync final : public BackwardListener {
   std::vector<float> packed_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace tessera {
+namespace tessera::training {
 
 void LogLine::add(std::string_view words) {
   const auto count = std::min(words.size(), sizeof bytes_ - used_);
@@ -106,4 +106,4 @@ void add_validation_lines(LogLine& out, const EvaluationRecord& evaluation) {
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
-}  // namespace tessera
+}  // namespace tessera::training

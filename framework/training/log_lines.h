@@ -13,7 +13,7 @@
 #include "framework/options/limits.h"
 #include "framework/training/metrics.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// Text of bounded length in the making; what does not fit is cut off. Allocates nothing.
 class LogLine {
@@ -54,7 +54,7 @@ class Interval {
  private:
   double mean(double sum) const { return sum / static_cast<double>(std::max<std::int64_t>(1, advanced_)); }
   double loss_sum_ = 0, seconds_ = 0, load_balancing_sum_ = 0, z_sum_ = 0;
-  std::array<double, most_predictions> prediction_sums_ = {};
+  std::array<double, options::most_predictions> prediction_sums_ = {};
   std::int64_t advanced_ = 0, skipped_ = 0, nans_ = 0;
 };
 
@@ -80,4 +80,4 @@ void add_validation_lines(LogLine& out, const EvaluationRecord& evaluation);
 /// exp(min(20, loss)), as Megatron-LM reports it.
 double perplexity(double loss);
 
-}  // namespace tessera
+}  // namespace tessera::training

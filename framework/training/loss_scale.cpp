@@ -6,14 +6,14 @@
 
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr double most_scale = 0x1p127;  // the largest power of two in fp32
 
 }  // namespace
 
-void describe(Schema<LossScaleOptions>& s) {
+void describe(options::Schema<LossScaleOptions>& s) {
   using O = LossScaleOptions;
   s.option("loss_scale", &O::loss_scale, "Constant loss scale; null or 0: dynamic with fp16, else none.")
       .at_least(0)
@@ -27,7 +27,7 @@ void describe(Schema<LossScaleOptions>& s) {
   s.option("loss_scale_window", &O::loss_scale_window,
            "Number of consecutive steps without overflow before the dynamic loss scale grows.")
       .above(0)
-      .at_most(static_cast<double>(most_steps))
+      .at_most(static_cast<double>(options::most_steps))
       .unit("steps")
       .otherwise([](const O& o) { return o.window(); }, "1000");
   s.option("loss_scale_factor", &O::loss_scale_factor, "Growth and backoff factor of the dynamic loss scale.")
@@ -87,8 +87,8 @@ double LossScaler::inverse() const {
   return std::nearbyint(exact / smallest) * smallest;
 }
 
-void LossScaler::restore(const LossScaleState& state) {
+void LossScaler::restore(const checkpoint::LossScaleState& state) {
   if (dynamic()) state_ = state;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

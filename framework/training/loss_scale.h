@@ -6,7 +6,7 @@
 #include "framework/checkpoint/progress.h"
 #include "framework/options/schema.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// training_config: how the loss is scaled so that small gradients survive 16 bits.
 struct LossScaleOptions {
@@ -23,7 +23,7 @@ struct LossScaleOptions {
   double factor() const { return loss_scale_factor.value_or(2); }
   std::int64_t overflows() const { return hysteresis.value_or(2); }
 };
-void describe(Schema<LossScaleOptions>& s);
+void describe(options::Schema<LossScaleOptions>& s);
 
 /// The factor on the loss before the backward pass, and how it follows overflows. A value of a few numbers.
 ///
@@ -48,17 +48,17 @@ class LossScaler {
   /// A step is through: whether its gradients had an infinity or NaN.
   void update(bool overflow);
 
-  LossScaleState state() const { return state_; }
+  checkpoint::LossScaleState state() const { return state_; }
   /// Go on from a checkpoint. A constant scale stays as the recipe says.
-  void restore(const LossScaleState& state);
+  void restore(const checkpoint::LossScaleState& state);
 
  private:
   enum class Kind { none, constant, dynamic };
   Kind kind_ = Kind::none;
-  LossScaleState state_;
+  checkpoint::LossScaleState state_;
   float minimum_ = 1, growth_ = 2, backoff_ = 0.5;
   double window_ = 0;
   std::int64_t hysteresis_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

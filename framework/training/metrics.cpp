@@ -14,7 +14,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr std::string_view last_bytes = "}\n";  // of every line
@@ -223,4 +223,4 @@ bool MetricsFile::write(std::string_view bytes, std::int64_t at) {
   return false;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::training {
 
 /// The record of one training step: a plain value, filled by the training loop, for all reports. JSON cannot express
 /// values that are not finite; they are written as null.
@@ -86,4 +86,4 @@ class MetricsFile {
   char complaint_[256] = "";
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -9,20 +9,21 @@
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/process_groups.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// This rank's part of the model, and its place in the parallel layout. Owns the chunks; their weights are ModelState's.
 struct ModelSetup {
-  ProcessGroups processes;
-  LayerPlan plan;
-  std::int64_t micro_batch_group = 0;          ///< microbatch_group_size_per_vp_stage; 0: as many as stages
-  std::vector<std::unique_ptr<Model>> chunks;  ///< of this rank's pipeline stage
-  Precision precision;
-  std::vector<TensorRange> all_weights;  ///< names and shapes of the whole model; empty: this rank has all of it
-  std::int64_t tokens = 0;               ///< rows of the vocabulary without padding; 0: not known
+  parallel::ProcessGroups processes;
+  parallel::LayerPlan plan;
+  std::int64_t micro_batch_group = 0;                 ///< microbatch_group_size_per_vp_stage; 0: as many as stages
+  std::vector<std::unique_ptr<model::Model>> chunks;  ///< of this rank's pipeline stage
+  model::Precision precision;
+  std::vector<checkpoint::TensorRange>
+      all_weights;          ///< names and shapes of the whole model; empty: this rank has all of it
+  std::int64_t tokens = 0;  ///< rows of the vocabulary without padding; 0: not known
 
   /// The first chunk: the whole model in a run of one stage.
-  Model& first() const { return *chunks.front(); }
+  model::Model& first() const { return *chunks.front(); }
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <iterator>
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
 }  // namespace
 
-ModelState::ModelState(StateLayout layout, StateMemory memory, const Optimizer* optimizer, bool overlaps_gather)
+ModelState::ModelState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather)
     : layout_(std::move(layout)),
       memory_(std::move(memory)),
       overlaps_gather_(overlaps_gather),
@@ -19,7 +19,7 @@ ModelState::ModelState(StateLayout layout, StateMemory memory, const Optimizer* 
   connect(optimizer);
 }
 
-ModelState::ModelState(Model& model, const Optimizer* optimizer)
+ModelState::ModelState(model::Model& model, const optim::Optimizer* optimizer)
     : layout_(model.parameters(), optimizer),
       memory_(layout_.segment()),
       reducer_(layout_, memory_),
@@ -27,7 +27,7 @@ ModelState::ModelState(Model& model, const Optimizer* optimizer)
   connect(optimizer);
 }
 
-void ModelState::connect(const Optimizer* optimizer) {
+void ModelState::connect(const optim::Optimizer* optimizer) {
   bind();
   for (const auto& range : layout_.owned_gradients()) owned_gradients_.push_back(memory_.floats(range));
   for (const auto& range : layout_.owned_weights()) owned_weights_.push_back(memory_.floats(range));
@@ -45,7 +45,7 @@ void ModelState::bind() {
     else
       parameter.leaf.value = Tensor(memory_.bytes(StateArray::rounded_weights).subspan(2 * size(ranges[i].first)),
                                     parameter.type, parameter.shape());
-    parameter.leaf.grad = gradients().empty() ? Tensor{} : FlatParameters::view(ranges[i], gradients());
+    parameter.leaf.grad = gradients().empty() ? Tensor{} : nn::FlatParameters::view(ranges[i], gradients());
   }
 }
 
@@ -54,20 +54,21 @@ std::span<float> ModelState::weights() {
   return memory_.floats(StateArray::weights);
 }
 
-void ModelState::initialise(Threads& threads, std::uint64_t seed) {
+void ModelState::initialise(kernels::Threads& threads, std::uint64_t seed) {
   std::vector<float> scratch;
   const auto& ranges = layout_.parameters().ranges();
   for (std::size_t i = 0; i < ranges.size(); ++i)
     if (!layout_.sharing().shards() || ranges[i].parameter->type == DType::float32)
-      FlatParameters::initialise(threads, seed, *ranges[i].parameter,
-                                 memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}));
+      nn::FlatParameters::initialise(
+          threads, seed, *ranges[i].parameter,
+          memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}));
   std::size_t drawn = ranges.size();  // the parameter whose initial values are in scratch
   for (const auto& shard : layout_.shards()) {
     if (shard.weights_in != StateArray::master_weights) continue;
     const auto& range = ranges[shard.parameter];
     if (drawn != shard.parameter) {
       scratch.assign(size(range.padded()), 0);
-      FlatParameters::initialise(threads, seed, *range.parameter, std::span(scratch).first(size(range.count)));
+      nn::FlatParameters::initialise(threads, seed, *range.parameter, std::span(scratch).first(size(range.count)));
       drawn = shard.parameter;
     }
     const auto part = std::span(scratch).subspan(size(shard.elements.first - range.first), size(shard.elements.count));
@@ -85,15 +86,16 @@ void ModelState::weights_changed() {
 
 void ModelState::weights_needed() { gather_.finish(); }
 
-void ModelState::update(Threads& threads, std::span<StepScalars> groups, std::span<const std::size_t> group_of) {
+void ModelState::update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                        std::span<const std::size_t> group_of) {
   must(update_.has_value(), "a state without optimizer is not updated");
   update_->step(threads, groups, group_of);
   gather_.begin();
   if (!overlaps_gather_) gather_.finish();
 }
 
-std::vector<TensorRange> ModelState::ranges(const std::vector<StateBox>& boxes, const std::string& prefix) {
-  std::vector<TensorRange> out;
+std::vector<checkpoint::TensorRange> ModelState::ranges(const std::vector<StateBox>& boxes, const std::string& prefix) {
+  std::vector<checkpoint::TensorRange> out;
   for (const auto& box : boxes) {
     const auto& parameter = *layout_.parameters().ranges()[box.parameter].parameter;
     const auto elements = memory_.floats({box.array, box.first, size(box.shape.elements())});
@@ -106,10 +108,12 @@ std::vector<TensorRange> ModelState::ranges(const std::vector<StateBox>& boxes, 
   return out;
 }
 
-std::vector<TensorRange> ModelState::weight_ranges(StateScope scope) { return ranges(layout_.weight_boxes(scope), ""); }
+std::vector<checkpoint::TensorRange> ModelState::weight_ranges(StateScope scope) {
+  return ranges(layout_.weight_boxes(scope), "");
+}
 
-std::vector<TensorRange> ModelState::optimizer_ranges(StateScope scope) {
-  std::vector<TensorRange> all;
+std::vector<checkpoint::TensorRange> ModelState::optimizer_ranges(StateScope scope) {
+  std::vector<checkpoint::TensorRange> all;
   for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k) {
     auto own = ranges(layout_.state_boxes(scope, k), "optimizer." + layout_.state_tensors()[k] + ".");
     std::move(own.begin(), own.end(), std::back_inserter(all));
@@ -117,8 +121,8 @@ std::vector<TensorRange> ModelState::optimizer_ranges(StateScope scope) {
   return all;
 }
 
-std::vector<Parameter*> parameters_of(std::span<Model* const> chunks) {
-  std::vector<Parameter*> all;
+std::vector<nn::Parameter*> parameters_of(std::span<model::Model* const> chunks) {
+  std::vector<nn::Parameter*> all;
   for (auto* chunk : chunks) {
     const auto own = chunk->parameters();
     all.insert(all.end(), own.begin(), own.end());
@@ -126,8 +130,8 @@ std::vector<Parameter*> parameters_of(std::span<Model* const> chunks) {
   return all;
 }
 
-StateBytes bytes_of_state(std::vector<Parameter*> parameters, const Optimizer& optimizer, int ranks) {
+StateBytes bytes_of_state(std::vector<nn::Parameter*> parameters, const optim::Optimizer& optimizer, int ranks) {
   return StateLayout(std::move(parameters), &optimizer, {.ranks = ranks, .distributed_optimizer = ranks > 1}).bytes();
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

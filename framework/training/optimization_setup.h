@@ -9,21 +9,21 @@
 #include "framework/schedule/optimizer_schedule.h"
 #include "framework/training/loss_scale.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// How gradients become updates. Owns all; the schedule and the loss scaler change from step to step and are saved in
 /// every checkpoint.
 struct OptimizationSetup {
-  std::unique_ptr<Optimizer> optimizer;
-  ParameterGroupOptions groups;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  optim::ParameterGroupOptions groups;
   double expert_bias_rate = 0;  ///< of each step
-  ClippingOptions clipping;
-  std::unique_ptr<OptimizerSchedule> schedule;
-  ScheduleResumeOptions schedule_resume;
+  optim::ClippingOptions clipping;
+  std::unique_ptr<schedule::OptimizerSchedule> schedule;
+  schedule::ScheduleResumeOptions schedule_resume;
   LossScaler loss_scaler;
   bool per_token_loss = false;  ///< calculate_per_token_loss
-  DataParallelOptions data_parallel;
-  ParameterGatherOptions parameter_gather;
+  parallel::DataParallelOptions data_parallel;
+  parallel::ParameterGatherOptions parameter_gather;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -5,7 +5,7 @@
 
 #include "framework/base/clock.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 double counted_tokens(const TokenBatch& batch) {
@@ -30,11 +30,12 @@ Pipeline::Pipeline(PipelineInputs inputs, const Objective& objective)
        "a pipeline has all chunks of its stage");
 }
 
-const PipelineSchedule& Pipeline::schedule(bool trains, std::int64_t micro_batches) {
+const parallel::PipelineSchedule& Pipeline::schedule(bool trains, std::int64_t micro_batches) {
   for (const auto& cached : schedules_)
     if (cached.trains == trains && cached.micro_batches == micro_batches) return cached.schedule;
-  const PipelineShape shape{inputs_.plan.stages(), inputs_.plan.chunks(), micro_batches, inputs_.micro_batch_group};
-  auto made = trains ? PipelineSchedule::training(shape) : PipelineSchedule::forward_only(shape);
+  const parallel::PipelineShape shape{inputs_.plan.stages(), inputs_.plan.chunks(), micro_batches,
+                                      inputs_.micro_batch_group};
+  auto made = trains ? parallel::PipelineSchedule::training(shape) : parallel::PipelineSchedule::forward_only(shape);
   schedules_.push_back({trains, micro_batches, std::move(made)});
   return schedules_.back().schedule;
 }
@@ -60,7 +61,7 @@ void Pipeline::execute(const Execution& run, const std::function<void(std::int64
   for (std::size_t i = 0; i < actions.size(); ++i) {
     if (i == 0) begin_receive(run, actions[0]);
     if (i + 1 < actions.size()) begin_receive(run, actions[i + 1]);  // it arrives while this stage computes
-    if (actions[i].kind == PipelineAction::Kind::forward)
+    if (actions[i].kind == parallel::PipelineAction::Kind::forward)
       forward(run, actions[i]);
     else
       backward(run, actions[i]);
@@ -72,9 +73,9 @@ void Pipeline::execute(const Execution& run, const std::function<void(std::int64
 }
 
 /// Matches what a chunk receives with what the other one sends.
-int Pipeline::tag(const PipelineAction& action, LayerPlan::ChunkIndex receiver) const {
+int Pipeline::tag(const parallel::PipelineAction& action, parallel::LayerPlan::ChunkIndex receiver) const {
   const auto pass = action.micro_batch * inputs_.plan.chunks() + receiver.chunk;
-  return static_cast<int>((2 * pass + (action.kind == PipelineAction::Kind::forward ? 0 : 1)) % tags);
+  return static_cast<int>((2 * pass + (action.kind == parallel::PipelineAction::Kind::forward ? 0 : 1)) % tags);
 }
 
 /// The active pass of a micro-batch through a chunk, or a free one for it.
@@ -85,7 +86,8 @@ Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro
   auto free = std::find_if(all.begin(), all.end(), [](const auto& one) { return one.micro_batch == ActivePass::free; });
   if (free == all.end()) {
     auto& made = all.emplace_back(arena_, inputs_.threads, run.trains);
-    if (run.trains) made.tape.on_grad_ready([this](const Leaf& leaf) { inputs_.listener.gradient_complete(leaf); });
+    if (run.trains)
+      made.tape.on_grad_ready([this](const autograd::Leaf& leaf) { inputs_.listener.gradient_complete(leaf); });
     free = all.end() - 1;
   }
   free->micro_batch = micro_batch;
@@ -94,9 +96,9 @@ Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro
 }
 
 /// Begins to receive what the action needs from another stage, so that it arrives as early as it can.
-void Pipeline::begin_receive(const Execution& run, const PipelineAction& action) {
-  const LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
-  const bool is_forward = action.kind == PipelineAction::Kind::forward;
+void Pipeline::begin_receive(const Execution& run, const parallel::PipelineAction& action) {
+  const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
+  const bool is_forward = action.kind == parallel::PipelineAction::Kind::forward;
   const auto from = is_forward ? inputs_.plan.before(here) : inputs_.plan.after(here);
   if (!from) return;
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
@@ -138,8 +140,8 @@ void Pipeline::used(LoadedBatch& loaded) {
   if (--loaded.uses == 0) loaded.micro_batch = -1;
 }
 
-ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const {
-  ForwardMode mode;
+model::ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const {
+  model::ForwardMode mode;
   mode.groups = inputs_.groups;
   if (!run.trains) return mode;
   const auto tokens = objective_.per_token_loss
@@ -157,8 +159,8 @@ ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const 
   return mode;
 }
 
-void Pipeline::forward(const Execution& run, const PipelineAction& action) {
-  const LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
+void Pipeline::forward(const Execution& run, const parallel::PipelineAction& action) {
+  const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   auto& loaded = load(run, action.micro_batch);
   const auto batch = loaded.batch.view();
@@ -182,8 +184,8 @@ void Pipeline::forward(const Execution& run, const PipelineAction& action) {
   complete(pass);
 }
 
-void Pipeline::backward(const Execution& run, const PipelineAction& action) {
-  const LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
+void Pipeline::backward(const Execution& run, const parallel::PipelineAction& action) {
+  const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   inputs_.listener.begin_pass(action.micro_batch + 1 == run.micro_batches);
   if (inputs_.plan.after(here)) {
@@ -232,4 +234,4 @@ void Pipeline::release_if_sent(ActivePass& pass, bool wait) {
   pass.micro_batch = ActivePass::free;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

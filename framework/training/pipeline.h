@@ -12,18 +12,18 @@
 #include "framework/training/batch_source.h"
 #include "framework/training/stage_channel.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// What a pipeline works with. None is owned; all outlive it.
 struct PipelineInputs {
-  std::vector<const Model*> chunks;    ///< of this stage, in order
-  const LayerPlan& plan;               ///< of the whole model
-  std::int64_t stage = 0;              ///< this rank's
-  std::int64_t micro_batch_group = 0;  ///< see PipelineShape::group
-  StageChannel& channel;               ///< to the other stages; not used if there are none
+  std::vector<const model::Model*> chunks;  ///< of this stage, in order
+  const parallel::LayerPlan& plan;          ///< of the whole model
+  std::int64_t stage = 0;                   ///< this rank's
+  std::int64_t micro_batch_group = 0;       ///< see PipelineShape::group
+  StageChannel& channel;                    ///< to the other stages; not used if there are none
   BackwardListener& listener;
-  Threads& threads;
-  const ProcessGroups* groups = nullptr;  ///< of the forward passes; null: no layer is sharded
+  kernels::Threads& threads;
+  const parallel::ProcessGroups* groups = nullptr;  ///< of the forward passes; null: no layer is sharded
 };
 
 /// What the gradients of a step are gradients of.
@@ -31,7 +31,7 @@ struct Objective {
   std::uint64_t seed = 0;       ///< of dropout
   bool per_token_loss = false;  ///< sum the losses of tokens; else their mean over each micro-batch, then over these
   double replicas = 1;          ///< data-parallel ranks
-  AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report; null: nowhere. Must outlive this
+  nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report; null: nowhere. Must outlive this
 };
 
 /// Takes the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and
@@ -41,7 +41,7 @@ class Pipeline {
  public:
   /// What the forward passes of a step gave. Losses are those of the last chunk; zero on other stages.
   struct Totals {
-    LossSum loss;
+    autograd::LossSum loss;
     double data_wait_seconds = 0;   ///< waiting for micro-batches
     double seconds = 0;             ///< the whole time
     double stage_wait_seconds = 0;  ///< of it, waiting for other stages
@@ -68,14 +68,14 @@ class Pipeline {
   };
   /// The passes of one micro-batch through one chunk: what was recorded, received and is being sent.
   struct ActivePass {
-    ActivePass(Arena& arena, Threads& threads, bool records) : tape(arena, threads, records) {}
-    Tape tape;
+    ActivePass(Arena& arena, kernels::Threads& threads, bool records) : tape(arena, threads, records) {}
+    autograd::Tape tape;
     static constexpr std::int64_t free = -1, sending = -2;  ///< sending: complete except for what it sends
     std::int64_t micro_batch = free, chunk = free;
     Memory input_memory, gradient_memory;
-    Var input, output;
+    autograd::Var input, output;
     std::unique_ptr<StageMessage> input_message, gradient_message, sent_message;
-    Gradient sent_gradient;
+    autograd::Gradient sent_gradient;
   };
   /// One traversal of a schedule.
   struct Execution {
@@ -88,23 +88,23 @@ class Pipeline {
   struct CachedSchedule {
     bool trains;
     std::int64_t micro_batches;
-    PipelineSchedule schedule;
+    parallel::PipelineSchedule schedule;
   };
 
   void execute(const Execution& run, const std::function<void(std::int64_t)>& progress = {});
-  void forward(const Execution& run, const PipelineAction& action);
-  void backward(const Execution& run, const PipelineAction& action);
-  void begin_receive(const Execution& run, const PipelineAction& action);
+  void forward(const Execution& run, const parallel::PipelineAction& action);
+  void backward(const Execution& run, const parallel::PipelineAction& action);
+  void begin_receive(const Execution& run, const parallel::PipelineAction& action);
   ActivePass& pass_of(const Execution& run, std::int64_t micro_batch, std::int64_t chunk);
   void complete(ActivePass& pass);
   void release_if_sent(ActivePass& pass, bool wait);
   LoadedBatch* loaded_batch(std::int64_t micro_batch);
   LoadedBatch& load(const Execution& run, std::int64_t micro_batch);
   void used(LoadedBatch& loaded);
-  int tag(const PipelineAction& action, LayerPlan::ChunkIndex receiver) const;
-  ForwardMode mode(const Execution& run, const TokenBatch& batch) const;
-  const Model& chunk(std::int64_t number) const { return *inputs_.chunks[static_cast<std::size_t>(number)]; }
-  const PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);
+  int tag(const parallel::PipelineAction& action, parallel::LayerPlan::ChunkIndex receiver) const;
+  model::ForwardMode mode(const Execution& run, const TokenBatch& batch) const;
+  const model::Model& chunk(std::int64_t number) const { return *inputs_.chunks[static_cast<std::size_t>(number)]; }
+  const parallel::PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);
 
   PipelineInputs inputs_;
   Objective objective_;
@@ -114,4 +114,4 @@ class Pipeline {
   std::vector<CachedSchedule> schedules_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr double shortest_pause = 0.1;  // between two drawings, in seconds
@@ -168,4 +168,4 @@ void ProgressBar::leave() {
   first_iteration_ = -1;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

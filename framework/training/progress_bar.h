@@ -7,7 +7,7 @@
 #include "framework/training/log_lines.h"
 #include "framework/training/metrics.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// What a bar says at one moment.
 struct ProgressState {
@@ -76,7 +76,7 @@ class ProgressBar {
   double step_seconds_ = 0, tokens_per_second_ = 0, loss_ = 0;  // smoothed
   EvaluationState evaluation_;  // all > 0: one is under way; seconds_left: what was expected of it
   Stopwatch since_evaluation_;
-  StatusLine line_;
+  log::StatusLine line_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

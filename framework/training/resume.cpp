@@ -7,11 +7,11 @@
 #include "framework/comm/together.h"
 #include "framework/training/run_checkpoints.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// Load; where the tensors do not fit, the error names the options that say otherwise than those of the checkpoint.
-void naming_options(const TrainingSetup& setup, const Blobs& saved, const std::function<void()>& load) {
+void naming_options(const TrainingSetup& setup, const checkpoint::Blobs& saved, const std::function<void()>& load) {
   try {
     load();
   } catch (const ConfigError& error) {
@@ -22,22 +22,23 @@ void naming_options(const TrainingSetup& setup, const Blobs& saved, const std::f
 }
 
 /// Fill what has another padding of the vocabulary there than here. Returns all else.
-std::vector<TensorRange> read_other_paddings(const WeightSource& source, const std::vector<TensorRange>& ranges,
-                                             std::int64_t tokens, std::vector<std::string>& notes) {
-  std::vector<TensorRange> others;
+std::vector<checkpoint::TensorRange> read_other_paddings(const checkpoint::WeightSource& source,
+                                                         const std::vector<checkpoint::TensorRange>& ranges,
+                                                         std::int64_t tokens, std::vector<std::string>& notes) {
+  std::vector<checkpoint::TensorRange> others;
   for (const auto& range : ranges) {
-    if (!differs_in_padding(source, range, tokens)) {
+    if (!checkpoint::differs_in_padding(source, range, tokens)) {
       others.push_back(range);
       continue;
     }
-    auto note = read_other_padding(source, range);
+    auto note = checkpoint::read_other_padding(source, range);
     if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all boxes of a tensor
   }
   return others;
 }
 
 /// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
-ScheduleState without_idle_fields(ScheduleState saved, const ScheduleState& ours) {
+schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const schedule::ScheduleState& ours) {
   if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
     saved.min_lr = ours.min_lr;
     saved.lr_decay_steps = ours.lr_decay_steps;
@@ -47,7 +48,7 @@ ScheduleState without_idle_fields(ScheduleState saved, const ScheduleState& ours
 }
 
 /// Schedule and loss scale as they were saved; checkpoints of the first version have neither.
-void restore_rates(const Progress& progress, const std::filesystem::path& folder, TrainingSetup& setup) {
+void restore_rates(const checkpoint::Progress& progress, const std::filesystem::path& folder, TrainingSetup& setup) {
   auto& schedule = *setup.optimization.schedule;
   try {
     if (progress.schedule)
@@ -62,10 +63,10 @@ void restore_rates(const Progress& progress, const std::filesystem::path& folder
 }
 
 /// All of it: weights, optimizer, counters, as far as the options ask.
-Progress continue_from(const OpenedCheckpoint& given, Progress progress, TrainingSetup& setup, ModelState& state,
-                       std::vector<std::string>& notes) {
+checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress,
+                                   TrainingSetup& setup, ModelState& state, std::vector<std::string>& notes) {
   const auto& o = setup.options;
-  const auto read = [&](const std::vector<TensorRange>& ranges) {
+  const auto read = [&](const std::vector<checkpoint::TensorRange>& ranges) {
     for (const auto& range : ranges) given.read_box(range);
   };
   naming_options(setup, given.blobs(), [&] {
@@ -87,29 +88,29 @@ Progress continue_from(const OpenedCheckpoint& given, Progress progress, Trainin
 }
 
 /// The weights alone; all else begins anew.
-void begin_with(const OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state,
+void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state,
                 std::vector<std::string>& notes) {
   const auto ranges = state.weight_ranges();
-  const auto changes = load_all(given, ranges, setup.model.all_weights);
+  const auto changes = checkpoint::load_all(given, ranges, setup.model.all_weights);
   for (const auto& range : ranges)
-    must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
+    checkpoint::must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
   notes.insert(notes.end(), changes.begin(), changes.end());
   notes.push_back(text("beginning with the weights of ", given.folder().string()));
 }
 
 /// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
 /// the run's own folder has none yet and may begin anew.
-std::optional<Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given) {
-  if (std::filesystem::exists(given / "manifest.json")) return Checkpoint::open(given);
+std::optional<checkpoint::Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given) {
+  if (std::filesystem::exists(given / "manifest.json")) return checkpoint::Checkpoint::open(given);
   for (const auto& prefix : {o.prefix, std::string()})
     for (const auto& folder : {given, given / "checkpoints"}) {
-      const auto found = list_checkpoints(folder, prefix);
-      if (!found.empty()) return Checkpoint::open(found.front().folder);
+      const auto found = checkpoint::list_checkpoints(folder, prefix);
+      if (!found.empty()) return checkpoint::Checkpoint::open(found.front().folder);
     }
   const auto place = [](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(folder / ""); };
   if (!o.exit_on_missing_checkpoint && place(given) == place(o.output_dir)) return std::nullopt;
-  throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ", checkpoint_name(o.prefix, 0),
-                         " or later under ", given.string(),
+  throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ",
+                         checkpoint::checkpoint_name(o.prefix, 0), " or later under ", given.string(),
                          "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
 }
 
@@ -118,18 +119,19 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
   const auto& o = setup.options;
   const auto& world = setup.model.processes.world;
   if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr && format->find(o.output_dir)) {
-    together(world, "loading", [&] {
+    comm::together(world, "loading", [&] {
       const auto newest = format->open(*format->find(o.output_dir), setup.documents.mappings);
-      out.progress = continue_from(*newest, newest->progress().value_or(Progress{}), setup, state, out.notes);
+      out.progress =
+          continue_from(*newest, newest->progress().value_or(checkpoint::Progress{}), setup, state, out.notes);
       out.folder = newest->folder();
     });
     return true;
   }
   const auto found = find_newest(world, o, run, out.notes);
-  together(world, "loading", [&] {
+  comm::together(world, "loading", [&] {
     if (!found.folder) return;
-    const NativeCheckpoint newest(Checkpoint::open(*found.folder), o.crc_check);
-    out.progress = continue_from(newest, newest.progress().value_or(Progress{}), setup, state, out.notes);
+    const checkpoint::NativeCheckpoint newest(checkpoint::Checkpoint::open(*found.folder), o.crc_check);
+    out.progress = continue_from(newest, newest.progress().value_or(checkpoint::Progress{}), setup, state, out.notes);
     out.folder = *found.folder;
   });
   if (found.lost_at >= 0)
@@ -143,14 +145,14 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
 }
 
 /// What load_checkpoint names, of any format; null where the run's own folder has none yet.
-std::unique_ptr<OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
   const auto& o = setup.options;
   if (const auto* format = setup.documents.formats.of(place))
     return format->open(*format->find(place), setup.documents.mappings);
   auto native = open_given(o, place);
   if (!native) return nullptr;
-  const bool resumes = o.resume_training != Resume::never && native->blobs().count(progress_blob) != 0;
-  return std::make_unique<NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);
+  const bool resumes = o.resume_training != Resume::never && native->blobs().count(checkpoint::progress_blob) != 0;
+  return std::make_unique<checkpoint::NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);
 }
 
 /// Begin with, or go on from, what load_checkpoint names, which is at `place`.
@@ -170,7 +172,7 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
 
 }  // namespace
 
-Restored restore(TrainingSetup& setup, ModelState& state, Threads& threads, const RunFolder* folder) {
+Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder) {
   const auto& o = setup.options;
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
@@ -183,7 +185,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, Threads& threads, cons
   }
   state.initialise(threads, static_cast<std::uint64_t>(o.seed));
   if (!o.load_checkpoint) return out;
-  together(setup.model.processes.world, "loading", [&] {
+  comm::together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
     load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
   });
@@ -197,4 +199,4 @@ std::string how_to_resume(const TrainingOptions& options, bool saved) {
   return "to resume, add --set training_config.resume_training=true: the same command alone starts a new run";
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

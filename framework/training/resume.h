@@ -9,11 +9,11 @@
 #include "framework/training/run_folder.h"
 #include "framework/training/training_setup.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// Where a run came from, and what is to be told about it.
 struct Restored {
-  Progress progress;
+  checkpoint::Progress progress;
   /// The checkpoint that it resumes from; empty when it begins anew.
   std::filesystem::path folder = {};
   std::vector<std::string> notes = {};
@@ -29,9 +29,9 @@ struct Restored {
 /// checkpoint was asked for and none is usable, it belongs to another model (naming the first tensors that differ), or
 /// its schedule is another and nothing says whose counts. With no_load_optim the optimizer, schedule and scaler begin
 /// anew.
-Restored restore(TrainingSetup& setup, ModelState& state, Threads& threads, const RunFolder* folder = nullptr);
+Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder = nullptr);
 
 /// How to continue a run that ends now, a sentence: `saved` says whether it has a checkpoint.
 std::string how_to_resume(const TrainingOptions& options, bool saved);
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -6,13 +6,15 @@
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// The id of the run that saved a checkpoint; empty where it does not say.
 std::string run_of(const std::filesystem::path& checkpoint) {
   try {
-    return read_progress(read_file(checkpoint / "blobs" / progress_blob), progress_blob).run;
+    return checkpoint::read_progress(read_file(checkpoint / "blobs" / checkpoint::progress_blob),
+                                     checkpoint::progress_blob)
+        .run;
   } catch (const Error&) {
     return "";
   }
@@ -20,9 +22,10 @@ std::string run_of(const std::filesystem::path& checkpoint) {
 
 /// Those of the run that run.json names, `recorded`; where it names none, or one without checkpoints here, of the run
 /// that saved the newest.
-BelongsToRun own_checkpoints(const TrainingOptions& o, const std::string& recorded, std::vector<std::string>& notes) {
-  const auto all = list_checkpoints(checkpoint_folder(o), o.prefix);
-  const auto count = [&](const BelongsToRun& belongs) {
+checkpoint::BelongsToRun own_checkpoints(const TrainingOptions& o, const std::string& recorded,
+                                         std::vector<std::string>& notes) {
+  const auto all = checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix);
+  const auto count = [&](const checkpoint::BelongsToRun& belongs) {
     return std::count_if(all.begin(), all.end(), [&](const auto& info) { return belongs(info.folder); });
   };
   auto own = belongs_to(recorded);
@@ -41,11 +44,12 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
 
 std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration) {
   if (options.ckpt_format == CheckpointFormatName::torch)
-    return std::filesystem::path(options.output_dir) / checkpoint_name("", iteration);
-  return checkpoint_folder(options) / checkpoint_name(options.prefix, iteration);
+    return std::filesystem::path(options.output_dir) / checkpoint::checkpoint_name("", iteration);
+  return checkpoint_folder(options) / checkpoint::checkpoint_name(options.prefix, iteration);
 }
 
-const CheckpointFormat* saving_format(const TrainingOptions& options, const CheckpointFormats& formats) {
+const checkpoint::CheckpointFormat* saving_format(const TrainingOptions& options,
+                                                  const checkpoint::CheckpointFormats& formats) {
   return options.ckpt_format == CheckpointFormatName::torch ? &formats.named("torch") : nullptr;
 }
 
@@ -57,7 +61,7 @@ bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::pat
          (is_iteration && std::filesystem::equivalent(real.parent_path(), folder));
 }
 
-BelongsToRun belongs_to(const std::string& run) {
+checkpoint::BelongsToRun belongs_to(const std::string& run) {
   return [run](const std::filesystem::path& checkpoint) {
     const auto theirs = run_of(checkpoint);
     return theirs.empty() || theirs == run;
@@ -73,19 +77,21 @@ void keep_other(const std::filesystem::path& checkpoint, const std::string& run)
   rename_or_exchange(checkpoint, kept);
 }
 
-FoundNewest find_newest(const Communicator& world, const TrainingOptions& options, const std::string& recorded,
+FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options, const std::string& recorded,
                         std::vector<std::string>& notes) {
   FoundNewest out;
   std::string found;
-  together(world, "the search for checkpoints", [&] {
+  comm::together(world, "the search for checkpoints", [&] {
     if (world.rank() > 0) return;
-    const auto told = [&](const CheckpointInfo& info, const std::string& reason, const std::filesystem::path& aside) {
+    const auto told = [&](const checkpoint::CheckpointInfo& info, const std::string& reason,
+                          const std::filesystem::path& aside) {
       out.lost_at = std::max(out.lost_at, info.iteration);
       notes.push_back(
           text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
     };
     const auto own = own_checkpoints(options, recorded, notes);
-    if (const auto good = newest_good(checkpoint_folder(options), options.prefix, options.crc_check, told, own))
+    if (const auto good =
+            checkpoint::newest_good(checkpoint_folder(options), options.prefix, options.crc_check, told, own))
       found = good->folder();
   });
   found = world.broadcast(found, 0, "the checkpoint to go on from");
@@ -93,4 +99,4 @@ FoundNewest find_newest(const Communicator& world, const TrainingOptions& option
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -12,20 +12,21 @@
 
 // The checkpoints in a run folder: where they are, and to which run they belong.
 
-namespace tessera {
+namespace tessera::training {
 
 /// Folder of the run's own checkpoints.
 std::filesystem::path checkpoint_folder(const TrainingOptions& options);
 /// The checkpoint that `save` writes of that iteration, in the run's format.
 std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration);
 /// The format of another program that the run saves in; null: our own. Throws ConfigError if it is not registered.
-const CheckpointFormat* saving_format(const TrainingOptions& options, const CheckpointFormats& formats);
+const checkpoint::CheckpointFormat* saving_format(const TrainingOptions& options,
+                                                  const checkpoint::CheckpointFormats& formats);
 
 /// Whether a checkpoint is one of those that the run of output_dir saved there, in any format.
 bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::path& checkpoint);
 
 /// The checkpoints of the run with that id, and those that have no id.
-BelongsToRun belongs_to(const std::string& run);
+checkpoint::BelongsToRun belongs_to(const std::string& run);
 /// A checkpoint of another run than `run` is renamed, so that it is not replaced by one of the same name. Throws IoError.
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);
 
@@ -37,7 +38,7 @@ struct FoundNewest {
 /// The newest good checkpoint of our own format of the run that run.json names, `recorded`; if it names none, or one
 /// without checkpoints here, of the run that saved the newest. Found by the first rank, which sets damaged ones aside.
 /// Collective. `notes` of the first rank get what was set aside or passed over.
-FoundNewest find_newest(const Communicator& world, const TrainingOptions& options, const std::string& recorded,
+FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options, const std::string& recorded,
                         std::vector<std::string>& notes);
 
-}  // namespace tessera
+}  // namespace tessera::training

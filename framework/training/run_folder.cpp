@@ -20,7 +20,7 @@
 #include "framework/training/tensorboard.h"
 #include "framework/worker/launch_link.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 namespace fs = std::filesystem;
@@ -48,7 +48,7 @@ bool names_checkpoint(const std::string& name) {
 }
 
 /// iter_* folders in formats of other programs.
-std::vector<fs::path> foreign_iterations(const fs::path& folder, const CheckpointFormats& formats) {
+std::vector<fs::path> foreign_iterations(const fs::path& folder, const checkpoint::CheckpointFormats& formats) {
   auto found = list_folder(folder);
   std::erase_if(found, [&](const fs::path& path) {
     const auto name = path.filename().string();
@@ -80,10 +80,10 @@ bool is_log_folder(const fs::path& logs) {
 }
 
 /// What a run wrote: all that is to be moved when it is set aside.
-std::vector<fs::path> contents(const fs::path& folder, const CheckpointFormats& formats) {
+std::vector<fs::path> contents(const fs::path& folder, const checkpoint::CheckpointFormats& formats) {
   auto all = foreign_iterations(folder, formats);
   // The tracker goes first: without the folders nothing would tell that it is one of theirs.
-  if (const auto tracker = folder / tracker_name(""); !all.empty() && is_there(tracker))
+  if (const auto tracker = folder / checkpoint::tracker_name(""); !all.empty() && is_there(tracker))
     all.insert(all.begin(), tracker);
   for (const auto* name : own_names)
     for (const auto& path : {folder / name, folder / (std::string(name) + "_tmp")})
@@ -162,7 +162,7 @@ RunRecord record_of(const std::string& words) {
 
 /// Whether a job that this process is a start of began the run with an earlier start of its own.
 bool restarts(const RunRecord& record) {
-  const auto now = job_starts();
+  const auto now = worker::job_starts();
   return std::any_of(now.begin(), now.end(), [&](const auto& job) {
     const auto before = record.jobs.find(job.first);
     return before != record.jobs.end() && before->second < job.second;
@@ -170,11 +170,11 @@ bool restarts(const RunRecord& record) {
 }
 
 /// Whether a run could begin from what is there.
-bool holds_loadable(const fs::path& place, const std::string& prefix, const CheckpointFormats& formats) {
+bool holds_loadable(const fs::path& place, const std::string& prefix, const checkpoint::CheckpointFormats& formats) {
   if (fs::exists(place / "manifest.json") || formats.of(place) != nullptr) return true;
   for (const auto& beginning : {prefix, std::string()})
     for (const auto& folder : {place, place / "checkpoints"})
-      if (!list_checkpoints(folder, beginning).empty()) return true;
+      if (!checkpoint::list_checkpoints(folder, beginning).empty()) return true;
   return false;
 }
 
@@ -192,14 +192,14 @@ void write_record(const fs::path& folder, const RunRecord& record) {
 }
 
 /// Whether a run left checkpoints, damaged ones included.
-bool holds_checkpoints(const fs::path& folder, const CheckpointFormats& formats) {
+bool holds_checkpoints(const fs::path& folder, const checkpoint::CheckpointFormats& formats) {
   const auto found = list_folder(folder / "checkpoints");
   return !foreign_iterations(folder, formats).empty() ||
          std::any_of(found.begin(), found.end(), [](const auto& path) { return names_checkpoint(path.filename()); });
 }
 
 /// Whether a run left what another run must not overwrite: checkpoints, logged steps, events.
-bool holds_results(const fs::path& folder, const CheckpointFormats& formats) {
+bool holds_results(const fs::path& folder, const checkpoint::CheckpointFormats& formats) {
   std::error_code absent;
   const auto logged = fs::file_size(folder / "metrics.jsonl", absent);
   return (!absent && logged > 0) || holds_checkpoints(folder, formats) ||
@@ -229,7 +229,7 @@ void end_move(const fs::path& place, const SettingAside& move) {
 /// Move what a run wrote in `folder` into a new folder beside it, by renaming, and return that. `next` makes the new
 /// run's record, given that folder and what moves there. Throws ConfigError when it is not possible; then everything
 /// is where it was.
-fs::path set_run_aside(const fs::path& folder, const CheckpointFormats& formats,
+fs::path set_run_aside(const fs::path& folder, const checkpoint::CheckpointFormats& formats,
                        const std::function<RunRecord(const fs::path& to, const std::vector<fs::path>& moving)>& next) {
   const auto place = fs::canonical(folder);
   fs::path aside;
@@ -251,7 +251,7 @@ fs::path set_run_aside(const fs::path& folder, const CheckpointFormats& formats,
 }
 
 /// Complete a move that was cut short; returns where to, or nothing when there was none. Throws ConfigError.
-std::optional<fs::path> finish_setting_aside(const fs::path& folder, const CheckpointFormats& formats) {
+std::optional<fs::path> finish_setting_aside(const fs::path& folder, const checkpoint::CheckpointFormats& formats) {
   const auto journal = folder / journal_file;
   if (!fs::is_regular_file(journal)) return std::nullopt;
   const auto place = fs::canonical(folder);
@@ -277,10 +277,11 @@ std::optional<fs::path> finish_setting_aside(const fs::path& folder, const Check
 
 }  // namespace
 
-RunFolder::RunFolder(const Communicator& world, const TrainingOptions& options, const CheckpointFormats& formats)
+RunFolder::RunFolder(const comm::Communicator& world, const TrainingOptions& options,
+                     const checkpoint::CheckpointFormats& formats)
     : world_(world), options_(options), formats_(formats), folder_(options.output_dir) {
   Json known;
-  together(world_, "the run folder", [&] {
+  comm::together(world_, "the run folder", [&] {
     if (world_.rank() > 0) return;
     try {
       make_folder(folder_);
@@ -334,7 +335,7 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
   RunRecord record;
   record.run = continues && !checkpoint_run.empty() ? checkpoint_run : same_run ? found_.run : "";
   if (record.run.empty()) record.run = new_run_id();
-  record.jobs = job_starts();
+  record.jobs = worker::job_starts();
   fs::path given, source;
   if (options_.load_checkpoint) {
     given = source = *options_.load_checkpoint;
@@ -362,10 +363,10 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
 std::string RunFolder::begin(bool continues, const std::string& checkpoint_run, const std::string& recipe,
                              const std::function<bool(const std::string& resolved)>& same_recipe) {
   std::string run;
-  together(world_, "the run folder", [&] {
+  comm::together(world_, "the run folder", [&] {
     if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe, same_recipe);
   });
   return world_.broadcast(run, 0, "the run's id");
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

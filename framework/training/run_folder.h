@@ -12,7 +12,7 @@
 #include "framework/comm/communicator.h"
 #include "framework/training/training_options.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// run.json in a run folder: which run wrote what is there.
 struct RunRecord {
@@ -32,7 +32,8 @@ class RunFolder {
   /// Collective. Throws ConfigError when the folder cannot be written, another process uses it, a symbolic link in it
   /// leads out of it, or a move that was cut short cannot be completed.
   /// `formats` must outlive this.
-  RunFolder(const Communicator& world, const TrainingOptions& options, const CheckpointFormats& formats);
+  RunFolder(const comm::Communicator& world, const TrainingOptions& options,
+            const checkpoint::CheckpointFormats& formats);
 
   /// What run.json said when this start began.
   const RunRecord& found() const { return found_; }
@@ -61,9 +62,9 @@ class RunFolder {
   std::filesystem::path place_after(const std::filesystem::path& source, const std::filesystem::path& to,
                                     const std::vector<std::filesystem::path>& moving) const;
 
-  const Communicator& world_;
+  const comm::Communicator& world_;
   const TrainingOptions& options_;
-  const CheckpointFormats& formats_;
+  const checkpoint::CheckpointFormats& formats_;
   std::filesystem::path folder_;
   std::optional<FolderLock> lock_;  ///< of the first rank, which writes all files but its part of checkpoints
   RunRecord found_;
@@ -71,4 +72,4 @@ class RunFolder {
   std::vector<std::string> notes_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -10,7 +10,7 @@
 #include "framework/training/progress_bar.h"
 #include "framework/training/tensorboard.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// A few points of one step; as many as Megatron-LM has tags, with room to spare.
@@ -26,7 +26,7 @@ class Points {
 
 /// Megatron-LM's name of the curve of a layer of multi-token prediction.
 const char* prediction_tag(std::size_t index) {
-  static constexpr std::array<const char*, most_predictions> tags = {
+  static constexpr std::array<const char*, options::most_predictions> tags = {
       "mtp_1 loss", "mtp_2 loss", "mtp_3 loss", "mtp_4 loss", "mtp_5 loss", "mtp_6 loss", "mtp_7 loss", "mtp_8 loss"};
   return tags[index];
 }
@@ -55,7 +55,7 @@ struct RunLog::Outputs {
   MetricsFile metrics;
   std::optional<EventFile> events;
   std::optional<ProgressBar> bar;
-  LineLog lines;
+  log::LineLog lines;
   Interval interval;
   LogLine line;
   bool metrics_complained = false, events_complained = false;
@@ -64,9 +64,9 @@ struct RunLog::Outputs {
       : o(options), metrics(options.folder + "/metrics.jsonl", options.resume_iteration), lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
-    set_log_file(o.folder + "/" + log_file_name);
+    log::set_log_file(o.folder + "/" + log_file_name);
     if (o.tensorboard) events.emplace(folder);
-    if (o.progress_bar && StatusLine::suits(o.console))
+    if (o.progress_bar && log::StatusLine::suits(o.console))
       bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
   }
 
@@ -120,7 +120,7 @@ struct RunLog::Outputs {
 };
 
 RunLog::RunLog(const RunLogOptions& options) : outputs_(std::make_unique<Outputs>(options)) {}
-RunLog::~RunLog() { set_log_file(""); }
+RunLog::~RunLog() { log::set_log_file(""); }
 
 void RunLog::step(const StepRecord& step) {
   auto& p = *outputs_;
@@ -172,4 +172,4 @@ void RunLog::note(std::string_view text) {
   outputs_->lines.write(line);
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

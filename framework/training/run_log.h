@@ -8,7 +8,7 @@
 #include "framework/training/metrics.h"
 #include "framework/training/training_options.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// In the run folder: the console lines of the first rank and all messages of its log.
 inline constexpr const char* log_file_name = "tessera.log";
@@ -52,4 +52,4 @@ class RunLog {
   std::unique_ptr<Outputs> outputs_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

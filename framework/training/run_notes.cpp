@@ -4,7 +4,7 @@
 #include <set>
 #include <sstream>
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 const std::string mark = "# note: ";
@@ -35,4 +35,4 @@ std::vector<std::string> new_notes(const std::vector<std::string>& notes, const 
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -10,14 +10,15 @@
 #include "framework/nn/weight_parts.h"
 #include "framework/training/run_checkpoints.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// A step of saving that can fail: everybody learns of it, and what was written goes.
-void attempt(const Communicator& world, const CheckpointWriter& writer, const std::function<void()>& work) {
+void attempt(const comm::Communicator& world, const checkpoint::CheckpointWriter& writer,
+             const std::function<void()>& work) {
   try {
-    together(world, "saving", work);
-  } catch (const PeerFailed& failed) {
+    comm::together(world, "saving", work);
+  } catch (const comm::PeerFailed& failed) {
     if (world.rank() == 0) writer.abandon();
     throw IoError(failed.what());
   } catch (const IoError&) {
@@ -27,9 +28,9 @@ void attempt(const Communicator& world, const CheckpointWriter& writer, const st
 }
 
 /// One checkpoint by all processes, of what `tensors` and `blobs` give. Returns its folder.
-std::filesystem::path save_together(const Communicator& world, const CheckpointWriter& writer,
-                                    const std::function<std::vector<TensorRange>()>& tensors,
-                                    const std::function<Blobs()>& blobs) {
+std::filesystem::path save_together(const comm::Communicator& world, const checkpoint::CheckpointWriter& writer,
+                                    const std::function<std::vector<checkpoint::TensorRange>()>& tensors,
+                                    const std::function<checkpoint::Blobs()>& blobs) {
   const bool first = world.rank() == 0;
   attempt(world, writer, [&] {
     if (first) writer.begin();
@@ -44,15 +45,15 @@ std::filesystem::path save_together(const Communicator& world, const CheckpointW
 }
 
 /// `progress` with the schedule and, if it is dynamic, the loss scale of this moment.
-Progress with_rates(Progress progress, const TrainingSetup& setup) {
+checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
   progress.schedule = setup.optimization.schedule->state();
   if (setup.optimization.loss_scaler.dynamic()) progress.loss_scale = setup.optimization.loss_scaler.state();
   return progress;
 }
 
 /// A checkpoint of our own format by all ranks. Returns its folder.
-std::filesystem::path save_native(const TrainingSetup& setup, ModelState& state, const Progress& progress,
-                                  const CheckpointWriter& writer) {
+std::filesystem::path save_native(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
+                                  const checkpoint::CheckpointWriter& writer) {
   const auto tensors = [&] {
     auto all = state.weight_ranges(StateScope::owned);
     const auto slots = state.optimizer_ranges(StateScope::owned);
@@ -61,13 +62,13 @@ std::filesystem::path save_native(const TrainingSetup& setup, ModelState& state,
   };
   return save_together(setup.model.processes.world, writer, tensors, [&] {
     auto blobs = setup.documents.files;
-    blobs[progress_blob] = write_progress(progress);
+    blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
     return blobs;
   });
 }
 
-ForeignSave foreign_save(const TrainingSetup& setup, const Progress& progress) {
-  ForeignSave save;
+checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoint::Progress& progress) {
+  checkpoint::ForeignSave save;
   save.root = setup.options.output_dir;
   save.iteration = progress.iteration;
   save.progress = progress;
@@ -85,31 +86,31 @@ ForeignSave foreign_save(const TrainingSetup& setup, const Progress& progress) {
   return save;
 }
 
-RankWeights weights_of_this_rank(const ModelSetup& model) {
+checkpoint::RankWeights weights_of_this_rank(const ModelSetup& model) {
   const auto& place = model.processes.place;
-  RankWeights own{.tensor = place.tensor, .stage = place.pipeline, .chunks = {}};
-  for (const auto& chunk : model.chunks) own.chunks.push_back(held_parts(chunk->parameters()));
+  checkpoint::RankWeights own{.tensor = place.tensor, .stage = place.pipeline, .chunks = {}};
+  for (const auto& chunk : model.chunks) own.chunks.push_back(nn::held_parts(chunk->parameters()));
   return own;
 }
 
 /// By a run of one rank, which has every tensor whole.
-void save_alone(const CheckpointFormat& format, const ForeignSave& save, const TrainingSetup& setup,
-                ModelState& state) {
+void save_alone(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
+                const TrainingSetup& setup, ModelState& state) {
   auto tensors = state.weight_ranges();
   const auto slots = state.optimizer_ranges();
   tensors.insert(tensors.end(), slots.begin(), slots.end());
   const auto own = weights_of_this_rank(setup.model);
-  save_all_ranks(format, save, {&own, 1}, tensors);
+  checkpoint::save_all_ranks(format, save, {&own, 1}, tensors);
 }
 
 /// Through a checkpoint of our own format, which every layout can save and every rank of the other format can read its
 /// part from: replicated state, copies of heads and uneven stages need no further code.
-void save_through_native(const CheckpointFormat& format, const ForeignSave& save, const TrainingSetup& setup,
-                         ModelState& state) {
+void save_through_native(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
+                         const TrainingSetup& setup, ModelState& state) {
   const auto& world = setup.model.processes.world;
   const auto& place = setup.model.processes.place;
   const auto between = save.root / "before_megatron_tmp";
-  const CheckpointWriter writer(between, "", save.iteration);
+  const checkpoint::CheckpointWriter writer(between, "", save.iteration);
   const auto work = [&] {
     attempt(world, writer, [&] {
       if (world.rank() == 0) delete_all(between);  // what a crash left, or a link
@@ -117,7 +118,7 @@ void save_through_native(const CheckpointFormat& format, const ForeignSave& save
     const auto folder = save_native(setup, state, save.progress, writer);
     attempt(world, writer, [&] {
       if (place.data == 0 && place.context == 0)
-        save_rank(format, save, weights_of_this_rank(setup.model), Checkpoint::open(folder));
+        checkpoint::save_rank(format, save, weights_of_this_rank(setup.model), checkpoint::Checkpoint::open(folder));
     });
     attempt(world, writer, [&] {
       if (world.rank() != 0) return;
@@ -145,13 +146,13 @@ void check_links(const std::filesystem::path& folder, const std::vector<std::fil
 
 }  // namespace
 
-void save(const TrainingSetup& setup, ModelState& state, const Progress& given) {
+void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given) {
   const auto& world = setup.model.processes.world;
   const auto& o = setup.options;
   const auto progress = with_rates(given, setup);
   const auto* format = saving_format(o, setup.documents.formats);
   const auto root = format != nullptr ? std::filesystem::path(o.output_dir) : checkpoint_folder(o);
-  const CheckpointWriter writer(root, format != nullptr ? "" : o.prefix, progress.iteration);
+  const checkpoint::CheckpointWriter writer(root, format != nullptr ? "" : o.prefix, progress.iteration);
   attempt(world, writer, [&] {
     if (world.rank() > 0) return;
     auto written = format != nullptr ? list_folder(writer.folder()) : std::vector<std::filesystem::path>();
@@ -164,15 +165,16 @@ void save(const TrainingSetup& setup, ModelState& state, const Progress& given) 
   if (format != nullptr) return save_alone(*format, foreign_save(setup, progress), setup, state);
   save_native(setup, state, progress, writer);
   attempt(world, writer, [&] {
-    if (world.rank() == 0) prune(root, o.prefix, static_cast<int>(o.keep_checkpoint_max), belongs_to(progress.run));
+    if (world.rank() == 0)
+      checkpoint::prune(root, o.prefix, static_cast<int>(o.keep_checkpoint_max), belongs_to(progress.run));
   });
 }
 
-std::filesystem::path save_weights(const Communicator& world, const std::filesystem::path& root, std::int64_t iteration,
-                                   ModelState& state, const Blobs& blobs) {
+std::filesystem::path save_weights(const comm::Communicator& world, const std::filesystem::path& root,
+                                   std::int64_t iteration, ModelState& state, const checkpoint::Blobs& blobs) {
   return save_together(
-      world, CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(StateScope::owned); },
+      world, checkpoint::CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(StateScope::owned); },
       [&] { return blobs; });
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

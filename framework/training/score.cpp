@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// Fills row `row` with the window that begins at `first`; tokens that earlier windows scored are context only.
@@ -31,13 +31,14 @@ void check(std::span<const std::int32_t> tokens, std::int64_t vocabulary) {
 
 }  // namespace
 
-LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> tokens, std::int64_t vocabulary,
-              const Windows& w, const std::function<void(std::int64_t done, std::int64_t all)>& progress) {
+autograd::LossSum score(const model::Model& model, autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                        std::int64_t vocabulary, const Windows& w,
+                        const std::function<void(std::int64_t done, std::int64_t all)>& progress) {
   check(tokens, vocabulary);
   must(w.stride >= 1 && w.stride <= w.seq_length, "windows leave no token out");
   const auto all = static_cast<std::int64_t>(tokens.size()) - 1;
   Batch batch(w.at_once, w.seq_length);
-  LossSum sum;
+  autograd::LossSum sum;
   std::int64_t scored = 0;
   for (std::int64_t first = 0; scored < all;) {
     std::int64_t rows = 0;
@@ -54,4 +55,4 @@ LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> toke
   return sum;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -4,7 +4,7 @@
 
 #include "framework/model/model.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// How a text is divided into windows to be scored by a model with shorter sequences. A window has `seq_length` tokens and
 /// begins `stride` tokens after the previous one. Each token is scored once, in the first window that has its label, with
@@ -17,7 +17,8 @@ struct Windows {
 /// The sum of the losses of tokens[1..], and their number; tokens[0] is context only. `tape` must not record. Throws
 /// ConfigError if there are fewer than two tokens or a token is outside [0, vocabulary). `progress` is called with the
 /// number of tokens scored so far, and of all.
-LossSum score(const Model& model, Tape& tape, std::span<const std::int32_t> tokens, std::int64_t vocabulary,
-              const Windows& windows, const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
+autograd::LossSum score(const model::Model& model, autograd::Tape& tape, std::span<const std::int32_t> tokens,
+                        std::int64_t vocabulary, const Windows& windows,
+                        const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 
-}  // namespace tessera
+}  // namespace tessera::training

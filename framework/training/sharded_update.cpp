@@ -4,14 +4,14 @@
 
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr std::size_t piece_elements =
     32768;  // 0.5 MB of weights, gradients and two state tensors: fits the second-level cache
 
 /// An expert that was chosen more often than the mean (a gradient above 0) becomes less attractive by the rate.
-void move_bias(const StepScalars& scalars, const Block& block) {
+void move_bias(const optim::StepScalars& scalars, const optim::Block& block) {
   const auto rate = static_cast<float>(scalars.lr);
   for (std::size_t i = 0; i < block.grad.size(); ++i) {
     if (block.grad[i] > 0) block.master[i] -= rate;
@@ -21,7 +21,7 @@ void move_bias(const StepScalars& scalars, const Block& block) {
 
 }  // namespace
 
-ShardedUpdate::ShardedUpdate(const StateLayout& layout, const Optimizer& optimizer, StateMemory& memory)
+ShardedUpdate::ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory)
     : layout_(layout), optimizer_(optimizer), memory_(memory) {
   for (std::size_t i = 0; i < layout.shards().size(); ++i) {
     const auto& shard = layout.shards()[i];
@@ -40,10 +40,10 @@ ShardedUpdate::ShardedUpdate(const StateLayout& layout, const Optimizer& optimiz
   }
 }
 
-Block ShardedUpdate::block(const Piece& piece) {
+optim::Block ShardedUpdate::block(const Piece& piece) {
   const auto& shard = layout_.shards()[piece.shard];
   const auto gradient = static_cast<std::size_t>(shard.elements.first);
-  Block block;
+  optim::Block block;
   block.master = memory_.floats({shard.weights_in, shard.weight + piece.first, piece.count});
   block.grad = memory_.floats({StateArray::gradients, gradient + piece.first, piece.count});
   for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k)
@@ -51,10 +51,11 @@ Block ShardedUpdate::block(const Piece& piece) {
   return block;
 }
 
-void ShardedUpdate::step(Threads& threads, std::span<StepScalars> groups, std::span<const std::size_t> group_of) {
+void ShardedUpdate::step(kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                         std::span<const std::size_t> group_of) {
   for (auto& group : groups) group = optimizer_.prepared(group);
   const auto shard_of = [&](const Piece& piece) -> const PlacedShard& { return layout_.shards()[piece.shard]; };
-  const auto scalars = [&](const Piece& piece) -> const StepScalars& {
+  const auto scalars = [&](const Piece& piece) -> const optim::StepScalars& {
     return groups[group_of.empty() ? 0 : group_of[shard_of(piece).parameter]];
   };
   threads.parallel_for(pieces_.size(), 1, [&](std::size_t first, std::size_t last) {
@@ -83,8 +84,8 @@ void round_weights(const StateLayout& layout, StateMemory& memory, const PlacedS
   count = std::min(count, all - in_parameter);  // padding is not rounded
   const auto raw =
       memory.bytes(StateArray::rounded_weights).subspan(2 * (static_cast<std::size_t>(range.first) + in_parameter));
-  narrow_range(memory.floats({shard.weights_in, shard.weight + first, count}),
-               Tensor(raw, range.parameter->type, {static_cast<std::int64_t>(count)}));
+  kernels::narrow_range(memory.floats({shard.weights_in, shard.weight + first, count}),
+                        Tensor(raw, range.parameter->type, {static_cast<std::int64_t>(count)}));
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

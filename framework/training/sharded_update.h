@@ -5,28 +5,28 @@
 
 #include "framework/training/state_memory.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// One step of an optimizer on this rank's shards, divided into pieces for the threads.
 class ShardedUpdate {
  public:
   /// None is owned; all outlive this. Throws ConfigError if the optimizer needs whole matrices that ranks share.
-  ShardedUpdate(const StateLayout& layout, const Optimizer& optimizer, StateMemory& memory);
+  ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory);
 
   /// Updates weights and optimizer state from the gradients, then the 16-bit weights of the same shards. `groups` are the
   /// scalars of each group of parameters, which the optimizer prepares in place; `group_of[i]` is the group of parameter
   /// i of the layout; empty: all are in the first.
-  void step(Threads& threads, std::span<StepScalars> groups, std::span<const std::size_t> group_of);
+  void step(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
 
  private:
   /// What one thread updates at a time, or a matrix that the optimizer needs as a whole.
   struct Piece {
     std::size_t shard, first, count;  ///< first: in the shard
   };
-  Block block(const Piece& piece);
+  optim::Block block(const Piece& piece);
 
   const StateLayout& layout_;
-  const Optimizer& optimizer_;
+  const optim::Optimizer& optimizer_;
   StateMemory& memory_;
   std::vector<Piece> pieces_, matrices_;
 };
@@ -36,4 +36,4 @@ class ShardedUpdate {
 void round_weights(const StateLayout& layout, StateMemory& memory, const PlacedShard& shard, std::size_t first,
                    std::size_t count);
 
-}  // namespace tessera
+}  // namespace tessera::training

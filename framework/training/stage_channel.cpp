@@ -1,16 +1,16 @@
 #include "framework/training/stage_channel.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 class TransferMessage final : public StageMessage {
  public:
-  explicit TransferMessage(Transfer transfer) : transfer_(std::move(transfer)) {}
+  explicit TransferMessage(comm::Transfer transfer) : transfer_(std::move(transfer)) {}
   bool done() override { return transfer_.done(); }
   void wait() override { transfer_.wait(); }
 
  private:
-  Transfer transfer_;
+  comm::Transfer transfer_;
 };
 
 }  // namespace
@@ -25,4 +25,4 @@ std::unique_ptr<StageMessage> CommunicatorChannel::receive(std::span<std::byte> 
   return std::make_unique<TransferMessage>(stages_.receive(values, static_cast<int>(from_stage), tag, who));
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -6,7 +6,7 @@
 
 #include "framework/comm/communicator.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// A message between pipeline stages that is under way.
 class StageMessage {
@@ -32,14 +32,14 @@ class StageChannel {
 /// The channel of a run: messages of a pipeline group, whose rank is the stage.
 class CommunicatorChannel final : public StageChannel {
  public:
-  explicit CommunicatorChannel(Communicator stages) : stages_(std::move(stages)) {}
+  explicit CommunicatorChannel(comm::Communicator stages) : stages_(std::move(stages)) {}
   std::unique_ptr<StageMessage> send(std::span<const std::byte> values, std::int64_t to_stage, int tag,
                                      std::string_view who) override;
   std::unique_ptr<StageMessage> receive(std::span<std::byte> values, std::int64_t from_stage, int tag,
                                         std::string_view who) override;
 
  private:
-  Communicator stages_;
+  comm::Communicator stages_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

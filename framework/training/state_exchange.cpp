@@ -1,6 +1,6 @@
 #include "framework/training/state_exchange.h"
 
-namespace tessera {
+namespace tessera::training {
 
 void GradientReducer::begin(std::size_t bucket) {
   if (!buffer_) return;
@@ -32,4 +32,4 @@ void WeightGather::finish() {
     if (auto* buffer = memory_.buffer(array)) buffer->finish();
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

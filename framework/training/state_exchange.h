@@ -2,7 +2,7 @@
 
 #include "framework/training/state_memory.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// Sums gradient buckets over the data-parallel ranks while the caller continues with other work.
 class BucketReducer {
@@ -30,7 +30,7 @@ class GradientReducer final : public BucketReducer {
 
  private:
   const StateLayout& layout_;
-  GroupBuffer* buffer_;
+  comm::GroupBuffer* buffer_;
 };
 
 /// All-gathers the weights that the ranks of a distributed optimizer have updated.
@@ -48,4 +48,4 @@ class WeightGather {
   StateMemory& memory_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

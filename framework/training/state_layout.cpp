@@ -4,7 +4,7 @@
 
 #include "framework/base/checked.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
@@ -20,11 +20,12 @@ void join(std::vector<StateRange>& all, const StateRange& next) {
 
 }  // namespace
 
-StateLayout::StateLayout(std::vector<Parameter*> parameters, const Optimizer* optimizer, const StateSharing& sharing)
+StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
+                         const StateSharing& sharing)
     : sharing_(sharing), parameters_(std::move(parameters)) {
   if (optimizer) state_tensors_ = optimizer->slots();
-  must(state_tensors_.size() <= most_slots, "an optimizer has no more state tensors than a block can name");
-  buckets_ = make_buckets(parameters_, sharing.bucket_elements);
+  must(state_tensors_.size() <= optim::most_slots, "an optimizer has no more state tensors than a block can name");
+  buckets_ = parallel::make_buckets(parameters_, sharing.bucket_elements);
   place_shards();
   size_arrays(optimizer != nullptr);
   join_owned();
@@ -39,8 +40,8 @@ void StateLayout::place_shards() {
     weight_of_.push_back(weights_);
     if (in_weights(i)) weights_ += size(parameters_.ranges()[i].padded());
   }
-  const auto shards = sharing_.shards() ? shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
-                                        : whole_parameters(parameters_);
+  const auto shards = sharing_.shards() ? parallel::shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
+                                        : parallel::whole_parameters(parameters_);
   for (const auto& shard : shards) {
     PlacedShard placed{.parameter = shard.parameter,
                        .elements = shard.elements,
@@ -111,7 +112,7 @@ StateRange StateLayout::state_of(const PlacedShard& shard, std::size_t tensor) c
   return {StateArray::optimizer_state, tensor * updated_ + shard.state, size(shard.elements.count)};
 }
 
-StateLayout::GatherRange StateLayout::gathered(const Bucket& bucket) const {
+StateLayout::GatherRange StateLayout::gathered(const parallel::Bucket& bucket) const {
   const bool plain = bucket.type == DType::float32;
   const auto bytes = plain ? sizeof(float) : 2;
   const auto first = plain ? weight_of_[bucket.first_parameter] : size(bucket.elements.first);
@@ -121,12 +122,12 @@ StateLayout::GatherRange StateLayout::gathered(const Bucket& bucket) const {
 }
 
 /// Counted in the parameter, without padding.
-std::vector<ElementRange> StateLayout::elements_of(const PlacedShard& shard, StateScope scope) const {
+std::vector<nn::ElementRange> StateLayout::elements_of(const PlacedShard& shard, StateScope scope) const {
   const auto& range = parameters_.ranges()[shard.parameter];
   const auto first = shard.elements.first - range.first, last = std::min(first + shard.elements.count, range.count);
   if (scope == StateScope::held) return {{first, last - first}};
   if (!sharing_.shards() && sharing_.rank > 0) return {};
-  std::vector<ElementRange> ranges;
+  std::vector<nn::ElementRange> ranges;
   for (const auto& owned : range.parameter->owned()) {
     const auto begin = std::max(first, owned.first), end = std::min(last, owned.first + owned.count);
     if (begin < end) ranges.push_back({begin, end - begin});
@@ -143,7 +144,7 @@ std::vector<StateBox> StateLayout::boxes(StateScope scope, const FirstOf& first_
     const auto [array, first] = first_of(shard);
     for (const auto& elements : elements_of(shard, scope)) {
       if (elements.count <= 0) continue;  // padding alone
-      for (auto& box : boxes_of(*range.parameter, elements))
+      for (auto& box : nn::boxes_of(*range.parameter, elements))
         out.push_back({.parameter = shard.parameter,
                        .offsets = std::move(box.offsets),
                        .shape = box.shape,
@@ -165,4 +166,4 @@ std::vector<StateBox> StateLayout::state_boxes(StateScope scope, std::size_t ten
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -10,7 +10,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/buckets.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// How the data-parallel ranks, which have the same weights, divide the work on them.
 struct StateSharing {
@@ -55,11 +55,11 @@ struct StateBytes {
 
 /// A range of one parameter that this rank updates, and where its weights and optimizer state lie.
 struct PlacedShard {
-  std::size_t parameter;  ///< index in StateLayout::parameters().ranges()
-  ElementRange elements;  ///< of the flat arrays, which `gradients` is one of; may end with padding
-  StateArray weights_in;  ///< weights or master_weights
-  std::size_t weight;     ///< index of its first element there
-  std::size_t state;      ///< index of its first element within each tensor of the optimizer state
+  std::size_t parameter;      ///< index in StateLayout::parameters().ranges()
+  nn::ElementRange elements;  ///< of the flat arrays, which `gradients` is one of; may end with padding
+  StateArray weights_in;      ///< weights or master_weights
+  std::size_t weight;         ///< index of its first element there
+  std::size_t state;          ///< index of its first element within each tensor of the optimizer state
 };
 
 /// A range of elements of one array.
@@ -91,12 +91,13 @@ class StateLayout {
   /// The parameters are not owned and must outlive this; their leaves are numbered in this order. `optimizer` nullptr:
   /// weights alone, for evaluation and generation; it is asked for its state tensors only. Throws ConfigError if an array
   /// would have 2^63 bytes or more.
-  StateLayout(std::vector<Parameter*> parameters, const Optimizer* optimizer, const StateSharing& sharing = {});
+  StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
+              const StateSharing& sharing = {});
 
-  const FlatParameters& parameters() const { return parameters_; }
+  const nn::FlatParameters& parameters() const { return parameters_; }
   const StateSharing& sharing() const { return sharing_; }
   /// In the order of the backward pass.
-  std::span<const Bucket> buckets() const { return buckets_; }
+  std::span<const parallel::Bucket> buckets() const { return buckets_; }
   /// What this rank updates, in ascending order of elements.
   std::span<const PlacedShard> shards() const { return shards_; }
   /// Names of the optimizer's state tensors.
@@ -113,10 +114,10 @@ class StateLayout {
   /// The array and bytes that ranks all-gather after an update, for one bucket: what the model reads of its parameters.
   struct GatherRange {
     StateArray array;
-    ByteRange bytes;
+    comm::ByteRange bytes;
     std::size_t element_bytes;
   };
-  GatherRange gathered(const Bucket& bucket) const;
+  GatherRange gathered(const parallel::Bucket& bucket) const;
 
   /// The elements that this rank owns, joined to long ranges, for sums over the model: in `gradients`, and the weights of
   /// the same. The bias of a router is not among them: an optimizer does not update it. They may contain padding, which is zero in every array.
@@ -134,15 +135,15 @@ class StateLayout {
   void place_shards();
   void size_arrays(bool trains);
   void join_owned();
-  std::vector<ElementRange> elements_of(const PlacedShard& shard, StateScope scope) const;
+  std::vector<nn::ElementRange> elements_of(const PlacedShard& shard, StateScope scope) const;
   /// The boxes of the shards' elements; `first_of` gives the array and the index of a shard's first element.
   template <class FirstOf>
   std::vector<StateBox> boxes(StateScope scope, const FirstOf& first_of) const;
 
   StateSharing sharing_;
-  FlatParameters parameters_;
+  nn::FlatParameters parameters_;
   std::vector<std::string> state_tensors_;
-  std::vector<Bucket> buckets_;
+  std::vector<parallel::Bucket> buckets_;
   std::vector<PlacedShard> shards_;
   std::vector<std::size_t> weight_of_;
   std::size_t weights_ = 0, masters_ = 0, updated_ = 0;  ///< elements of weights, master_weights, one state tensor
@@ -151,4 +152,4 @@ class StateLayout {
   std::int64_t owned_padding_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

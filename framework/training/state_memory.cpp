@@ -1,8 +1,8 @@
 #include "framework/training/state_memory.h"
 
-namespace tessera {
+namespace tessera::training {
 
-StateMemory::StateMemory(const StateSegment& sizes, const Communicator& data) : own_(sizes.own_bytes) {
+StateMemory::StateMemory(const StateSegment& sizes, const comm::Communicator& data) : own_(sizes.own_bytes) {
   for (std::size_t i = 0; i < state_arrays; ++i) {
     const auto& array = sizes.arrays[i];
     if (!array.exchanged) {
@@ -10,7 +10,7 @@ StateMemory::StateMemory(const StateSegment& sizes, const Communicator& data) : 
       continue;
     }
     must(data.size() > 1, "arrays are exchanged within a group of several ranks");
-    buffers_[i] = std::make_unique<GroupBuffer>(data, array.bytes);
+    buffers_[i] = std::make_unique<comm::GroupBuffer>(data, array.bytes);
     arrays_[i] = buffers_[i]->bytes();
   }
 }
@@ -36,4 +36,4 @@ std::span<const float> StateMemory::floats(StateArray which) const {
   return {reinterpret_cast<const float*>(raw.data()), raw.size() / sizeof(float)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -7,7 +7,7 @@
 #include "framework/tensor/arena.h"
 #include "framework/training/state_layout.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// The memory of the arrays of a StateLayout. Movable; the arrays keep their addresses.
 class StateMemory {
@@ -15,7 +15,7 @@ class StateMemory {
   /// Zeros, owned by this object. Arrays that the data-parallel ranks exchange are in buffers that `data` can reach;
   /// collective if there are such. Throws Error if the system refuses the memory; BugError if arrays are to be exchanged
   /// within a group of one rank.
-  explicit StateMemory(const StateSegment& sizes, const Communicator& data = {});
+  explicit StateMemory(const StateSegment& sizes, const comm::Communicator& data = {});
   /// In `segment`, memory of the caller that must outlive this: at least sizes.bytes, aligned to 64 bytes. It contains
   /// zeros, or what an earlier StateMemory of the same sizes left. Throws ShapeError if it is too short or not aligned,
   /// BugError if arrays are to be exchanged.
@@ -32,12 +32,12 @@ class StateMemory {
     return floats(range.array).subspan(range.first, range.count);
   }
   /// The buffer of an array that ranks exchange; nullptr for others.
-  GroupBuffer* buffer(StateArray which) { return buffers_[static_cast<std::size_t>(which)].get(); }
+  comm::GroupBuffer* buffer(StateArray which) { return buffers_[static_cast<std::size_t>(which)].get(); }
 
  private:
   Storage own_;
-  std::array<std::unique_ptr<GroupBuffer>, state_arrays> buffers_;
+  std::array<std::unique_ptr<comm::GroupBuffer>, state_arrays> buffers_;
   std::array<std::span<std::byte>, state_arrays> arrays_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -6,12 +6,12 @@
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// Gradient all-reduce overlaps with the backward pass, except when gradients are rounded after each micro-batch or
 /// delay_grad_reduce asks later stages to wait.
-bool overlaps(const ModelSetup& model, const DataParallelOptions& o) {
+bool overlaps(const ModelSetup& model, const parallel::DataParallelOptions& o) {
   return o.overlap_grad_reduce && model.precision.gradients == DType::float32 &&
          !(o.delay_grad_reduce && model.processes.place.pipeline > 0);
 }
@@ -19,8 +19,8 @@ bool overlaps(const ModelSetup& model, const DataParallelOptions& o) {
 constexpr std::size_t commit_sums =
     5;  ///< squares of gradients, loss, tokens, seconds, waiting; then the auxiliary log
 
-std::vector<const Model*> chunks_of(const ModelSetup& model) {
-  std::vector<const Model*> all;
+std::vector<const model::Model*> chunks_of(const ModelSetup& model) {
+  std::vector<const model::Model*> all;
   for (const auto& chunk : model.chunks) all.push_back(chunk.get());
   return all;
 }
@@ -30,7 +30,7 @@ std::vector<const Model*> chunks_of(const ModelSetup& model) {
 bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
 TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& optimization, const RunData& data,
-                           ModelState& state, Threads& threads, std::uint64_t seed)
+                           ModelState& state, kernels::Threads& threads, std::uint64_t seed)
     : model_(model),
       optimization_(optimization),
       data_(data),
@@ -62,7 +62,7 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
 
 void TrainingStep::sort_into_groups() {
   for (const auto& range : state_.layout().parameters().ranges()) {
-    const auto group = group_of(optimization_.groups, range.parameter->role, range.parameter->name);
+    const auto group = optim::group_of(optimization_.groups, range.parameter->role, range.parameter->name);
     const auto known = std::find(groups_.begin(), groups_.end(), group);
     group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);
@@ -78,7 +78,7 @@ double TrainingStep::summed(double own) const {
 StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
   const auto micro_batches = data_.batch_plan.at(consumed).micro_batches;
-  fill(threads_, 0, state_.gradients());
+  kernels::fill(threads_, 0, state_.gradients());
   auxiliary_.clear();
   state_.weights_needed();
   auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
@@ -87,7 +87,7 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   sync_.finish();
 
   double squares = 0;
-  for (const auto& part : state_.owned_gradients()) squares += sum_of_squares(threads_, part);
+  for (const auto& part : state_.owned_gradients()) squares += kernels::sum_of_squares(threads_, part);
   const bool counts = processes().tensor.rank() == 0;  // all of the tensor-parallel group have the same loss
   commit_[0] = squares;
   commit_[1] = counts ? totals.loss.sum : 0;
@@ -120,7 +120,8 @@ void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
     scalars_[k].step = number;
     scalars_[k].lr = rate * group.lr_mult;
     scalars_[k].weight_decay = schedule.weight_decay() * group.wd_mult;
-    scalars_[k].clip = clip_coefficient(outcome.grad_norm, optimization_.clipping.clip_grad) * outcome.gradient_factor;
+    scalars_[k].clip =
+        optim::clip_coefficient(outcome.grad_norm, optimization_.clipping.clip_grad) * outcome.gradient_factor;
     scalars_[k].balances = group.balances;
     if (group.balances) scalars_[k].lr = optimization_.expert_bias_rate;
   }
@@ -129,18 +130,18 @@ void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
 
 std::int64_t TrainingStep::zeros_in_gradients() const {
   std::int64_t zeros = -state_.layout().owned_padding();
-  for (const auto& part : state_.owned_gradients()) zeros += count_zeros(threads_, part);
+  for (const auto& part : state_.owned_gradients()) zeros += kernels::count_zeros(threads_, part);
   return static_cast<std::int64_t>(summed(static_cast<double>(zeros)));
 }
 
 double TrainingStep::weight_norm() const {
   double squares = 0;
-  for (const auto& part : state_.owned_weights()) squares += sum_of_squares(threads_, part);
+  for (const auto& part : state_.owned_weights()) squares += kernels::sum_of_squares(threads_, part);
   return std::sqrt(summed(squares));
 }
 
-double TrainingStep::evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps,
-                              const std::function<void(std::int64_t)>& progress) {
+double TrainingStep::evaluate(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed,
+                              std::int64_t steps, const std::function<void(std::int64_t)>& progress) {
   state_.weights_needed();
   const auto of_step = data_.batch_plan.full().micro_batches;
   auto batches = loaders_.batches(data, order, consumed);
@@ -166,13 +167,13 @@ std::string TrainingStep::first_not_finite(std::int64_t consumed) {
 
 std::string TrainingStep::not_finite_here(std::int64_t consumed) {
   for (const auto& range : state_.weight_ranges()) {
-    const auto at = tessera::first_not_finite(threads_, range.tensor.floats());
+    const auto at = tessera::kernels::first_not_finite(threads_, range.tensor.floats());
     if (at >= 0) return text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at);
   }
   if (processes().world.size() == 1)
     if (auto found = not_finite_value(consumed); !found.empty()) return found;
   for (const auto& range : state_.layout().parameters().ranges()) {
-    const auto at = tessera::first_not_finite(threads_, range.parameter->leaf.grad.floats());
+    const auto at = tessera::kernels::first_not_finite(threads_, range.parameter->leaf.grad.floats());
     if (at >= 0)
       return text("the gradient of ", range.parameter->name, " is not finite at element ", at,
                   "; all weights are finite");
@@ -183,23 +184,23 @@ std::string TrainingStep::not_finite_here(std::int64_t consumed) {
 /// The first value of the forward passes that is not finite; by one process that has the whole model.
 std::string TrainingStep::not_finite_value(std::int64_t consumed) {
   std::string found;
-  const Tap tap = [&](std::string_view name, const Tensor& value) {
-    const auto at = found.empty() ? tessera::first_not_finite(threads_, value) : -1;
+  const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
+    const auto at = found.empty() ? tessera::kernels::first_not_finite(threads_, value) : -1;
     if (at >= 0) found = text("the output of ", name, " ", value.shape(), " is not finite at element ", at);
   };
-  ForwardMode mode;
+  model::ForwardMode mode;
   mode.seed = seed_;
   mode.training = true;
   mode.tap = &tap;
   Arena arena;
-  Tape tape(arena, threads_, false);
+  autograd::Tape tape(arena, threads_, false);
   Batch batch(data_.batch.batch_size, data_.splits->train->seq_length());
   const auto count = data_.batch_plan.at(consumed).micro_batches;
   for (std::int64_t i = 0; i < count && found.empty(); ++i) {
-    read_batch(*data_.splits->train, *data_.train_order, consumed + i * batch.samples, 0, 1, batch);
+    data::read_batch(*data_.splits->train, *data_.train_order, consumed + i * batch.samples, 0, 1, batch);
     const auto at = [&] {
       const auto result = model_.first().loss(tape, batch.view(), mode);
-      return tessera::first_not_finite(threads_, result.token_loss.floats());
+      return tessera::kernels::first_not_finite(threads_, result.token_loss.floats());
     }();
     tape.clear();
     if (at >= 0 && found.empty())
@@ -208,4 +209,4 @@ std::string TrainingStep::not_finite_value(std::int64_t consumed) {
   return found;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -9,7 +9,7 @@
 #include "framework/training/pipeline.h"
 #include "framework/training/run_data.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// The result of the backward passes of a step, the same on all ranks.
 struct StepOutcome {
@@ -31,7 +31,7 @@ class TrainingStep {
  public:
   /// None is owned; all outlive this. `seed` is that of dropout.
   TrainingStep(const ModelSetup& model, const OptimizationSetup& optimization, const RunData& data, ModelState& state,
-               Threads& threads, std::uint64_t seed);
+               kernels::Threads& threads, std::uint64_t seed);
 
   /// Computes the gradients, times the loss scale, of the samples that follow `consumed`, as many as the batch plan says.
   /// Changes no weight.
@@ -46,7 +46,7 @@ class TrainingStep {
 
   /// Mean loss over the tokens of `steps` whole steps of a split, beginning at sample `consumed`. Without dropout; nothing
   /// is recorded. `progress` is called with the number of steps that this rank has completed.
-  double evaluate(const Dataset& data, const Sampler& order, std::int64_t consumed, std::int64_t steps,
+  double evaluate(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed, std::int64_t steps,
                   const std::function<void(std::int64_t steps)>& progress = {});
 
   /// Repeats the forward passes of the step that begins at `consumed` and describes the first value that is not finite: a
@@ -54,13 +54,13 @@ class TrainingStep {
   std::string first_not_finite(std::int64_t consumed);
 
   /// What routers and prediction layers reported in the last backward(), of all ranks.
-  const AuxiliaryLog& auxiliary() const { return auxiliary_; }
+  const nn::AuxiliaryLog& auxiliary() const { return auxiliary_; }
   const Arena& arena() const { return pipeline_.arena(); }
 
  private:
   void sort_into_groups();
   double summed(double own) const;
-  const ProcessGroups& processes() const { return model_.processes; }
+  const parallel::ProcessGroups& processes() const { return model_.processes; }
   std::string not_finite_here(std::int64_t consumed);
   std::string not_finite_value(std::int64_t consumed);
 
@@ -68,17 +68,17 @@ class TrainingStep {
   const OptimizationSetup& optimization_;
   const RunData& data_;
   ModelState& state_;
-  Threads& threads_;
+  kernels::Threads& threads_;
   std::uint64_t seed_;
   GradientSync sync_;
   CommunicatorChannel channel_;
-  AuxiliaryLog auxiliary_;
+  nn::AuxiliaryLog auxiliary_;
   std::vector<double> commit_;  ///< what a step sums over the run
   Pipeline pipeline_;
   BatchLoaders loaders_;
-  std::vector<ParameterGroup> groups_;  ///< each kind of treatment that occurs
-  std::vector<std::size_t> group_of_;   ///< of each parameter, in the order of the layout
-  std::vector<StepScalars> scalars_;    ///< of each group in this step
+  std::vector<optim::ParameterGroup> groups_;  ///< each kind of treatment that occurs
+  std::vector<std::size_t> group_of_;          ///< of each parameter, in the order of the layout
+  std::vector<optim::StepScalars> scalars_;    ///< of each group in this step
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

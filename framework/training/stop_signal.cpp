@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr int not_watching = -1;
@@ -43,4 +43,4 @@ int StopSignal::signal() const { return received; }
 
 const char* StopSignal::name_of(int number) { return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : ""; }
 
-}  // namespace tessera
+}  // namespace tessera::training

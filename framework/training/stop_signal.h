@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-namespace tessera {
+namespace tessera::training {
 
 /// Handles SIGTERM and SIGINT as long as it exists. The first signal is a request: the training loop checks `asked`
 /// between steps, saves a checkpoint and ends with exit code 0. The second ends the process at once with exit code
@@ -26,4 +26,4 @@ class StopSignal {
   struct sigaction before_[2];  // of SIGTERM and SIGINT
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

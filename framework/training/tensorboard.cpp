@@ -19,7 +19,7 @@
 #include "framework/base/files.h"
 #include "framework/base/system_call.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr std::string_view name_begin = "events.out.tfevents.";
@@ -277,4 +277,4 @@ bool holds_points(const std::string& folder) {
   return false;
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -19,7 +19,7 @@
 #include "framework/training/step.h"
 #include "framework/worker/launch_link.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr int nothing_could_be_saved = 22;
@@ -30,7 +30,7 @@ class Trainer {
   RunEnd run();
 
  private:
-  RunLogOptions log_options(const Progress& from);
+  RunLogOptions log_options(const checkpoint::Progress& from);
   void open_log();
   void note(const std::string& line) {
     if (log_) log_->note(line);
@@ -41,8 +41,8 @@ class Trainer {
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   void report_bubble();
   void step();
-  void evaluate(const Dataset* data, const Sampler* order, EvaluationRecord record, std::int64_t consumed);
-  std::int64_t evaluation_steps(const Dataset* data, EvaluationRecord::Set set) const;
+  void evaluate(const data::Dataset* data, const data::Sampler* order, EvaluationRecord record, std::int64_t consumed);
+  std::int64_t evaluation_steps(const data::Dataset* data, EvaluationRecord::Set set) const;
   void evaluate_validation(EvaluationRecord::Set set);
   void evaluate_if_due();
   void evaluate_at_end();
@@ -59,18 +59,18 @@ class Trainer {
   TrainingSetup setup_;
   const TrainingOptions& o_;
   const StopSignal& stop_;
-  const Communicator& world_;
+  const comm::Communicator& world_;
   RunFolder folder_;
-  Threads threads_;
+  kernels::Threads threads_;
   ModelState state_;
   Restored restored_;
-  Progress progress_;
+  checkpoint::Progress progress_;
   TrainingStep work_;
   std::unique_ptr<RunLog> log_;  ///< of the first process
-  LaunchLink launcher_;
+  worker::LaunchLink launcher_;
   Stopwatch running_;
-  std::array<double, most_predictions> prediction_losses_ = {};  ///< of the last step
-  int stop_signal_ = 0;                                          ///< that some rank received; the same on all ranks
+  std::array<double, options::most_predictions> prediction_losses_ = {};  ///< of the last step
+  int stop_signal_ = 0;  ///< that some rank received; the same on all ranks
   bool time_is_up_ = false;
   bool evaluated_ = false;
   double evaluated_step_seconds_ = 0;                  ///< of one iteration of an evaluation: measured, or expected
@@ -100,7 +100,7 @@ StateSharing sharing(const TrainingSetup& setup) {
 
 /// The state of this rank, in new memory.
 ModelState make_state(const TrainingSetup& setup) {
-  std::vector<Model*> chunks;
+  std::vector<model::Model*> chunks;
   for (const auto& chunk : setup.model.chunks) chunks.push_back(chunk.get());
   const auto* optimizer = setup.optimization.optimizer.get();
   StateLayout layout(parameters_of(chunks), optimizer, sharing(setup));
@@ -122,12 +122,12 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   progress_.run =
       folder_.begin(restored_.continues, progress_.run,
                     with_notes(setup_.documents.resolved_recipe, setup_.documents.notes), setup_.documents.same_recipe);
-  together(world_, "the reports", [&] { open_log(); });
+  comm::together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   last_ = restored_.folder;
   if (o_.new_dataset) progress_.data_start = progress_.consumed_samples;
   if (progress_.data_start > 0)
-    setup_.data.train_order = starting_at(std::move(setup_.data.train_order), progress_.data_start);
+    setup_.data.train_order = data::starting_at(std::move(setup_.data.train_order), progress_.data_start);
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
@@ -137,7 +137,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
 }
 
 void Trainer::open_log() {
-  set_log_level_from_recipe(o_.log_level);
+  log::set_log_level_from_recipe(o_.log_level);
   if (world_.rank() > 0) return;
   log_ = std::make_unique<RunLog>(log_options(progress_));
 }
@@ -166,7 +166,7 @@ void Trainer::agree_on_stopping() {
   time_is_up_ = seen[1] != 0;
 }
 
-RunLogOptions Trainer::log_options(const Progress& from) {
+RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
   RunLogOptions options;
   options.folder = o_.output_dir;
   options.training_iters = o_.training_iters;
@@ -275,12 +275,13 @@ void Trainer::save_before_growth() {
 }
 
 /// Global batches of one evaluation on `data`.
-std::int64_t Trainer::evaluation_steps(const Dataset* data, EvaluationRecord::Set set) const {
+std::int64_t Trainer::evaluation_steps(const data::Dataset* data, EvaluationRecord::Set set) const {
   if (!data || !o_.full_validation || set == EvaluationRecord::Set::test) return o_.eval_iters;
   return (data->samples() + samples_per_step() - 1) / samples_per_step();
 }
 
-void Trainer::evaluate(const Dataset* data, const Sampler* order, EvaluationRecord record, std::int64_t consumed) {
+void Trainer::evaluate(const data::Dataset* data, const data::Sampler* order, EvaluationRecord record,
+                       std::int64_t consumed) {
   const auto set = record.set;
   const auto steps = evaluation_steps(data, set);
   if (!data || !order || steps < 1) return;
@@ -357,9 +358,9 @@ bool Trainer::time_to_exit(std::string& why) const {
 /// The measured bubble, and that of equal stages.
 void Trainer::report_bubble() {
   if (setup_.model.plan.stages() == 1 || stage_seconds_ <= 0) return;
-  const PipelineShape shape{setup_.model.plan.stages(), setup_.model.plan.chunks(),
-                            setup_.data.batch_plan.full().micro_batches, 0};
-  note(bubble_line(stage_wait_seconds_ / stage_seconds_, shape));
+  const parallel::PipelineShape shape{setup_.model.plan.stages(), setup_.model.plan.chunks(),
+                                      setup_.data.batch_plan.full().micro_batches, 0};
+  note(parallel::bubble_line(stage_wait_seconds_ / stage_seconds_, shape));
 }
 
 RunEnd Trainer::run() {
@@ -398,4 +399,4 @@ RunEnd Trainer::run() {
 
 RunEnd train(TrainingSetup setup, const StopSignal& stop) { return Trainer(std::move(setup), stop).run(); }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -3,7 +3,7 @@
 #include "framework/training/stop_signal.h"
 #include "framework/training/training_setup.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// How a run ended.
 struct RunEnd {
@@ -17,4 +17,4 @@ struct RunEnd {
 /// layer and tensor if a loss or gradient is not finite.
 RunEnd train(TrainingSetup setup, const StopSignal& stop);
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -2,7 +2,7 @@
 
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::training {
 
 namespace {
 
@@ -11,13 +11,13 @@ constexpr const char* no_load = "no checkpoint is read: `resume_training` is fal
 
 }  // namespace
 
-void describe(Schema<TrainingOptions>& s) {
+void describe(options::Schema<TrainingOptions>& s) {
   using O = TrainingOptions;
   s.option("seed", &O::seed, "Seed of all random numbers of the run.").at_least(0).at_most(0xFFFFFFFF);
   s.option("training_iters", &O::training_iters,
            "Number of training iterations; 0: set by `epochs` or `dataset_config.train_samples`.")
       .at_least(0)
-      .at_most(most_steps)
+      .at_most(options::most_steps)
       .alias("train_iters")
       .unit("steps");
   s.option("epochs", &O::epochs,
@@ -26,7 +26,10 @@ void describe(Schema<TrainingOptions>& s) {
       .at_most(1000000);
   s.option("output_dir", &O::output_dir, "Run folder: all files that the run writes are below it.").alias("save");
 
-  s.option("log_interval", &O::log_interval, "Logging interval, in steps.").above(0).at_most(most_steps).unit("steps");
+  s.option("log_interval", &O::log_interval, "Logging interval, in steps.")
+      .above(0)
+      .at_most(options::most_steps)
+      .unit("steps");
   s.option(
        "log_level", &O::log_level,
        "Least severe messages that are shown and written to the log file: debug, info, warning or error; the lines of "
@@ -46,7 +49,7 @@ void describe(Schema<TrainingOptions>& s) {
   s.option("iterations_to_skip", &O::iterations_to_skip,
            "Iterations to skip, counted from 0: their samples are consumed without training.")
       .at_least(0)
-      .at_most(most_steps)
+      .at_most(options::most_steps)
       .alias("skip_train_iterations");
   s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad,
            "Log the number of gradient elements that are exactly zero.");
@@ -54,7 +57,7 @@ void describe(Schema<TrainingOptions>& s) {
 
   s.option("eval_interval", &O::eval_interval, "Evaluation interval, in steps; 0: no evaluation.")
       .at_least(0)
-      .at_most(most_steps)
+      .at_most(options::most_steps)
       .unit("steps")
       .matters_when([](const O& o) { return o.eval_iters > 0; }, "`eval_iters` is 0");
   s.option("eval_iters", &O::eval_iters, "Number of global batches per evaluation; 0: no evaluation.")
@@ -68,17 +71,17 @@ void describe(Schema<TrainingOptions>& s) {
 
   s.option("save_interval", &O::save_interval, "Checkpoint interval, in steps; null or 0: only at the end.")
       .at_least(0)
-      .at_most(most_steps)
+      .at_most(options::most_steps)
       .unit("steps");
   s.option("exit_interval", &O::exit_interval,
            "Save and exit at the first iteration divisible by this, in steps; 0: never.")
       .at_least(0)
-      .at_most(most_steps)
+      .at_most(options::most_steps)
       .unit("steps");
   s.option("exit_duration_in_mins", &O::exit_duration_in_mins,
            "Save and exit after this time, in minutes; 0: no time limit.")
       .at_least(0)
-      .at_most(most_minutes)
+      .at_most(options::most_minutes)
       .unit("minutes");
 
   s.option(
@@ -115,15 +118,15 @@ void describe(Schema<TrainingOptions>& s) {
 
   s.option("num_threads", &O::num_threads, "Number of compute threads; does not affect results.")
       .above(0)
-      .at_most(most_threads)
+      .at_most(options::most_threads)
       .otherwise("one per core, shared evenly by the ranks of a host")
       .no_flag("only Tessera has it");
   s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
            "Communication timeout, in minutes: how long a rank waits for others before the run ends and names the "
            "missing ranks.")
       .above(0)
-      .at_most(most_minutes)
+      .at_most(options::most_minutes)
       .unit("minutes");
 }
 
-}  // namespace tessera
+}  // namespace tessera::training

@@ -8,7 +8,14 @@
 #include "framework/log/log.h"
 #include "framework/options/schema.h"
 
-namespace tessera {
+// The words are found in the namespace of their enumeration.
+namespace tessera::log {
+
+inline options::Words<LogLevel> words(LogLevel) { return {log_levels.begin(), log_levels.end()}; }
+
+}  // namespace tessera::log
+
+namespace tessera::training {
 
 /// What a run does when its folder already holds checkpoints.
 enum class Resume {
@@ -16,21 +23,22 @@ enum class Resume {
   always,         ///< resume; no checkpoint is an error
   never           ///< start a new run; restarts within one job resume all the same
 };
-inline Words<Resume> words(Resume) {
+inline options::Words<Resume> words(Resume) {
   return {{"auto", Resume::when_possible}, {"true", Resume::always}, {"false", Resume::never}};
 }
 
 /// How a plain line of progress looks.
 enum class LogStyle { megatron, core_ms };
-inline Words<LogLevel> words(LogLevel) { return {log_levels.begin(), log_levels.end()}; }
-inline Words<LogStyle> words(LogStyle) { return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}}; }
+inline options::Words<LogStyle> words(LogStyle) {
+  return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}};
+}
 
 /// What checkpoints look like.
 enum class CheckpointFormatName {
   safetensors,  ///< docs/checkpoints.md
   torch         ///< Megatron-LM's --ckpt-format torch, in output_dir itself
 };
-inline Words<CheckpointFormatName> words(CheckpointFormatName) {
+inline options::Words<CheckpointFormatName> words(CheckpointFormatName) {
   return {{"safetensors", CheckpointFormatName::safetensors}, {"torch", CheckpointFormatName::torch}};
 }
 
@@ -43,7 +51,7 @@ struct TrainingOptions {
 
   std::int64_t log_interval = 100;
   LogStyle log_style = LogStyle::megatron;
-  LogLevel log_level = LogLevel::info;
+  log::LogLevel log_level = log::LogLevel::info;
   bool tensorboard = true;
 
   bool calculate_per_token_loss = false;
@@ -76,6 +84,6 @@ struct TrainingOptions {
   std::optional<std::int64_t> num_threads;
   std::int64_t distributed_timeout_minutes = 10;
 };
-void describe(Schema<TrainingOptions>& s);
+void describe(options::Schema<TrainingOptions>& s);
 
-}  // namespace tessera
+}  // namespace tessera::training

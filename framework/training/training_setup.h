@@ -11,21 +11,21 @@
 #include "framework/training/run_data.h"
 #include "framework/training/training_options.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// What a run writes about itself.
 struct RunDocuments {
   std::string resolved_recipe;  ///< written into the run folder as resolved.yaml; repeats the run
   /// On the recipe; kept in resolved.yaml, so that the next start does not repeat them.
   std::vector<std::string> notes;
-  Blobs files;   ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
-  Value recipe;  ///< the resolved recipe, for formats of checkpoints that describe it
+  checkpoint::Blobs files;  ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
+  options::Value recipe;    ///< the resolved recipe, for formats of checkpoints that describe it
 
-  CheckpointFormats formats;  ///< of other programs
-  Mappings mappings;          ///< other programs' names of weights and arguments
+  checkpoint::CheckpointFormats formats;  ///< of other programs
+  options::Mappings mappings;             ///< other programs' names of weights and arguments
 
   /// What differs between the resolved recipe saved in a checkpoint and this one, a line for each option.
-  std::function<std::string(const Blobs& saved)> recipe_differences;
+  std::function<std::string(const checkpoint::Blobs& saved)> recipe_differences;
   /// Whether the text of a resolved recipe is this one, comments aside.
   std::function<bool(const std::string& resolved)> same_recipe;
 };
@@ -39,4 +39,4 @@ struct TrainingSetup {
   RunDocuments documents;
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

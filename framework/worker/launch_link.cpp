@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-namespace tessera {
+namespace tessera::worker {
 namespace {
 
 constexpr std::size_t longest_text =
@@ -51,4 +51,4 @@ void LaunchLink::say(LinkWord word, const std::string& about) const {
   static_cast<void>(send(descriptor_, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-}  // namespace tessera
+}  // namespace tessera::worker

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace tessera {
+namespace tessera::worker {
 
 /// The messages of a worker to the launcher: the first byte of a packet; the text follows.
 enum class LinkWord : char {
@@ -66,4 +66,4 @@ class LaunchLink {
 ///   "slurm <id>"   SLURM_JOB_ID and SLURM_RESTART_COUNT: a job that was queued again
 std::map<std::string, std::int64_t> job_starts();
 
-}  // namespace tessera
+}  // namespace tessera::worker

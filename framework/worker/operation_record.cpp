@@ -15,7 +15,7 @@
 #include <iomanip>
 #include <utility>
 
-namespace tessera {
+namespace tessera::worker {
 namespace {
 
 constexpr std::uint64_t magic = 0x3152505245545354;  // also the version of the layout
@@ -220,4 +220,4 @@ std::string describe(const OperationEntry& entry, double now) {
          (entry.inside() ? "for " + seconds(now - entry.entered) : "left " + seconds(now - *entry.left) + " ago");
 }
 
-}  // namespace tessera
+}  // namespace tessera::worker

@@ -11,7 +11,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::worker {
 
 /// One collective or message that a rank has entered.
 struct OperationEntry {
@@ -74,4 +74,4 @@ class OperationRecord {
   int descriptor_ = -1;
 };
 
-}  // namespace tessera
+}  // namespace tessera::worker

@@ -12,7 +12,7 @@
 
 #include "launch/tsrun/run_folder.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 constexpr double beat_seconds = 1;
@@ -82,7 +82,7 @@ void Attempt::start_mpirun() {
   mpirun.session = mpirun.deaf = true;
   if (restart_ == 0 && job_.is_local() && loopback_library().empty())
     voice_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces",
-               LogLevel::warning);
+               log::LogLevel::warning);
   voice_.note(command_line(mpirun.words));
   mpirun_ = spawn(mpirun);
 }
@@ -395,4 +395,4 @@ void Attempt::finish_mpirun(double patience) {
   end_descendants();
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

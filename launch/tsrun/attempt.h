@@ -9,7 +9,7 @@
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// How a start of all workers ended.
 struct Outcome {
@@ -111,4 +111,4 @@ class Attempt {
   double asked_at_ = 0, first_end_after_stop_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -12,7 +12,7 @@
 #include <chrono>
 #include <cstring>
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 constexpr std::size_t longest_line = 8 << 20;  // a message with a whole environment is less
@@ -207,4 +207,4 @@ std::optional<std::string> Connection::take_line() {
   return line;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// An open file of the system that closes itself.
 class Descriptor {
@@ -88,4 +88,4 @@ class Connection {
 /// Seconds by the clock that never jumps.
 double now();
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

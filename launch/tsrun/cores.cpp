@@ -10,7 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 /// Processing units in the order of the machine's tree: hyperthreads of a core, cores of a socket are neighbours.
@@ -96,4 +96,4 @@ std::string core_list(std::vector<int> cores) {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// The cores this process may use, those that share a physical core side by side.
 std::vector<int> usable_cores();
@@ -17,4 +17,4 @@ std::vector<int> bound_cores(const std::string& bind_core, int local, int locals
 /// "0-3,8".
 std::string core_list(std::vector<int> cores);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -14,10 +14,10 @@
 #include "launch/tsrun/log_file.h"
 #include "launch/tsrun/messages.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
-const Logger logger("tsrun");
+const log::Logger logger("tsrun");
 
 constexpr double beat_seconds = 1, head_silence_seconds = 8;
 
@@ -49,7 +49,7 @@ class Follower {
                     : head_.problem().empty() ? "has gone away"
                                               : "sent " + head_.problem() + " (is it of another version?)",
                     "; all workers here are stopped"),
-               LogLevel::error);
+               log::LogLevel::error);
     return 1;
   }
 
@@ -129,9 +129,9 @@ class Follower {
   int end() {
     if (!called_.empty()) return *code_;
     if (words_.empty() && *code_ == 2)
-      voice_.say(text("the job was refused; the tsrun on ", head_words_, " says why"), LogLevel::error);
+      voice_.say(text("the job was refused; the tsrun on ", head_words_, " says why"), log::LogLevel::error);
     else if (!words_.empty())
-      voice_.say(words_, *code_ == 0 ? LogLevel::info : LogLevel::error);
+      voice_.say(words_, *code_ == 0 ? log::LogLevel::info : log::LogLevel::error);
     return *code_;
   }
 
@@ -220,4 +220,4 @@ int run_listed_host(const std::string& head) {
   return follow(options, std::move(connection), orders.called, orders.node_rank, orders.workers);
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

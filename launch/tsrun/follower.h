@@ -5,7 +5,7 @@
 
 #include "launch/tsrun/host.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// The tsrun of a host that does not lead: brings its host's facts to the head, starts what MPI wants to be started
 /// here, shows its workers' logs, and ends as the head says. Children die with it. Returns the exit code.
@@ -27,4 +27,4 @@ int run_agent(const std::vector<std::string>& words);
 /// What `--as-host ADDRESS:PORT` does, which --hosts starts through the agent: reads the rest from stdin, and follows.
 int run_listed_host(const std::string& head);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

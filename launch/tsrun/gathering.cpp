@@ -10,7 +10,7 @@
 
 #include "launch/tsrun/reach.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 constexpr double patience_with_mistakes = 10;  // seconds for the other hosts to come and be told, too
@@ -269,4 +269,4 @@ void Gathering::refuse() {
   throw ConfigError(all);
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

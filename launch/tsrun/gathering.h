@@ -8,7 +8,7 @@
 #include "launch/tsrun/guests.h"
 #include "launch/tsrun/host_list.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// The head's waiting for the other hosts, each of which comes as a connection from the tsrun there. A connection is
 /// admitted as a host when it has introduced itself, from the address that it names, and has answered. Ends with all
@@ -66,4 +66,4 @@ class Gathering {
   std::vector<std::string> wrong_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -2,7 +2,7 @@
 
 #include <sys/socket.h>
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 constexpr int most_at_once = 64;              // accepted before the others are heard again
@@ -52,4 +52,4 @@ void Guests::watch(std::vector<pollfd>& watched) const {
   for (const auto& guest : all_) watched.push_back({guest.connection.number(), POLLIN, 0});
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -9,7 +9,7 @@
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/messages.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// A connection that is not admitted yet: anybody may be at its other end.
 struct Guest {
@@ -42,4 +42,4 @@ class Guests {
   int noted_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

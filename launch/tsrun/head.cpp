@@ -12,7 +12,7 @@
 #include "launch/tsrun/gathering.h"
 #include "launch/tsrun/run_folder.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 std::string quoted(const std::string& word) {
@@ -42,9 +42,9 @@ class Head {
     follow_logs(logs);
     Outcome outcome = Attempt(job_, folders, 0, sockets_, voice_, logs).run();
     for (int restart = 1; may_restart(outcome, restart); restart++) {
-      voice_.say(outcome.words, LogLevel::error);
+      voice_.say(outcome.words, log::LogLevel::error);
       voice_.say(text("starting all workers again (", restart, " of ", job_.options.max_restarts, ")"),
-                 LogLevel::warning);
+                 log::LogLevel::warning);
       outcome = Attempt(job_, folders, restart, sockets_, voice_, logs).run();
     }
     return end(outcome);
@@ -190,7 +190,7 @@ class Head {
       host.flush(1);
     }
     wait_for_hosts();
-    voice_.say(last_words(outcome), outcome.code == 0 ? LogLevel::info : LogLevel::error);
+    voice_.say(last_words(outcome), outcome.code == 0 ? log::LogLevel::info : log::LogLevel::error);
     return outcome.code;
   }
 
@@ -220,4 +220,4 @@ int lead(const LaunchOptions& options, const std::vector<std::string>& words, De
   return Head(options, words).run(std::move(listener));
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -3,7 +3,7 @@
 #include "launch/tsrun/connection.h"
 #include "launch/tsrun/options.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// The tsrun that leads the job: waits for the other hosts or starts them, starts the workers, watches them, starts
 /// them again if it may, says why it ends. Returns the exit code.
@@ -12,4 +12,4 @@ namespace tessera {
 ///   listener  where they come, when it is open already
 int lead(const LaunchOptions& options, const std::vector<std::string>& words, Descriptor listener = Descriptor());
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

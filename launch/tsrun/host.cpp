@@ -15,7 +15,7 @@
 #include "launch/tsrun/run_folder.h"
 #include "launch/tsrun/worker_environment.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 namespace fs = std::filesystem;
@@ -153,4 +153,4 @@ std::string log_of(const HostInfo& host, int rank) {
   return fs::path(host.log_dir) / text(name, "_", rank, ".log");
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

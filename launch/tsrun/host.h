@@ -6,7 +6,7 @@
 #include "launch/tsrun/options.h"
 #include "launch/tsrun/process.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 std::string host_name();
 
@@ -41,4 +41,4 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
 /// Where the log of a rank on that host goes.
 std::string log_of(const HostInfo& host, int rank);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 ListedHost read_host(const std::string& words, int each, const std::string& origin) {
@@ -68,4 +68,4 @@ std::vector<ListedHost> listed_hosts(const LaunchOptions& options, int each, int
   return hosts;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -5,7 +5,7 @@
 
 #include "launch/tsrun/options.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// A host of --hosts or --hostfile, and how many workers it gets.
 struct ListedHost {
@@ -18,4 +18,4 @@ struct ListedHost {
 /// that is listed twice, and a sum that is not `total` (0: any).
 std::vector<ListedHost> listed_hosts(const LaunchOptions& options, int each, int total);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -15,10 +15,10 @@
 #include <set>
 #include <sstream>
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
-const Logger logger("tsrun");
+const log::Logger logger("tsrun");
 
 std::string clock_words() {
   char words[32];
@@ -77,7 +77,7 @@ void Voice::note(const std::string& words) {
   file_ << clock_words() << " " << without_controls(words) << std::endl;
 }
 
-void Voice::say(const std::string& words, LogLevel level) {
+void Voice::say(const std::string& words, log::LogLevel level) {
   logger.write(level, "tsrun: " + without_controls(words));
   note(words);
 }
@@ -231,4 +231,4 @@ Environment mpirun_environment(const Job& job, const JobFolders& folders, int re
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

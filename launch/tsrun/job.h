@@ -9,14 +9,14 @@
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/worker_environment.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// The messages of tsrun: to the log, and with the time to scheduler.log.
 class Voice {
  public:
   /// Everything also goes to this file from now on; it grows over restarts.
   void keep_in(const std::filesystem::path& file);
-  void say(const std::string& words, LogLevel level = LogLevel::info);
+  void say(const std::string& words, log::LogLevel level = log::LogLevel::info);
   /// Only to the file.
   void note(const std::string& words);
 
@@ -83,4 +83,4 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
 /// What it must not know of Slurm or of another MPI job that we are in, and what the workers need to find us.
 Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -19,7 +19,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 constexpr std::uint64_t most_at_once = 1 << 20;
@@ -192,4 +192,4 @@ void LogFollower::show(Followed& one, bool all) {
   if (all && !one.rest.empty()) out_ << one.label << std::exchange(one.rest, "") << "\n";
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -8,7 +8,7 @@
 
 #include "launch/tsrun/connection.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// What a worker prints, both streams, on its way through a pipe to the log file. The last lines are kept in memory, so
 /// they can be reported also when the file could not take them. A thread of its own writes the file: a disk that is
@@ -65,4 +65,4 @@ class LogFollower {
   std::vector<Followed> files_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -8,10 +8,10 @@
 #include "launch/tsrun/roles.h"
 #include "launch/tsrun/worker.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
-const Logger logger("tsrun");
+const log::Logger logger("tsrun");
 
 int launch(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "--as-worker") return run_worker();
@@ -30,7 +30,7 @@ int launch(const std::vector<std::string>& words) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::tsrun
 
 int main(int argc, char** argv) {
   try {

@@ -7,7 +7,7 @@
 
 #include "framework/base/memory_limit.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,4 +32,4 @@ std::uint64_t memory_kills() {
   return count ? *count : count_in("/proc/vmstat").value_or(0);
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 using Json = nlohmann::json;
@@ -444,4 +444,4 @@ template std::string encode(const ResumeMessage&);
 template std::string encode(const StartMessage&);
 template std::string encode(const OrdersMessage&);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

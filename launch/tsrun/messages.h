@@ -12,7 +12,7 @@
 #include "launch/tsrun/report.h"
 #include "launch/tsrun/worker_environment.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 // The messages between the processes of tsrun: one struct for each kind. On the wire a message is one line, a JSON
 // object whose "is" is the kind. messages.cpp lists the fields of each struct with their limits; writing and parsing
@@ -221,4 +221,4 @@ struct Cases : Functions... {
 template <class... Functions>
 Cases(Functions...) -> Cases<Functions...>;
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -8,7 +8,7 @@
 
 #include "framework/log/log.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 using Put = std::function<void(LaunchOptions&, const std::string&)>;
@@ -138,7 +138,7 @@ std::vector<OptionRow> neutral_rows() {
        words(&LaunchOptions::log_dir)},
       {"--log_level", "", d, "LEVEL",
        "Least severe messages of tsrun that are shown: debug, info (default), warning or error.",
-       [](LaunchOptions&, const std::string& word) { set_log_level(log_level_of(word)); }},
+       [](LaunchOptions&, const std::string& word) { log::set_log_level(log::log_level_of(word)); }},
       {"--max_restarts", "", d, "N", "Start all workers again after a failure, at most N times (default: 0).",
        number(&LaunchOptions::max_restarts, 0)},
       {"--hosts", "", d, "A:8,B:8", "Start on these hosts from here, so many workers on each.",
@@ -226,4 +226,4 @@ std::vector<OptionRow> option_table() {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -6,7 +6,7 @@
 
 #include "launch/tsrun/options.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// One option: how it is written, who has it, what it means and what it does.
 struct OptionRow {
@@ -22,4 +22,4 @@ struct OptionRow {
 /// Every option of `tsrun`, in the order of the help.
 std::vector<OptionRow> option_table();
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

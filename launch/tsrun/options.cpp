@@ -8,7 +8,7 @@
 #include "framework/options/report.h"
 #include "launch/tsrun/option_table.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 /// "--Nproc-per-node" does not exist, "--nproc-per-node" does: '-' and '_' are one letter inside a name.
@@ -72,7 +72,7 @@ class Reader {
     if (row == nullptr) {
       std::vector<std::string> known;
       for (const auto& each : table_) known.push_back(each.name);
-      const auto hint = did_you_mean(plain(name), known);
+      const auto hint = options::did_you_mean(plain(name), known);
       complain(text("there is no option '", name, "'", hint.empty() ? "" : "; ", hint));
       const bool value_follows = equal == std::string::npos && at + 2 < words.size() && words[at + 1][0] != '-';
       return at + (value_follows && !hint.empty() ? 2 : 1);
@@ -186,4 +186,4 @@ void print_help(std::ostream& out) {
          "that failed first (128 + its signal).\n";
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// Whose words a command line uses. Options of both may stand beside either.
 enum class Dialect { either, msrun, torchrun };
@@ -54,4 +54,4 @@ struct Sizes {
 /// Throws ConfigError when the numbers do not fit together.
 Sizes sizes_of(const LaunchOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -19,7 +19,7 @@
 
 extern char** environ;  // NOLINT: the C library's
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 namespace fs = std::filesystem;
@@ -189,4 +189,4 @@ std::string find_program(const std::string& name, const Environment& environment
   throw ConfigError(text("there is no program '", name, "' in PATH or beside tsrun"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

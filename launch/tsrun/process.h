@@ -8,7 +8,7 @@
 
 #include "launch/tsrun/connection.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 using Environment = std::map<std::string, std::string>;
 Environment this_environment();
@@ -53,4 +53,4 @@ std::string find_program(const std::string& name, const Environment& environment
 /// The path of this program.
 std::string own_path();
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -4,7 +4,7 @@
 
 #include "launch/tsrun/connection.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 std::vector<std::string> unreachable(const std::vector<Target>& targets) {
   constexpr double patience_seconds = 3;
@@ -21,4 +21,4 @@ std::vector<std::string> unreachable(const std::vector<Target>& targets) {
   return failed;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

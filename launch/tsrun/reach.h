@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// A host that others try to reach: how to call it, and where it listens for that.
 struct Target {
@@ -15,4 +15,4 @@ struct Target {
 /// out".
 std::vector<std::string> unreachable(const std::vector<Target>& targets);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -4,7 +4,7 @@
 
 #include "launch/tsrun/process.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 int WorkerEnd::exit_code() const {
   if (signal != 0) return 128 + signal;
@@ -44,4 +44,4 @@ std::string story(const WorkerEnd& end, int workers) {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

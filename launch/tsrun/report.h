@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// How a worker ended, as the process that watched it tells.
 struct WorkerEnd {
@@ -35,4 +35,4 @@ std::string story(const WorkerEnd& end, int workers);
 /// "killed for memory (signal 9)", "exit code 3".
 std::string how_it_ended(const WorkerEnd& end);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

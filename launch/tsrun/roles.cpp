@@ -5,7 +5,7 @@
 #include "launch/tsrun/follower.h"
 #include "launch/tsrun/head.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 constexpr double patience_with_node_zero = 3;  // seconds that others on its machine give it to lead
@@ -46,4 +46,4 @@ int take_part(const LaunchOptions& options, const std::vector<std::string>& word
   return lead(options, words, std::move(listener));
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

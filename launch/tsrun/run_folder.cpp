@@ -9,7 +9,7 @@
 #include "framework/base/links.h"
 #include "launch/tsrun/process.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 /// What the program prints, both streams, and how it ends.
@@ -58,4 +58,4 @@ std::filesystem::path default_log_folder(const std::vector<std::string>& program
   return folder / "log";
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -3,7 +3,7 @@
 
 #include "launch/tsrun/attempt.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 constexpr std::size_t most_suspects = 3;
@@ -111,4 +111,4 @@ Outcome Attempt::verdict() {
   return outcome;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -22,10 +22,10 @@
 #include "launch/tsrun/memory_kills.h"
 #include "launch/tsrun/messages.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
-const Logger logger("tsrun");
+const log::Logger logger("tsrun");
 
 constexpr double beat_seconds = 1, head_silence_seconds = 15;
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
@@ -189,26 +189,26 @@ class Worker {
       if (size == 0) link_.ours.close();
       if (size <= 0) return;
       const std::string about(packet + 1, static_cast<std::size_t>(size - 1));
-      switch (static_cast<LinkWord>(packet[0])) {
-        case LinkWord::joining:
+      switch (static_cast<worker::LinkWord>(packet[0])) {
+        case worker::LinkWord::joining:
           send(head_, JoiningMessage());
           break;
-        case LinkWord::joined:
+        case worker::LinkWord::joined:
           joined_ = true;
           send(head_, JoinedMessage());
           break;
-        case LinkWord::position:
+        case worker::LinkWord::position:
           end_.place = about;
           break;
-        case LinkWord::failed:
-        case LinkWord::lost_peer:
+        case worker::LinkWord::failed:
+        case worker::LinkWord::lost_peer:
           end_.reason = about;
-          end_.lost_peer = static_cast<LinkWord>(packet[0]) == LinkWord::lost_peer;
+          end_.lost_peer = static_cast<worker::LinkWord>(packet[0]) == worker::LinkWord::lost_peer;
           break;
-        case LinkWord::done:
+        case worker::LinkWord::done:
           done_ = true;
           break;
-        case LinkWord::resume:
+        case worker::LinkWord::resume:
           send(head_, ResumeMessage{about});
           break;
       }
@@ -232,9 +232,9 @@ class Worker {
 
   /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera.
   void read_operation(const std::string& folder) {
-    const auto record = OperationRecord::open(operations_file(folder, end_.rank));
-    const auto entries = record ? record->read() : std::vector<OperationEntry>();
-    if (!entries.empty()) end_.operation = describe(entries.front(), OperationRecord::now());
+    const auto record = worker::OperationRecord::open(worker::operations_file(folder, end_.rank));
+    const auto entries = record ? record->read() : std::vector<worker::OperationEntry>();
+    if (!entries.empty()) end_.operation = worker::describe(entries.front(), worker::OperationRecord::now());
   }
 
   void tell_end() {
@@ -306,4 +306,4 @@ class Worker {
 
 int run_worker() { return Worker(this_environment()).run(); }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

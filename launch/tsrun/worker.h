@@ -1,6 +1,6 @@
 #pragma once
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// The process that MPI starts for each worker: `tsrun --as-worker`. It tells the head that it has come, gets the
 /// program from there, starts it with the worker's variables, log and cores, watches it, and tells how it ended. So
@@ -11,4 +11,4 @@ namespace tessera {
 /// OMPI_COMM_WORLD_RANK; signals mean nothing to it.
 int run_worker();
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace tessera {
+namespace tessera::tsrun {
 namespace {
 
 bool begins_with_one_of(const std::string& name, std::initializer_list<const char*> heads) {
@@ -85,4 +85,4 @@ Environment worker_environment(const WorkerPlace& place, const Environment& host
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -4,7 +4,7 @@
 
 #include "launch/tsrun/process.h"
 
-namespace tessera {
+namespace tessera::tsrun {
 
 /// What one worker is within the job.
 struct WorkerPlace {
@@ -35,4 +35,4 @@ Environment free_of_launchers(const Environment& from);
 /// OMP_NUM_THREADS is set when it is not: torchrun's 1, else an equal share of `cores`.
 Environment worker_environment(const WorkerPlace& place, const Environment& host, const Environment& mpi, int cores);
 
-}  // namespace tessera
+}  // namespace tessera::tsrun

@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 std::vector<float> integers(std::int64_t n, unsigned seed) {
@@ -32,7 +32,7 @@ class Columns : public testing::Test {
   }
 
   Arena arena;
-  Threads threads{2};
+  kernels::Threads threads{2};
   Tape tape{arena, threads, true};
 };
 
@@ -124,4 +124,4 @@ TEST_F(Columns, LatentHeadsPutQueriesKeysAndValuesTogether) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -9,7 +9,7 @@
 #include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/linear.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 std::vector<float> normal(std::int64_t n, unsigned seed) {
@@ -43,7 +43,7 @@ class Experts : public testing::Test {
   ExpertChoices choices(const Var& weights) const { return {E, K, chosen, weights, {}}; }
 
   Arena arena;
-  Threads threads{2};
+  kernels::Threads threads{2};
   std::vector<std::unique_ptr<Weight>> fc1_weights, fc2_weights;
   std::vector<Leaf*> fc1, fc2;
   // One expert with one token, one with none, a token with one choice dropped and one with both.
@@ -64,7 +64,8 @@ TEST_F(Experts, AddUpTheirWeightedNetworksForEachToken) {
       const auto token =
           tape.input(Tensor(std::span<float>(x).subspan(static_cast<std::size_t>(t * h), h), {1, h}), false);
       const auto index = static_cast<std::size_t>(e);
-      const auto out = linear(gated(linear(token, *fc1[index], nullptr), Activation::silu), *fc2[index], nullptr);
+      const auto out =
+          linear(gated(linear(token, *fc1[index], nullptr), kernels::Activation::silu), *fc2[index], nullptr);
       for (std::size_t i = 0; i < h; ++i) expected[i] += w[static_cast<std::size_t>(t * K + k)] * out.floats()[i];
     }
     for (std::size_t i = 0; i < h; ++i) EXPECT_NEAR(y.floats()[static_cast<std::size_t>(t * h) + i], expected[i], 1e-5);
@@ -210,4 +211,4 @@ TEST_F(Experts, RefuseOtherExtents) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::autograd

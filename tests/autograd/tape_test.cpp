@@ -15,7 +15,7 @@
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 std::vector<float> normal(std::int64_t n, unsigned seed) {
@@ -84,7 +84,7 @@ class Ops : public testing::Test {
   }
 
   Arena arena;
-  Threads threads{2};
+  kernels::Threads threads{2};
   Tape tape{arena, threads, true};
 };
 
@@ -94,7 +94,8 @@ TEST_F(Ops, LinearGivesTheGradientsOfInputWeightAndBias) {
 }
 
 TEST_F(Ops, LinearWithActivationGivesTheGradientsOfBoth) {
-  for (const auto act : {Activation::gelu_tanh, Activation::gelu_erf, Activation::quick_gelu, Activation::silu}) {
+  for (const auto act : {kernels::Activation::gelu_tanh, kernels::Activation::gelu_erf, kernels::Activation::quick_gelu,
+                         kernels::Activation::silu}) {
     Weight w({4, 5}, 1), b({4}, 2);
     check({2, 3, 5}, {&w, &b}, [&](Tape&, const Var& x) { return linear_activation(x, w.leaf, &b.leaf, act); });
   }
@@ -108,7 +109,7 @@ TEST_F(Ops, NormsGiveTheGradientsOfInputGainAndBias) {
 }
 
 TEST_F(Ops, GatedActivationsGiveTheGradientsOfGateAndUp) {
-  for (const auto act : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf})
+  for (const auto act : {kernels::Activation::silu, kernels::Activation::gelu_tanh, kernels::Activation::gelu_erf})
     check({2, 3, 8}, {}, [&](Tape&, const Var& x) { return gated(x, act); });
 }
 
@@ -134,9 +135,9 @@ TEST_F(Ops, NormsOfHeadsGiveTheGradientsOfTheProjectionAndOfTheirGains) {
 TEST_F(Ops, WhatIsRecomputedGivesTheSameBitsAndKeepsItsInputAlone) {
   Weight w({8, 5}, 1), v({5, 8}, 2), gain({5}, 3);
   const std::vector<std::int64_t> ids = {7, 11};
-  const DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.4, 0};
+  const kernels::DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.4, 0};
   const auto block = [&](const Var& x) {
-    auto branch = linear_activation(rmsnorm(x, gain.leaf, 1e-5, 0), w.leaf, nullptr, Activation::gelu_tanh);
+    auto branch = linear_activation(rmsnorm(x, gain.leaf, 1e-5, 0), w.leaf, nullptr, kernels::Activation::gelu_tanh);
     return dropout_add(linear(branch, v.leaf, nullptr), x, mask);
   };
   auto x = normal(2 * 3 * 5, 9);
@@ -196,7 +197,7 @@ TEST_F(Ops, AValueUsedTwiceCollectsBothGradients) {
 
 TEST_F(Ops, DropoutIsTheSameMaskForwardAndBackward) {
   const std::vector<std::int64_t> ids = {7, 11};
-  const DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.4, 0};
+  const kernels::DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.4, 0};
   Weight w({5, 5}, 1);
   check({2, 3, 5}, {&w}, [&](Tape&, const Var& x) { return dropout_add(linear(x, w.leaf, nullptr), x, mask); });
 }
@@ -206,19 +207,19 @@ TEST_F(Ops, AttentionWithRotaryGivesTheGradientOfTheProjection) {
   const std::vector<std::int32_t> positions = {0, 1, 2, 3}, first = {0, 0, 0, 2}, last = {0, 1, 2, 3};
   const auto cosine = normal(T * 2, 5), sine = normal(T * 2, 6);
   const std::vector<std::int64_t> heads = {0, 4, 8, 16, 20, 24};
-  const AttentionExtents e{
+  const kernels::AttentionExtents e{
       1, T, T, H, G, D, 0.5, {row, 0, group, D}, {row, 2 * D, group}, {row, 3 * D, group}, {H * D, 0, 2 * D, D}};
   Weight w({row, 3}, 1);
   check({1, T, 3}, {&w}, [&](Tape&, const Var& x) {
-    auto turned = rotary(linear(x, w.leaf, nullptr), {4, RotaryLayout::half, cosine, sine, heads}, positions);
+    auto turned = rotary(linear(x, w.leaf, nullptr), {4, kernels::RotaryLayout::half, cosine, sine, heads}, positions);
     return attention(turned, e, {first, last}, {});
   });
 }
 
 /// A value or gradient as floats.
-std::vector<float> widened(Threads& threads, const Tensor& tensor) {
+std::vector<float> widened(kernels::Threads& threads, const Tensor& tensor) {
   std::vector<float> out(static_cast<std::size_t>(tensor.elements()));
-  widen(threads, tensor, out);
+  kernels::widen(threads, tensor, out);
   return out;
 }
 
@@ -239,8 +240,9 @@ TEST_F(Ops, In16BitsEveryOperationAgreesWithFp32ButForRounding) {
   const std::vector<std::int32_t> positions = {0, 1, 2, 3}, first = {0, 0, 0, 0}, last = positions;
   const auto cosine = normal(T * 2, 5), sine = normal(T * 2, 6);
   const std::vector<std::int64_t> heads = {0, 4}, ids = {0};
-  const AttentionExtents e{1, T, T, 1, 1, D, 0.5, {row, 0, row, D}, {row, D, row}, {row, 2 * D, row}, {D, 0, D, D}};
-  const DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.2, 0};
+  const kernels::AttentionExtents e{1,           T, T, 1, 1, D, 0.5, {row, 0, row, D}, {row, D, row}, {row, 2 * D, row},
+                                    {D, 0, D, D}};
+  const kernels::DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.2, 0};
   Weight gain({6}, 1), bias({6}, 2), qkv({row, 6}, 3), out({6, D}, 4), up({16, 6}, 7), down({6, 8}, 8), bent({6, 6}, 9);
   const std::vector<Weight*> all = {&gain, &bias, &qkv, &out, &up, &down, &bent};
   auto x = normal(T * 6, 10), cotangent = normal(T * 6, 11);
@@ -250,16 +252,17 @@ TEST_F(Ops, In16BitsEveryOperationAgreesWithFp32ButForRounding) {
     std::vector<std::vector<float>> results;
     {
       auto memory = tape.make(residual, {1, T, 6}, false);
-      narrow(threads, x, memory.value());
+      kernels::narrow(threads, x, memory.value());
       const auto in = tape.input(memory.value(), true);
       auto turned = rotary(linear(layernorm(in, gain.leaf, &bias.leaf, 1e-5, 0), qkv.leaf, nullptr),
-                           {4, RotaryLayout::half, cosine, sine, heads}, positions);
+                           {4, kernels::RotaryLayout::half, cosine, sine, heads}, positions);
       EXPECT_EQ(turned.value().dtype(), type);
       const auto middle = dropout_add(linear(attention(turned, e, {first, last}, {}), out.leaf, nullptr), in, mask);
       EXPECT_EQ(middle.value().dtype(), residual);
-      auto fed = linear(gated(linear(rmsnorm(middle, gain.leaf, 1e-5, 0), up.leaf, nullptr), Activation::silu),
+      auto fed = linear(gated(linear(rmsnorm(middle, gain.leaf, 1e-5, 0), up.leaf, nullptr), kernels::Activation::silu),
                         down.leaf, &bias.leaf);
-      const auto y = dropout_add(linear_activation(fed, bent.leaf, nullptr, Activation::gelu_tanh), middle, {});
+      const auto y =
+          dropout_add(linear_activation(fed, bent.leaf, nullptr, kernels::Activation::gelu_tanh), middle, {});
       results.push_back(widened(threads, y.value()));
       tape.seed(y, Tensor(std::span<float>(cotangent), y.shape()));
       tape.backward();
@@ -298,7 +301,7 @@ TEST_F(Ops, In16BitsSlopesThatAreFactorsOfProductsAreRounded) {
     {
       tape.computes_in(type);
       auto h = tape.make(type, {1, 1, 2}, true);
-      narrow(threads, ones, h.value());
+      kernels::narrow(threads, ones, h.value());
       use(tape.input(h.value(), true));
     }
     tape.clear();
@@ -309,9 +312,9 @@ TEST_F(Ops, In16BitsSlopesThatAreFactorsOfProductsAreRounded) {
     tape.backward();
   };
   const auto by_activation = [&](const Var& h) {
-    const auto y = linear_activation(h, w.leaf, nullptr, Activation::gelu_tanh);
+    const auto y = linear_activation(h, w.leaf, nullptr, kernels::Activation::gelu_tanh);
     auto seed = tape.make(y.value().dtype(), y.shape(), false);
-    narrow(threads, cotangent, seed.value());
+    kernels::narrow(threads, cotangent, seed.value());
     tape.seed(y, seed.value());
     tape.backward();
   };
@@ -438,4 +441,4 @@ TEST_F(Ops, WrongExtentsAreRefusedWithBothShapes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::autograd

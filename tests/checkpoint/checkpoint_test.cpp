@@ -15,7 +15,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -396,4 +396,4 @@ TEST_F(CheckpointTest, NativeCheckpointsNameTheOptimizerStateThatTheyDoNotHave) 
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -11,7 +11,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -91,4 +91,4 @@ TEST_F(CrashTest, AReshardedCheckpointIsStoredBeforeItHasItsName) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -8,7 +8,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -188,4 +188,4 @@ TEST_F(Reshard, AnotherModelIsRefusedAndNothingIsLeft) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::checkpoint

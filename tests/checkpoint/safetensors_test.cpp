@@ -8,7 +8,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 using SafetensorsTest = InOwnFolder;
@@ -170,4 +170,4 @@ assert list(load_file("run/iter_0000001/optimizer_00000.safetensors")) == ["opti
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -6,7 +6,7 @@
 #include "framework/cli/run.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -35,10 +35,11 @@ class CheckpointCommand : public InOwnFolder {
     std::vector<float> weight(12), moment(12);
     std::iota(weight.begin(), weight.end(), 0.F);
     for (const int iteration : {5, 10})
-      save_checkpoint("run/checkpoints", "network", iteration,
-                      std::vector{whole("layer.weight", Tensor(std::span(weight), Shape{3, 4})),
-                                  whole("optimizer.exp_avg.layer.weight", Tensor(std::span(moment), Shape{3, 4}))},
-                      {{"resolved.yaml", "a: 1\n"}});
+      checkpoint::save_checkpoint(
+          "run/checkpoints", "network", iteration,
+          std::vector{checkpoint::whole("layer.weight", Tensor(std::span(weight), Shape{3, 4})),
+                      checkpoint::whole("optimizer.exp_avg.layer.weight", Tensor(std::span(moment), Shape{3, 4}))},
+          {{"resolved.yaml", "a: 1\n"}});
   }
   const std::string older = "run/checkpoints/network_iter_0000005", newer = "run/checkpoints/network_iter_0000010";
 
@@ -85,4 +86,4 @@ TEST_F(CheckpointCommand, ACheckpointWithoutManifestIsDamagedAndAnyOtherFolderIs
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cli

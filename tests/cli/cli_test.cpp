@@ -7,7 +7,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 class Program : public InOwnFolder {
@@ -215,4 +215,4 @@ TEST_F(Program, CompletionKnowsEveryCommand) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cli

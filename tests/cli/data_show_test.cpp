@@ -14,7 +14,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -37,13 +37,15 @@ class DataShow : public InOwnFolder {
           "vocab_size: 63, reset_position_ids: true, reset_attention_mask: true, eod_mask_loss: true}\n");
   }
 
-  static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, Registries{}); }
+  static recipe::Recipe recipe(const Lines& sets) {
+    return recipe::read_recipe("run.yaml", sets, recipe::Registries{});
+  }
 
   void train_recorded(const Lines& sets) {
-    auto setup = build(recipe(sets + Lines{t + "output_dir=run"}));
+    auto setup = recipe::build(recipe(sets + Lines{t + "output_dir=run"}));
     setup.model.chunks[0] = std::make_unique<Recorder>(std::move(setup.model.chunks[0]), trained_, evaluated_);
     testing::internal::CaptureStdout();
-    train(std::move(setup), StopSignal{});
+    training::train(std::move(setup), training::StopSignal{});
     testing::internal::GetCapturedStdout();
   }
 
@@ -95,7 +97,7 @@ TEST_F(DataShow, KnowsStepsThatGrowAndThatAreSkippedAndThatFollowAResume) {
     EXPECT_GT(trained_.size(), before);
     std::int64_t steps = 0;
     for (std::int64_t consumed = 0; consumed < 60; ++steps)
-      consumed += BatchPlan(recipe(sets).ramp, recipe(sets).batch_sizes(1)).at(consumed).samples;
+      consumed += schedule::BatchPlan(recipe(sets).ramp, recipe(sets).batch_sizes(1)).at(consumed).samples;
     EXPECT_GT(steps, 9);
     EXPECT_TRUE(shown(sets, {.step = 4}).empty());  // iterations_to_skip counts from 0
     expect_steps(sets, "train", steps, trained_);
@@ -106,7 +108,7 @@ TEST_F(DataShow, OfARankIsWhatThatRankReads) {
   for (const auto* order : {"single", "cyclic"}) {
     const Lines sets = {d + "global_batch_size=8", p + "tensor_model_parallel_size=2",
                         text(d, "dataloader_type=", order)};
-    const auto all = open_data(recipe(sets), 2);
+    const auto all = recipe::open_data(recipe(sets), 2);
     std::vector<Json> both;
     for (int rank = 0; rank < 4; ++rank) {  // two replicas of two tensor-parallel ranks
       const auto samples = shown(sets, {.step = 3, .rank = rank, .ranks = 4});
@@ -115,8 +117,8 @@ TEST_F(DataShow, OfARankIsWhatThatRankReads) {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         const auto row = static_cast<std::int64_t>(i % 2);
         if (row == 0)
-          read_batch(*all.splits->train, *all.train_order, 16 + 4 * static_cast<std::int64_t>(i / 2), rank / 2, 2,
-                     batch);
+          data::read_batch(*all.splits->train, *all.train_order, 16 + 4 * static_cast<std::int64_t>(i / 2), rank / 2, 2,
+                           batch);
         EXPECT_EQ(seen_by_model(samples[i]), sample_json(samples_of<TokenBatch>(batch, row, 1))) << order << rank << i;
         EXPECT_EQ(samples[i].at("micro_batch"), i / 2);
         EXPECT_EQ(samples[i].at("data_parallel_rank"), rank / 2);
@@ -132,7 +134,7 @@ TEST_F(DataShow, OfARankIsWhatThatRankReads) {
 }
 
 TEST_F(DataShow, NamesTheDocumentsOfEachTokenAndDecodesThem) {
-  const IndexedDataset file("data");
+  const data::IndexedDataset file("data");
   for (const auto& sample : shown({}, {.from = 0, .count = 20})) {
     const auto tokens = sample.at("tokens").get<std::vector<std::int32_t>>();
     std::int64_t next = 0;
@@ -181,4 +183,4 @@ TEST_F(DataShow, RefusesWhatTheRunDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -9,7 +9,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -131,7 +131,7 @@ class MappingsFolder : public InOwnFolder, public testing::WithParamInterface<Ma
 
   /// The program's own tables in `folder`, with the change of `one`.
   static void write_tables(const std::string& folder, const MappingsCase& one) {
-    const Mappings own;
+    const options::Mappings own;
     for (const auto& file : own.names()) {
       auto table = own.text(file);
       if (file == one.table) {
@@ -206,4 +206,4 @@ TEST(MappingsCases, HaveEveryCommandThatReadsTables) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -4,7 +4,7 @@
 
 #include "tests/console_file.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 struct Told {
@@ -51,4 +51,4 @@ TEST(Meter, ATerminalHasALineThatIsWrittenAnewAndTakenAway) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -4,10 +4,10 @@
 
 #include "tests/console_file.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
-PreprocessProgress at(std::int64_t bytes, std::int64_t documents) {
+data::PreprocessProgress at(std::int64_t bytes, std::int64_t documents) {
   return {bytes, 10'000'000, documents, documents * 100, 0};
 }
 
@@ -53,4 +53,4 @@ TEST(PreprocessMeter, OnATerminalOneLineIsRewritten) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cli

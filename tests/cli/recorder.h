@@ -11,7 +11,7 @@
 #include "framework/model/model.h"
 #include "framework/nn/key_value_cache.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 using Json = nlohmann::json;
 
@@ -24,26 +24,27 @@ inline Json sample_json(const TokenBatch& batch) {
 }
 
 /// A model that writes down every batch of training and evaluation before it is used.
-class Recorder final : public Model {
+class Recorder final : public model::Model {
  public:
-  Recorder(std::unique_ptr<Model> model, std::vector<Json>& trained, std::vector<Json>& evaluated)
-      : Model(""), model_(std::move(model)), trained_(trained), evaluated_(evaluated) {
+  Recorder(std::unique_ptr<model::Model> model, std::vector<Json>& trained, std::vector<Json>& evaluated)
+      : model::Model(""), model_(std::move(model)), trained_(trained), evaluated_(evaluated) {
     contains(*model_);
   }
-  ChunkResult forward(Tape& tape, const Var& x, const TokenBatch& batch, const ForwardMode& mode) const override {
+  model::ChunkResult forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
+                             const model::ForwardMode& mode) const override {
     for (std::int64_t row = 0; row < batch.samples; ++row)
       (mode.training ? trained_ : evaluated_).push_back(sample_json(samples_of<TokenBatch>(batch, row, 1)));
     return model_->forward(tape, x, batch, mode);
   }
   Boundary boundary(const TokenBatch& batch) const override { return model_->boundary(batch); }
-  Var logits(Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override {
+  autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const model::ForwardMode& mode) const override {
     return model_->logits(tape, batch, mode);
   }
-  KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override {
+  nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override {
     return model_->make_cache(samples, capacity);
   }
-  Var next_logits(Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                  KeyValueCache& cache) const override {
+  autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
+                            nn::KeyValueCache& cache) const override {
     return model_->next_logits(tape, tokens, count, cache);
   }
   std::int64_t vocabulary() const override { return model_->vocabulary(); }
@@ -51,7 +52,7 @@ class Recorder final : public Model {
   double flops(std::int64_t samples, std::int64_t length) const override { return model_->flops(samples, length); }
 
  private:
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<model::Model> model_;
   std::vector<Json>&trained_, &evaluated_;
 };
 
@@ -64,7 +65,7 @@ inline Json seen_by_model(const Json& shown) {
 }
 
 /// What `tessera data show --json` prints, a line each.
-inline std::vector<Json> shown_samples(const Recipe& recipe, DataShowRequest request) {
+inline std::vector<Json> shown_samples(const recipe::Recipe& recipe, DataShowRequest request) {
   request.json = true;
   std::ostringstream out;
   show_data(recipe, request, out);
@@ -76,7 +77,7 @@ inline std::vector<Json> shown_samples(const Recipe& recipe, DataShowRequest req
 
 /// Sixty documents of 4 to 20 tokens; each ends with token 63.
 inline void plant_short_documents(const std::string& prefix) {
-  IndexedDatasetBuilder data(prefix, TokenType::uint16);
+  data::IndexedDatasetBuilder data(prefix, data::TokenType::uint16);
   for (std::int32_t i = 0; i < 60; ++i) {
     std::vector<std::int32_t> document;
     for (std::int32_t k = 0; k < 3 + i % 17; ++k) document.push_back((k * k + i) % 63);
@@ -87,4 +88,4 @@ inline void plant_short_documents(const std::string& prefix) {
   data.finish();
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

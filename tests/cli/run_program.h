@@ -8,7 +8,7 @@
 
 #include "framework/cli/run.h"
 
-namespace tessera {
+namespace tessera::cli {
 
 struct Outcome {
   int code;
@@ -27,4 +27,4 @@ inline Outcome run_program(std::vector<std::string> words) {
   return {code, std::move(out), testing::internal::GetCapturedStderr()};
 }
 
-}  // namespace tessera
+}  // namespace tessera::cli

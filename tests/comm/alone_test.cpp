@@ -7,7 +7,7 @@
 #include "framework/comm/world.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 TEST(Alone, NobodyLaunchedThisTest) { EXPECT_FALSE(is_launched()); }
@@ -82,4 +82,4 @@ TEST(PromisedSize, IsHeldToWhatTheLauncherSaid) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::comm

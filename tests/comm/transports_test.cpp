@@ -11,7 +11,7 @@
 #include "framework/comm/byte_range.h"
 #include "framework/comm/group_state.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 using Kind = Collective::Kind;
@@ -249,4 +249,4 @@ TEST(SharedArrays, SumsAndGathersOfRandomRangesGiveTheirResultsToEveryRank) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -8,7 +8,7 @@
 #include "framework/data/indexed/no_tokens.h"
 #include "tests/data/chosen.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::int64_t length = 5;
@@ -233,4 +233,4 @@ TEST(BatchView, SharesTheMemoryOfTheBatchByName) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

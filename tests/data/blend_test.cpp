@@ -13,7 +13,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -211,12 +211,13 @@ TEST_F(Corpora, OfValidationHaveTheNamesThatTheUserGives) {
                                                                      {"", "is not 1 to 64"},
                                                                      {std::string(65, 'x'), "is not"}}) {
     options.validation_set_names = {"code", name};
-    expect_refused([&] { refuse("data", broken_rules(options)); }, {"validation_set_names", said});
+    expect_refused([&] { options::refuse("data", options::broken_rules(options)); }, {"validation_set_names", said});
   }
   options.validation_set_names = {"code", "prose"};
-  EXPECT_TRUE(broken_rules(options).empty());
+  EXPECT_TRUE(options::broken_rules(options).empty());
   options.multiple_validation_sets = false;
-  expect_refused([&] { refuse("data", broken_rules(options)); }, {"multiple_validation_sets is false"});
+  expect_refused([&] { options::refuse("data", options::broken_rules(options)); },
+                 {"multiple_validation_sets is false"});
 }
 
 TEST_F(Corpora, DoNotDependOnThreadsNorOnHowTheyAreRead) {
@@ -259,4 +260,4 @@ TEST_F(Corpora, WithoutWeightsGiveOneEpochOfEach) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

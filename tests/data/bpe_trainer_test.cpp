@@ -8,7 +8,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using TrainBpe = InOwnFolder;
@@ -116,4 +116,4 @@ TEST_F(TrainBpe, ItsFilesAreATokenizer) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

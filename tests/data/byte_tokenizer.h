@@ -9,7 +9,7 @@
 
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Ids 0 to 255 are bytes; the special tokens follow.
 class ByteTokenizer final : public Tokenizer {
@@ -62,4 +62,4 @@ class ByteTokenizer final : public Tokenizer {
   std::string template_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

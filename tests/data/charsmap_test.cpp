@@ -10,7 +10,7 @@
 #include "framework/data/unicode/unicode_code_points.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 const nlohmann::json& recorded() {
@@ -78,4 +78,4 @@ TEST(Base64, TextsAndMistakes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -125,4 +125,4 @@ TEST(ChatTemplate, TheDateIsFormattedWhenItIsGiven) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,15 +7,16 @@
 #include "framework/base/error.h"
 #include "framework/options/registry.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// What a shelf makes of the keys `options` of a dataset_config.
 template <class Shelf, class... Parts>
 auto chosen(const Shelf& shelf, const std::map<std::string, std::string>& options, Parts... parts) {
-  Value recipe;
-  for (const auto& [name, value] : options) recipe.set("dataset_config." + name, Value::of(value, {"test", 0, "", 1}));
-  Report report;
-  Group group(recipe, "dataset_config", report);
+  options::Value recipe;
+  for (const auto& [name, value] : options)
+    recipe.set("dataset_config." + name, options::Value::of(value, {"test", 0, "", 1}));
+  options::Report report;
+  options::Group group(recipe, "dataset_config", report);
   const auto choice = shelf.read(group);
   group.finish();
   report.must_be_good();
@@ -35,4 +36,4 @@ void expect_refused(const Action& action, const std::vector<std::string>& parts)
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include "tests/golden/data.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 TEST(RecordedDataPipeline, IsRepeatedToTheBit) {
@@ -13,4 +13,4 @@ TEST(RecordedDataPipeline, IsRepeatedToTheBit) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -449,4 +449,4 @@ TEST(Cyclic, ReadsEverySampleOnceInAnEpochAndAnotherOrderInTheNext) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

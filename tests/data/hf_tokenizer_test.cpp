@@ -13,7 +13,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -299,4 +299,4 @@ TEST(HuggingFaceRegex, EndlessBacktrackingIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -14,7 +14,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -187,4 +187,4 @@ TEST_F(Cache, OfAHostIsNotWaitedForByOthersWithoutSharedStorage) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

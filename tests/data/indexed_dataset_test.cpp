@@ -9,7 +9,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -288,4 +288,4 @@ TEST_F(TokenFiles,
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

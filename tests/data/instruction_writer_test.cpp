@@ -12,7 +12,7 @@
 #include "tests/data/byte_tokenizer.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -215,4 +215,4 @@ TEST(PromptTypes, OfMindSpeedLlmAreKnownAlsoIfTheirTemplatesAreNotBuiltIn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

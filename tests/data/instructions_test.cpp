@@ -12,7 +12,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -307,4 +307,4 @@ TEST_F(Instructions, ARecipeReadsThem) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -12,7 +12,7 @@
 #include "framework/base/files.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -169,4 +169,4 @@ TEST(JsonLine, ReadsBackRandomTexts) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using LargeBpe = InOwnFolder;
@@ -64,4 +64,4 @@ TEST_F(LargeBpe, IdsAsRecorded) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -12,7 +12,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -64,7 +64,7 @@ class MegatronTokenizers : public InOwnFolder {
       const auto line = Json::parse(words);
       if (line.contains("options")) {
         encoder.reset();
-        tokenizer = choose(tokenizers(), line.at("options").dump()).make();
+        tokenizer = options::choose(tokenizers(), line.at("options").dump()).make();
         encoder = tokenizer->encoder();
         expect_properties(*tokenizer, line);
       } else if (line.contains("error")) {
@@ -193,4 +193,4 @@ TEST_F(MegatronTokenizers, LongWordsAreJoinedByTheDefinition) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -193,4 +193,4 @@ TEST_F(Merging, AllTokensAreChecked) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -12,7 +12,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Columns = std::vector<std::string>;
@@ -260,4 +260,4 @@ TEST_F(Parquet, ToJsonlWritesAllInputsOrNothing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -16,7 +16,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 std::string bytes_of(const std::string& name) {
@@ -208,4 +208,4 @@ TEST_F(PreprocessInput, ExistingPartitionsAreRead) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

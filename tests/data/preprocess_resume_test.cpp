@@ -14,7 +14,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -277,4 +277,4 @@ TEST_F(Resume, AnotherRequestOrInputIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -164,4 +164,4 @@ TEST_F(Preprocess, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 #include "tests/golden/data.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -125,4 +125,4 @@ TEST_F(SentencePieceFile, WithoutTheSpecialPiecesOfATypeIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

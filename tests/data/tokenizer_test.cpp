@@ -9,7 +9,7 @@
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -200,4 +200,4 @@ TEST(Utf8, BrokenPartsBecomeOneSignEachAsInPython) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

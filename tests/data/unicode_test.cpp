@@ -8,7 +8,7 @@
 #include "framework/data/unicode/unicode_normal.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::unicode {
+namespace tessera::data::unicode {
 namespace {
 
 constexpr char32_t block = 0x8000;
@@ -150,4 +150,4 @@ TEST(Unicode, NamesOfCategories) {
 }
 
 }  // namespace
-}  // namespace tessera::unicode
+}  // namespace tessera::data::unicode

@@ -11,7 +11,7 @@
 #include "framework/data/tokenizers/tiktoken_words.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 const nlohmann::json& recorded() {
@@ -85,4 +85,4 @@ TEST(WordsOfEveryCodePoint, Tiktoken) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data

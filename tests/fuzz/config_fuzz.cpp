@@ -3,13 +3,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
-  static const Mappings mappings;
+  static const options::Mappings mappings;
   try {
     const std::string words(reinterpret_cast<const char*>(data), size);
-    const auto config = parse_hugging_face_config(words, "fuzz", mappings);
+    const auto config = hugging_face::parse_hugging_face_config(words, "fuzz", mappings);
     const auto* layers = config.model_config.find("num_layers");
     if (layers != nullptr && layers->scalar.size() < 3)
-      weight_table(config.weights_table, config.model_config, mappings, "fuzz");
+      hugging_face::weight_table(config.weights_table, config.model_config, mappings, "fuzz");
   } catch (const ConfigError&) {
   }
   return 0;

@@ -23,7 +23,7 @@ void require(bool holds) {
 }
 
 // The texts of `value` are those of key `key`, unless it has no value of the accepted form.
-void compare(const nlohmann::ordered_json& value, const JsonLine& line, std::size_t key) {
+void compare(const nlohmann::ordered_json& value, const data::JsonLine& line, std::size_t key) {
   if (value.is_string()) {
     require(!line.is_list(key) && line.texts(key).size() == 1 &&
             line.texts(key)[0] == value.get_ref<const std::string&>());
@@ -34,29 +34,29 @@ void compare(const nlohmann::ordered_json& value, const JsonLine& line, std::siz
     require(value[i].is_string() && line.texts(key)[i] == value[i].get_ref<const std::string&>());
 }
 
-void parse_line(JsonLine& parser, std::string_view line) {
+void parse_line(data::JsonLine& parser, std::string_view line) {
   const auto other = parse_json<nlohmann::ordered_json>(line);
   try {
     parser.parse(line);
   } catch (const ConfigError&) {
     return;
   }
-  if (first_not_utf8(line) != std::string_view::npos) return;  // its callers refuse such a line before
+  if (data::first_not_utf8(line) != std::string_view::npos) return;  // its callers refuse such a line before
   for (std::size_t key = 0; key < parser.keys(); ++key)
-    for (const auto words : parser.texts(key)) require(first_not_utf8(words) == std::string_view::npos);
+    for (const auto words : parser.texts(key)) require(data::first_not_utf8(words) == std::string_view::npos);
   if (!other.is_object()) return;  // NaN, a lone surrogate, a number beyond double: Python takes more
   compare(other.at("text"), parser, 0);
   compare(other.at("t"), parser, 1);
 }
 
 std::vector<std::string> lines_of(const std::string& name, std::size_t chunk_bytes) {
-  ChunkReader reader({{name}}, chunk_bytes, true);
+  data::ChunkReader reader({{name}}, chunk_bytes, true);
   std::vector<std::string> all;
-  TextChunk chunk;
+  data::TextChunk chunk;
   while (reader.next(chunk)) {
     require(chunk.first_line == static_cast<std::int64_t>(all.size()));
     std::string_view rest = chunk.bytes, line;
-    while (take_line(rest, line)) all.emplace_back(line);
+    while (data::take_line(rest, line)) all.emplace_back(line);
   }
   return all;
 }
@@ -65,7 +65,7 @@ std::vector<std::string> lines_of(const std::string& name, std::size_t chunk_byt
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view all(reinterpret_cast<const char*>(data), size);
-  JsonLine parser({"text", "t"});
+  data::JsonLine parser({"text", "t"});
   std::size_t begin = 0;
   for (auto end = all.find('\n'); end != std::string_view::npos; end = all.find('\n', begin)) {
     parse_line(parser, all.substr(begin, end - begin));
@@ -78,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(file >= 0 && ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == static_cast<ssize_t>(size));
   try {
     const auto whole = lines_of(name, size + 1);
-    require(whole.size() == static_cast<std::size_t>(count_lines(all)));
+    require(whole.size() == static_cast<std::size_t>(data::count_lines(all)));
     for (const std::size_t chunk_bytes : {1U, 7U}) require(lines_of(name, chunk_bytes) == whole);
   } catch (const ConfigError&) {  // an empty file, a damaged compressed one
   }

@@ -10,14 +10,14 @@ namespace {
 using namespace tessera;
 
 void read_words(const std::string& words) {
-  static const LauncherTable table{Mappings()};
+  static const flags::LauncherTable table{options::Mappings()};
   shell::Run run;
   run.at = {0, 1};
   std::istringstream in(words);
   for (std::string word; std::getline(in, word, ' ');) run.words.push_back(word);
   if (run.words.empty()) return;
-  Report report;
-  const auto launch = launch_of(run, {"fuzz"}, table, report);
+  options::Report report;
+  const auto launch = flags::launch_of(run, {"fuzz"}, table, report);
   if (launch.program.empty() && !launch.flags.empty()) __builtin_trap();
 }
 
@@ -33,8 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       read_words(words);
       return 0;
     }
-    Report report;
-    const auto reading = read_model_args(words, "fuzz", report);
+    options::Report report;
+    const auto reading = flags::read_model_args(words, "fuzz", report);
     if (reading.launches.empty() && report.good()) __builtin_trap();
   } catch (const ConfigError&) {
   }

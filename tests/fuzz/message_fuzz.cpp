@@ -9,25 +9,25 @@ using namespace tessera;
 template <class Any>
 void read(const std::string& line) {
   std::string why;
-  const auto message = parse<Any>(line, why);
+  const auto message = tsrun::parse<Any>(line, why);
   if (!message) {
     if (why.empty()) __builtin_trap();
     return;
   }
-  const auto again = std::visit([](const auto& m) { return encode(m); }, *message);
-  if (!parse<AnyMessage>(again, why)) __builtin_trap();
+  const auto again = std::visit([](const auto& m) { return tsrun::encode(m); }, *message);
+  if (!tsrun::parse<tsrun::AnyMessage>(again, why)) __builtin_trap();
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string line(reinterpret_cast<const char*>(data), size);
-  read<AnyMessage>(line);
-  read<NewcomerMessage>(line);
-  read<GuestMessage>(line);
-  read<FromHostMessage>(line);
-  read<FromWorkerMessage>(line);
-  read<ToHostMessage>(line);
-  read<ToWorkerMessage>(line);
+  read<tsrun::AnyMessage>(line);
+  read<tsrun::NewcomerMessage>(line);
+  read<tsrun::GuestMessage>(line);
+  read<tsrun::FromHostMessage>(line);
+  read<tsrun::FromWorkerMessage>(line);
+  read<tsrun::ToHostMessage>(line);
+  read<tsrun::ToWorkerMessage>(line);
   return 0;
 }

@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
   constexpr std::int64_t row_bytes = 1 << 20;
   try {
-    ParquetReader reader(name, {}, {1 << 16, 1 << 20, row_bytes});
-    JsonRow row;
+    data::ParquetReader reader(name, {}, {1 << 16, 1 << 20, row_bytes});
+    data::JsonRow row;
     std::int64_t rows = 0;
     for (std::size_t bytes = 0; bytes < (1U << 22U) && rows < 10000 && reader.next(row); ++rows) {
       bytes += row.line().size();

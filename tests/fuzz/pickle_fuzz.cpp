@@ -4,14 +4,14 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   try {
-    const Pickle pickle(std::as_bytes(std::span(data, size)), "fuzz");
+    const torch::Pickle pickle(std::as_bytes(std::span(data, size)), "fuzz");
     const auto& root = pickle.root();
     for (const char* key : {"args", "model", "optimizer", "iteration"})
       if (const auto* value = root.find(key); value != nullptr) {
-        TorchFile::is_tensor(*value);
-        for (const auto* item : value->items) TorchFile::is_tensor(*item);
+        torch::TorchFile::is_tensor(*value);
+        for (const auto* item : value->items) torch::TorchFile::is_tensor(*item);
       }
-    TorchFile::is_tensor(root);
+    torch::TorchFile::is_tensor(root);
   } catch (const ConfigError&) {
   }
   return 0;

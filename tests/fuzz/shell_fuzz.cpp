@@ -7,18 +7,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tessera::shell;
   std::string words(reinterpret_cast<const char*>(data), size);
   std::replace_if(  // as read_script_text does
-      words.begin(), words.end(), [](char c) { return c >= unknown_begin && c <= place_end; }, ' ');
-  Inputs inputs;
+      words.begin(), words.end(), [](char c) { return c >= shell::unknown_begin && c <= shell::place_end; }, ' ');
+  shell::Inputs inputs;
   inputs.arguments[1] = "a b";
   constexpr long steps = 5000;
-  const auto usual = follow_text(words, "fuzz", inputs, {}, steps);
-  Choices choices;
+  const auto usual = shell::follow_text(words, "fuzz", inputs, {}, steps);
+  shell::Choices choices;
   for (const auto& decision : usual.decisions) choices[decision] = decision.taken == 0 ? 1 : 0;
-  const auto other = follow_text(words, "fuzz", {}, choices, steps);
+  const auto other = shell::follow_text(words, "fuzz", {}, choices, steps);
   for (const auto& reading : {usual, other})
     for (const auto& run : reading.runs)
       for (const auto& word : run.words)
-        if (place_of(word, run.at).file >= static_cast<int>(reading.files.size()) || plain(word).size() > word.size())
+        if (shell::place_of(word, run.at).file >= static_cast<int>(reading.files.size()) ||
+            shell::plain(word).size() > word.size())
           __builtin_trap();
   return 0;
 }

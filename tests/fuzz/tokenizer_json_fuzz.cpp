@@ -8,7 +8,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   try {
-    const hugging_face::Engine engine("fuzz", {reinterpret_cast<const char*>(data), size});
+    const data::hugging_face::Engine engine("fuzz", {reinterpret_cast<const char*>(data), size});
     for (const auto* words :
          {"Hello, world's  12345\n\n<s> [MASK]\xE2\x96\x81 \xC3\xA9 e\xCC\x81 \xEF\xAC\x81\xE4\xB8\xAD", "  a",
           "<s></s>", ""}) {
@@ -18,10 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       ids.push_back(1);
       const auto decoder = engine.decoder();
       for (const auto id : ids) {
-        if (first_not_utf8(decoder->push(id)) != std::string_view::npos) std::abort();
+        if (data::first_not_utf8(decoder->push(id)) != std::string_view::npos) std::abort();
         engine.piece(id);
       }
-      if (first_not_utf8(decoder->finish()) != std::string_view::npos) std::abort();
+      if (data::first_not_utf8(decoder->finish()) != std::string_view::npos) std::abort();
     }
   } catch (const ConfigError&) {
   }

@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   try {
-    for (const auto& [name, entry] : read_zip_directory(std::as_bytes(std::span(data, size)), "fuzz"))
+    for (const auto& [name, entry] : torch::read_zip_directory(std::as_bytes(std::span(data, size)), "fuzz"))
       if (entry.begin > size || entry.bytes > size - entry.begin) std::abort();
   } catch (const ConfigError&) {
   }

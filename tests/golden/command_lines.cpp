@@ -26,76 +26,78 @@ constexpr const char* refused_alike = "refused as there: ";
 
 /// What there is to judge with.
 struct Court {
-  FlagTable table = FlagTable::named(FlagTable::usual, Mappings());
-  Registries registries = {};
-  Facts facts = all_facts(registries);
+  flags::FlagTable table = flags::FlagTable::named(flags::FlagTable::usual, options::Mappings());
+  recipe::Registries registries = {};
+  options::Facts facts = recipe::all_facts(registries);
   Json defaults = {};
 };
 
 /// The command line less what the parser does not know: whole flags, and words behind the one that a flag takes.
-std::vector<GivenFlag> accepted(const Json& row, const FlagTable& table) {
+std::vector<flags::GivenFlag> accepted(const Json& row, const flags::FlagTable& table) {
   const auto* words = row.contains("tokens_accepted") ? "tokens_accepted" : "tokens";
-  auto given = flags_of(row.at(words).get<std::vector<std::string>>());
+  auto given = flags::flags_of(row.at(words).get<std::vector<std::string>>());
   std::set<std::string> unknown;
   for (const std::string word : row.value("unknown", Json::array()))
     if (word.rfind("--", 0) == 0) unknown.insert(word.substr(0, word.find('=')));
   std::erase_if(given, [&](const auto& flag) { return unknown.count(flag.flag) > 0; });
   for (auto& flag : given)
-    if (const auto* known = table.find(flag.flag); known && known->takes != FlagRow::Takes::many)
-      flag.values.resize(std::min<std::size_t>(flag.values.size(), known->takes == FlagRow::Takes::none ? 0 : 1));
+    if (const auto* known = table.find(flag.flag); known && known->takes != flags::FlagRow::Takes::many)
+      flag.values.resize(
+          std::min<std::size_t>(flag.values.size(), known->takes == flags::FlagRow::Takes::none ? 0 : 1));
   return given;
 }
 
 /// What we make of a command line.
 struct OurRun {
   std::string not_built;  ///< the first of its flags that is not supported; empty: all are
-  Report report;
+  options::Report report;
   Json arguments;
   std::set<std::string> without_effect;  ///< arguments that the chosen tokenizer, optimizer, ... does not read
   bool endless = false;  ///< nothing says how long it is: Megatron-LM takes that as well, until it makes schedules
 };
 
-bool is_endless(const Report& report) {
+bool is_endless(const options::Report& report) {
   const auto findings = report.findings();
   return findings.size() == 1 && findings[0].rule == "B7";
 }
 
 /// Megatron-LM asks this rule of the interleaved schedule when the first step runs, not of the arguments.
-bool only_when_a_step_begins(const Report& report) {
+bool only_when_a_step_begins(const options::Report& report) {
   const auto findings = report.findings();
   return !findings.empty() &&
          std::all_of(findings.begin(), findings.end(), [](const auto& finding) { return finding.rule == "PAR14"; });
 }
 
-std::string cause_of(const ConvertedFlag& flag) {
-  return text(word_of(flag.status), " ", flag.to.empty() ? flag.given.flag : flag.to.back());
+std::string cause_of(const flags::ConvertedFlag& flag) {
+  return text(flags::word_of(flag.status), " ", flag.to.empty() ? flag.given.flag : flag.to.back());
 }
 
-OurRun judged(const std::vector<GivenFlag>& flags, std::int64_t world, const Court& court) {
+OurRun judged(const std::vector<flags::GivenFlag>& flags, std::int64_t world, const Court& court) {
   OurRun run;
-  Report of_flags;
+  options::Report of_flags;
   const auto conversion = court.table.convert(flags, court.facts, of_flags);
-  check_megatron_rules(flags, world, run.report);
+  flags::check_megatron_rules(flags, world, run.report);
   for (const auto& flag : conversion.flags)
-    if (run.not_built.empty() && flag.status != FlagStatus::mapped && flag.status != FlagStatus::ignored)
+    if (run.not_built.empty() && flag.status != flags::FlagStatus::mapped && flag.status != flags::FlagStatus::ignored)
       run.not_built = cause_of(flag);
   if (!run.not_built.empty() || !run.report.good()) return run;
   for (const auto& flag : conversion.flags) {
     const auto* row = court.table.find(flag.given.flag);
     const bool kept =
         std::any_of(flag.to.begin(), flag.to.end(), [&](const auto& option) { return conversion.recipe.at(option); });
-    if (row && flag.status == FlagStatus::mapped && !flag.to.empty() && !kept) run.without_effect.insert(row->dest);
+    if (row && flag.status == flags::FlagStatus::mapped && !flag.to.empty() && !kept)
+      run.without_effect.insert(row->dest);
   }
   auto tree = conversion.recipe;
-  auto recipe = read_recipe(tree, court.registries, run.report);
+  auto recipe = recipe::read_recipe(tree, court.registries, run.report);
   if (is_endless(run.report)) {
     run.report = {};
     run.endless = true;
-    tree.set("training_config.training_iters", Value::of("1", {"a stand-in", 0, "", 9}));
-    recipe = read_recipe(tree, court.registries, run.report);
+    tree.set("training_config.training_iters", options::Value::of("1", {"a stand-in", 0, "", 9}));
+    recipe = recipe::read_recipe(tree, court.registries, run.report);
   }
-  if (run.report.good()) check_ranks(recipe, world, run.report);
-  if (run.report.good()) run.arguments = megatron_arguments(recipe, world, court.table, run.report);
+  if (run.report.good()) recipe::check_ranks(recipe, world, run.report);
+  if (run.report.good()) run.arguments = flags::megatron_arguments(recipe, world, court.table, run.report);
   return run;
 }
 
@@ -110,7 +112,7 @@ void compare(const Json& row, const Court& court, const OurRun& run, Comparison&
   auto theirs = court.defaults;
   for (const auto& [name, value] : row.at("namespace").items()) theirs[name] = value;
   for (const std::string name : row.value("deleted", Json::array())) theirs.erase(name);
-  const auto left_out = arguments_left_out(court.table);
+  const auto left_out = flags::arguments_left_out(court.table);
   for (const auto& [name, value] : theirs.items()) {
     if (left_out.count(name) || run.without_effect.count(name)) continue;
     if (!ours.contains(name)) {

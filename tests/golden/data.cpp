@@ -49,14 +49,14 @@ std::filesystem::path DataFolder::find_gpt2() const {
 
 // GPT-2 numbers its tokens 256 bytes, then merges in order, then the end of a text.
 void DataFolder::make_vocabulary(const std::filesystem::path& merges) const {
-  const ByteSpelling spelling;
+  const data::ByteSpelling spelling;
   Json vocabulary;
   std::vector<std::pair<char32_t, unsigned char>> bytes;
   for (int b = 0; b < 256; ++b)
     bytes.emplace_back(spelling.of(static_cast<unsigned char>(b)), static_cast<unsigned char>(b));
   std::sort(bytes.begin(), bytes.end());
   int id = 0;
-  for (const auto& [spelt, byte] : bytes) vocabulary[to_utf8(spelt)] = id++;
+  for (const auto& [spelt, byte] : bytes) vocabulary[data::to_utf8(spelt)] = id++;
   std::ifstream lines(merges);
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.substr(0, 8) == "#version") continue;
@@ -77,7 +77,7 @@ std::pair<std::filesystem::path, std::filesystem::path> DataFolder::gpt2_files()
   return {vocabulary, merges};
 }
 
-const Tokenizer& DataFolder::gpt2() const {
+const data::Tokenizer& DataFolder::gpt2() const {
   return tokenizer({{"--tokenizer-type", "GPT2BPETokenizer"}, {"--vocab-file", ""}, {"--merge-file", ""}});
 }
 
@@ -88,13 +88,13 @@ std::string DataFolder::tokenizer_file(const std::string& flag, const std::strin
   return (folder_ / given).string();
 }
 
-const Tokenizer& DataFolder::tokenizer(const std::map<std::string, std::string>& flags) const {
+const data::Tokenizer& DataFolder::tokenizer(const std::map<std::string, std::string>& flags) const {
   const auto type = flags.at("--tokenizer-type");
-  const auto registry = tokenizers();
+  const auto registry = data::tokenizers();
   const auto types = registry.types();
   if (std::none_of(types.begin(), types.end(), [&](const auto& one) { return one.first == type; }))
     throw NotSupported{type + " is not built yet"};
-  Value recipe;
+  options::Value recipe;
   std::string key;
   for (const auto& [flag, given] : flags) {
     const bool file = flag == "--vocab-file" || flag == "--merge-file" || flag == "--tokenizer-model";
@@ -106,19 +106,19 @@ const Tokenizer& DataFolder::tokenizer(const std::map<std::string, std::string>&
     key += flag + "=" + value + "\n";
     auto option = flag.substr(2);
     std::replace(option.begin(), option.end(), '-', '_');
-    recipe.set("dataset_config." + option, Value::of(value, {"golden", 0, "", 1}));
+    recipe.set("dataset_config." + option, options::Value::of(value, {"golden", 0, "", 1}));
   }
   auto& made = tokenizers_[key];
   if (made) return *made;
-  Report report;
-  Group group(recipe, "dataset_config", report);
+  options::Report report;
+  options::Group group(recipe, "dataset_config", report);
   const auto choice = registry.read(group);
   report.must_be_good();
   made = choice.make();
   return *made;
 }
 
-const Tokenizer& DataFolder::tokenizer_named(const std::string& name) const {
+const data::Tokenizer& DataFolder::tokenizer_named(const std::string& name) const {
   for (const auto& one : json("tokenizers.json"))
     if (one["tokenizer"] == name) return tokenizer(flag_map(one["flags"]));
   throw ConfigError(text((folder_ / "tokenizers.json").string(), ": has no tokenizer ", name));
@@ -158,12 +158,12 @@ void DataFolder::run(const std::string& name, const std::function<std::string()>
 namespace {
 
 std::string judge_classes(const DataFolder& data) {
-  const UnicodeClasses classes;
-  std::vector<UnicodeClass> wanted(0x110000, UnicodeClass::other);
+  const data::UnicodeClasses classes;
+  std::vector<data::UnicodeClass> wanted(0x110000, data::UnicodeClass::other);
   for (const auto& row : data.lines("unicode_classes.jsonl")) {
-    const auto kind = row[2] == "letter"   ? UnicodeClass::letter
-                      : row[2] == "number" ? UnicodeClass::number
-                                           : UnicodeClass::space;
+    const auto kind = row[2] == "letter"   ? data::UnicodeClass::letter
+                      : row[2] == "number" ? data::UnicodeClass::number
+                                           : data::UnicodeClass::space;
     for (auto code = row[0].get<std::size_t>(); code <= row[1].get<std::size_t>(); ++code) wanted[code] = kind;
   }
   for (std::size_t code = 0; code < wanted.size(); ++code)
@@ -172,7 +172,7 @@ std::string judge_classes(const DataFolder& data) {
   return "";
 }
 
-std::string judge_text(const Tokenizer& tokenizer, Tokenizer::Encoder& encoder, const std::string& words,
+std::string judge_text(const data::Tokenizer& tokenizer, data::Tokenizer::Encoder& encoder, const std::string& words,
                        const Json& row) {
   std::vector<std::int32_t> ids;
   encoder.encode(words, ids);
@@ -186,7 +186,7 @@ std::string judge_text(const Tokenizer& tokenizer, Tokenizer::Encoder& encoder, 
   const auto decoder = tokenizer.decoder();
   for (const auto id : ids) {
     const auto part = decoder->push(id);
-    if (first_not_utf8(part) != std::string_view::npos) return "a decoder gives a part of a character";
+    if (data::first_not_utf8(part) != std::string_view::npos) return "a decoder gives a part of a character";
     streamed += part;
   }
   if (streamed + decoder->finish() != decoded) return "decodes to another text token after token than at once";
@@ -197,7 +197,7 @@ std::string judge_text(const Tokenizer& tokenizer, Tokenizer::Encoder& encoder, 
   return "";
 }
 
-std::string judge_rows(const DataFolder& data, const Tokenizer& tokenizer, const std::string& file,
+std::string judge_rows(const DataFolder& data, const data::Tokenizer& tokenizer, const std::string& file,
                        const std::vector<Json>& rows) {
   const auto encoder = tokenizer.encoder();
   const auto texts = data.lines("corpus/" + file + ".jsonl");

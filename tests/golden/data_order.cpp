@@ -15,8 +15,8 @@
 namespace tessera::golden {
 namespace {
 
-Blend blend_of(const Json& recorded) {
-  Blend blend{recorded[0].get<std::vector<std::string>>(), {}};
+data::Blend blend_of(const Json& recorded) {
+  data::Blend blend{recorded[0].get<std::vector<std::string>>(), {}};
   if (!recorded[1].is_null()) blend.weights = recorded[1].get<std::vector<double>>();
   return blend;
 }
@@ -35,8 +35,8 @@ class InFolder {
   std::filesystem::path before_;
 };
 
-GptSplits::Options options_of(const Json& row, const Tokenizer& tokenizer) {
-  GptSplits::Options options;
+data::GptSplits::Options options_of(const Json& row, const data::Tokenizer& tokenizer) {
+  data::GptSplits::Options options;
   options.documents.add_extra_token_to_sequence = row["add_extra_token_to_sequence"];
   options.documents.drop_last_partial_validation_sequence = row["drop_last_partial_validation_sequence"];
   options.seq_length = row["sequence_length"];
@@ -50,25 +50,27 @@ GptSplits::Options options_of(const Json& row, const Tokenizer& tokenizer) {
   return options;
 }
 
-GptSplits::Splits splits_of(const Json& row, const Tokenizer& tokenizer, const GptSplits::Options& options) {
-  SplitsWanted wanted;
+data::GptSplits::Splits splits_of(const Json& row, const data::Tokenizer& tokenizer,
+                                  const data::GptSplits::Options& options) {
+  data::SplitsWanted wanted;
   for (std::size_t k = 0; k < 3; ++k) {
     wanted[k].emplace();
     if (!row["sizes"][k].is_null()) wanted[k]->samples = row["sizes"][k].get<std::int64_t>();
   }
-  const GptSplits splits(options);
-  if (row["mock"]) return splits.of_mock(std::make_shared<MockSource>(tokenizer.vocab_size(), tokenizer.eod()), wanted);
+  const data::GptSplits splits(options);
+  if (row["mock"])
+    return splits.of_mock(std::make_shared<data::MockSource>(tokenizer.vocab_size(), tokenizer.eod()), wanted);
   if (row["blend_per_split"].is_null()) return splits.of_blend(blend_of(row["blend"]), row["split"], wanted);
-  GptSplits::Splits all;
+  data::GptSplits::Splits all;
   for (std::size_t k = 0; k < 3; ++k)
     if (const auto& blend = row["blend_per_split"][k]; !blend.is_null())
       all[k] = splits.of_split(blend_of(blend), k, *wanted[k]);
   return all;
 }
 
-std::string judge_array(const char* name, const IndexArray& ours, const Json& recorded) {
-  if (recorded["dtype"] != numpy_name(ours.type()) || recorded["shape"] != Json(ours.shape()))
-    return text(name, " is ", numpy_name(ours.type()), " ", shape_text(ours.shape()), ", recorded is ",
+std::string judge_array(const char* name, const data::IndexArray& ours, const Json& recorded) {
+  if (recorded["dtype"] != data::numpy_name(ours.type()) || recorded["shape"] != Json(ours.shape()))
+    return text(name, " is ", data::numpy_name(ours.type()), " ", data::shape_text(ours.shape()), ", recorded is ",
                 recorded["dtype"], " ", recorded["shape"]);
   const std::string_view bytes(reinterpret_cast<const char*>(ours.bytes().data()), ours.bytes().size());
   return sha256(bytes) == recorded["sha256_of_little_endian_bytes"] ? ""
@@ -77,12 +79,12 @@ std::string judge_array(const char* name, const IndexArray& ours, const Json& re
 
 std::string judge_description(const std::string& ours, const Json& recorded) {
   if (ours != recorded["description"]) return text("the description is:\n", ours);
-  return md5_hex(ours) == recorded["hash"] ? "" : text("the md5 of the description is ", md5_hex(ours));
+  return data::md5_hex(ours) == recorded["hash"] ? "" : text("the md5 of the description is ", data::md5_hex(ours));
 }
 
 struct Sample {
   explicit Sample(std::int64_t length) : batch(1, length) {}
-  void read(const Dataset& dataset, std::int64_t index) { dataset.read(index, batch.sample(0)); }
+  void read(const data::Dataset& dataset, std::int64_t index) { dataset.read(index, batch.sample(0)); }
   Batch batch;
 };
 
@@ -116,8 +118,8 @@ std::string judge_sample(const Sample& sample, const Json& recorded, std::string
   return "";
 }
 
-std::string judge_samples(const Dataset& dataset, const Json& recorded) {
-  const auto* blend = dynamic_cast<const BlendedDataset*>(&dataset);
+std::string judge_samples(const data::Dataset& dataset, const Json& recorded) {
+  const auto* blend = dynamic_cast<const data::BlendedDataset*>(&dataset);
   Sample sample(dataset.seq_length());
   std::map<std::int64_t, std::string> zeros;  // of each part
   if (!recorded.contains("samples")) return "";
@@ -138,10 +140,10 @@ std::string first_of(std::initializer_list<std::string> problems) {
   return "";
 }
 
-std::string judge_dataset(const Dataset& dataset, const Json& recorded) {
+std::string judge_dataset(const data::Dataset& dataset, const Json& recorded) {
   if (dataset.samples() != recorded["length"])
     return text("has ", dataset.samples(), " samples, recorded are ", recorded["length"]);
-  if (const auto* gpt = dynamic_cast<const GptDataset*>(&dataset)) {
+  if (const auto* gpt = dynamic_cast<const data::GptDataset*>(&dataset)) {
     if (recorded["class"] == "BlendedDataset") return "is no blend, recorded is one";
     const auto& index = gpt->index();
     return first_of({judge_description(gpt->description(), recorded),
@@ -150,7 +152,7 @@ std::string judge_dataset(const Dataset& dataset, const Json& recorded) {
                      judge_array("the shuffle index", index.shuffle, recorded["shuffle_index"]),
                      judge_samples(dataset, recorded)});
   }
-  const auto& blend = dynamic_cast<const BlendedDataset&>(dataset);
+  const auto& blend = dynamic_cast<const data::BlendedDataset&>(dataset);
   if (recorded["class"] != "BlendedDataset") return "is a blend, recorded is none";
   if (blend.parts().size() != recorded["datasets"].size()) return "has another number of parts than recorded";
   for (std::size_t i = 0; i < blend.parts().size(); ++i)
@@ -174,18 +176,18 @@ std::string judge_cache(const std::filesystem::path& folder, const Json& recorde
   return expected.empty() ? "" : text("the cache lacks ", expected.begin()->first);
 }
 
-const Tokenizer& tokenizer_of(const DataFolder& data, const Json& row) {
+const data::Tokenizer& tokenizer_of(const DataFolder& data, const Json& row) {
   return row["tokenizer"] == "gpt2" ? data.gpt2() : data.tokenizer_named(row["tokenizer"]);
 }
 
-std::string judge_splits(const GptSplits::Splits& splits, const Json& row) {
+std::string judge_splits(const data::GptSplits::Splits& splits, const Json& row) {
   for (std::size_t k = 0; k < splits.size(); ++k) {
-    const auto& recorded = row["splits"][split_names[k]];
+    const auto& recorded = row["splits"][data::split_names[k]];
     if (recorded.is_null() != !splits[k])
-      return text(split_names[k], splits[k] ? " has data, recorded is none" : " has no data, recorded is some");
+      return text(data::split_names[k], splits[k] ? " has data, recorded is none" : " has no data, recorded is some");
     if (!splits[k]) continue;
     const auto wrong = judge_dataset(*splits[k], recorded);
-    if (!wrong.empty()) return text(split_names[k], ": ", wrong);
+    if (!wrong.empty()) return text(data::split_names[k], ": ", wrong);
   }
   return "";
 }
@@ -233,16 +235,16 @@ std::string judge_default_cache(const DataFolder& data) {
 
 std::string judge_mask(const DataFolder& data, const Json& all, const Json& combination) {
   const auto& one = all["case"];
-  const auto source = std::make_shared<IndexedDataset>(
+  const auto source = std::make_shared<data::IndexedDataset>(
       data.path() / text("tokens/", one["prefix"].get<std::string>(), "_text_document"));
-  GptDataset::Request request;
-  request.index = {*cut_split(one["split"], source->sequences())[0], one["seq"], one["sizes"][0].get<std::int64_t>(),
-                   one["seed"]};
+  data::GptDataset::Request request;
+  request.index = {*data::cut_split(one["split"], source->sequences())[0], one["seq"],
+                   one["sizes"][0].get<std::int64_t>(), one["seed"]};
   request.eod = combination["eod"].get<std::int32_t>();
   request.options.reset_position_ids = combination["reset_position_ids"];
   request.options.reset_attention_mask = combination["reset_attention_mask"];
   request.options.eod_mask_loss = combination["eod_mask_loss"];
-  const GptDataset dataset(source, request);
+  const data::GptDataset dataset(source, request);
   Sample sample(dataset.seq_length());
   for (const auto& recorded : combination["samples"]) {
     sample.read(dataset, recorded["index"]);
@@ -253,16 +255,16 @@ std::string judge_mask(const DataFolder& data, const Json& all, const Json& comb
 }
 
 std::string judge_sampler(const Json& one) {
-  Value recipe;
+  options::Value recipe;
   const auto set = [&](const std::string& option, const std::string& value) {
-    recipe.set("dataset_config." + option, Value::of(value, {"golden", 0, "", 1}));
+    recipe.set("dataset_config." + option, options::Value::of(value, {"golden", 0, "", 1}));
   };
   set("dataloader_type", one["type"]);
   if (one["type"] == "cyclic") set("data_sharding", one["data_sharding"].dump());
-  Report report;
-  Group group(recipe, "dataset_config", report);
+  options::Report report;
+  options::Group group(recipe, "dataset_config", report);
   const std::int64_t micro_batch = one["mbs"], ranks = one["dp"], consumed = one["consumed"];
-  const auto sampler = samplers().read(group).make({one["total"], micro_batch, ranks});
+  const auto sampler = data::samplers().read(group).make({one["total"], micro_batch, ranks});
   // Without sharding upstream gives some ranks a batch more at the end of an epoch; a step needs one of every rank.
   std::size_t batches = one["batches_per_rank"][0].size();
   for (const auto& list : one["batches_per_rank"]) batches = std::min(batches, list.size());
@@ -303,7 +305,7 @@ void judge_samplers(DataFolder& data) {
              [&] { return judge_sampler(all["samplers"][i]); });
   data.run("samplers/randperm", [&]() -> std::string {
     for (const auto& one : all["torch_cpu_randperm"])
-      if (torch_randperm(one["length"], one["seed"]) != one["randperm"].get<std::vector<std::int64_t>>())
+      if (data::torch_randperm(one["length"], one["seed"]) != one["randperm"].get<std::vector<std::int64_t>>())
         return text("seed ", one["seed"], " of ", one["length"], " differs");
     return "";
   });

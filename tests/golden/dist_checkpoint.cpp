@@ -13,23 +13,23 @@ namespace tessera::golden {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = PickleNode::Kind;
+using Kind = torch::PickleNode::Kind;
 
 const std::string layers_begin = "decoder.layers.";
 
-const PickleNode& must_find(const PickleNode* dict, const char* key) {
+const torch::PickleNode& must_find(const torch::PickleNode* dict, const char* key) {
   const auto* found = dict == nullptr ? nullptr : dict->find(key);
   if (found == nullptr) throw ConfigError(text(".metadata: '", key, "' was expected"));
   return *found;
 }
 
 /// The attributes of an object; null when it has none.
-const PickleNode* state_of(const PickleNode& object) {
+const torch::PickleNode* state_of(const torch::PickleNode& object) {
   return object.kind == Kind::call && object.items.size() > 2 ? object.items[2] : nullptr;
 }
 
 /// torch.Size([640, 32])
-std::vector<std::int64_t> size_of(const PickleNode& node) {
+std::vector<std::int64_t> size_of(const torch::PickleNode& node) {
   std::vector<std::int64_t> dims;
   if (node.kind == Kind::call && node.items.size() > 1 && !node.items[1]->items.empty())
     for (const auto* dim : node.items[1]->items[0]->items) dims.push_back(dim->integer);
@@ -58,7 +58,7 @@ class DistReader {
         metadata_(folder / ".metadata"),
         pickle_(metadata_.bytes(), (folder / ".metadata").string(),
                 {"torch.distributed.checkpoint.", "torch.serialization "}),
-        table_(Mappings().table("weights/megatron.yaml")) {}
+        table_(options::Mappings().table("weights/megatron.yaml")) {}
 
   RecordedTensors read() {
     const auto* root = state_of(pickle_.root());
@@ -74,7 +74,7 @@ class DistReader {
   }
 
  private:
-  static Stored stored_at(const PickleNode& index, const PickleNode& info) {
+  static Stored stored_at(const torch::PickleNode& index, const torch::PickleNode& info) {
     Stored piece;
     const auto* key = state_of(index);
     piece.name = must_find(key, "fqn").text;
@@ -112,7 +112,7 @@ class DistReader {
     const auto content =
         bytes.bytes().subspan(static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.bytes));
     write_file_atomic(piece_, std::string_view(reinterpret_cast<const char*>(content.data()), content.size()));
-    const TorchFile file(piece_);
+    const torch::TorchFile file(piece_);
     const auto tensor = file.tensor(file.root(), piece.name);
     const auto layers = stacked ? tensor.shape()[0] : 1;
     for (std::int64_t layer = 0; layer < layers; ++layer) {
@@ -124,7 +124,7 @@ class DistReader {
 
   void place(const std::string& prefix, const std::string& theirs, const Shape& size,
              const std::vector<std::int64_t>& offsets, const Tensor& part, bool stacked) {
-    auto name = our_name_of_megatron(theirs, table_);
+    auto name = megatron::our_name_of_megatron(theirs, table_);
     if (name.empty()) return;
     const std::string experts = ".experts.experts.";  // with an axis of experts in front
     const auto own = part.shape().dims();
@@ -156,14 +156,14 @@ class DistReader {
     whole.shape = size;
     whole.elements.resize(static_cast<std::size_t>(size.elements()));
     const auto box = Box::of(offsets, extents);
-    copy_box(box, part, box, Tensor(std::span(whole.elements), size),
-             Box::of(std::vector<std::int64_t>(size.rank(), 0), size));
+    checkpoint::copy_box(box, part, box, Tensor(std::span(whole.elements), size),
+                         Box::of(std::vector<std::int64_t>(size.rank(), 0), size));
   }
 
   fs::path folder_, piece_;
   MappedFile metadata_;
-  Pickle pickle_;
-  Value table_;
+  torch::Pickle pickle_;
+  options::Value table_;
   RecordedTensors out_;
   std::set<std::string> masters_;
 };

@@ -17,7 +17,7 @@ struct GoldenBatchesOptions {
   std::optional<std::int64_t> golden_document_end;
 };
 
-void describe(Schema<GoldenBatchesOptions>& s) {
+void describe(options::Schema<GoldenBatchesOptions>& s) {
   s.option("golden_file", &GoldenBatchesOptions::golden_file, "batch.safetensors of a case.");
   s.option("golden_document_end", &GoldenBatchesOptions::golden_document_end,
            "The token behind which attention begins anew; null: samples are one document each.");
@@ -25,7 +25,7 @@ void describe(Schema<GoldenBatchesOptions>& s) {
 
 namespace {
 
-class GoldenBatches final : public Dataset {
+class GoldenBatches final : public data::Dataset {
  public:
   explicit GoldenBatches(const GoldenBatchesOptions& o) : file_(o.golden_file), document_end_(o.golden_document_end) {
     const auto& file = o.golden_file;
@@ -58,13 +58,13 @@ class GoldenBatches final : public Dataset {
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<To>(all[static_cast<std::size_t>(index) * out.size() + i]);
   }
-  SafetensorsReader file_;
+  checkpoint::SafetensorsReader file_;
   std::optional<std::int64_t> document_end_;
   std::int64_t samples_, length_;
 };
 
-std::unique_ptr<DataSplits> make(const GoldenBatchesOptions& o, DataParts) {
-  auto splits = std::make_unique<DataSplits>();
+std::unique_ptr<data::DataSplits> make(const GoldenBatchesOptions& o, data::DataParts) {
+  auto splits = std::make_unique<data::DataSplits>();
   splits->train = std::make_unique<GoldenBatches>(o);
   return splits;
 }
@@ -83,15 +83,15 @@ class RecipeTree {
   explicit RecipeTree(const fs::path& folder) : origin_{folder.string(), 0, "", 1} {}
   void set(const std::string& path, const Json& value) {
     if (!value.is_null())
-      tree_.set(path, Value::of(value.is_string() ? value.get<std::string>() : value.dump(), origin_));
+      tree_.set(path, options::Value::of(value.is_string() ? value.get<std::string>() : value.dump(), origin_));
   }
   /// The value of `from` under `key`, where it has one.
   void take(const std::string& path, const Json& from, const char* key) { set(path, from.value(key, Json())); }
-  const Value& tree() const { return tree_; }
+  const options::Value& tree() const { return tree_; }
 
  private:
-  Origin origin_;
-  Value tree_;
+  options::Origin origin_;
+  options::Value tree_;
 };
 
 void set_training(RecipeTree& recipe, const Json& given) {
@@ -109,7 +109,8 @@ void set_training(RecipeTree& recipe, const Json& given) {
 }
 
 /// What arguments.json says of the model, unless config.json has said it in its own words.
-void set_where_absent(RecipeTree& recipe, const Value& model_config, const std::string& option, const Json& value) {
+void set_where_absent(RecipeTree& recipe, const options::Value& model_config, const std::string& option,
+                      const Json& value) {
   if (option.rfind("moe_", 0) == 0) return recipe.set("moe_config." + option, value);
   static const std::map<std::string, std::string> in_their_words = {
       {"window_size", "sliding_window"}, {"use_rope_scaling", "rope_scaling_type"}, {"squared_relu", "hidden_act"}};
@@ -121,15 +122,15 @@ void set_where_absent(RecipeTree& recipe, const Value& model_config, const std::
 
 /// The recipe of a case: its model as config.json says it, its training as the curve says it, and what config.json
 /// cannot know of the training (dropout, documents) as arguments.json says it.
-Value recipe_of(const fs::path& folder, const Value& model_config, const Json& curve) {
+options::Value recipe_of(const fs::path& folder, const options::Value& model_config, const Json& curve) {
   const auto batches = folder / "batch.safetensors";
-  const auto shape = SafetensorsReader(batches).shape("tokens");
+  const auto shape = checkpoint::SafetensorsReader(batches).shape("tokens");
   const auto arguments =
       fs::exists(folder / "arguments.json") ? Json::parse(read_file(folder / "arguments.json")) : Json::object();
   const auto facts = Json::parse(read_file(folder / "case.json"));
   RecipeTree recipe(folder);
   for (const auto& [key, value] : model_config.fields) {
-    if (value.kind != Value::Kind::group) recipe.set("model_config." + key, value.scalar);
+    if (value.kind != options::Value::Kind::group) recipe.set("model_config." + key, value.scalar);
     for (const auto& [inner, option] : value.fields) recipe.set(text(key, ".", inner), option.scalar);
   }
   recipe.set("model_config.seq_length", shape[2]);
@@ -150,18 +151,18 @@ Value recipe_of(const fs::path& folder, const Value& model_config, const Json& c
   return recipe.tree();
 }
 
-TrainingSetup setup_of(const Value& tree) {
-  Registries registries;
-  add_all_formats(registries.formats);
+training::TrainingSetup setup_of(const options::Value& tree) {
+  recipe::Registries registries;
+  formats::add_all_formats(registries.formats);
   registries.datasets.add("golden", make, "The batches of a golden case.");
-  Report report;
-  const auto recipe = read_recipe(tree, registries, report);
+  options::Report report;
+  const auto recipe = recipe::read_recipe(tree, registries, report);
   report.must_be_good();
-  return build(recipe);
+  return recipe::build(recipe);
 }
 
-TokenBatch first_step(const TrainingSetup& setup, Batch& batch) {
-  read_batch(*setup.data.splits->train, *setup.data.train_order, 0, 0, 1, batch);
+TokenBatch first_step(const training::TrainingSetup& setup, Batch& batch) {
+  data::read_batch(*setup.data.splits->train, *setup.data.train_order, 0, 0, 1, batch);
   return batch.view();
 }
 
@@ -201,11 +202,11 @@ double sum_of(std::span<const float> values) {
 
 std::vector<double> doubles_of(std::span<const float> floats) { return {floats.begin(), floats.end()}; }
 
-ModelOfCase::ModelOfCase(const fs::path& folder, const Mappings& mappings, const Json& curve)
+ModelOfCase::ModelOfCase(const fs::path& folder, const options::Mappings& mappings, const Json& curve)
     : theirs_(folder / "hf", mappings),
       threads_(2),
       setup_(setup_of(recipe_of(folder, theirs_.model_config(), curve))) {
-  state_ = std::make_unique<ModelState>(setup_.model.first(), setup_.optimization.optimizer.get());
+  state_ = std::make_unique<training::ModelState>(setup_.model.first(), setup_.optimization.optimizer.get());
   load();
 }
 
@@ -232,20 +233,20 @@ void ModelOfCase::add_theirs(const std::string& prefix, const std::string& name,
 Values ModelOfCase::first_batch() {
   Values out;
   Arena arena;
-  Tape recording(arena, threads_, true), looking(arena, threads_, false);
+  autograd::Tape recording(arena, threads_, true), looking(arena, threads_, false);
   Batch batch(setup_.data.batch.batch_size, setup_.data.splits->train->seq_length());
   const auto tokens = first_step(setup_, batch);
-  const Tap tap = [&](std::string_view name, const Tensor& value) {
+  const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
     if (const auto recorded = recorded_name(name); !recorded.empty()) out[recorded] = doubles_of(value.floats());
   };
-  ForwardMode mode;
+  model::ForwardMode mode;
   mode.tap = &tap;
   mode.loss_seed = 1 / sum_of(tokens.loss_mask);
-  AuxiliaryLog log(setup_.model.first().auxiliary());
+  nn::AuxiliaryLog log(setup_.model.first().auxiliary());
   mode.training = log.extents().experts > 0;
   mode.auxiliary_seed = 1;
   mode.log = &log;
-  fill(threads_, 0, state_->gradients());
+  kernels::fill(threads_, 0, state_->gradients());
   {
     const auto loss = setup_.model.first().loss(recording, tokens, mode);
     out["loss"] = {loss.total.sum / loss.total.count};
@@ -256,19 +257,19 @@ Values ModelOfCase::first_batch() {
   out["logits"] = doubles_of(setup_.model.first().logits(looking, tokens, {}).floats());
   looking.clear();
   for (const auto& run : state_->layout().parameters().ranges())
-    add_theirs("grad.", run.parameter->name, FlatParameters::view(run, state_->gradients()).floats(), out);
+    add_theirs("grad.", run.parameter->name, nn::FlatParameters::view(run, state_->gradients()).floats(), out);
   for (std::int64_t i = 0; i < log.extents().layers; ++i) {
     const auto layer = log.layer(i);
     out["aux_loss"].push_back(log.extents().balances ? layer.aux_loss
                                                      : balancing_loss(out.at(text("router_logits.", i)), layer.chosen));
   }
-  out["grad_norm"] = {std::sqrt(sum_of_squares(threads_, state_->gradients()))};
+  out["grad_norm"] = {std::sqrt(kernels::sum_of_squares(threads_, state_->gradients()))};
   return out;
 }
 
 ModelOfCase::Curve ModelOfCase::train() {
   Curve curve;
-  TrainingStep step(setup_.model, setup_.optimization, setup_.data, *state_, threads_, 1);
+  training::TrainingStep step(setup_.model, setup_.optimization, setup_.data, *state_, threads_, 1);
   const auto samples = setup_.data.batch.samples_per_step();
   for (std::int64_t k = 0; k < setup_.options.training_iters; ++k) {
     const auto outcome = step.backward(k * samples);

@@ -24,7 +24,7 @@ class ModelOfCase {
  public:
   /// `curve` is one of the case's curve*.json with the hyper-parameters; with "bf16": true in it the model is trained
   /// in bfloat16.
-  ModelOfCase(const std::filesystem::path& folder, const Mappings& mappings, const nlohmann::json& curve);
+  ModelOfCase(const std::filesystem::path& folder, const options::Mappings& mappings, const nlohmann::json& curve);
 
   /// What the first batch gives with the weights as they are: logits, token_loss, loss, hidden.*, grad.<their name>,
   /// grad_norm.
@@ -44,10 +44,10 @@ class ModelOfCase {
                   Values& out) const;
   void load();
 
-  HuggingFaceModel theirs_;
-  Threads threads_;
-  TrainingSetup setup_;
-  std::unique_ptr<ModelState> state_;
+  hugging_face::HuggingFaceModel theirs_;
+  kernels::Threads threads_;
+  training::TrainingSetup setup_;
+  std::unique_ptr<training::ModelState> state_;
 };
 
 }  // namespace tessera::golden

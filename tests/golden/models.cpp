@@ -23,7 +23,7 @@ double tolerance_of(const Json& floor) {
 }
 
 /// Every recorded tensor was computed and is near; nothing recorded is left out.
-void compare_tensors(const Values& computed, const SafetensorsReader& recorded, const Json& floors,
+void compare_tensors(const Values& computed, const checkpoint::SafetensorsReader& recorded, const Json& floors,
                      Comparison& comparison) {
   for (const auto& name : recorded.names()) {
     const auto found = computed.find(name);
@@ -66,7 +66,7 @@ class ModelCases {
 
   std::vector<CaseResult> run() {
     try {
-      read_hugging_face_config(folder_ / "hf/config.json", mappings_);
+      hugging_face::read_hugging_face_config(folder_ / "hf/config.json", mappings_);
       if (fs::exists(folder_ / "arguments.json"))
         read_arguments(json_of(folder_ / "arguments.json"), [](const std::string&, const Json&) {});
     } catch (const ConfigError& error) {  // what the case asks for is not built
@@ -109,12 +109,13 @@ class ModelCases {
     const auto facts = json_of(folder_ / "case.json"), steps = json_of(folder_ / "curve.json");
     const auto& floors = facts.at("noise_floor");
     ModelOfCase model(folder_, mappings_, steps);
-    compare_tensors(model.first_batch(), SafetensorsReader(folder_ / "expected.safetensors"), floors.at("expected"),
-                    comparison);
+    compare_tensors(model.first_batch(), checkpoint::SafetensorsReader(folder_ / "expected.safetensors"),
+                    floors.at("expected"), comparison);
     const auto tensors = comparison.compared();
     const auto computed = model.train();
     compare_curve(computed, steps, comparison);
-    compare_tensors(model.weights(), SafetensorsReader(folder_ / "final.safetensors"), floors.at("final"), comparison);
+    compare_tensors(model.weights(), checkpoint::SafetensorsReader(folder_ / "final.safetensors"), floors.at("final"),
+                    comparison);
     return text(tensors, " tensors of the first batch, ", computed.loss.size(), " steps, final weights");
   }
 
@@ -151,8 +152,9 @@ class ModelCases {
 
   /// model_config must not depend on the version that wrote config.json.
   std::string other_spelling(Comparison& comparison) const {
-    const auto five = read_hugging_face_config(folder_ / "hf/config.json", mappings_).model_config;
-    const auto four = read_hugging_face_config(folder_ / "hf/config.transformers4.json", mappings_).model_config;
+    const auto five = hugging_face::read_hugging_face_config(folder_ / "hf/config.json", mappings_).model_config;
+    const auto four =
+        hugging_face::read_hugging_face_config(folder_ / "hf/config.transformers4.json", mappings_).model_config;
     if (five.fields.size() != four.fields.size()) comparison.wrong("config.json and this give different keys");
     for (const auto& [key, value] : five.fields) {
       const auto* other = four.find(key);
@@ -164,7 +166,8 @@ class ModelCases {
 
   /// The same weights in bfloat16 and several files: what is read are the rounded weights, exactly.
   std::string rounded_shards(Comparison& comparison) const {
-    const HuggingFaceModel rounded(folder_ / "hf_bfloat16_sharded", mappings_), exact(folder_ / "hf", mappings_);
+    const hugging_face::HuggingFaceModel rounded(folder_ / "hf_bfloat16_sharded", mappings_),
+        exact(folder_ / "hf", mappings_);
     for (const auto& name : exact.names()) {
       std::vector<float> x(static_cast<std::size_t>(exact.shape(name).elements())), y = x;
       exact.read(name, x);
@@ -176,7 +179,7 @@ class ModelCases {
   }
 
   fs::path folder_;
-  Mappings mappings_;
+  options::Mappings mappings_;
   std::vector<CaseResult> results_;
 };
 

@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Verdict = CaseResult::Verdict;
 
-OperatorInputs read_inputs(const SafetensorsReader& file, const Json& attributes) {
+OperatorInputs read_inputs(const checkpoint::SafetensorsReader& file, const Json& attributes) {
   OperatorInputs inputs{attributes, {}, {}, {}};
-  Threads threads(1);
+  kernels::Threads threads(1);
   for (const auto& name : file.names()) {
     const Tensor tensor = file.tensor(name);
     const auto dims = tensor.shape().dims();
@@ -27,7 +27,7 @@ OperatorInputs read_inputs(const SafetensorsReader& file, const Json& attributes
     if (tensor.dtype() == DType::float32 || size_of(tensor.dtype()) == 2) {
       auto& values = inputs.floats[name];
       values.resize(static_cast<std::size_t>(tensor.elements()));
-      widen(threads, tensor, values);
+      kernels::widen(threads, tensor, values);
     } else if (tensor.dtype() == DType::int64) {
       const auto values = tensor.as<const std::int64_t>();
       inputs.integers[name].assign(values.begin(), values.end());
@@ -57,7 +57,7 @@ double largest(std::span<const double> values) {
 
 /// What has no influence has exactly no gradient: the logits of ignored labels, and keys that no query sees. (Other
 /// zeros, such as the gradient of a query that sees one key, are differences of equal numbers.)
-void compare_zeros(const std::string& name, std::span<const double> x, const SafetensorsReader& file,
+void compare_zeros(const std::string& name, std::span<const double> x, const checkpoint::SafetensorsReader& file,
                    Comparison& comparison) {
   if (name != "grad.logits" && name != "grad.k" && name != "grad.v") return;
   const Tensor telling = file.tensor(name == "grad.k" ? "grad.v" : name);
@@ -117,17 +117,17 @@ Rule rule_of(const Json& json) {
 /// What operations leave in the 16-bit type is rounded to it; losses and log-sum-exps stay fp32.
 void round_results(DType type, OperatorResults& results) {
   if (type == DType::float32) return;
-  Threads threads(1);
+  kernels::Threads threads(1);
   for (auto& [name, values] : results.tensors) {
     if (name != "out.y" && name.rfind("grad.", 0) != 0) continue;
     std::vector<float> floats(values.begin(), values.end());
-    round_to(threads, type, floats);
+    kernels::round_to(threads, type, floats);
     values.assign(floats.begin(), floats.end());
   }
 }
 
 Judged judge(const fs::path& json_file, const Json& json, Comparison& comparison) {
-  const SafetensorsReader file(fs::path(json_file).replace_extension(".safetensors"));
+  const checkpoint::SafetensorsReader file(fs::path(json_file).replace_extension(".safetensors"));
   const auto name = json.at("name").get<std::string>(), compare = json.at("compare").get<std::string>();
   const auto rule = rule_of(json);
   auto computed = run_operator(name, read_inputs(file, json.at("attributes")));

@@ -27,40 +27,40 @@ constexpr int crew = 3;
 std::vector<double> wide(const Floats& x) { return {x.begin(), x.end()}; }
 
 Results rmsnorm(const OperatorInputs& in, float offset) {
-  Threads threads(crew);
+  kernels::Threads threads(crew);
   const auto &x = in.at("in.x"), &gain = in.at("in.weight");
   Floats y(x.size()), inv(x.size() / gain.size()), dx(x.size()), dgain(gain.size());
-  rmsnorm_forward(threads, x, gain, in.attributes.at("epsilon"), offset, y, inv);
-  rmsnorm_backward(threads, in.at("cotangent.y"), x, gain, offset, inv, dx, false, dgain);
+  kernels::rmsnorm_forward(threads, x, gain, in.attributes.at("epsilon"), offset, y, inv);
+  kernels::rmsnorm_backward(threads, in.at("cotangent.y"), x, gain, offset, inv, dx, false, dgain);
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}}, ""};
 }
 
 Results layernorm(const OperatorInputs& in, float offset) {
-  Threads threads(crew);
+  kernels::Threads threads(crew);
   const auto &x = in.at("in.x"), &gain = in.at("in.weight"), &bias = in.at("in.bias");
   const auto rows = x.size() / gain.size();
   Floats y(x.size()), mean(rows), inv(rows), dx(x.size()), dgain(gain.size()), dbias(gain.size());
-  layernorm_forward(threads, x, gain, bias, in.attributes.at("epsilon"), offset, y, mean, inv);
-  layernorm_backward(threads, in.at("cotangent.y"), x, gain, offset, mean, inv, dx, false, dgain, dbias);
+  kernels::layernorm_forward(threads, x, gain, bias, in.attributes.at("epsilon"), offset, y, mean, inv);
+  kernels::layernorm_backward(threads, in.at("cotangent.y"), x, gain, offset, mean, inv, dx, false, dgain, dbias);
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}, {"grad.bias", wide(dbias)}}, ""};
 }
 
-Results activation(const OperatorInputs& in, Activation act) {
-  Threads threads(crew);
+Results activation(const OperatorInputs& in, kernels::Activation act) {
+  kernels::Threads threads(crew);
   const auto& x = in.at("in.x");
   Floats y(x.size()), dx(x.size());
-  activation_forward(threads, act, x, y);
-  activation_backward(threads, act, in.at("cotangent.y"), x, dx, false);
+  kernels::activation_forward(threads, act, x, y);
+  kernels::activation_backward(threads, act, in.at("cotangent.y"), x, dx, false);
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
-Results gated(const OperatorInputs& in, Activation act) {
-  Threads threads(crew);
+Results gated(const OperatorInputs& in, kernels::Activation act) {
+  kernels::Threads threads(crew);
   const auto& x = in.at("in.x");
   const auto width = in.shape("in.x").back() / 2, rows = static_cast<std::int64_t>(x.size()) / (2 * width);
   Floats y(x.size() / 2), dx(x.size());
-  gated_forward(threads, act, rows, width, x, y);
-  gated_backward(threads, act, rows, width, in.at("cotangent.y"), x, dx, false);
+  kernels::gated_forward(threads, act, rows, width, x, y);
+  kernels::gated_backward(threads, act, rows, width, in.at("cotangent.y"), x, dx, false);
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
@@ -75,26 +75,26 @@ std::vector<std::int32_t> labels_of(const OperatorInputs& in) {
 }
 
 Results cross_entropy(const OperatorInputs& in) {
-  Threads threads(crew);
+  kernels::Threads threads(crew);
   auto logits = in.at("in.logits");
   const auto vocabulary = in.shape("in.logits").back();
   const auto labels = labels_of(in);
   const auto counted = std::count_if(labels.begin(), labels.end(), [](auto label) { return label >= 0; });
   Floats loss(labels.size()), first(labels.size());
   const std::vector<std::int32_t> zeros(labels.size());
-  tessera::cross_entropy(threads, vocabulary, logits, zeros, {}, first, false);
+  tessera::kernels::cross_entropy(threads, vocabulary, logits, zeros, {}, first, false);
   std::vector<double> lse;  // -log softmax of the first column, and that column
   for (std::size_t r = 0; r < labels.size(); ++r) {
     lse.push_back(static_cast<double>(first[r]) + logits[r * static_cast<std::size_t>(vocabulary)]);
   }
   const Floats weight(labels.size(), static_cast<float>(in.at("cotangent.loss").at(0) / static_cast<double>(counted)));
-  tessera::cross_entropy(threads, vocabulary, logits, labels, weight, loss, true);
+  tessera::kernels::cross_entropy(threads, vocabulary, logits, labels, weight, loss, true);
   const double mean = std::accumulate(loss.begin(), loss.end(), 0.0) / static_cast<double>(counted);
   return {{{"out.token_loss", wide(loss)}, {"out.loss", {mean}}, {"out.lse", lse}, {"grad.logits", wide(logits)}}, ""};
 }
 
-Results rotary(const OperatorInputs& in, RotaryLayout layout) {
-  Threads threads(crew);
+Results rotary(const OperatorInputs& in, kernels::RotaryLayout layout) {
+  kernels::Threads threads(crew);
   const auto& shape = in.shape("in.x");  // [batch, seq, heads, channels]
   const auto heads = shape.at(2), channels = shape.at(3);
   const std::int64_t turning = in.attributes.at("rotary_dim");
@@ -103,12 +103,12 @@ Results rotary(const OperatorInputs& in, RotaryLayout layout) {
   const auto places = *std::max_element(positions.begin(), positions.end()) + 1;
   std::vector<std::int64_t> offsets;
   for (std::int64_t h = 0; h < heads; ++h) offsets.push_back(h * channels);
-  const RotaryEmbedding embedding(turning, in.attributes.at("base"), layout, places);
+  const nn::RotaryEmbedding embedding(turning, in.attributes.at("base"), layout, places);
   const auto tables = embedding.tables(offsets);
-  const RotaryExtents e{shape.at(0) * shape.at(1), heads * channels, turning, layout};
+  const kernels::RotaryExtents e{shape.at(0) * shape.at(1), heads * channels, turning, layout};
   auto y = in.at("in.x"), dx = in.at("cotangent.y");
-  tessera::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, false, y);
-  tessera::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, true, dx);
+  tessera::kernels::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, false, y);
+  tessera::kernels::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, true, dx);
   return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
 }
 
@@ -116,7 +116,7 @@ Results rotary(const OperatorInputs& in, RotaryLayout layout) {
 struct Intervals {
   std::vector<std::int32_t> first, last;
 
-  Intervals(const OperatorInputs& in, const AttentionExtents& e) {
+  Intervals(const OperatorInputs& in, const kernels::AttentionExtents& e) {
     const auto& visible = in.integers.at("in.visible");
     const auto masks = in.shape("in.visible").at(0);
     if (in.shape("in.visible").at(1) != 1) throw NotBuilt{"a mask for each head"};
@@ -137,17 +137,18 @@ struct Intervals {
 };
 
 Results attention(const OperatorInputs& in) {
-  Threads threads(crew);
+  kernels::Threads threads(crew);
   const auto &q_shape = in.shape("in.q"), &k_shape = in.shape("in.k");  // [batch, seq, heads, channels]
   const auto H = q_shape.at(2), G = k_shape.at(2), D = q_shape.at(3);
-  const HeadRows queries{H * D, 0, H / G * D, D}, keys{G * D, 0, D};
-  const AttentionExtents e{q_shape.at(0), q_shape.at(1), k_shape.at(1), H,      G, D, in.attributes.at("scale"),
-                           queries,       keys,          keys,          queries};
+  const kernels::HeadRows queries{H * D, 0, H / G * D, D}, keys{G * D, 0, D};
+  const kernels::AttentionExtents e{
+      q_shape.at(0), q_shape.at(1), k_shape.at(1), H, G, D, in.attributes.at("scale"), queries, keys, keys, queries};
   const Intervals seen(in, e);
   const auto &q = in.at("in.q"), &k = in.at("in.k"), &v = in.at("in.v");
   Floats y(q.size()), lse(static_cast<std::size_t>(e.B * H * e.T)), dq(q.size()), dk(k.size()), dv(v.size());
-  attention_forward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse);
-  attention_backward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse, in.at("cotangent.y"), dq, dk, dv);
+  kernels::attention_forward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse);
+  kernels::attention_backward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse, in.at("cotangent.y"), dq, dk,
+                              dv);
   return {
       {{"out.y", wide(y)}, {"out.lse", wide(lse)}, {"grad.q", wide(dq)}, {"grad.k", wide(dk)}, {"grad.v", wide(dv)}},
       ""};
@@ -155,7 +156,7 @@ Results attention(const OperatorInputs& in) {
 
 /// The weight before the first step. Recordings exist whose in.p is the weight after the last step (the optimizer that
 /// was recorded worked in place); there the first step is taken back, in double, from what is recorded behind it.
-Floats first_weight(const OperatorInputs& in, const AdamWFactors& f, std::string& note) {
+Floats first_weight(const OperatorInputs& in, const kernels::AdamWFactors& f, std::string& note) {
   const auto &p = in.at("in.p"), &after = in.at("out.p"), &grads = in.at("in.grads");
   const auto n = p.size();
   bool is_last = true;
@@ -173,7 +174,8 @@ Floats first_weight(const OperatorInputs& in, const AdamWFactors& f, std::string
 
 Results adamw(const OperatorInputs& in) {
   const auto& a = in.attributes;
-  AdamWFactors f{a.at("lr"), a.at("adam_beta1"), a.at("adam_beta2"), a.at("adam_eps"), a.at("weight_decay"), 1, 0, 0};
+  kernels::AdamWFactors f{
+      a.at("lr"), a.at("adam_beta1"), a.at("adam_beta2"), a.at("adam_eps"), a.at("weight_decay"), 1, 0, 0};
   const auto& grads = in.at("in.grads");
   Results out;
   auto p = first_weight(in, f, out.note);
@@ -181,7 +183,7 @@ Results adamw(const OperatorInputs& in) {
   for (std::size_t step = 0; step * p.size() < grads.size(); ++step) {
     f.fix1 = 1 - std::pow(f.beta1, static_cast<double>(step + 1));
     f.fix2 = 1 - std::pow(f.beta2, static_cast<double>(step + 1));
-    adamw_update(f, p, std::span(grads).subspan(step * p.size(), p.size()), m, v);
+    kernels::adamw_update(f, p, std::span(grads).subspan(step * p.size(), p.size()), m, v);
     for (const auto& [name, values] : {std::pair{"out.p", &p}, std::pair{"out.m", &m}, std::pair{"out.v", &v}}) {
       auto& rows = out.tensors[name];
       rows.insert(rows.end(), values->begin(), values->end());
@@ -201,17 +203,17 @@ std::vector<Operator> operators() {
           {"layernorm", [](const auto& in) { return layernorm(in, 0); }},
           {"layernorm_1p", [](const auto& in) { return layernorm(in, 1); }},
           {"cross_entropy", cross_entropy},
-          {"gelu_tanh", [](const auto& in) { return activation(in, Activation::gelu_tanh); }},
-          {"gelu_erf", [](const auto& in) { return activation(in, Activation::gelu_erf); }},
-          {"quick_gelu", [](const auto& in) { return activation(in, Activation::quick_gelu); }},
-          {"silu", [](const auto& in) { return activation(in, Activation::silu); }},
-          {"relu", [](const auto& in) { return activation(in, Activation::relu); }},
-          {"squared_relu", [](const auto& in) { return activation(in, Activation::squared_relu); }},
-          {"swiglu", [](const auto& in) { return gated(in, Activation::silu); }},
-          {"geglu", [](const auto& in) { return gated(in, Activation::gelu_tanh); }},
-          {"geglu_erf", [](const auto& in) { return gated(in, Activation::gelu_erf); }},
-          {"rotary_half", [](const auto& in) { return rotary(in, RotaryLayout::half); }},
-          {"rotary_interleaved", [](const auto& in) { return rotary(in, RotaryLayout::interleaved); }},
+          {"gelu_tanh", [](const auto& in) { return activation(in, kernels::Activation::gelu_tanh); }},
+          {"gelu_erf", [](const auto& in) { return activation(in, kernels::Activation::gelu_erf); }},
+          {"quick_gelu", [](const auto& in) { return activation(in, kernels::Activation::quick_gelu); }},
+          {"silu", [](const auto& in) { return activation(in, kernels::Activation::silu); }},
+          {"relu", [](const auto& in) { return activation(in, kernels::Activation::relu); }},
+          {"squared_relu", [](const auto& in) { return activation(in, kernels::Activation::squared_relu); }},
+          {"swiglu", [](const auto& in) { return gated(in, kernels::Activation::silu); }},
+          {"geglu", [](const auto& in) { return gated(in, kernels::Activation::gelu_tanh); }},
+          {"geglu_erf", [](const auto& in) { return gated(in, kernels::Activation::gelu_erf); }},
+          {"rotary_half", [](const auto& in) { return rotary(in, kernels::RotaryLayout::half); }},
+          {"rotary_interleaved", [](const auto& in) { return rotary(in, kernels::RotaryLayout::interleaved); }},
           {"attention", attention},
           {"adamw", adamw}};
 }

@@ -59,10 +59,10 @@ TEST_F(OperatorsTest, ARecordedTensorThatNobodyComputesFails) {
   const auto file = copy_case("swiglu");
   std::map<std::string, Tensor> tensors;
   {
-    const SafetensorsReader all("swiglu.safetensors");
+    const checkpoint::SafetensorsReader all("swiglu.safetensors");
     for (const auto& name : all.names()) tensors[name] = all.tensor(name);
     tensors["out.more"] = tensors.at("out.y");
-    write_safetensors("changed.safetensors", tensors);
+    checkpoint::write_safetensors("changed.safetensors", tensors);
   }
   fs::copy_file("swiglu.json", "changed.json");
   const auto result = run_operator_case("changed.json");

@@ -55,7 +55,7 @@ std::optional<std::int64_t> tokens_in_log(const fs::path& folder) {
 }
 
 /// Whether these are exactly the wanted tensors. The bias of a router is not recorded: it begins with zeros.
-bool fits(const RecordedTensors& tensors, std::vector<TensorRange> wanted) {
+bool fits(const RecordedTensors& tensors, std::vector<checkpoint::TensorRange> wanted) {
   std::erase_if(wanted, [](const auto& range) { return range.role == ParameterRole::expert_bias; });
   return tensors.size() == wanted.size() && std::all_of(wanted.begin(), wanted.end(), [&](const auto& range) {
            const auto found = tensors.find(range.name);
@@ -74,9 +74,9 @@ bool draws_alike(const RunFlags& a, const RunFlags& b, bool gated) {
 }
 
 /// The recipe of the same run on one process: the same model, with the same rows of the vocabulary, and the same steps.
-Recipe on_one_process(const Recipe& recipe, std::int64_t replicas) {
+recipe::Recipe on_one_process(const recipe::Recipe& recipe, std::int64_t replicas) {
   auto alone = recipe;
-  alone.size.vocab_size = vocabulary(recipe, recipe.tokenizer.make().get());
+  alone.size.vocab_size = recipe::vocabulary(recipe, recipe.tokenizer.make().get());
   alone.batch.global_batch_size = recipe.batch_sizes(replicas).global;
   alone.parallel = {};
   alone.parallel.noop_layers = recipe.parallel.noop_layers;
@@ -109,7 +109,7 @@ std::vector<double> as_doubles(const std::vector<T>& x) {
 }
 
 /// Megatron-LM's outputs of attention and MLP lack the bias, which joins with the residual.
-void take_bias_away(ModelState& state, const std::string& module, std::vector<double>& x) {
+void take_bias_away(training::ModelState& state, const std::string& module, std::vector<double>& x) {
   const auto bias = module + (module.ends_with(".mlp") ? ".linear_fc2.bias" : ".linear_proj.bias");
   for (const auto& range : state.weight_ranges()) {
     if (range.name != bias) continue;
@@ -119,7 +119,7 @@ void take_bias_away(ModelState& state, const std::string& module, std::vector<do
 }
 
 /// x [rows, hidden] times the transposed output layer.
-std::vector<double> head_of(ModelState& state, const std::vector<double>& x) {
+std::vector<double> head_of(training::ModelState& state, const std::vector<double>& x) {
   std::vector<double> out;
   for (const auto& range : state.weight_ranges()) {
     if (range.name != "output_layer.weight") continue;
@@ -134,9 +134,10 @@ std::vector<double> head_of(ModelState& state, const std::vector<double>& x) {
   return out;
 }
 
-Values activations(const TrainingSetup& setup, ModelState& state, Tape& tape, const Batch& batch) {
+Values activations(const training::TrainingSetup& setup, training::ModelState& state, autograd::Tape& tape,
+                   const Batch& batch) {
   Values out;
-  const Tap tap = [&](std::string_view at, const Tensor& value) {
+  const nn::Tap tap = [&](std::string_view at, const Tensor& value) {
     std::string name(at);
     if (name.ends_with(".router")) return;  // recorded are the weights of the choices
     if (const std::string weights = ".weights"; name.ends_with(weights)) name.resize(name.size() - weights.size());
@@ -144,7 +145,7 @@ Values activations(const TrainingSetup& setup, ModelState& state, Tape& tape, co
     if (name.ends_with(".self_attention") || name.ends_with(".mlp")) take_bias_away(state, name, x);
     out[name] = std::move(x);
   };
-  ForwardMode mode;
+  model::ForwardMode mode;
   mode.tap = &tap;
   mode.training =
       true;  // the recorded runs have no dropout; Sinkhorn and multi-token prediction work in training alone
@@ -160,13 +161,13 @@ Values activations(const TrainingSetup& setup, ModelState& state, Tape& tape, co
 }
 
 /// What the parameters of this run have in the step that follows.
-Rates rates_of(const TrainingSetup& setup) {
+Rates rates_of(const training::TrainingSetup& setup) {
   const auto& schedule = *setup.optimization.schedule;
   const auto& own = setup.optimization.groups;
   Rates rates;
   for (const auto* parameter : setup.model.first().parameters()) {
     if (parameter->role == ParameterRole::expert_bias) continue;  // no parameter there
-    const auto group = group_of(own, parameter->role, parameter->name);
+    const auto group = optim::group_of(own, parameter->role, parameter->name);
     const auto lowest = own.decoupled_min_lr.value_or(schedule.rate_shape().lowest);
     const auto rate = group.decoupled ? schedule.learning_rate(*own.decoupled_lr, lowest) : schedule.learning_rate();
     rates.emplace(rate * group.lr_mult, schedule.weight_decay() * group.wd_mult);
@@ -178,7 +179,7 @@ Rates rates_of(const TrainingSetup& setup) {
 
 std::vector<double> doubles_of(const Tensor& tensor) {
   std::vector<double> out(static_cast<std::size_t>(tensor.elements()));
-  copy_converted(tensor, Tensor(std::span(out), tensor.shape()));
+  checkpoint::copy_converted(tensor, Tensor(std::span(out), tensor.shape()));
   return out;
 }
 
@@ -192,9 +193,9 @@ RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const 
   places_.output = scratch_ / folder_.filename();
   places_.tokens = tokens_in_log(folder_);
   if (ranks_.world > 1) places_.threads = 1;
-  recipe_ = std::make_unique<Recipe>(recipe_of_run(flags_, places_));
-  Report report;
-  check_ranks(*recipe_, ranks_.world, report);
+  recipe_ = std::make_unique<recipe::Recipe>(recipe_of_run(flags_, places_));
+  options::Report report;
+  recipe::check_ranks(*recipe_, ranks_.world, report);
   if (!report.good()) throw NotSupported{report.problems().front()};
   make_folder(places_.output.string());
   if (const auto saved = flags_.value("--load"); !saved.empty())
@@ -203,13 +204,13 @@ RecordedRun::RecordedRun(const fs::path& folder, const fs::path& scratch, const 
     begin_with_weights();
 }
 
-TrainingSetup RecordedRun::setup() const try {
-  return build(ranks_.world == 1 ? *recipe_ : on_one_process(*recipe_, ranks_.replicas));
+training::TrainingSetup RecordedRun::setup() const try {
+  return recipe::build(ranks_.world == 1 ? *recipe_ : on_one_process(*recipe_, ranks_.replicas));
 } catch (const ConfigError& error) {
   throw NotSupported{error.what()};
 }
 
-BatchPlan RecordedRun::batch_plan() const { return {recipe_->ramp, recipe_->batch_sizes(ranks_.replicas)}; }
+schedule::BatchPlan RecordedRun::batch_plan() const { return {recipe_->ramp, recipe_->batch_sizes(ranks_.replicas)}; }
 
 fs::path RecordedRun::run_that_saves(const std::string& path) const {
   for (const auto& beside : list_folder(folder_.parent_path()))
@@ -226,7 +227,7 @@ void RecordedRun::begin_after(const std::string& saved) {
   weights_from_ = text("our own run of ", before.filename().string());
   first.train();
   places_.load = first.places_.output;
-  recipe_ = std::make_unique<Recipe>(recipe_of_run(flags_, places_));
+  recipe_ = std::make_unique<recipe::Recipe>(recipe_of_run(flags_, places_));
 }
 
 /// The recorded initial weights of a run beside this one, or of this.
@@ -247,7 +248,7 @@ std::optional<RecordedTensors> RecordedRun::initial_of(const fs::path& beside) c
 /// The recorded initial weights become a checkpoint of ours, and the run begins with it.
 void RecordedRun::begin_with_weights() {
   const auto made = setup();
-  ModelState state(made.model.first(), nullptr);
+  training::ModelState state(made.model.first(), nullptr);
   auto ranges = state.weight_ranges();
   std::vector<fs::path> candidates = {folder_};
   for (const auto& beside : list_folder(folder_.parent_path()))
@@ -266,12 +267,12 @@ void RecordedRun::begin_with_weights() {
         continue;
       }
       auto elements = initial->at(range.name).elements;
-      copy_converted(Tensor(std::span(elements), range.global_shape), range.tensor);
+      checkpoint::copy_converted(Tensor(std::span(elements), range.global_shape), range.tensor);
     }
-    save_checkpoint(scratch_ / "initial", recipe_->training.prefix, 0, ranges, {});
+    checkpoint::save_checkpoint(scratch_ / "initial", recipe_->training.prefix, 0, ranges, {});
     places_.load = scratch_ / "initial";
     places_.weights_alone = true;
-    recipe_ = std::make_unique<Recipe>(recipe_of_run(flags_, places_));
+    recipe_ = std::make_unique<recipe::Recipe>(recipe_of_run(flags_, places_));
     knows_weights_ = true;
     weights_from_ = from.filename().string();
     return;
@@ -280,31 +281,32 @@ void RecordedRun::begin_with_weights() {
 
 Values RecordedRun::initial_weights() {
   auto made = setup();
-  Threads threads(2);
-  ModelState state(made.model.first(), nullptr);
+  kernels::Threads threads(2);
+  training::ModelState state(made.model.first(), nullptr);
   state.initialise(threads, static_cast<std::uint64_t>(made.options.seed));
   Values out;
   for (const auto& range : state.weight_ranges()) out[range.name] = doubles_of(range.tensor);
   return out;
 }
 
-std::vector<Batch> RecordedRun::batches(const TrainingSetup& made, std::int64_t consumed, std::int64_t replica) const {
+std::vector<Batch> RecordedRun::batches(const training::TrainingSetup& made, std::int64_t consumed,
+                                        std::int64_t replica) const {
   const auto& data = *made.data.splits->train;
   const auto replicas = static_cast<int>(ranks_.replicas);
   const auto order = recipe_->sampler.make({data.samples(), recipe_->batch.batch_size, replicas});
   std::vector<Batch> all;
   for (std::int64_t i = 0; i < batch_plan().at(consumed).micro_batches; ++i) {
     auto& batch = all.emplace_back(recipe_->batch.batch_size, data.seq_length());
-    read_batch(data, *order, consumed + i * batch.samples * replicas, static_cast<int>(replica), replicas, batch);
+    data::read_batch(data, *order, consumed + i * batch.samples * replicas, static_cast<int>(replica), replicas, batch);
   }
   return all;
 }
 
 Values RecordedRun::first_batches(std::int64_t replica) {
   auto made = setup();
-  Threads threads(2);
-  ModelState state(made.model.first(), made.optimization.optimizer.get());
-  const auto from = restore(made, state, threads).progress;
+  kernels::Threads threads(2);
+  training::ModelState state(made.model.first(), made.optimization.optimizer.get());
+  const auto from = training::restore(made, state, threads).progress;
   Values out;
   std::int64_t i = 0;
   for (const auto& batch : batches(made, from.consumed_samples, replica)) {
@@ -319,11 +321,11 @@ Values RecordedRun::first_batches(std::int64_t replica) {
 
 RecordedRun::FirstIteration RecordedRun::first_iteration() {
   auto made = setup();
-  Threads threads(2);
-  ModelState state(made.model.first(), made.optimization.optimizer.get());
-  const auto from = restore(made, state, threads).progress;
+  kernels::Threads threads(2);
+  training::ModelState state(made.model.first(), made.optimization.optimizer.get());
+  const auto from = training::restore(made, state, threads).progress;
   Arena arena;
-  Tape looking(arena, threads, false);
+  autograd::Tape looking(arena, threads, false);
   FirstIteration out;
   std::int64_t i = 0;
   for (const auto& batch : batches(made, from.consumed_samples, 0)) {
@@ -332,11 +334,11 @@ RecordedRun::FirstIteration RecordedRun::first_iteration() {
         doubles_of(made.model.first().loss(looking, batch.view(), {.training = true}).token_loss.value());
     looking.clear();
   }
-  TrainingStep step(made.model, made.optimization, made.data, state, threads, from.seed);
+  training::TrainingStep step(made.model, made.optimization, made.data, state, threads, from.seed);
   const auto outcome = step.backward(from.consumed_samples);
   for (const auto& run : state.layout().parameters().ranges()) {
     auto& gradient = out.gradients[run.parameter->name];
-    gradient = doubles_of(FlatParameters::view(run, state.gradients()));
+    gradient = doubles_of(nn::FlatParameters::view(run, state.gradients()));
     for (auto& g : gradient) g *= outcome.gradient_factor;
   }
   return out;
@@ -347,9 +349,9 @@ std::map<std::int64_t, Rates> RecordedRun::rates(const Json& trace) const {
   std::map<std::int64_t, bool> skipped;
   for (const auto& step : trace) skipped[step.at("iteration")] = step.at("skipped").get<int>() != 0;
   auto made = setup();
-  Threads threads(1);
-  ModelState state(made.model.first(), made.optimization.optimizer.get());
-  auto progress = restore(made, state, threads).progress;
+  kernels::Threads threads(1);
+  training::ModelState state(made.model.first(), made.optimization.optimizer.get());
+  auto progress = training::restore(made, state, threads).progress;
   while (!skipped.empty() && progress.iteration < skipped.rbegin()->first) {
     const auto samples = batch_plan().at(progress.consumed_samples).samples;
     progress.consumed_samples += samples;
@@ -363,13 +365,13 @@ std::map<std::int64_t, Rates> RecordedRun::rates(const Json& trace) const {
 
 void RecordedRun::train_here() {
   const QuietOutput quiet(scratch_ / "log.txt");
-  const StopSignal stop;
-  tessera::train(build(*recipe_), stop);
+  const training::StopSignal stop;
+  tessera::training::train(recipe::build(*recipe_), stop);
 }
 
 void RecordedRun::train_on_ranks() {
   const auto recipe = scratch_ / (folder_.filename().string() + ".yaml"), log = scratch_ / "tsrun.txt";
-  write_file_atomic(recipe, resolved_yaml(*recipe_));
+  write_file_atomic(recipe, recipe::resolved_yaml(*recipe_));
   const std::vector<std::string> words = {
       programs_.tsrun.string(), "--nproc_per_node", std::to_string(ranks_.world), programs_.tessera.string(), "train",
       recipe.string()};
@@ -392,7 +394,7 @@ std::map<std::int64_t, Json> RecordedRun::train() {
 }
 
 Values RecordedRun::saved_weights(std::int64_t iteration) const {
-  const auto read_all = [](const WeightSource& source) {
+  const auto read_all = [](const checkpoint::WeightSource& source) {
     Values out;
     for (const auto& name : source.names()) {
       std::vector<double> x(static_cast<std::size_t>(source.shape(name).elements()));
@@ -401,14 +403,15 @@ Values RecordedRun::saved_weights(std::int64_t iteration) const {
     }
     return out;
   };
-  const Mappings mappings;
+  const options::Mappings mappings;
   const auto& run = recipe_->training;
-  if (const auto theirs = places_.output / checkpoint_name("", iteration); MegatronFormat().find(theirs))
-    return read_all(MegatronCheckpoint(theirs, mappings));
-  const auto folder = checkpoint_folder(run) / checkpoint_name(run.prefix, iteration);
+  if (const auto theirs = places_.output / checkpoint::checkpoint_name("", iteration);
+      megatron::MegatronFormat().find(theirs))
+    return read_all(megatron::MegatronCheckpoint(theirs, mappings));
+  const auto folder = training::checkpoint_folder(run) / checkpoint::checkpoint_name(run.prefix, iteration);
   if (!fs::exists(folder)) return {};
-  const auto checkpoint = Checkpoint::open(folder);
-  return read_all(CheckpointWeights(checkpoint));
+  const auto checkpoint = checkpoint::Checkpoint::open(folder);
+  return read_all(checkpoint::CheckpointWeights(checkpoint));
 }
 
 }  // namespace tessera::golden

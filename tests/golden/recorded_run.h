@@ -30,7 +30,7 @@ class RecordedRun {
 
   const RunFlags& flags() const { return flags_; }
   const RunRanks& ranks() const { return ranks_; }
-  const Recipe& recipe() const { return *recipe_; }
+  const recipe::Recipe& recipe() const { return *recipe_; }
   /// Whether this run begins where the recorded one began; else only what does not depend on weights can be compared.
   bool knows_weights() const { return knows_weights_; }
   const std::string& weights_from() const { return weights_from_; }  ///< for the story
@@ -61,10 +61,10 @@ class RecordedRun {
   void begin_with_weights();
   void train_here();
   void train_on_ranks();
-  TrainingSetup setup() const;
-  BatchPlan batch_plan() const;
+  training::TrainingSetup setup() const;
+  schedule::BatchPlan batch_plan() const;
   /// The micro batches of a replica in the step after `consumed` samples.
-  std::vector<Batch> batches(const TrainingSetup& made, std::int64_t consumed, std::int64_t replica) const;
+  std::vector<Batch> batches(const training::TrainingSetup& made, std::int64_t consumed, std::int64_t replica) const;
   std::filesystem::path run_that_saves(const std::string& path) const;
   std::optional<RecordedTensors> initial_of(const std::filesystem::path& beside) const;
 
@@ -73,7 +73,7 @@ class RecordedRun {
   RunFlags flags_;
   RunRanks ranks_;
   RunPlaces places_;
-  std::unique_ptr<Recipe> recipe_;
+  std::unique_ptr<recipe::Recipe> recipe_;
   bool knows_weights_ = false;
   std::string weights_from_;
 };

@@ -29,14 +29,14 @@ std::vector<std::string> format_flags(const RunFlags& flags) {
 
 class Tree {
  public:
-  explicit Tree(Value tree) : tree_(std::move(tree)) {}
-  void set(const std::string& path, const std::string& value) { tree_.set(path, Value::of(value, origin_)); }
-  void set(const std::string& path, Value value) { tree_.set(path, std::move(value)); }
-  const Value& tree() const { return tree_; }
+  explicit Tree(options::Value tree) : tree_(std::move(tree)) {}
+  void set(const std::string& path, const std::string& value) { tree_.set(path, options::Value::of(value, origin_)); }
+  void set(const std::string& path, options::Value value) { tree_.set(path, std::move(value)); }
+  const options::Value& tree() const { return tree_; }
 
  private:
-  Origin origin_{"the recorded run", 0, "", 4};
-  Value tree_;
+  options::Origin origin_{"the recorded run", 0, "", 4};
+  options::Value tree_;
 };
 
 bool is_number(const std::string& word) {
@@ -98,7 +98,7 @@ void set_tokenizer(const RunFlags& flags, const RunPlaces& places, Tree& tree) {
   const auto folder = places.output.parent_path() / "tokenizer";
   make_folder(folder);
   write_file_atomic(folder / "vocab.json", vocabulary.dump());
-  write_file_atomic(folder / "merges.txt", std::string(merges_header) + "\n");
+  write_file_atomic(folder / "merges.txt", std::string(data::merges_header) + "\n");
   tree.set("dataset_config.tokenizer_type", "GPT2BPETokenizer");
   tree.set("dataset_config.vocab_file", (folder / "vocab.json").string());
   tree.set("dataset_config.merge_file", (folder / "merges.txt").string());
@@ -119,7 +119,7 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
   return a;
 }
 
-void must_be_built(const Report& report) {
+void must_be_built(const options::Report& report) {
   if (!report.good()) throw NotSupported{report.problems().front()};
 }
 
@@ -168,20 +168,20 @@ bool RunFlags::agrees(const RunFlags& other, const std::vector<std::string>& fla
   });
 }
 
-Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
+recipe::Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
   const auto elsewhere = joined(joined(data_paths, tokenizer_flags), joined(place_flags, format_flags(flags)));
   const auto argv = flags.without(elsewhere);
-  const auto map = FlagTable::from("megatron.yaml", Mappings());
+  const auto map = flags::FlagTable::from("megatron.yaml", options::Mappings());
   must_know(argv, map);
-  Registries registries;
-  add_all_formats(registries.formats);
-  Report report;
-  Tree tree(map.convert(argv, all_facts(registries), report));
+  recipe::Registries registries;
+  formats::add_all_formats(registries.formats);
+  options::Report report;
+  Tree tree(map.convert(argv, recipe::all_facts(registries), report));
   must_be_built(report);
   set_data(flags, places.data, tree);
   set_tokenizer(flags, places, tree);
   set_places(places, tree);
-  auto recipe = read_recipe(tree.tree(), registries, report);
+  auto recipe = recipe::read_recipe(tree.tree(), registries, report);
   must_be_built(report);
   return recipe;
 }

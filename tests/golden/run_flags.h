@@ -48,6 +48,6 @@ struct RunPlaces {
 /// The recipe of a run by mappings/flags/megatron.yaml. Every step is logged, zeros are counted; files lie where
 /// `places` says, whatever the flags say of them. Throws NotSupported, naming the flag, for one that is not known, not
 /// built or whose value has no counterpart, and for what the recipe refuses.
-Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places);
+recipe::Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places);
 
 }  // namespace tessera::golden

@@ -22,7 +22,7 @@ std::int64_t number(const RunFlags& flags, const char* flag) {
 }
 
 /// The first layer of each chunk, [stage][chunk]: they are numbered through chunk 0 of all stages, then chunk 1, ...
-std::vector<std::vector<std::int64_t>> first_layers(const CheckpointLayout& layout) {
+std::vector<std::vector<std::int64_t>> first_layers(const checkpoint::CheckpointLayout& layout) {
   auto first = layout.layers;
   std::int64_t next = 0;
   for (std::size_t chunk = 0; !layout.layers.empty() && chunk < layout.layers[0].size(); ++chunk)
@@ -47,26 +47,26 @@ std::size_t take_chunk(std::string& name) {
 /// Puts the parts of ranks into whole tensors.
 class Assembly {
  public:
-  explicit Assembly(const Recipe& recipe)
-      : table_(Mappings().table("weights/megatron.yaml")),
-        rows_(vocabulary(recipe, recipe.tokenizer.make().get())),
-        layout_(saved_layout(recipe, rows_)),
-        ranks_(rank_weights(recipe, rows_)),
+  explicit Assembly(const recipe::Recipe& recipe)
+      : table_(options::Mappings().table("weights/megatron.yaml")),
+        rows_(recipe::vocabulary(recipe, recipe.tokenizer.make().get())),
+        layout_(recipe::saved_layout(recipe, rows_)),
+        ranks_(recipe::rank_weights(recipe, rows_)),
         first_layers_(first_layers(layout_)) {
-    const auto* gpt = recipe.model.options<GptOptions>();
+    const auto* gpt = recipe.model.options<model::GptOptions>();
     tied_ = gpt != nullptr && !gpt->untie_embeddings_and_output_weights;
   }
 
-  void add(const SafetensorsReader& file, std::int64_t tensor_rank, std::int64_t stage) {
+  void add(const checkpoint::SafetensorsReader& file, std::int64_t tensor_rank, std::int64_t stage) {
     const auto& rank = ranks_.at(static_cast<std::size_t>(stage * layout_.tensor + tensor_rank));
     for (const auto& theirs : file.names()) {
       auto name = theirs;
       const auto chunk = take_chunk(name);
-      name = our_name_of_megatron(name, table_);
+      name = megatron::our_name_of_megatron(name, table_);
       if (name.empty() || (tied_ && name == "output_layer.weight")) continue;
       const auto& firsts = first_layers_.at(static_cast<std::size_t>(stage));
       if (chunk >= firsts.size()) throw ConfigError(text(theirs, ": the stage has ", firsts.size(), " chunks"));
-      add(megatron_shifted(name, firsts[chunk]), file.tensor(theirs), rank.chunks.at(chunk));
+      add(megatron::megatron_shifted(name, firsts[chunk]), file.tensor(theirs), rank.chunks.at(chunk));
     }
   }
 
@@ -87,14 +87,14 @@ class Assembly {
     for (const auto& box : part.boxes) {
       const auto rows = part.boxes.size() == 1 ? own : own.slice(row, box.extent[0]);
       row += box.extent[0];
-      copy_box(box, rows, box, Tensor(std::span(whole.elements), whole.shape), all);
+      checkpoint::copy_box(box, rows, box, Tensor(std::span(whole.elements), whole.shape), all);
     }
   }
 
-  Value table_;
+  options::Value table_;
   std::int64_t rows_;
-  CheckpointLayout layout_;
-  std::vector<RankWeights> ranks_;  ///< stage by stage
+  checkpoint::CheckpointLayout layout_;
+  std::vector<checkpoint::RankWeights> ranks_;  ///< stage by stage
   std::vector<std::vector<std::int64_t>> first_layers_;
   bool tied_ = false;
 };
@@ -111,9 +111,9 @@ fs::path file_of(const fs::path& folder, const std::string& kind, const RunRanks
 
 }  // namespace
 
-bool has_gate(const Recipe& recipe) {
-  const auto* gpt = recipe.model.options<GptOptions>();
-  return gpt != nullptr && is_gated(gpt->feed_forward());
+bool has_gate(const recipe::Recipe& recipe) {
+  const auto* gpt = recipe.model.options<model::GptOptions>();
+  return gpt != nullptr && nn::is_gated(gpt->feed_forward());
 }
 
 RunRanks::RunRanks(const RunFlags& flags, std::int64_t all)
@@ -139,13 +139,13 @@ std::int64_t world_of(const fs::path& folder) {
 }
 
 std::optional<RecordedTensors> whole_tensors(const fs::path& folder, const std::string& kind, const RunRanks& ranks,
-                                             const Recipe& recipe) {
+                                             const recipe::Recipe& recipe) {
   Assembly assembly(recipe);
   for (std::int64_t stage = 0; stage < ranks.stages; ++stage)
     for (std::int64_t tensor = 0; tensor < ranks.tensor; ++tensor) {
       const auto file = file_of(folder, kind, ranks, tensor, stage);
       if (file.empty()) return std::nullopt;
-      assembly.add(SafetensorsReader(file), tensor, stage);
+      assembly.add(checkpoint::SafetensorsReader(file), tensor, stage);
     }
   return std::move(assembly.tensors);
 }

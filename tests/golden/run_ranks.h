@@ -30,7 +30,7 @@ struct RunRanks {
 std::int64_t world_of(const std::filesystem::path& folder);
 
 /// Whether linear_fc1 of the recipe's model has the rows of a gate.
-bool has_gate(const Recipe& recipe);
+bool has_gate(const recipe::Recipe& recipe);
 
 struct RecordedTensor {
   Shape shape;
@@ -43,6 +43,6 @@ using RecordedTensors = std::map<std::string, RecordedTensor>;  ///< by our name
 /// these ranks divide their weights. A head on another stage than the embedding that it is tied to is a copy and
 /// left out. Nothing when a file is missing. `recipe` is that run's.
 std::optional<RecordedTensors> whole_tensors(const std::filesystem::path& folder, const std::string& kind,
-                                             const RunRanks& ranks, const Recipe& recipe);
+                                             const RunRanks& ranks, const recipe::Recipe& recipe);
 
 }  // namespace tessera::golden

@@ -81,7 +81,7 @@ void write_rank(int rank) {
     for (int k = 0; k < 8; ++k) own.push_back(element(rank, chunk, k));
     tensors[text("model", chunk, ".decoder.layers.0.mlp.linear_fc1.weight")] = Tensor(std::span(own), Shape{2, 4});
   }
-  write_safetensors(text("initial.rank", rank, ".safetensors"), tensors);
+  checkpoint::write_safetensors(text("initial.rank", rank, ".safetensors"), tensors);
 }
 
 TEST_F(Ranks, PartsOfGatedProductsOnVirtualStagesBecomeWholeTensors) {
@@ -111,7 +111,7 @@ class DistWriter {
  public:
   void add(const std::string& name, const std::vector<std::int64_t>& size, const std::vector<std::int64_t>& offsets,
            const Tensor& part) {
-    TorchFileWriter writer;
+    torch::TorchFileWriter writer;
     writer.tensor(part);
     writer.write("one.pt");
     const auto bytes = read_file("one.pt");
@@ -187,7 +187,7 @@ class DistWriter {
     end();
   }
 
-  PickleWriter out_;
+  torch::PickleWriter out_;
   std::string content_;
   std::vector<One> stored_;
 };

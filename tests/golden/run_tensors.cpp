@@ -54,7 +54,7 @@ void compare_tensors(const Values& ours, const std::filesystem::path& file,
                      const std::function<std::string(const std::string&)>& name, const TensorTolerance& tolerance,
                      double factor, Comparison& comparison) {
   if (!std::filesystem::exists(file)) return;
-  const SafetensorsReader recorded(file);
+  const checkpoint::SafetensorsReader recorded(file);
   for (const auto& theirs : recorded.names())
     compare_recorded(ours, name(theirs), theirs, elements_of(recorded.tensor(theirs)), tolerance, factor, comparison);
 }

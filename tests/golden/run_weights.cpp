@@ -24,9 +24,9 @@ double largest(const std::vector<double>& x) {
 /// The weights in the folder of an iteration, and what there is of squares of gradients. Nothing: it holds none.
 RecordedTensors read(const fs::path& folder, const fs::path& scratch) {
   if (is_dist_checkpoint(folder)) return read_dist_checkpoint(folder, scratch);
-  if (!MegatronFormat().find(folder)) return {};
-  const Mappings mappings;
-  const MegatronCheckpoint checkpoint(folder, mappings);
+  if (!megatron::MegatronFormat().find(folder)) return {};
+  const options::Mappings mappings;
+  const megatron::MegatronCheckpoint checkpoint(folder, mappings);
   RecordedTensors all;
   auto names = checkpoint.names();
   for (const auto& weight : checkpoint.names())

@@ -94,10 +94,10 @@ TEST_F(RunnerTest, AModelThatComputesSomethingElseFails) {
 TEST_F(RunnerTest, ARecordedTensorThatNobodyComputesFails) {
   copy_case("case");
   std::map<std::string, Tensor> tensors;
-  const SafetensorsReader file(TESTS_DATA "/models/gpt2/expected.safetensors");
+  const checkpoint::SafetensorsReader file(TESTS_DATA "/models/gpt2/expected.safetensors");
   for (const auto& name : file.names()) tensors[name] = file.tensor(name);
   tensors["router_logits.0"] = tensors.at("loss");
-  write_safetensors("case/expected.safetensors", tensors);
+  checkpoint::write_safetensors("case/expected.safetensors", tensors);
   const auto result = result_of(run_cases(".", case_kinds()), "case");
   EXPECT_EQ(result.verdict, Verdict::failed);
   EXPECT_NE(result.story.find("router_logits.0 is recorded, but was not computed"), std::string::npos) << result.story;

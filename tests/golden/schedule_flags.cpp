@@ -18,32 +18,32 @@ std::vector<std::string> words_of(const std::string& flags) {
   return words;
 }
 
-Recipe recipe_of(const std::string& flags) {
+recipe::Recipe recipe_of(const std::string& flags) {
   auto argv = words_of(flags);
-  const auto map = FlagTable::from("megatron.yaml", Mappings());
+  const auto map = flags::FlagTable::from("megatron.yaml", options::Mappings());
   must_know(argv, map);
   if (std::find(argv.begin(), argv.end(), "--lr") == argv.end())
     throw ConfigError("--lr is missing; Megatron-LM has no default for it");
   argv.emplace_back("--mock-data");
-  const Registries registries;
-  Report report;
-  auto tree = map.convert(argv, all_facts(registries), report);
-  const Origin origin{"the recorded runs", 0, "", 1};
+  const recipe::Registries registries;
+  options::Report report;
+  auto tree = map.convert(argv, recipe::all_facts(registries), report);
+  const options::Origin origin{"the recorded runs", 0, "", 1};
   const std::pair<const char*, const char*> model[] = {{"model_config.num_layers", "2"},
                                                        {"model_config.hidden_size", "64"},
                                                        {"model_config.num_attention_heads", "4"},
                                                        {"model_config.seq_length", "32"},
                                                        {"model_config.vocab_size", "128"}};
-  for (const auto& [path, value] : model) tree.set(path, Value::of(value, origin));
-  auto recipe = read_recipe(tree, registries, report);
+  for (const auto& [path, value] : model) tree.set(path, options::Value::of(value, origin));
+  auto recipe = recipe::read_recipe(tree, registries, report);
   report.must_be_good();
   return recipe;
 }
 
-Json samples_of(const Recipe& recipe, const char* steps, const char* samples) {
+Json samples_of(const recipe::Recipe& recipe, const char* steps, const char* samples) {
   const auto number = [&](const char* option) {
     const auto* value = recipe.resolved.at(text("optimizer_config.", option));
-    return value && value->kind == Value::Kind::scalar ? Json::parse(value->scalar) : Json();
+    return value && value->kind == options::Value::Kind::scalar ? Json::parse(value->scalar) : Json();
   };
   if (const auto in_steps = number(steps); !in_steps.is_null())
     return in_steps.get<std::int64_t>() * recipe.batch_sizes().global;
@@ -52,20 +52,20 @@ Json samples_of(const Recipe& recipe, const char* steps, const char* samples) {
 
 }  // namespace
 
-void must_know(const std::vector<std::string>& argv, const FlagTable& map) {
+void must_know(const std::vector<std::string>& argv, const flags::FlagTable& map) {
   for (const auto& word : argv) {
     if (word.rfind("--", 0) != 0) continue;
     const auto row =
-        std::find_if(map.rows().begin(), map.rows().end(), [&](const FlagRow& one) { return one.flag == word; });
+        std::find_if(map.rows().begin(), map.rows().end(), [&](const flags::FlagRow& one) { return one.flag == word; });
     if (row == map.rows().end()) throw NotSupported{word + " is not a flag we know"};
-    if (row->kind == FlagRow::Kind::refused) throw NotSupported{text(word, " is not built: ", row->why)};
+    if (row->kind == flags::FlagRow::Kind::refused) throw NotSupported{text(word, " is not built: ", row->why)};
   }
 }
 
 FlaggedRun::FlaggedRun(const std::string& flags, std::int64_t ranks)
     : recipe(recipe_of(flags)),
       batches(recipe.ramp, recipe.batch_sizes(ranks)),
-      schedule(build_schedule(recipe, recipe.length(ranks))) {}
+      schedule(recipe::build_schedule(recipe, recipe.length(ranks))) {}
 
 std::vector<double> FlaggedRun::learning_rates() const {
   const auto& rate = recipe.learning_rate;

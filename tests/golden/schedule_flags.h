@@ -11,13 +11,13 @@
 namespace tessera::golden {
 
 /// Throws NotSupported for the first flag of `argv` without a row, or with one that refuses it.
-void must_know(const std::vector<std::string>& argv, const FlagTable& map);
+void must_know(const std::vector<std::string>& argv, const flags::FlagTable& map);
 
 /// A run of Megatron-LM by its flags, as far as schedules and batch sizes go.
 struct FlaggedRun {
-  Recipe recipe;
-  BatchPlan batches;
-  std::unique_ptr<OptimizerSchedule> schedule;
+  recipe::Recipe recipe;
+  schedule::BatchPlan batches;
+  std::unique_ptr<schedule::OptimizerSchedule> schedule;
 
   /// Reads the flags through mappings/flags/megatron.yaml. Throws NotSupported for a flag that is not known or not
   /// built, and ConfigError for what the recipe refuses.

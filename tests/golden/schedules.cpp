@@ -41,7 +41,8 @@ const std::map<std::string, std::vector<const char*>>& our_words() {
 }
 
 bool both_numbers(const std::string& a, const std::string& b, double& x, double& y) {
-  return OptionType<double>::read(Value::of(a, {}), x) && OptionType<double>::read(Value::of(b, {}), y);
+  return options::OptionType<double>::read(options::Value::of(a, {}), x) &&
+         options::OptionType<double>::read(options::Value::of(b, {}), y);
 }
 
 /// Whether two words are the same value: as numbers where both are, so that 24 is 24.0 and 1e-05 is 0.00001.
@@ -103,7 +104,7 @@ std::string judge_scheduler(const Json& row) {
   return comparison.good() ? "" : comparison.story();
 }
 
-ScheduleState state_of(const Json& saved) {
+schedule::ScheduleState state_of(const Json& saved) {
   return {saved.at("max_lr"),         saved.at("min_lr"),       saved.at("lr_warmup_steps"), saved.at("lr_decay_steps"),
           saved.at("lr_decay_style"), saved.at("num_steps"),    saved.at("start_wd"),        saved.at("end_wd"),
           saved.at("wd_incr_steps"),  saved.at("wd_incr_style")};
@@ -142,8 +143,8 @@ std::int64_t integer(const Json& value) {
   return value.is_string() ? std::stoll(value.get<std::string>()) : value.get<std::int64_t>();
 }
 
-BatchPlan plan_of(const Json& row) {
-  BatchRampOptions options;
+schedule::BatchPlan plan_of(const Json& row) {
+  schedule::BatchRampOptions options;
   options.decrease_batch_size_if_needed = row.value("decrease", false);
   if (row.contains("rampup")) {
     options.rampup_batch_size.emplace();
@@ -152,7 +153,8 @@ BatchPlan plan_of(const Json& row) {
   return {options, {integer(row.at("mbs")), integer(row.at("gbs")), integer(row.at("dp"))}};
 }
 
-void compare_size(const std::string& name, const StepSize& size, const Json& expected, Comparison& comparison) {
+void compare_size(const std::string& name, const schedule::StepSize& size, const Json& expected,
+                  Comparison& comparison) {
   const std::int64_t ours[] = {size.micro_batches, size.nominal, size.samples};
   for (std::size_t k = 0; k < 3; ++k)
     compare_exactly(text(name, ", number ", k), static_cast<double>(ours[k]), expected[k], comparison);
@@ -186,8 +188,8 @@ void compare_scale(const std::string& at, double ours, const Json& expected, Com
   if (ours != theirs) comparison.wrong(text(at, " is ", ours, " instead of ", theirs));
 }
 
-LossScaler scaler_of(const Json& row) {
-  LossScaleOptions options;
+training::LossScaler scaler_of(const Json& row) {
+  training::LossScaleOptions options;
   options.loss_scale_value = row.at("initial");
   options.min_loss_scale = row.at("minimum");
   options.loss_scale_window = row.at("window");
@@ -195,7 +197,8 @@ LossScaler scaler_of(const Json& row) {
   return {options, true};
 }
 
-void compare_scaler(const std::string& at, const LossScaler& scaler, const Json& row, Comparison& comparison) {
+void compare_scaler(const std::string& at, const training::LossScaler& scaler, const Json& row,
+                    Comparison& comparison) {
   const auto state = scaler.state();
   compare_scale("scale" + at, static_cast<double>(scaler.scale()), row[1], comparison);
   compare_scale("inverse scale" + at, scaler.inverse(), row[2], comparison);

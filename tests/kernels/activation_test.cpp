@@ -6,7 +6,7 @@
 #include "tests/gradcheck.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -163,4 +163,4 @@ TEST(Activation, SpansThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

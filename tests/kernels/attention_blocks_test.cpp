@@ -7,7 +7,7 @@
 #include "framework/kernels/attention.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 /// One sample of S tokens whose queries and keys are cut at the same places.
@@ -128,4 +128,4 @@ TEST(AttentionInBlocks, IsThatOfOneCall) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

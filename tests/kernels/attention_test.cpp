@@ -6,7 +6,7 @@
 #include "tests/gradcheck.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -314,4 +314,4 @@ TEST(AttentionErrors, AnIntervalBeyondTheKeysIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -5,7 +5,7 @@
 #include "framework/kernels/type_conversion.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Convert = ForEveryIsa;
@@ -117,4 +117,4 @@ TEST_P(Convert, OtherTypesAndCountsAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

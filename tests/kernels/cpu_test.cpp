@@ -8,7 +8,7 @@
 #include "framework/base/error.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 TEST(Cpu, EveryMachineHasThePortableSetAndTheChosenOne) {
@@ -78,4 +78,4 @@ TEST(Cpu, OnlyASetThatThisMachineHasCanBeForced) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,7 +3,7 @@
 #include "framework/base/error.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -119,4 +119,4 @@ TEST(CrossEntropyErrors, ALabelBeyondTheVocabularyIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

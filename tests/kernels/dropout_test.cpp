@@ -4,7 +4,7 @@
 #include "framework/kernels/philox.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 const RandomKey key(1234, Purpose::hidden_dropout, 7);
@@ -92,4 +92,4 @@ TEST(DropoutErrors, SamplesThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,7 +3,7 @@
 #include "framework/base/error.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 Tensor rows_of(std::vector<float>& table, std::int64_t width) {
@@ -82,4 +82,4 @@ TEST(Embedding, AnIdBeyondTheTableIsNamedWithItsRow) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -5,7 +5,7 @@
 #include "framework/kernels/gemm_tiles.h"
 #include "framework/tensor/dtype.h"
 
-namespace tessera {
+namespace tessera::kernels {
 /// Kernels of pairs of bfloat16 in plain C++, with the layouts of gemm_tiles.h but smaller tiles and blocks: the
 /// blocking of products of pairs is tested on every machine with them.
 namespace emulated {
@@ -86,4 +86,4 @@ inline const TileKernels& emulated_pairs() {
   return kernels;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

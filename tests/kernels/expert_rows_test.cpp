@@ -9,7 +9,7 @@
 #include "framework/kernels/type_conversion.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 class ExpertRows : public testing::Test {
@@ -174,4 +174,4 @@ TEST_F(ExpertRows, WeightedActivationsAndTheirGradients) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -4,7 +4,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 /// The instruction sets that have register tiles of their own.
@@ -80,4 +80,4 @@ TEST_P(PackedProduct, OfManyColumnsAndManyRowsIsComputedInPieces) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/emulated_tiles.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 /// Elements of one type, and their values as float.
@@ -213,4 +213,4 @@ TEST(PairProduct, EqualsThePlainLoopForRandomExtents) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

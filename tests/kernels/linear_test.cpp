@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Values = std::vector<float>;
@@ -227,4 +227,4 @@ TEST_P(Linear, NothingToDoIsDone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -6,7 +6,7 @@
 #include "tests/gradcheck.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -153,4 +153,4 @@ TEST(Norm, SpansThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -10,7 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/kernels/cpu.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 float element(std::size_t source, std::size_t i) {
@@ -115,4 +115,4 @@ TEST(Copies, MoveEveryByteAndNoOther) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

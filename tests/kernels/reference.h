@@ -13,7 +13,7 @@
 #include "framework/kernels/cpu.h"
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 /// `size` normal random numbers, the same for the same seed.
 inline std::vector<float> random_normal(std::size_t size, unsigned seed, float mean = 0, float deviation = 1) {
@@ -104,4 +104,4 @@ inline std::vector<float> joined(std::initializer_list<std::span<const float>> p
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

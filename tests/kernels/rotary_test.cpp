@@ -3,7 +3,7 @@
 #include "framework/base/error.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Rotary = ForEveryIsa;
@@ -85,4 +85,4 @@ TEST(RotaryErrors, APositionBeyondTheTablesIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

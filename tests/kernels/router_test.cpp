@@ -10,7 +10,7 @@
 #include "tests/gradcheck.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Row = std::vector<double>;
@@ -260,4 +260,4 @@ TEST_F(Router, RefusesOtherExtents) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,7 +3,7 @@
 #include "framework/kernels/heads.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -47,4 +47,4 @@ TEST(Heads, GoOutAndBackAndLeaveTheRestAlone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

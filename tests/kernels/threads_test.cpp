@@ -13,7 +13,7 @@
 #include "framework/kernels/scratch.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 TEST(Threads, EveryElementIsVisitedOnceWhateverTheCut) {
@@ -174,4 +174,4 @@ TEST(Scratch, EachThreadHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

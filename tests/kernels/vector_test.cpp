@@ -7,7 +7,7 @@
 #include "framework/base/error.h"
 #include "tests/kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Values = std::vector<float>;
@@ -169,4 +169,4 @@ TEST_P(Vector, SpansOfAnotherSizeAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 int work(int steps, const std::string& mischief, int culprit) {
-  const LaunchLink launcher;
+  const worker::LaunchLink launcher;
   const char* given = std::getenv("RANK_ID");
   const bool guilty = given != nullptr && std::atoi(given) == culprit;
   if (guilty && mischief == "refuse") {
@@ -29,7 +29,7 @@ int work(int steps, const std::string& mischief, int culprit) {
     return 2;
   }
   if (guilty && mischief == "late") std::this_thread::sleep_for(std::chrono::hours(1));
-  const World world;
+  const comm::World world;
   world.set_time_out(std::chrono::seconds(2));
   double sum = 0;
   for (int step = 1; step <= steps; step++) {
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
     return tessera::work(std::atoi(argv[1]), argc > 3 ? argv[2] : "", argc > 3 ? std::atoi(argv[3]) : -1);
   } catch (const tessera::CommError& error) {
     std::cout << error.what() << std::endl;
-    tessera::LaunchLink().failed(error.what(), true);
+    tessera::worker::LaunchLink().failed(error.what(), true);
     std::_Exit(1);
   }
 }

@@ -15,7 +15,7 @@ namespace {
 
 class Log : public InOwnFolder {
  protected:
-  static void print(WorkerLog& log, const std::string& words) {
+  static void print(tsrun::WorkerLog& log, const std::string& words) {
     ASSERT_EQ(::write(log.program_end().number(), words.data(), words.size()), static_cast<ssize_t>(words.size()));
     log.take();
     log.flush(10);
@@ -32,10 +32,10 @@ class Log : public InOwnFolder {
 
 TEST_F(Log, ItGrowsOverStartsAndTheLastLinesAreThoseOfThisStart) {
   {
-    WorkerLog log("log", "first");
+    tsrun::WorkerLog log("log", "first");
     print(log, "old 1\nold 2\n");
   }
-  WorkerLog log("log", "second");
+  tsrun::WorkerLog log("log", "second");
   print(log, "new 1\nnew 2\nnew 3\n\n");
   EXPECT_EQ(read_file("log"), "old 1\nold 2\n==== second\nnew 1\nnew 2\nnew 3\n\n");
   EXPECT_EQ(log.last_lines(2), (std::vector<std::string>{"new 2", "new 3"}));
@@ -44,7 +44,7 @@ TEST_F(Log, ItGrowsOverStartsAndTheLastLinesAreThoseOfThisStart) {
 }
 
 TEST_F(Log, TheEndOfTheProgramIsSeenAndAnUnfinishedLineIsKept) {
-  WorkerLog log("log", "");
+  tsrun::WorkerLog log("log", "");
   print(log, "no end");
   log.program_end().close();
   log.take();
@@ -53,7 +53,7 @@ TEST_F(Log, TheEndOfTheProgramIsSeenAndAnUnfinishedLineIsKept) {
 }
 
 TEST_F(Log, WhatTheFileCannotTakeIsInTheLastLinesAndCountedInTheFile) {
-  WorkerLog log("log", "");
+  tsrun::WorkerLog log("log", "");
   print(log, "before\n");
   limit(10);
   print(log, "lost 1\n");
@@ -67,7 +67,7 @@ TEST_F(Log, WhatTheFileCannotTakeIsInTheLastLinesAndCountedInTheFile) {
 }
 
 TEST_F(Log, ManyLinesKeepTheirLast) {
-  WorkerLog log("log", "");
+  tsrun::WorkerLog log("log", "");
   for (int i = 0; i < 20000; i++) print(log, text("line ", i, "\n"));
   EXPECT_EQ(log.last_lines(2), (std::vector<std::string>{"line 19998", "line 19999"}));
   EXPECT_EQ(log.last_lines(20).front(), "line 19980");
@@ -75,7 +75,7 @@ TEST_F(Log, ManyLinesKeepTheirLast) {
 
 TEST_F(Log, ALinkIsNotFollowed) {
   std::filesystem::create_symlink("elsewhere", "log");
-  EXPECT_TRUE(says(story_of([] { WorkerLog log("log", ""); }), "log: cannot be written"));
+  EXPECT_TRUE(says(story_of([] { tsrun::WorkerLog log("log", ""); }), "log: cannot be written"));
   EXPECT_FALSE(std::filesystem::exists("elsewhere"));
 }
 

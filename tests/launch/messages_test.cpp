@@ -32,23 +32,23 @@ std::set<std::string> kinds(const std::variant<Message...>*) {
 template <class Any>
 std::string refusal(const std::string& line) {
   std::string why;
-  return parse<Any>(line, why) ? "" : why;
+  return tsrun::parse<Any>(line, why) ? "" : why;
 }
 
 TEST(Messages, EveryKindHasAnExampleThatIsWrittenAsItWasRead) {
   std::set<std::string> found;
   for (const auto& [kind, line] : examples()) {
     std::string why;
-    const auto message = parse<AnyMessage>(line, why);
+    const auto message = tsrun::parse<tsrun::AnyMessage>(line, why);
     ASSERT_TRUE(message) << kind << ": " << why;
-    const auto again = std::visit([](const auto& m) { return encode(m); }, *message);
-    const auto twice = parse<AnyMessage>(again, why);
+    const auto again = std::visit([](const auto& m) { return tsrun::encode(m); }, *message);
+    const auto twice = tsrun::parse<tsrun::AnyMessage>(again, why);
     ASSERT_TRUE(twice) << again << ": " << why;
-    EXPECT_EQ(std::visit([](const auto& m) { return encode(m); }, *twice), again);
+    EXPECT_EQ(std::visit([](const auto& m) { return tsrun::encode(m); }, *twice), again);
     EXPECT_EQ(std::count(again.begin(), again.end(), ':'), std::count(line.begin(), line.end(), ':')) << again;
     found.insert(kind);
   }
-  EXPECT_EQ(found, kinds(static_cast<const AnyMessage*>(nullptr)));
+  EXPECT_EQ(found, kinds(static_cast<const tsrun::AnyMessage*>(nullptr)));
 }
 
 TEST(Messages, WhatIsWrongIsNamed) {
@@ -76,7 +76,8 @@ TEST(Messages, WhatIsWrongIsNamed) {
            {"", "no message of tsrun"},
            {"\xff\xfe", "no message of tsrun"},
            {std::string(100000, '['), "nests too deeply"}}) {
-    EXPECT_NE(refusal<AnyMessage>(line).find(reason), std::string::npos) << line << ": " << refusal<AnyMessage>(line);
+    EXPECT_NE(refusal<tsrun::AnyMessage>(line).find(reason), std::string::npos)
+        << line << ": " << refusal<tsrun::AnyMessage>(line);
   }
 }
 
@@ -85,19 +86,20 @@ TEST(Messages, NoStrangerMaySendWhatHostsAndWorkersSend) {
   for (const auto& [kind, line] : all) {
     const bool newcomer = std::set<std::string>{"who", "host", "listening"}.count(kind) != 0;
     const bool guest = std::set<std::string>{"who", "host", "agent", "worker"}.count(kind) != 0;
-    EXPECT_EQ(refusal<NewcomerMessage>(line).empty(), newcomer) << kind;
-    EXPECT_EQ(refusal<GuestMessage>(line).empty(), guest) << kind;
+    EXPECT_EQ(refusal<tsrun::NewcomerMessage>(line).empty(), newcomer) << kind;
+    EXPECT_EQ(refusal<tsrun::GuestMessage>(line).empty(), guest) << kind;
   }
 }
 
 TEST(Messages, TextThatIsNoJsonIsStillWritten) {
-  EndedMessage message;
+  tsrun::EndedMessage message;
   message.end.rank = 0;
   message.end.last_lines = {std::string("a\0b", 3), "\xff", "tab\t"};
   std::string why;
-  const auto again = parse<FromWorkerMessage>(encode(message), why);
+  const auto again = tsrun::parse<tsrun::FromWorkerMessage>(tsrun::encode(message), why);
   ASSERT_TRUE(again) << why;
-  EXPECT_EQ(std::get<EndedMessage>(*again).end.last_lines, (std::vector<std::string>{"a b", "\xef\xbf\xbd", "tab\t"}));
+  EXPECT_EQ(std::get<tsrun::EndedMessage>(*again).end.last_lines,
+            (std::vector<std::string>{"a b", "\xef\xbf\xbd", "tab\t"}));
 }
 
 /// Any line at all gives a message whose limits hold, or a reason.
@@ -147,35 +149,35 @@ TEST(Messages, ChangedAtRandomTheyAreParsedOrRefused) {
       }
     }
     std::string why;
-    const auto message = parse<AnyMessage>(line, why);
+    const auto message = tsrun::parse<tsrun::AnyMessage>(line, why);
     ASSERT_EQ(message.has_value(), why.empty()) << line;
     if (!message) continue;
-    const auto again = std::visit([](const auto& m) { return encode(m); }, *message);
-    ASSERT_TRUE(parse<AnyMessage>(again, why)) << line << "\n" << again << ": " << why;
+    const auto again = std::visit([](const auto& m) { return tsrun::encode(m); }, *message);
+    ASSERT_TRUE(tsrun::parse<tsrun::AnyMessage>(again, why)) << line << "\n" << again << ": " << why;
   }
 }
 
 class GuestList : public InOwnFolder {
  protected:
   GuestList() { voice_.keep_in("scheduler.log"); }
-  Descriptor guest() {
+  tsrun::Descriptor guest() {
     std::string why;
-    auto end = connect_to(local_endpoint(listener_), 3, why);
+    auto end = tsrun::connect_to(tsrun::local_endpoint(listener_), 3, why);
     EXPECT_TRUE(end) << why;
     return end;
   }
   void turn() {
     guests_.take(listener_);
-    for (auto& one : guests_.all()) next_message<NewcomerMessage>(one.connection);
+    for (auto& one : guests_.all()) tsrun::next_message<tsrun::NewcomerMessage>(one.connection);
     guests_.tidy();
   }
-  static void say(const Descriptor& end, const std::string& words) {
+  static void say(const tsrun::Descriptor& end, const std::string& words) {
     EXPECT_EQ(::send(end.number(), words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
   }
 
-  Voice voice_;
-  Descriptor listener_ = listen_at({"127.0.0.1", 0});
-  Guests guests_{voice_, 0};
+  tsrun::Voice voice_;
+  tsrun::Descriptor listener_ = tsrun::listen_at({"127.0.0.1", 0});
+  tsrun::Guests guests_{voice_, 0};
 };
 
 TEST_F(GuestList, AnIllFormedLineClosesItsConnectionAndNoOther) {
@@ -192,7 +194,7 @@ TEST_F(GuestList, AnIllFormedLineClosesItsConnectionAndNoOther) {
 }
 
 TEST_F(GuestList, OfTooManyThatSayNothingTheOldestAreClosed) {
-  std::vector<Descriptor> ends;
+  std::vector<tsrun::Descriptor> ends;
   for (int i = 0; i < 300; i++) {
     ends.push_back(guest());
     turn();

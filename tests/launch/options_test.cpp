@@ -11,8 +11,9 @@
 namespace tessera {
 namespace {
 
-LaunchOptions read(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment = {}) {
-  return read_options(words, environment);
+tsrun::LaunchOptions read(const std::vector<std::string>& words,
+                          const std::map<std::string, std::string>& environment = {}) {
+  return tsrun::read_options(words, environment);
 }
 
 TEST(Options, AValueStandsBehindAnEqualSignOrASpace) {
@@ -25,7 +26,7 @@ TEST(Options, AValueStandsBehindAnEqualSignOrASpace) {
   EXPECT_TRUE(options.join);
   EXPECT_EQ(options.cluster_time_out, 300);
   EXPECT_EQ(options.program, (std::vector<std::string>{"pretrain_gpt.py", "--worker_num=9"}));
-  EXPECT_EQ(options.dialect, Dialect::msrun);
+  EXPECT_EQ(options.dialect, tsrun::Dialect::msrun);
 }
 
 TEST(Options, DashAndUnderscoreAreOneLetterAndBriefNamesAreRead) {
@@ -73,15 +74,15 @@ TEST(Options, VariablesOfPetGiveTorchrunsOptionsUnlessTheLineIsMsruns) {
 }
 
 TEST(Options, SizesFollowTheDialect) {
-  const auto msrun = sizes_of(read({"--worker_num=16", "x"}));
+  const auto msrun = tsrun::sizes_of(read({"--worker_num=16", "x"}));
   EXPECT_EQ(msrun.total, 16);
   EXPECT_EQ(msrun.local, 8);
   EXPECT_FALSE(msrun.one_host);
-  EXPECT_TRUE(sizes_of(read({"--worker_num=4", "--local_worker_num=4", "--node_rank=3", "x"})).one_host);
-  const auto torchrun = sizes_of(read({"--nnodes=2:2", "--nproc_per_node=3", "x"}));
+  EXPECT_TRUE(tsrun::sizes_of(read({"--worker_num=4", "--local_worker_num=4", "--node_rank=3", "x"})).one_host);
+  const auto torchrun = tsrun::sizes_of(read({"--nnodes=2:2", "--nproc_per_node=3", "x"}));
   EXPECT_EQ(torchrun.total, 6);
   EXPECT_EQ(torchrun.local, 3);
-  EXPECT_TRUE(sizes_of(read({"--standalone", "--nproc_per_node=cpu", "x"})).total > 0);
+  EXPECT_TRUE(tsrun::sizes_of(read({"--standalone", "--nproc_per_node=cpu", "x"})).total > 0);
 }
 
 TEST(Options, ARendezvousNamesTheHead) {
@@ -104,8 +105,8 @@ TEST(Options, WhatCannotBeIsRefusedWithItsReason) {
 
 TEST(Options, HelpNamesEveryOptionOnce) {
   std::ostringstream out;
-  print_help(out);
-  for (const auto& row : option_table()) {
+  tsrun::print_help(out);
+  for (const auto& row : tsrun::option_table()) {
     const auto at = out.str().find(row.name + (row.value.empty() ? " " : " " + row.value));
     EXPECT_NE(at, std::string::npos) << row.name;
   }

@@ -14,14 +14,14 @@
 namespace tessera {
 namespace {
 
-LaunchOptions with_hosts(const std::string& list) {
-  LaunchOptions options;
+tsrun::LaunchOptions with_hosts(const std::string& list) {
+  tsrun::LaunchOptions options;
   options.hosts = list;
   return options;
 }
 
 TEST(HostList, EachHostHasItsNumberOrTheCommonOne) {
-  const auto hosts = listed_hosts(with_hosts("a:8,b"), 4, 12);
+  const auto hosts = tsrun::listed_hosts(with_hosts("a:8,b"), 4, 12);
   ASSERT_EQ(hosts.size(), 2U);
   EXPECT_EQ(hosts[0].name, "a");
   EXPECT_EQ(hosts[0].workers, 8);
@@ -34,21 +34,21 @@ TEST(HostList, MistakesAreNamed) {
                                                                        {"a:x", "'a:x'"},
                                                                        {":3", "names no host"},
                                                                        {"a:8,b:1", "9 workers"}})
-    EXPECT_TRUE(says(story_of([&list = list] { listed_hosts(with_hosts(list), 0, 16); }), reason)) << list;
-  EXPECT_TRUE(says(story_of([] { listed_hosts(with_hosts("a"), 0, 0); }), "how many workers does a get"));
+    EXPECT_TRUE(says(story_of([&list = list] { tsrun::listed_hosts(with_hosts(list), 0, 16); }), reason)) << list;
+  EXPECT_TRUE(says(story_of([] { tsrun::listed_hosts(with_hosts("a"), 0, 0); }), "how many workers does a get"));
 }
 
 class Files : public InOwnFolder {};
 
 TEST_F(Files, AHostFileHasSlotsAndRemarks) {
   write("hosts", "# two\na slots=8\n\nb:4 # the small one\nc\n");
-  LaunchOptions options;
+  tsrun::LaunchOptions options;
   options.host_file = "hosts";
-  const auto hosts = listed_hosts(options, 2, 14);
+  const auto hosts = tsrun::listed_hosts(options, 2, 14);
   ASSERT_EQ(hosts.size(), 3U);
   EXPECT_EQ(hosts[1].workers, 4);
   write("hosts", "a\nb slot=8\n");
-  EXPECT_TRUE(says(story_of([&] { listed_hosts(options, 2, 0); }), "hosts:2: 'slot=8'"));
+  EXPECT_TRUE(says(story_of([&] { tsrun::listed_hosts(options, 2, 0); }), "hosts:2: 'slot=8'"));
 }
 
 TEST(Cores, TrueSplitsThemEvenlyWithoutGapOrOverlap) {
@@ -56,56 +56,56 @@ TEST(Cores, TrueSplitsThemEvenlyWithoutGapOrOverlap) {
   for (const int workers : {1, 2, 3, 8}) {
     std::vector<int> all;
     for (int local = 0; local < workers; local++) {
-      const auto share = bound_cores("True", local, workers, cores);
+      const auto share = tsrun::bound_cores("True", local, workers, cores);
       EXPECT_GE(share.size(), cores.size() / static_cast<std::size_t>(workers));
       all.insert(all.end(), share.begin(), share.end());
     }
     EXPECT_EQ(all, cores);
   }
-  EXPECT_EQ(bound_cores("true", 9, 10, {0, 1}), (std::vector<int>{1}));
-  EXPECT_TRUE(bound_cores("False", 0, 2, cores).empty());
+  EXPECT_EQ(tsrun::bound_cores("true", 9, 10, {0, 1}), (std::vector<int>{1}));
+  EXPECT_TRUE(tsrun::bound_cores("False", 0, 2, cores).empty());
 }
 
 TEST(Cores, AMapNamesThem) {
   const std::vector<int> cores = {0, 1, 2, 3, 4};
   const std::string map = R"({"device0": ["0-2", "4"], "device1": ["3"], "scheduler": ["0"]})";
-  EXPECT_EQ(bound_cores(map, 0, 2, cores), (std::vector<int>{0, 1, 2, 4}));
-  EXPECT_EQ(bound_cores(map, 1, 2, cores), (std::vector<int>{3}));
-  EXPECT_TRUE(says(story_of([&] { bound_cores(map, 2, 3, cores); }), "no entry \"device2\""));
-  EXPECT_TRUE(says(story_of([&] { bound_cores(R"({"device0": ["9"]})", 0, 1, cores); }), "core 9"));
-  EXPECT_TRUE(says(story_of([&] { bound_cores(R"({"device0": ["2-1"]})", 0, 1, cores); }), "'2-1' is no range"));
-  EXPECT_TRUE(says(story_of([&] { bound_cores("{device0}", 0, 1, cores); }), "no JSON map"));
-  EXPECT_EQ(core_list({4, 0, 2, 1}), "0-2,4");
+  EXPECT_EQ(tsrun::bound_cores(map, 0, 2, cores), (std::vector<int>{0, 1, 2, 4}));
+  EXPECT_EQ(tsrun::bound_cores(map, 1, 2, cores), (std::vector<int>{3}));
+  EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores(map, 2, 3, cores); }), "no entry \"device2\""));
+  EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores(R"({"device0": ["9"]})", 0, 1, cores); }), "core 9"));
+  EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores(R"({"device0": ["2-1"]})", 0, 1, cores); }), "'2-1' is no range"));
+  EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores("{device0}", 0, 1, cores); }), "no JSON map"));
+  EXPECT_EQ(tsrun::core_list({4, 0, 2, 1}), "0-2,4");
 }
 
 TEST(WorkerEnvironment, NothingOfAnotherJobGetsIn) {
-  WorkerPlace place;
+  tsrun::WorkerPlace place;
   place.rank = 3;
   place.workers = 4;
   place.local_workers = 2;
   place.job = "0a1b";
   place.restart = 2;
-  const Environment host = {{"PATH", "/bin"},
-                            {"PMIX_RANK", "7"},
-                            {"OMPI_COMM_WORLD_RANK", "7"},
-                            {"OMPI_MCA_pml", "cm"},
-                            {"TSRUN_KEY", "of the outer"},
-                            {"TESSERA_LAUNCH_JOB", "outer:7"},
-                            {"RANK", "7"}};
-  const Environment mpi = {{"PMIX_RANK", "3"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"TSRUN_KEY", "secret"}};
-  const auto all = worker_environment(place, host, mpi, 8);
+  const tsrun::Environment host = {{"PATH", "/bin"},
+                                   {"PMIX_RANK", "7"},
+                                   {"OMPI_COMM_WORLD_RANK", "7"},
+                                   {"OMPI_MCA_pml", "cm"},
+                                   {"TSRUN_KEY", "of the outer"},
+                                   {"TESSERA_LAUNCH_JOB", "outer:7"},
+                                   {"RANK", "7"}};
+  const tsrun::Environment mpi = {{"PMIX_RANK", "3"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"TSRUN_KEY", "secret"}};
+  const auto all = tsrun::worker_environment(place, host, mpi, 8);
   EXPECT_EQ(all.at("PMIX_RANK"), "3");
   EXPECT_EQ(all.at("RANK"), "3");
   EXPECT_EQ(all.at("OMP_NUM_THREADS"), "4");
   EXPECT_EQ(all.at("TESSERA_LAUNCH_JOB"), "0a1b:2");
   EXPECT_EQ(all.count("TSRUN_KEY"), 0U);
   EXPECT_EQ(all.count("OMPI_MCA_pml"), 0U);
-  EXPECT_EQ(worker_environment(place, {{"OMPI_MCA_pml", "cm"}}, mpi, 8).at("OMPI_MCA_pml"), "cm");
-  EXPECT_EQ(worker_environment(place, {{"OMP_NUM_THREADS", "5"}}, mpi, 8).at("OMP_NUM_THREADS"), "5");
+  EXPECT_EQ(tsrun::worker_environment(place, {{"OMPI_MCA_pml", "cm"}}, mpi, 8).at("OMPI_MCA_pml"), "cm");
+  EXPECT_EQ(tsrun::worker_environment(place, {{"OMP_NUM_THREADS", "5"}}, mpi, 8).at("OMP_NUM_THREADS"), "5");
 }
 
-WorkerEnd end_of(int rank, int code, int signal = 0) {
-  WorkerEnd end;
+tsrun::WorkerEnd end_of(int rank, int code, int signal = 0) {
+  tsrun::WorkerEnd end;
   end.rank = rank;
   end.code = code;
   end.signal = signal;
@@ -116,12 +116,12 @@ TEST(RootCause, IsTheFirstThatFailedByItself) {
   auto victim = end_of(0, 1), stopped = end_of(1, 0);
   victim.lost_peer = true;
   stopped.alive = true;
-  EXPECT_EQ(root_cause({victim, stopped, end_of(2, 0), end_of(3, 0, 9), end_of(4, 7)})->rank, 3);
-  EXPECT_EQ(root_cause({stopped, victim})->rank, 0);
-  EXPECT_EQ(root_cause({end_of(0, 0), stopped}), nullptr);
+  EXPECT_EQ(tsrun::root_cause({victim, stopped, end_of(2, 0), end_of(3, 0, 9), end_of(4, 7)})->rank, 3);
+  EXPECT_EQ(tsrun::root_cause({stopped, victim})->rank, 0);
+  EXPECT_EQ(tsrun::root_cause({end_of(0, 0), stopped}), nullptr);
   auto early = end_of(5, 0);
   early.unfinished = true;
-  EXPECT_EQ(root_cause({early})->exit_code(), 1);
+  EXPECT_EQ(tsrun::root_cause({early})->exit_code(), 1);
 }
 
 TEST(RootCause, ItsStoryHasRankHostPlaceEndAndLines) {
@@ -130,15 +130,15 @@ TEST(RootCause, ItsStoryHasRankHostPlaceEndAndLines) {
   end.place = "tp 0 dp 1, iteration 12";
   end.for_memory = true;
   end.last_lines = {"a", "b"};
-  const auto words = story(end, 8);
+  const auto words = tsrun::story(end, 8);
   for (const auto* part :
        {"rank 5 of 8 on big (tp 0 dp 1, iteration 12)", "killed for memory", "its last 2 lines:\n  | a\n  | b"})
     EXPECT_TRUE(says(words, part)) << words;
   EXPECT_EQ(end.exit_code(), 137);
 }
 
-HostInfo host(const std::string& name, const std::string& machine, int workers) {
-  HostInfo info;
+tsrun::HostInfo host(const std::string& name, const std::string& machine, int workers) {
+  tsrun::HostInfo info;
   info.host = info.address = name;
   info.machine = machine;
   info.workers = workers;
@@ -147,7 +147,7 @@ HostInfo host(const std::string& name, const std::string& machine, int workers) 
 }
 
 TEST(Job, RanksGoHostByHost) {
-  Job job;
+  tsrun::Job job;
   job.hosts = {host("a", "x", 2), host("b", "y", 3)};
   job.workers = 5;
   EXPECT_EQ(job.host_of(1), 0U);
@@ -161,14 +161,14 @@ TEST(Job, RanksGoHostByHost) {
 }
 
 TEST(Job, TwoShellsOfOneMachineAreOneHostForMpi) {
-  Job job;
+  tsrun::Job job;
   job.machine = "x";
   job.hosts = {host("a", "x", 2), host("a", "x", 2)};
   job.workers = 4;
   EXPECT_TRUE(job.is_local());
   job.hosts.push_back(host("b", "y", 1));
   job.workers = 5;
-  const auto words = mpirun_words(job, JobFolders("unit_test"));
+  const auto words = tsrun::mpirun_words(job, tsrun::JobFolders("unit_test"));
   EXPECT_NE(std::find(words.begin(), words.end(), "a:4,b:1"), words.end());
   EXPECT_NE(std::find(words.begin(), words.end(), "10.0.0.0/8"), words.end());
 }

@@ -14,7 +14,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::log {
 namespace {
 
 const Logger logger("comm");
@@ -166,4 +166,4 @@ TEST_F(LogTest, ThreadsWriteWholeMessages) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::log

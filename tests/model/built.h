@@ -8,17 +8,17 @@
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/key_value_cache.h"
 
-namespace tessera {
+namespace tessera::model {
 
 /// A small model from words of a recipe, "key:value key[0]:value ...", with weights of its own. Keys that begin with moe_ are
 /// of moe_config, the others of model_config.
 struct Built {
   explicit Built(const std::string& words, std::int64_t seq_length = 12, std::int64_t vocabulary = 29,
                  const Precision& precision = {}) {
-    Value tree;
+    options::Value tree;
     const auto set = [&](const std::string& key, const std::string& value) {
       const std::string of = key.rfind("moe_", 0) == 0 ? "moe_config." : "model_config.";
-      tree.set(of + key, Value::of(value, {"test", 1, "", 1}));
+      tree.set(of + key, options::Value::of(value, {"test", 1, "", 1}));
     };
     set("num_layers", "2");
     set("hidden_size", "16");
@@ -28,26 +28,26 @@ struct Built {
       set(words.substr(at, colon - at), words.substr(colon + 1, end - colon - 1));
       at = end + 1;
     }
-    Report report;
-    Group group(tree, "model_config", report);
-    Group experts(tree, "moe_config", report);
-    const auto moe = read_own<MoeOptions>(experts);
+    options::Report report;
+    options::Group group(tree, "model_config", report);
+    options::Group experts(tree, "moe_config", report);
+    const auto moe = options::read_own<MoeOptions>(experts);
     model = models().read(group).make(
         {.seq_length = seq_length, .vocabulary = vocabulary, .precision = precision, .moe = moe});
     group.finish();
     experts.finish();
     report.must_be_good();
-    layout = std::make_unique<FlatParameters>(model->parameters());
+    layout = std::make_unique<nn::FlatParameters>(model->parameters());
     values.resize(static_cast<std::size_t>(layout->elements()));
     grads.resize(values.size());
     if (layout->has_16_bit()) rounded.resize(2 * values.size());
     layout->bind(values, grads, rounded);
     layout->initialise(threads, 7, values);
   }
-  Threads threads{2};
+  kernels::Threads threads{2};
   Arena arena;
   std::unique_ptr<Model> model;
-  std::unique_ptr<FlatParameters> layout;
+  std::unique_ptr<nn::FlatParameters> layout;
   std::vector<float> values, grads;
   std::vector<std::byte> rounded;
 };
@@ -95,4 +95,4 @@ struct Tokens {
   std::vector<std::int32_t> places, zeros;
 };
 
-}  // namespace tessera
+}  // namespace tessera::model

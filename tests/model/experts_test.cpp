@@ -5,7 +5,7 @@
 
 #include "tests/model/built.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 const std::string base =
@@ -22,7 +22,7 @@ struct Objective {
   double aux = 0.2, z = 0.1;       ///< coefficients
   double prediction_weight = 0.1;  ///< of each prediction's mean loss
 
-  double of(const LossSum& loss, const AuxiliaryLog& log) const {
+  double of(const autograd::LossSum& loss, const nn::AuxiliaryLog& log) const {
     double sum = loss.sum;
     for (std::int64_t i = 0; i < log.extents().layers; ++i)
       sum += seed * (aux * log.layer(i).aux_loss + z * log.layer(i).z_loss);
@@ -32,7 +32,7 @@ struct Objective {
   }
 };
 
-double objective(Built& b, const Tokens& tokens, const Objective& o, Tape& tape, AuxiliaryLog& log) {
+double objective(Built& b, const Tokens& tokens, const Objective& o, autograd::Tape& tape, nn::AuxiliaryLog& log) {
   ForwardMode mode;
   mode.training = true;
   mode.auxiliary_seed = o.seed;
@@ -55,8 +55,8 @@ TEST_P(EveryObjective, HasTheGradientThatThePassComputes) {
   Built b(GetParam().first);
   const auto& o = GetParam().second;
   const Tokens tokens;
-  AuxiliaryLog log(b.model->auxiliary());
-  Tape tape(b.arena, b.threads, true);
+  nn::AuxiliaryLog log(b.model->auxiliary());
+  autograd::Tape tape(b.arena, b.threads, true);
   objective(b, tokens, o, tape, log);
   tape.backward();
   tape.clear();
@@ -65,7 +65,7 @@ TEST_P(EveryObjective, HasTheGradientThatThePassComputes) {
   const auto moved = [&](double step) {
     const auto before = b.values;
     for (std::size_t i = 0; i < b.values.size(); ++i) b.values[i] += static_cast<float>(step * b.grads[i]);
-    Tape again(b.arena, b.threads, true);  // losses are reported by passes that record
+    autograd::Tape again(b.arena, b.threads, true);  // losses are reported by passes that record
     const auto value = objective(b, tokens, o, again, log);
     again.clear();
     b.values = before;
@@ -86,8 +86,8 @@ TEST(Experts, RecomputingChangesNoBitAndReportsOnce) {
                           "moe_layer_recompute:true"}) {
     Built b(usual + how);
     const Tokens tokens;
-    AuxiliaryLog log(b.model->auxiliary());
-    Tape tape(b.arena, b.threads, true);
+    nn::AuxiliaryLog log(b.model->auxiliary());
+    autograd::Tape tape(b.arena, b.threads, true);
     objective(b, tokens, {}, tape, log);
     tape.backward();
     tape.clear();
@@ -103,8 +103,8 @@ TEST(Experts, RecomputingChangesNoBitAndReportsOnce) {
 TEST(Experts, OfAModelAreReportedByTheLayersThatHaveSome) {
   Built b(experts + "moe_layer_freq:([0]*1+[1]*1) moe_expert_capacity_factor:0.5");
   const Tokens tokens;
-  AuxiliaryLog log(b.model->auxiliary());
-  Tape tape(b.arena, b.threads, true);
+  nn::AuxiliaryLog log(b.model->auxiliary());
+  autograd::Tape tape(b.arena, b.threads, true);
   objective(b, tokens, {}, tape, log);
   tape.clear();
   EXPECT_EQ(log.layer(0).reports, 0);
@@ -127,10 +127,10 @@ TEST(Experts, TheirLoadIsCountedOnceForTheBiasAndNotInEvaluation) {
   for (const auto* how : {"", "recompute_granularity:full recompute_method:uniform recompute_num_layers:1"}) {
     Built b(routed + how);
     const Tokens tokens;
-    AuxiliaryLog log(b.model->auxiliary());
+    nn::AuxiliaryLog log(b.model->auxiliary());
     ForwardMode mode;
     mode.log = &log;
-    Tape looking(b.arena, b.threads, false), tape(b.arena, b.threads, true);
+    autograd::Tape looking(b.arena, b.threads, false), tape(b.arena, b.threads, true);
     b.model->loss(looking, tokens.batch(), mode);
     EXPECT_EQ(log.layer(0).reports, 0);
     objective(b, tokens, {}, tape, log);
@@ -154,13 +154,13 @@ TEST(Experts, TheBiasChangesTheChoiceButNotTheWeights) {
   for (auto* p : b.model->parameters())
     if (p->role == ParameterRole::expert_bias) p->leaf.value.floats()[2] = 10;
   std::vector<float> weights, logits;
-  const Tap tap = [&](std::string_view name, const Tensor& value) {
+  const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
     if (name == "decoder.layers.0.mlp.router") logits.assign(value.floats().begin(), value.floats().end());
     if (name == "decoder.layers.0.mlp.router.weights") weights.assign(value.floats().begin(), value.floats().end());
   };
   ForwardMode mode;
   mode.tap = &tap;
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   b.model->loss(tape, tokens.batch(), mode);
   ASSERT_EQ(weights.size(), 96U);
   for (std::size_t i = 0; i < weights.size(); ++i)
@@ -208,13 +208,13 @@ TEST(Experts, LatentAttentionAndPredictionHaveMegatronsNamesAndShapes) {
 TEST(Prediction, OfFurtherTokensIsNotComputedInEvaluation) {
   Built b(base + "mtp_num_layers:1"), without(base);
   const Tokens tokens;
-  AuxiliaryLog log(b.model->auxiliary());
+  nn::AuxiliaryLog log(b.model->auxiliary());
   ForwardMode mode;
   mode.log = &log;
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const auto loss = b.model->loss(tape, tokens.batch(), mode).total.sum;
   EXPECT_EQ(log.prediction_loss(0), 0);
-  Tape other(without.arena, without.threads, false);
+  autograd::Tape other(without.arena, without.threads, false);
   EXPECT_EQ(loss, without.model->loss(other, tokens.batch(), {}).total.sum);
 }
 
@@ -255,7 +255,7 @@ TEST(Experts, WrongOptionsAreRefusedEachWithItsSentence) {
 TEST(LayerFrequency, IsReadAsMegatronLMEvaluatesIt) {
   const auto read = [](const std::string& words) {
     LayerFrequency out;
-    const auto good = OptionType<LayerFrequency>::read(Value::of(words, {}), out);
+    const auto good = options::OptionType<LayerFrequency>::read(options::Value::of(words, {}), out);
     std::string layers = good ? "" : "refused";
     for (std::int64_t i = 0; good && i < 4; ++i)
       layers +=
@@ -275,4 +275,4 @@ TEST(LayerFrequency, IsReadAsMegatronLMEvaluatesIt) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model

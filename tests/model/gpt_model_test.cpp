@@ -9,7 +9,7 @@
 #include "framework/model/generation.h"
 #include "tests/model/built.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 const char* const gpt2_like = "hidden_dropout_rate:0.1 attention_dropout_rate:0.1";
@@ -39,7 +39,7 @@ TEST_P(EveryKind, TheGradientPointsUphill) {
   const Tokens tokens;
   ForwardMode mode;
   mode.training = true;
-  Tape tape(b.arena, b.threads, true);
+  autograd::Tape tape(b.arena, b.threads, true);
   b.model->loss(tape, tokens.batch(), mode);
   tape.backward();
   tape.clear();
@@ -50,7 +50,7 @@ TEST_P(EveryKind, TheGradientPointsUphill) {
   const auto moved = [&](double step) {
     auto before = b.values;
     for (std::size_t i = 0; i < b.values.size(); ++i) b.values[i] += static_cast<float>(step * b.grads[i]);
-    Tape looking(b.arena, b.threads, false);
+    autograd::Tape looking(b.arena, b.threads, false);
     const auto sum = b.model->loss(looking, tokens.batch(), mode).total.sum;
     b.values = before;
     return sum;
@@ -62,7 +62,7 @@ TEST_P(EveryKind, TheGradientPointsUphill) {
 TEST_P(EveryKind, LossOfTheFusedHeadIsThatOfTheLogits) {
   Built b(GetParam());
   const Tokens tokens;
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const auto loss = b.model->loss(tape, tokens.batch(), {});
   const auto logits = b.model->logits(tape, tokens.batch(), {});
   for (std::size_t row = 0; row < 24; ++row) {
@@ -77,7 +77,7 @@ TEST_P(EveryKind, LossOfTheFusedHeadIsThatOfTheLogits) {
 TEST_P(EveryKind, GeneratingWithTheCacheGivesTheLogitsOfTheWholeSequence) {
   Built b(GetParam());
   const Tokens tokens;
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   auto one = tokens.batch();
   one.samples = 1;
   for (auto* span : {&one.tokens, &one.labels, &one.positions, &one.document_start}) *span = span->first(12);
@@ -99,11 +99,11 @@ TEST_P(EveryKind, TheSameBitsOnOneTwoAndThreeThreads) {
   std::vector<std::vector<float>> grads;
   for (const int count : {1, 2, 3}) {
     Built b(GetParam());
-    Threads threads(count);
+    kernels::Threads threads(count);
     const Tokens tokens;
     ForwardMode mode;
     mode.training = true;
-    Tape tape(b.arena, threads, true);
+    autograd::Tape tape(b.arena, threads, true);
     b.model->loss(tape, tokens.batch(), mode);
     tape.backward();
     tape.clear();
@@ -154,7 +154,7 @@ TEST(GptModel, DropoutDependsOnTheSampleNotOnItsPlaceInTheBatch) {
   std::rotate(turned.tokens.begin(), turned.tokens.begin() + 12, turned.tokens.end());
   ForwardMode mode;
   mode.training = true;
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const auto a = b.model->logits(tape, tokens.batch(), mode), c = b.model->logits(tape, turned.batch(), mode);
   const auto half = a.floats().size() / 2;
   EXPECT_TRUE(std::equal(a.floats().begin(), a.floats().begin() + static_cast<std::ptrdiff_t>(half),
@@ -168,9 +168,9 @@ TEST(GptModel, ADocumentDoesNotSeeTheOneBefore) {
   Built b(llama_like);
   Tokens tokens, changed;
   changed.tokens[13] = (changed.tokens[13] + 1) % 29;  // first document of the second sample
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const auto a = b.model->logits(tape, tokens.batch(), {}), c = b.model->logits(tape, changed.batch(), {});
-  const auto row = [](const Var& of, std::size_t r) {
+  const auto row = [](const autograd::Var& of, std::size_t r) {
     return std::vector<float>(of.floats().begin() + static_cast<std::ptrdiff_t>(r * 29),
                               of.floats().begin() + static_cast<std::ptrdiff_t>((r + 1) * 29));
   };
@@ -213,7 +213,7 @@ TEST(ChooseToken, DrawsInProportionToTheProbabilities) {
 
 TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
   Built b(gpt2_like);
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
   std::vector<std::int32_t> text;
   const auto told = [&](std::int32_t token) { text.push_back(token); };
@@ -230,7 +230,7 @@ TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
 
 TEST(Generate, AModelWhoseWeightsAreNotFiniteIsRefused) {
   Built b(gpt2_like);
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
   for (auto* parameter : b.model->parameters())
     if (parameter->name == "decoder.final_layernorm.weight")
@@ -241,4 +241,4 @@ TEST(Generate, AModelWhoseWeightsAreNotFiniteIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model

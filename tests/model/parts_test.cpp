@@ -5,11 +5,11 @@
 
 #include "tests/model/built.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 std::vector<float> logits_of(Built& b, const TokenBatch& batch) {
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const auto logits = b.model->logits(tape, batch, {});
   return {logits.floats().begin(), logits.floats().end()};
 }
@@ -74,7 +74,7 @@ TEST(Mask, OfAnyFormIsWhatEachTokenSees) {
 TEST(Window, ToTheRightIsRefusedByGeneration) {
   Built b("window_size[0]:3 window_size[1]:2");
   auto cache = b.model->make_cache(1, 12);
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const std::vector<std::int32_t> token = {1};
   try {
     b.model->next_logits(tape, token, 1, cache);
@@ -85,7 +85,7 @@ TEST(Window, ToTheRightIsRefusedByGeneration) {
 }
 
 /// The parameter of that name; fails when there is none.
-Parameter* named(Built& b, const std::string& name) {
+nn::Parameter* named(Built& b, const std::string& name) {
   for (auto* p : b.model->parameters())
     if (p->name == name) return p;
   ADD_FAILURE() << "no parameter " << name;
@@ -129,10 +129,10 @@ TEST(HeadNorm, MakesScoresIndifferentToTheSizeOfTheProjection) {
 }
 
 TEST(RotaryScaling, OfLlama3StretchesLongWavesAndLeavesShortOnes) {
-  RotaryScaling s;
-  s.kind = RotaryScaling::Kind::llama3;
+  nn::RotaryScaling s;
+  s.kind = nn::RotaryScaling::Kind::llama3;
   s.factor = 8;
-  const auto plain = rotary_frequencies(128, 500000, {}), bent = rotary_frequencies(128, 500000, s);
+  const auto plain = nn::rotary_frequencies(128, 500000, {}), bent = nn::rotary_frequencies(128, 500000, s);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     const double length = 2 * M_PI / plain[i];
     if (length < 8192.0 / 4)
@@ -147,24 +147,25 @@ TEST(RotaryScaling, OfLlama3StretchesLongWavesAndLeavesShortOnes) {
 }
 
 TEST(RotaryScaling, OfYarnSlowsThePairsThatTurnSeldom) {
-  RotaryScaling s;
-  s.kind = RotaryScaling::Kind::yarn;
+  nn::RotaryScaling s;
+  s.kind = nn::RotaryScaling::Kind::yarn;
   s.factor = 4;
   s.original = 4096;
-  const auto plain = rotary_frequencies(64, 10000, {}), bent = rotary_frequencies(64, 10000, s);
+  const auto plain = nn::rotary_frequencies(64, 10000, {}), bent = nn::rotary_frequencies(64, 10000, s);
   // 64 ln(4096 / (32 * 2 pi)) / (2 ln 10000) = 10.47 and 64 ln(4096 / (2 pi)) / (2 ln 10000) = 22.51
   for (std::size_t i = 0; i < plain.size(); ++i) {
     const double slowed = i <= 10 ? 0 : i >= 23 ? 1 : (static_cast<double>(i) - 10) / 13;
     EXPECT_NEAR(bent[i], plain[i] * (1 - slowed + slowed / 4), 1e-12) << i;
   }
-  const RotaryEmbedding table(64, 10000, RotaryLayout::half, 2, s);
+  const nn::RotaryEmbedding table(64, 10000, kernels::RotaryLayout::half, 2, s);
   EXPECT_FLOAT_EQ(table.tables({}).cosine[0], static_cast<float>(0.1 * std::log(4.0) + 1));
 }
 
 TEST(RotaryScaling, InterpolationDividesPositions) {
-  RotaryScaling s;
+  nn::RotaryScaling s;
   s.positions_per_step = 4;
-  const RotaryEmbedding far(8, 100, RotaryLayout::half, 9, s), near(8, 100, RotaryLayout::half, 3);
+  const nn::RotaryEmbedding far(8, 100, kernels::RotaryLayout::half, 9, s),
+      near(8, 100, kernels::RotaryLayout::half, 3);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_FLOAT_EQ(far.tables({}).sine[8 * 4 + i], near.tables({}).sine[2 * 4 + i]);
     EXPECT_FLOAT_EQ(far.tables({}).cosine[8 * 4 + i], near.tables({}).cosine[2 * 4 + i]);
@@ -237,9 +238,9 @@ TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
   EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::full; }), "recompute_method");
   EXPECT_EQ(said([](auto& o) { o.recompute_granularity = Recomputation::selective, o.recompute_num_layers = 1; }),
             "recompute_num_layers");
-  EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.ffn_hidden_size = 32, o.hidden_act = FeedForwardKind::relu; }),
+  EXPECT_EQ(said([](auto& o) { o.swiglu = true, o.ffn_hidden_size = 32, o.hidden_act = nn::FeedForwardKind::relu; }),
             "swiglu");
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model

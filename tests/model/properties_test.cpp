@@ -7,7 +7,7 @@
 
 #include "tests/model/built.h"
 
-namespace tessera {
+namespace tessera::model {
 namespace {
 
 /// TESSERA_TEST_SEED draws other recipes than usual.
@@ -133,7 +133,7 @@ ForwardMode training() {
 
 /// The loss of a batch; its gradient is added to b.grads.
 double backward(Built& b, const TokenBatch& batch) {
-  Tape tape(b.arena, b.threads, true);
+  autograd::Tape tape(b.arena, b.threads, true);
   const auto sum = b.model->loss(tape, batch, training()).total.sum;
   tape.backward();
   tape.clear();
@@ -142,7 +142,7 @@ double backward(Built& b, const TokenBatch& batch) {
 }
 
 std::vector<float> logits_of(Built& b, const TokenBatch& batch) {
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   const auto logits = b.model->logits(tape, batch, {});
   return {logits.floats().begin(), logits.floats().end()};
 }
@@ -155,7 +155,7 @@ void expect_near(std::span<const float> a, std::span<const float> b, double tole
 }
 
 double loss_of(Built& b, const TokenBatch& batch) {
-  Tape tape(b.arena, b.threads, false);
+  autograd::Tape tape(b.arena, b.threads, false);
   return b.model->loss(tape, batch, training()).total.sum;
 }
 
@@ -175,7 +175,7 @@ double rounding_of(Built& b, const TokenBatch& batch, std::mt19937& random) {
 /// How the loss changes along a direction in the elements of one parameter.
 class Along {
  public:
-  Along(Built& b, const ParameterRange& range, std::mt19937& random)
+  Along(Built& b, const nn::ParameterRange& range, std::mt19937& random)
       : b_(b), first_(static_cast<std::size_t>(range.first)), direction_(static_cast<std::size_t>(range.count)) {
     std::normal_distribution<double> normal;
     double square = 0, most = 0;
@@ -328,7 +328,7 @@ TEST(AnyModel, GeneratingWithTheCacheGivesTheLogitsOfTheWholeSequence) {
     Built b(words);
     const auto all = logits_of(b, tokens.part(0, 1, 12));
     auto cache = b.model->make_cache(1, 12);
-    Tape tape(b.arena, b.threads, false);
+    autograd::Tape tape(b.arena, b.threads, false);
     std::size_t fed = 0;
     for (const std::size_t count : {5, 1, 1, 4, 1}) {
       {
@@ -343,4 +343,4 @@ TEST(AnyModel, GeneratingWithTheCacheGivesTheLogitsOfTheWholeSequence) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 std::vector<std::int64_t> tokens_of(const ContextRank& context, std::int64_t length) {
@@ -75,4 +75,4 @@ TEST(HeldTokens, AMaskOfRowsCountsThemInTheWholeSample) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::nn

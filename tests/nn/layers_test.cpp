@@ -14,7 +14,7 @@
 #include "framework/nn/flat_parameters.h"
 #include "tests/gradcheck.h"
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 /// The input "x" and the parameters by name.
@@ -33,7 +33,8 @@ class LayerTest : public testing::Test {
  protected:
   static constexpr double tolerance = 1e-4;
 
-  void check(Module& module, const Shape& shape, const std::function<Var(Tape&, const Var&)>& layer,
+  void check(Module& module, const Shape& shape,
+             const std::function<autograd::Var(autograd::Tape&, const autograd::Var&)>& layer,
              const std::function<std::vector<double>(const Numbers&)>& expected, bool has_input = true) {
     std::mt19937 random(11);
     const FlatParameters layout(module.parameters());
@@ -48,9 +49,9 @@ class LayerTest : public testing::Test {
     numbers["x"] = drawn(shape.elements(), random, 1);
     std::vector<float> x(numbers["x"].begin(), numbers["x"].end());
 
-    Threads threads(2);
+    kernels::Threads threads(2);
     Arena arena;
-    Tape tape(arena, threads, true);
+    autograd::Tape tape(arena, threads, true);
     Numbers claimed;
     std::vector<double> weights;
     {
@@ -127,7 +128,7 @@ TEST_F(LayerTest, NormsOfEitherKindWithAndWithoutZeroCentredGain) {
       const auto norm = make_norm(kind, "norm", 7);
       EXPECT_EQ(norm->parameters().size(), type == Normalization::layer_norm ? 2U : 1U);
       check(
-          *norm, {2, 3, 7}, [&](Tape&, const Var& x) { return norm->forward(x); },
+          *norm, {2, 3, 7}, [&](autograd::Tape&, const autograd::Var& x) { return norm->forward(x); },
           [&](const Numbers& n) {
             auto y = n.at("x");
             for (std::size_t row = 0; row < 6; ++row)
@@ -146,19 +147,19 @@ TEST_F(LayerTest, AnInitialFactorOfANormIsThatOfItsOutput) {
   }
 }
 
-double act_of(Activation act, double x) {
+double act_of(kernels::Activation act, double x) {
   switch (act) {
-    case Activation::gelu_tanh:
+    case kernels::Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Activation::gelu_erf:
+    case kernels::Activation::gelu_erf:
       return 0.5 * x * (1 + std::erf(x / std::sqrt(2)));
-    case Activation::quick_gelu:
+    case kernels::Activation::quick_gelu:
       return x / (1 + std::exp(-1.702 * x));
-    case Activation::silu:
+    case kernels::Activation::silu:
       return x / (1 + std::exp(-x));
-    case Activation::relu:
+    case kernels::Activation::relu:
       return std::max(x, 0.0);
-    case Activation::squared_relu:
+    case kernels::Activation::squared_relu:
       return std::pow(std::max(x, 0.0), 2);
     default:
       return x;
@@ -167,20 +168,24 @@ double act_of(Activation act, double x) {
 
 struct NamedKind {
   FeedForwardKind kind;
-  Activation act;
+  kernels::Activation act;
   bool gated;
 };
 
 TEST_F(LayerTest, FeedForwardWithEachActivationAndGateWithAndWithoutBias) {
   using Kind = FeedForwardKind;
-  for (const auto& [kind, act, is_gate] :
-       {NamedKind{Kind::gelu_tanh, Activation::gelu_tanh, false},
-        NamedKind{Kind::gelu_erf, Activation::gelu_erf, false},
-        NamedKind{Kind::quick_gelu, Activation::quick_gelu, false}, NamedKind{Kind::silu, Activation::silu, false},
-        NamedKind{Kind::relu, Activation::relu, false}, NamedKind{Kind::squared_relu, Activation::squared_relu, false},
-        NamedKind{Kind::geglu, Activation::gelu_tanh, true}, NamedKind{Kind::geglu_erf, Activation::gelu_erf, true},
-        NamedKind{Kind::quick_geglu, Activation::quick_gelu, true}, NamedKind{Kind::swiglu, Activation::silu, true},
-        NamedKind{Kind::reglu, Activation::relu, true}, NamedKind{Kind::squared_reglu, Activation::squared_relu, true}})
+  for (const auto& [kind, act, is_gate] : {NamedKind{Kind::gelu_tanh, kernels::Activation::gelu_tanh, false},
+                                           NamedKind{Kind::gelu_erf, kernels::Activation::gelu_erf, false},
+                                           NamedKind{Kind::quick_gelu, kernels::Activation::quick_gelu, false},
+                                           NamedKind{Kind::silu, kernels::Activation::silu, false},
+                                           NamedKind{Kind::relu, kernels::Activation::relu, false},
+                                           NamedKind{Kind::squared_relu, kernels::Activation::squared_relu, false},
+                                           NamedKind{Kind::geglu, kernels::Activation::gelu_tanh, true},
+                                           NamedKind{Kind::geglu_erf, kernels::Activation::gelu_erf, true},
+                                           NamedKind{Kind::quick_geglu, kernels::Activation::quick_gelu, true},
+                                           NamedKind{Kind::swiglu, kernels::Activation::silu, true},
+                                           NamedKind{Kind::reglu, kernels::Activation::relu, true},
+                                           NamedKind{Kind::squared_reglu, kernels::Activation::squared_relu, true}})
     for (const bool bias : {true, false}) {
       SCOPED_TRACE(text("activation ", static_cast<int>(act), is_gate ? ", gated" : "", bias ? ", bias" : ""));
       const std::size_t inner = 5, hidden = 4;
@@ -195,7 +200,8 @@ TEST_F(LayerTest, FeedForwardWithEachActivationAndGateWithAndWithoutBias) {
         return linear_of(n, "mlp.linear_fc2", a, hidden);
       };
       check(
-          *layer, {2, 3, 4}, [&](Tape&, const Var& x) { return layer->forward(x, Pass{}); }, expected);
+          *layer, {2, 3, 4}, [&](autograd::Tape&, const autograd::Var& x) { return layer->forward(x, Pass{}); },
+          expected);
     }
 }
 
@@ -229,7 +235,7 @@ struct Sequences {
 
 struct RotaryCase {
   std::int64_t dim = 0;  ///< 0: none
-  RotaryLayout layout = RotaryLayout::half;
+  kernels::RotaryLayout layout = kernels::RotaryLayout::half;
 };
 
 /// Self-attention in double, as the layer's header describes it.
@@ -245,7 +251,7 @@ std::vector<double> attention_of(const Numbers& n, const AttentionSizes& s, cons
         const std::string of = h + 2 < per_group ? "attention.q_layernorm." : "attention.k_layernorm.";
         if (s.head_norm) normalise(qkv, at, D, *s.head_norm, n.at(of + "weight"), found(n, of + "bias"));
         for (std::int64_t i = 0; i < turn.dim / 2; ++i) {
-          const bool half = turn.layout == RotaryLayout::half;
+          const bool half = turn.layout == kernels::RotaryLayout::half;
           auto& a = qkv[at + static_cast<std::size_t>(half ? i : 2 * i)];
           auto& b = qkv[at + static_cast<std::size_t>(half ? i + turn.dim / 2 : 2 * i + 1)];
           const double angle = sequences.positions[row] *
@@ -298,7 +304,7 @@ class AttentionTest : public LayerTest {
     const Sequences sequences;
     const auto pass = sequences.pass();
     check(
-        layer, {B, T, hidden_size}, [&](Tape&, const Var& x) { return layer.forward(x, pass); },
+        layer, {B, T, hidden_size}, [&](autograd::Tape&, const autograd::Var& x) { return layer.forward(x, pass); },
         [&](const Numbers& n) { return attention_of(n, s, turn, sequences); });
   }
 };
@@ -320,7 +326,7 @@ TEST_F(AttentionTest, BiasesOfEitherProjection) {
 }
 
 TEST_F(AttentionTest, RotaryEmbeddingOfAllOrSomeChannelsInEitherLayout) {
-  for (const auto layout : {RotaryLayout::half, RotaryLayout::interleaved})
+  for (const auto layout : {kernels::RotaryLayout::half, kernels::RotaryLayout::interleaved})
     for (const std::int64_t dim : {2, 4}) {
       SCOPED_TRACE(text(dim, " rotary channels, layout ", static_cast<int>(layout)));
       check_attention(sizes(2), {dim, layout});
@@ -333,7 +339,7 @@ TEST_F(AttentionTest, NormsOfQueryAndKeyHeadsBeforeTheRotaryEmbedding) {
       auto s = sizes(2);
       s.head_norm = NormKind{kind, 1e-3, centred};
       s.qkv_bias = true;
-      check_attention(s, {4, RotaryLayout::half});
+      check_attention(s, {4, kernels::RotaryLayout::half});
     }
 }
 
@@ -348,7 +354,7 @@ TEST_F(AttentionTest, RecomputationChangesNothing) {
   auto s = sizes(2);
   s.recomputed = true;
   s.qkv_bias = s.out_bias = true;
-  check_attention(s, {4, RotaryLayout::half});
+  check_attention(s, {4, kernels::RotaryLayout::half});
 }
 
 /// Tables for token and position embeddings.
@@ -367,8 +373,9 @@ TEST_F(LayerTest, EmbeddingsOfTokensThatRepeatAddTheirGradients) {
     Tables tables;
     check(
         tables, {1},
-        [&](Tape& tape, const Var&) {
-          return embedding(tape, {2, 4}, tokens, tables.words.leaf, positions, learned ? &tables.places.leaf : nullptr);
+        [&](autograd::Tape& tape, const autograd::Var&) {
+          return autograd::embedding(tape, {2, 4}, tokens, tables.words.leaf, positions,
+                                     learned ? &tables.places.leaf : nullptr);
         },
         [&](const Numbers& n) {
           std::vector<double> y;
@@ -383,4 +390,4 @@ TEST_F(LayerTest, EmbeddingsOfTokensThatRepeatAddTheirGradients) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::nn

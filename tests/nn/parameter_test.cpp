@@ -6,7 +6,7 @@
 
 #include "framework/nn/flat_parameters.h"
 
-namespace tessera {
+namespace tessera::nn {
 namespace {
 
 Parameter parameter(const Shape& shape, TensorCut cut = {}) {
@@ -83,7 +83,7 @@ TEST(ParameterTest, OneProcessSpeaksForEachElement) {
 }
 
 TEST(ParameterTest, InitialValuesDoNotDependOnTheCut) {
-  Threads threads(2);
+  kernels::Threads threads(2);
   const auto values = [&](TensorCut cut) {
     auto p = parameter({64, 48}, std::move(cut));
     p.init = Init::normal(0.5);
@@ -100,4 +100,4 @@ TEST(ParameterTest, InitialValuesDoNotDependOnTheCut) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::nn

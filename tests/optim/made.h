@@ -7,19 +7,19 @@
 
 #include "framework/optim/optimizer.h"
 
-namespace tessera {
+namespace tessera::optim {
 
 /// An optimizer as a recipe would choose it.
 inline std::unique_ptr<Optimizer> made(const std::string& type,
                                        const std::map<std::string, std::string>& options = {}) {
-  Value recipe;
+  options::Value recipe;
   const auto set = [&](const std::string& key, const std::string& value) {
-    recipe.set("optimizer_config." + key, Value::of(value, {"test", 0, "", 1}));
+    recipe.set("optimizer_config." + key, options::Value::of(value, {"test", 0, "", 1}));
   };
   set("optimizer_type", type);
   for (const auto& [key, value] : options) set(key, value);
-  Report report;
-  Group group(recipe, "optimizer_config", report);
+  options::Report report;
+  options::Group group(recipe, "optimizer_config", report);
   const auto choice = optimizers().read(group);
   EXPECT_TRUE(report.problems().empty());
   return choice.make();
@@ -42,4 +42,4 @@ inline StepScalars scalars_of(std::int64_t step, double lr, double clip = 1, dou
   return s;
 }
 
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -2,17 +2,17 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::optim {
 namespace {
 
 constexpr const char* weight = "decoder.layers.3.mlp.linear_fc1.weight";
 
-ParameterGroupOptions read(const std::vector<std::pair<std::string, std::string>>& options, Report& report) {
-  Value recipe;
+ParameterGroupOptions read(const std::vector<std::pair<std::string, std::string>>& options, options::Report& report) {
+  options::Value recipe;
   for (const auto& [path, value] : options)
-    recipe.set("optimizer_config." + path, Value::of(value, {"test", 0, "", 1}));
-  Group group(recipe, "optimizer_config", report);
-  return read_own<ParameterGroupOptions>(group);
+    recipe.set("optimizer_config." + path, options::Value::of(value, {"test", 0, "", 1}));
+  options::Group group(recipe, "optimizer_config", report);
+  return options::read_own<ParameterGroupOptions>(group);
 }
 
 TEST(ParameterGroups, APatternFitsWholeNames) {
@@ -37,7 +37,7 @@ TEST(ParameterGroups, AreMegatronsWithoutFurtherRules) {
 }
 
 TEST(ParameterGroups, RulesMultiplyAndEndsOfNamesSpare) {
-  Report report;
+  options::Report report;
   const auto o = read({{"no_weight_decay_params[0]", "fc1.weight"},
                        {"param_rules[0].params", "*.mlp.*"},
                        {"param_rules[0].lr_mult", "0.5"},
@@ -54,7 +54,7 @@ TEST(ParameterGroups, RulesMultiplyAndEndsOfNamesSpare) {
 
 TEST(ParameterGroups, ARuleWithAnUnknownKeyOrANegativeFactorIsRefused) {
   for (const auto& [key, value] : {std::pair{"lr_mul", "2"}, {"lr_mult", "-1"}, {"wd_mult", "fast"}}) {
-    Report report;
+    options::Report report;
     read({{"param_rules[0].params", "*"}, {std::string("param_rules[0].") + key, value}}, report);
     EXPECT_EQ(report.problems().size(), 1U) << key;
   }
@@ -70,4 +70,4 @@ TEST(ParameterGroups, TheWordEmbeddingAndTheOutputLayerMayHaveTheirOwnRate) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::optim

@@ -5,7 +5,7 @@
 
 #include "tests/optim/made.h"
 
-namespace tessera {
+namespace tessera::optim {
 namespace {
 
 constexpr std::size_t n = 3 * block_elements;
@@ -124,7 +124,7 @@ std::vector<float> matrix_memory(const MuonCase& c, unsigned seed) {
 
 void update_whole(const Optimizer& muon, int threads, int step, std::vector<float>& memory, const MuonCase& c,
                   const std::vector<float>& grad) {
-  Threads crew(threads);
+  kernels::Threads crew(threads);
   const auto scalars = muon.prepared(scalars_of(step, lr, clip, decay));
   muon.update_whole(
       crew, scalars,
@@ -189,4 +189,4 @@ TEST(Muon, WantsTheMatricesInsideTheNetwork) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::optim

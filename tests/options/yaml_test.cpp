@@ -9,7 +9,7 @@
 #include "framework/options/same.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::options {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -314,4 +314,4 @@ TEST(Same, ComparesGroupsByTheirFieldsInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::options

@@ -4,26 +4,26 @@
 
 #include <deque>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 /// Parameters of so many elements; those of `narrow` are of 16 bits, `tied` is shared by two stages.
 class BucketsTest : public testing::Test {
  protected:
-  FlatParameters layout(const std::vector<std::int64_t>& sizes, const std::vector<std::size_t>& narrow = {},
-                        int tied = -1) {
-    std::vector<Parameter*> all;
+  nn::FlatParameters layout(const std::vector<std::int64_t>& sizes, const std::vector<std::size_t>& narrow = {},
+                            int tied = -1) {
+    std::vector<nn::Parameter*> all;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       auto& p = parameters_.emplace_back();
       p.name = text("p", i);
       p.global_shape = Shape{sizes[i]};
       if (std::find(narrow.begin(), narrow.end(), i) != narrow.end()) p.type = DType::bfloat16;
-      if (static_cast<int>(i) == tied) p.share(GradientSharers::ends);
+      if (static_cast<int>(i) == tied) p.share(nn::GradientSharers::ends);
       all.push_back(&p);
     }
-    return FlatParameters(all);
+    return nn::FlatParameters(all);
   }
-  std::deque<Parameter> parameters_;
+  std::deque<nn::Parameter> parameters_;
 };
 
 TEST_F(BucketsTest, GoFromTheLastParameterToTheFirstAndCoverEachOnce) {
@@ -76,4 +76,4 @@ TEST_F(BucketsTest, ShardsOfAllMembersCoverEachElementOnceInWholeBlocks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

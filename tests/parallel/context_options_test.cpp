@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
@@ -21,7 +21,7 @@ CutExtents extents(std::int64_t seq_length = 64, std::int64_t heads = 8, std::in
 /// The only mistake, "option: message; advice"; or how many there are.
 std::string mistake(const ParallelOptions& o, const CutExtents& e = extents(), std::int64_t layers = 4) {
   const auto all = mistakes_of_context(o, e, layers);
-  if (all.size() != 1) return text(all.size(), " mistakes", all.empty() ? "" : ", " + sentence_of(all[0]));
+  if (all.size() != 1) return text(all.size(), " mistakes", all.empty() ? "" : ", " + options::sentence_of(all[0]));
   return text(all[0].option, ": ", all[0].message, "; ", all[0].advice);
 }
 
@@ -132,4 +132,4 @@ TEST(ContextOptions, ListsAndLevelsFitLayersAndRanks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -4,7 +4,7 @@
 
 #include "framework/parallel/layer_shares.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using Counts = std::vector<std::vector<std::int64_t>>;
@@ -280,4 +280,4 @@ TEST(LayerPlan, AWrongOneIsNotMade) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using Groups = std::vector<std::vector<int>>;
@@ -54,4 +54,4 @@ TEST(MeshTest, RankAndPlaceSayTheSame) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

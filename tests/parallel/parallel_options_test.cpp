@@ -5,16 +5,19 @@
 #include "framework/options/yaml.h"
 #include "framework/parallel/data_parallel_options.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 std::string read_numbers(const std::string& words) {
   ChunkNumbers numbers;
-  return OptionType<ChunkNumbers>::read(Value::of(words, {}), numbers) ? text(OptionType<ChunkNumbers>::write(numbers))
-                                                                       : "refused";
+  return options::OptionType<ChunkNumbers>::read(options::Value::of(words, {}), numbers)
+             ? text(options::OptionType<ChunkNumbers>::write(numbers))
+             : "refused";
 }
 
-Value list(const std::vector<std::int64_t>& numbers) { return OptionType<std::vector<std::int64_t>>::write(numbers); }
+options::Value list(const std::vector<std::int64_t>& numbers) {
+  return options::OptionType<std::vector<std::int64_t>>::write(numbers);
+}
 
 TEST(ChunkNumbers, AreReadFromListsAndFromText) {
   EXPECT_EQ(read_numbers("[[4,4],[4, 2]]"), "[[4, 4], [4, 2]]");
@@ -22,34 +25,35 @@ TEST(ChunkNumbers, AreReadFromListsAndFromText) {
   EXPECT_EQ(read_numbers("[4,4,2]"), "[[4], [4], [2]]");
   EXPECT_EQ(read_numbers("4,4,2"), "[[4], [4], [2]]");
   EXPECT_EQ(read_numbers("4"), "[[4]]");
-  EXPECT_EQ(read_numbers(""), text(Value{}));
+  EXPECT_EQ(read_numbers(""), text(options::Value{}));
   for (const auto* wrong : {"4,,2", "[4", "4]", "[[4],2]", "four", "[4,]", "4;2", "[[4],[2]]x", "[[[4]]]"})
     EXPECT_EQ(read_numbers(wrong), "refused") << wrong;
   ChunkNumbers numbers;
-  EXPECT_TRUE(OptionType<ChunkNumbers>::read(list({3, 3}), numbers));
+  EXPECT_TRUE(options::OptionType<ChunkNumbers>::read(list({3, 3}), numbers));
   EXPECT_EQ(numbers.stages, (std::vector<std::vector<std::int64_t>>{{3}, {3}}));
-  EXPECT_TRUE(OptionType<ChunkNumbers>::read({}, numbers));
+  EXPECT_TRUE(options::OptionType<ChunkNumbers>::read({}, numbers));
   EXPECT_TRUE(numbers.empty());
 }
 
 TEST(LayerIds, AreReadFromListsAndFromText) {
-  const auto read = [](const Value& value) {
+  const auto read = [](const options::Value& value) {
     LayerIds layers;
-    return OptionType<LayerIds>::read(value, layers) ? text(OptionType<LayerIds>::write(layers)) : "refused";
+    return options::OptionType<LayerIds>::read(value, layers) ? text(options::OptionType<LayerIds>::write(layers))
+                                                              : "refused";
   };
-  EXPECT_EQ(read(Value::of("60,61", {})), "[60, 61]");
-  EXPECT_EQ(read(Value::of("0", {})), "[0]");
+  EXPECT_EQ(read(options::Value::of("60,61", {})), "[60, 61]");
+  EXPECT_EQ(read(options::Value::of("0", {})), "[0]");
   EXPECT_EQ(read(list({3, 1})), "[3, 1]");
-  EXPECT_EQ(read(Value::of("", {})), text(Value{}));
-  EXPECT_EQ(read(Value::of("[[1]]", {})), "refused");
-  EXPECT_EQ(read(Value::of("1-2", {})), "refused");
+  EXPECT_EQ(read(options::Value::of("", {})), text(options::Value{}));
+  EXPECT_EQ(read(options::Value::of("[[1]]", {})), "refused");
+  EXPECT_EQ(read(options::Value::of("1-2", {})), "refused");
 }
 
 std::vector<std::string> problems(const std::string& group) {
-  Report report;
-  const auto tree = parse_yaml("parallel_config: " + group + "\n", "run.yaml");
-  Group values(tree, "parallel_config", report);
-  read_own<ParallelOptions>(values);
+  options::Report report;
+  const auto tree = options::parse_yaml("parallel_config: " + group + "\n", "run.yaml");
+  options::Group values(tree, "parallel_config", report);
+  options::read_own<ParallelOptions>(values);
   values.finish();
   return report.problems();
 }
@@ -124,4 +128,4 @@ TEST(DataParallelOptions, TheUsualBucketIsMegatrons) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

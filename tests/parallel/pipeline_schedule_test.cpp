@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -183,4 +183,4 @@ TEST(PipelineSchedule, AFlawIsFound) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -23,11 +23,11 @@ class Failures : public testing::EmptyTestEventListener {
   std::string name_;  // asking for it while a failure is told would wait for ever
 };
 
-const World* the_world = nullptr;
-Transport the_transport = Transport::fastest;
+const comm::World* the_world = nullptr;
+comm::Transport the_transport = comm::Transport::fastest;
 }  // namespace
-const World& world() { return *the_world; }
-Transport transport() { return the_transport; }
+const comm::World& world() { return *the_world; }
+comm::Transport transport() { return the_transport; }
 }  // namespace tessera
 
 int main(int argc, char** argv) {
@@ -36,9 +36,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--ranks" && i + 1 < argc) promised = std::atoi(argv[i + 1]);
-    if (word == "--messages") tessera::the_transport = tessera::Transport::messages;
+    if (word == "--messages") tessera::the_transport = tessera::comm::Transport::messages;
   }
-  const tessera::World world(tessera::the_transport);
+  const tessera::comm::World world(tessera::the_transport);
   if (world.size() != promised || promised < 2) {
     std::fprintf(stderr, "started on %d ranks; --ranks promises %d, two at least\n", world.size(), promised);
     return 2;

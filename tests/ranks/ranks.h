@@ -5,8 +5,8 @@
 namespace tessera {
 
 /// The run that all tests of this program work in: each test runs on all its ranks at once.
-const World& world();
+const comm::World& world();
 /// How bytes travel in it; ctest starts the tests in both ways.
-Transport transport();
+comm::Transport transport();
 
 }  // namespace tessera

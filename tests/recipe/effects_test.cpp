@@ -15,7 +15,7 @@
 #include "tests/own_folder.h"
 #include "tests/sanitized.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -155,8 +155,8 @@ class Effects : public InOwnFolder {
   static std::string outcome(const Lines& sets) {
     std::filesystem::remove_all("run");
     testing::internal::CaptureStdout();
-    const StopSignal stop;
-    train(build(recipe(sets)), stop);
+    const training::StopSignal stop;
+    training::train(build(recipe(sets)), stop);
     testing::internal::GetCapturedStdout();
     std::string numbers;
     std::istringstream lines(read_file("run/metrics.jsonl"));
@@ -307,4 +307,4 @@ TEST_F(Effects, EveryOptionWithADerivedDefaultMayBeNull) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

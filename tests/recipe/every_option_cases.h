@@ -5,7 +5,7 @@
 #include <vector>
 
 // The cases of every_option_test.cpp: for each option a change that must be seen, or why there is none.
-namespace tessera::every_option {
+namespace tessera::recipe::every_option {
 
 using Lines = std::vector<std::string>;
 
@@ -364,4 +364,4 @@ inline const std::map<std::string, std::string> exempt = {
     {d + "merge_file", "only used to turn text into ids; tests/data does"},
 };
 
-}  // namespace tessera::every_option
+}  // namespace tessera::recipe::every_option

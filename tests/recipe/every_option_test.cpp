@@ -17,7 +17,7 @@
 #include "tests/recipe/text_format.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 using namespace every_option;
@@ -66,7 +66,7 @@ class EveryOption : public InOwnFolder {
 
   /// Documents of some twenty tokens below 63, each ended by 63.
   static void plant(const std::string& prefix, std::int32_t step) {
-    IndexedDatasetBuilder data(prefix, TokenType::uint16);
+    data::IndexedDatasetBuilder data(prefix, data::TokenType::uint16);
     std::int32_t token = 1;
     for (std::int32_t i = 0; i < 40; ++i) {
       std::vector<std::int32_t> document;
@@ -81,8 +81,8 @@ class EveryOption : public InOwnFolder {
   /// Ten samples of a prompt and an answer, of 6 to 15 tokens, or packed ones of eight tokens in two parts.
   static void plant_instructions(const std::string& prefix, bool packed_ones) {
     const auto name = [&](const char* field) { return prefix + "_packed_" + field + "_document"; };
-    IndexedDatasetBuilder ids(name("input_ids"), TokenType::int32), mask(name("attention_mask"), TokenType::int32),
-        labels(name("labels"), TokenType::int32);
+    data::IndexedDatasetBuilder ids(name("input_ids"), data::TokenType::int32),
+        mask(name("attention_mask"), data::TokenType::int32), labels(name("labels"), data::TokenType::int32);
     for (std::int32_t i = 0; i < 10; ++i) {
       std::vector<std::int32_t> sample, parts, answers;
       for (std::int32_t k = 0; k < (packed_ones ? 8 : 6 + i); ++k) {
@@ -105,10 +105,10 @@ class EveryOption : public InOwnFolder {
     };
     if (!names("data_path=") && !names("mock"))
       sets.insert(sets.begin(), {d + "data_path=data/a", d + "split=\"80,10,10\""});
-    const StopSignal stop;
+    const training::StopSignal stop;
     testing::internal::CaptureStdout();
     try {
-      const auto end = train(build(read_recipe("run.yaml", sets, registries_)), stop);
+      const auto end = training::train(build(read_recipe("run.yaml", sets, registries_)), stop);
       return testing::internal::GetCapturedStdout() + end.last_line;
     } catch (const Error& error) {
       return testing::internal::GetCapturedStdout() + "refused";
@@ -172,19 +172,19 @@ class EveryOption : public InOwnFolder {
 };
 
 /// Another value than the default, by what is known of the option.
-std::string another_value(const OptionFacts& option) {
+std::string another_value(const options::OptionFacts& option) {
   for (const auto& choice : option.choices)
     if (choice != option.default_value.scalar) return choice;
-  const auto other = [](const Value& value) {
+  const auto other = [](const options::Value& value) {
     constexpr double tiny = 1e-3;
     double number = 0;
-    EXPECT_TRUE(OptionType<double>::read(value, number));
-    return number < tiny ? Value::of("0.01", {}) : OptionType<double>::write(number / 2);
+    EXPECT_TRUE(options::OptionType<double>::read(value, number));
+    return number < tiny ? options::Value::of("0.01", {}) : options::OptionType<double>::write(number / 2);
   };
   auto value = option.default_value;
   for (auto& item : value.items) item = other(item);
-  if (value.kind == Value::Kind::scalar) value = other(value);
-  if (option.type == "int") value = Value::of(value.scalar.substr(0, value.scalar.find('.')), {});
+  if (value.kind == options::Value::Kind::scalar) value = other(value);
+  if (option.type == "int") value = options::Value::of(value.scalar.substr(0, value.scalar.find('.')), {});
   return text(value);
 }
 
@@ -217,12 +217,12 @@ TEST_F(EveryOption, ChangesSomethingOtherThanItsEcho) {
 
 /// What the ranks of a run hold and when they do what; "refused: ..." for one that cannot be laid out.
 std::string layout_of(const Lines& sets, std::int64_t ranks) {
-  Report report;
+  options::Report report;
   const auto recipe = read_recipe("run.yaml", Lines{m + "num_layers=4", d + "dataset_type=mock"} + sets, {}, report);
   if (report.good()) check_ranks(recipe, ranks, report);
   if (!report.good()) return "refused: " + report.problems().front();
   const auto layout = layout_figures(recipe, ranks);
-  std::string all = drawing(PipelineSchedule::training(layout.shape), 1000);
+  std::string all = parallel::drawing(parallel::PipelineSchedule::training(layout.shape), 1000);
   for (const auto& rank : layout.ranks)
     all += text("tensor ", rank.place.tensor, ", context ", rank.place.context, ", pipeline ", rank.place.pipeline,
                 ", data ", rank.place.data, ": ", rank.parameters, " parameters, ", rank.state.all(), " bytes, ",
@@ -270,4 +270,4 @@ TEST(EveryOptionThereIs, HasACaseOrAReasonToBeExempt) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

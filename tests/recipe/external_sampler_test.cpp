@@ -10,7 +10,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -21,10 +21,12 @@ std::atomic<int> asking = 0, asked_at_once = 0;
 struct BackwardOptions {
   std::int64_t stride = 1;
 };
-void describe(Schema<BackwardOptions>& s) { s.option("stride", &BackwardOptions::stride, "Of samples.").at_least(1); }
+void describe(options::Schema<BackwardOptions>& s) {
+  s.option("stride", &BackwardOptions::stride, "Of samples.").at_least(1);
+}
 
 /// From the last sample to the first, each `stride`-th. Counts how many threads ask at once.
-class Backward final : public Sampler {
+class Backward final : public data::Sampler {
  public:
   Backward(std::int64_t samples, std::int64_t stride) : samples_(samples), stride_(stride) {}
   std::int64_t index(std::int64_t consumed) const override {
@@ -41,7 +43,7 @@ class Backward final : public Sampler {
   std::int64_t samples_, stride_;
 };
 
-std::unique_ptr<Sampler> backward(const BackwardOptions& o, SamplerParts parts) {
+std::unique_ptr<data::Sampler> backward(const BackwardOptions& o, data::SamplerParts parts) {
   return std::make_unique<Backward>(parts.samples, o.stride);
 }
 
@@ -66,7 +68,7 @@ class ExternalSampler : public InOwnFolder {
     testing::internal::CaptureStdout();
     auto all = sets;
     all.push_back(t + "output_dir=" + folder);
-    train(build(read_recipe("run.yaml", all, own_)), StopSignal{});
+    training::train(build(read_recipe("run.yaml", all, own_)), training::StopSignal{});
     testing::internal::GetCapturedStdout();
     return losses(folder);
   }
@@ -101,4 +103,4 @@ TEST_F(ExternalSampler, IsRefusedWhenNoneIsRegistered) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

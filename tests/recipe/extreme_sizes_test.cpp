@@ -9,7 +9,7 @@
 #include "framework/recipe/figures.h"
 #include "framework/recipe/memory.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 using Groups = std::map<std::string, std::map<std::string, std::string>>;
@@ -26,7 +26,7 @@ const Groups least = {{"training_config", {{"training_iters", "20"}}},
 /// An option that takes numbers, with the key and word that choose the thing it belongs to.
 struct Number {
   std::string group, key, chosen_by, choice;
-  OptionFacts facts;
+  options::OptionFacts facts;
   bool in_list() const { return facts.type.rfind("list of", 0) == 0; }
   bool whole() const { return facts.type.find("int") != std::string::npos; }
 };
@@ -84,7 +84,7 @@ class ExtremeSizes : public testing::Test {
       const auto& limit = option.facts.limits[upto(option.facts.limits.size())];
       value = limit.substr(limit.find(' ') + 1);
       std::int64_t bound = 0;
-      if (option.whole() && OptionType<std::int64_t>::read(Value::of(value, {}), bound))
+      if (option.whole() && options::OptionType<std::int64_t>::read(options::Value::of(value, {}), bound))
         value = std::to_string(bound + static_cast<std::int64_t>(upto(3)) - 1);
     }
     if (!option.in_list()) return value;
@@ -98,14 +98,14 @@ class ExtremeSizes : public testing::Test {
 
   /// Throws ConfigError when the recipe is refused.
   static void judge(const std::string& yaml) {
-    Report report;
-    const auto recipe = read_recipe(parse_yaml(yaml, "run.yaml"), Registries{}, report);
+    options::Report report;
+    const auto recipe = read_recipe(options::parse_yaml(yaml, "run.yaml"), Registries{}, report);
     for (const auto& problem : report.problems()) EXPECT_EQ(problem.rfind("run.yaml:", 0), 0U) << problem;
     report.must_be_good();
     const auto& o = recipe.parallel;
     const auto ranks = o.tensor_model_parallel_size * o.pipeline_model_parallel_size * o.data_parallel_size.value_or(1);
     check_ranks(recipe, ranks);
-    const auto f = figures(recipe, data_parallel_ranks(o, ranks));
+    const auto f = figures(recipe, parallel::data_parallel_ranks(o, ranks));
     const auto layout = layout_figures(recipe, ranks);
     for (const auto number : {f.parameters, f.vocabulary, f.weight_bytes, f.state_bytes, f.micro_batches,
                               f.samples_per_step, f.tokens_per_step, f.steps, f.samples, f.tokens})
@@ -198,4 +198,4 @@ TEST_F(ExtremeSizes, ARunThatCannotBeCountedOrHasNoStepIsRefusedAtItsLine) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -12,7 +12,7 @@
 #include "framework/recipe/layout_figures.h"
 #include "framework/recipe/saved_layout.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 /// TESSERA_TEST_SEED draws other cases than usual.
@@ -88,9 +88,9 @@ class Recipes {
 
 /// The real chunks of one rank, without memory.
 struct RankModel {
-  std::vector<std::unique_ptr<Model>> chunks;
-  std::vector<Parameter*> parameters() const {
-    std::vector<Parameter*> all;
+  std::vector<std::unique_ptr<model::Model>> chunks;
+  std::vector<nn::Parameter*> parameters() const {
+    std::vector<nn::Parameter*> all;
     for (const auto& chunk : chunks)
       for (auto* parameter : chunk->parameters()) all.push_back(parameter);
     return all;
@@ -99,7 +99,7 @@ struct RankModel {
 
 struct Case {
   explicit Case(const Recipes::Drawn& drawn) : world(drawn.world) {
-    recipe = read_recipe(parse_yaml(drawn.yaml, "run.yaml"), Registries{}, report);
+    recipe = read_recipe(options::parse_yaml(drawn.yaml, "run.yaml"), Registries{}, report);
     if (report.good()) check_ranks(recipe, world, report);
   }
   RankModel rank(std::int64_t stage, int tensor) const {
@@ -108,7 +108,7 @@ struct Case {
   }
   int tensor_ranks() const { return static_cast<int>(recipe.parallel.tensor_model_parallel_size); }
   std::int64_t stages() const { return recipe.parallel.pipeline_model_parallel_size; }
-  Report report;
+  options::Report report;
   Recipe recipe;
   int world;
 };
@@ -132,15 +132,15 @@ void for_every_layout(const std::function<void(const Case&)>& check) {
 
 /// How often each element of one unsharded tensor is owned.
 struct Ownership {
-  const Parameter* whole = nullptr;
+  const nn::Parameter* whole = nullptr;
   std::vector<int> owners;
 
-  void add(const Parameter& part) {
+  void add(const nn::Parameter& part) {
     const auto owned = part.owned();
-    for (const auto& run : contiguous_ranges_of(part))
+    for (const auto& run : nn::contiguous_ranges_of(part))
       for (std::int64_t i = 0; i < run.count; ++i) {
         const auto here = run.first + i;
-        const bool own = std::any_of(owned.begin(), owned.end(), [&](const ElementRange& range) {
+        const bool own = std::any_of(owned.begin(), owned.end(), [&](const nn::ElementRange& range) {
           return here >= range.first && here < range.first + range.count;
         });
         owners[static_cast<std::size_t>(run.global_first + i)] += own;
@@ -205,7 +205,7 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
       std::int64_t elements = 0;
       for (const auto* parameter : parameters) elements += parameter->elements();
       EXPECT_EQ(told.parameters, elements);
-      const StateLayout layout(
+      const training::StateLayout layout(
           parameters, optimizer.get(),
           {.rank = told.place.context + context * told.place.data,
            .ranks = context * figures.mesh.sizes().data,
@@ -220,4 +220,4 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -7,7 +7,7 @@
 #include "framework/training/step.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 class Memory : public InOwnFolder {
@@ -46,10 +46,10 @@ TEST_F(Memory, NeverSaysMoreThanAStepTakesAndTheStateExactly) {
     const auto recipe = read(model);
     const auto need = memory_by_stage(recipe, layout_figures(recipe, 1)).at(0);
     auto all = build(recipe);
-    Threads threads(2);
-    ModelState state(all.model.first(), all.optimization.optimizer.get());
+    kernels::Threads threads(2);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
     state.initialise(threads, 1);
-    TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     work.backward(0);
     EXPECT_EQ(part(need, "weights") + part(need, "gradients") + part(need, "optimizer state"),
               state.layout().bytes().all())
@@ -71,4 +71,4 @@ TEST_F(Memory, TheLargestPartIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -5,7 +5,7 @@
 #include "framework/recipe/layout_figures.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -34,7 +34,7 @@ class ParallelRules : public InOwnFolder {
     return report.problems();
   }
   Registries registries;
-  Report report;
+  options::Report report;
 };
 
 const std::string p = "parallel_config.";
@@ -235,7 +235,7 @@ TEST_F(ParallelRules, FiguresOfALayoutTellWhatEachRankHolds) {
   const auto f = layout_figures(recipe, 8);
   ASSERT_EQ(f.ranks.size(), 8u);
   EXPECT_EQ(f.shape.micro_batches, 4);
-  EXPECT_EQ(f.ranks[5].place, (MeshPlace{1, 0, 0, 1}));
+  EXPECT_EQ(f.ranks[5].place, (parallel::MeshPlace{1, 0, 0, 1}));
   EXPECT_EQ(layers_told(f.plan, 0), "embedding, 0-3");
   EXPECT_EQ(layers_told(f.plan, 1), "4-7, loss");
   EXPECT_EQ(one.ranks[0].parameters, whole(recipe));
@@ -243,7 +243,7 @@ TEST_F(ParallelRules, FiguresOfALayoutTellWhatEachRankHolds) {
   const std::int64_t layer = 4 * h + 2 * h + (3 * h * h + 3 * h + h * h + 4 * h * h + 4 * h + 4 * h * h) / 2;
   EXPECT_EQ(f.ranks[0].parameters, 64 * h / 2 + 16 * h + 4 * layer);
   EXPECT_EQ(f.ranks[7].parameters, 64 * h / 2 + 2 * h + 4 * layer);
-  EXPECT_NEAR(f.bubble(), ideal_bubble(f.shape), 0.02);
+  EXPECT_NEAR(f.bubble(), parallel::ideal_bubble(f.shape), 0.02);
 }
 
 TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
@@ -252,7 +252,7 @@ TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
   EXPECT_EQ(alone, [&] {
     const auto recipe = read(big);
     const auto model = build_model(recipe, nullptr);
-    return bytes_of_state(model->parameters(), *recipe.optimizer.make()).all();
+    return training::bytes_of_state(model->parameters(), *recipe.optimizer.make()).all();
   }());
   auto sets = big;
   sets.push_back("training_config.use_distributed_optimizer=true");
@@ -264,4 +264,4 @@ TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -12,7 +12,7 @@
 #include "framework/recipe/planned_options.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -35,7 +35,7 @@ class RecipeFile : public InOwnFolder {
     return report.problems();
   }
   Registries registries;
-  Report report;
+  options::Report report;
 };
 
 TEST_F(RecipeFile, TheLeastRecipeIsReadAndTheRestAreDefaults) {
@@ -47,7 +47,7 @@ TEST_F(RecipeFile, TheLeastRecipeIsReadAndTheRestAreDefaults) {
   EXPECT_EQ(recipe.decay.type, "linear");
   EXPECT_EQ(recipe.model.type, "gpt");
   EXPECT_EQ(recipe.clipping.clip_grad, 1.0);
-  EXPECT_EQ(recipe.model.options<GptOptions>()->num_layers, 2);
+  EXPECT_EQ(recipe.model.options<model::GptOptions>()->num_layers, 2);
   EXPECT_EQ(recipe.length().samples, 20);
 }
 
@@ -128,19 +128,19 @@ TEST_F(RecipeFile, MapsInsideAGroupAreReadUnderTheirNames) {
                            {"model_config.rotary_config={rotary_percent: 0.5, rotary_base: 100}",
                             "model_config.fa_config={pre_tokens: 65536}"});
   EXPECT_EQ(report.problems(), Lines{});
-  EXPECT_EQ(recipe.model.options<GptOptions>()->rotary_percent, 0.5);
-  EXPECT_EQ(recipe.model.options<GptOptions>()->rotary_base, 100);
+  EXPECT_EQ(recipe.model.options<model::GptOptions>()->rotary_percent, 0.5);
+  EXPECT_EQ(recipe.model.options<model::GptOptions>()->rotary_base, 100);
 }
 
 TEST_F(RecipeFile, SwitchesOfOtherProgramsChooseWhatTheyMean) {
   const auto recipe =
       read(least + length, {"model_config.use_fused_rmsnorm=True", "model_config.use_rotary_position_embeddings=true"});
   EXPECT_EQ(report.problems(), Lines{});
-  EXPECT_EQ(recipe.model.options<GptOptions>()->normalization, Normalization::rms_norm);
-  EXPECT_EQ(recipe.model.options<GptOptions>()->position_embedding_type, PositionEmbedding::rope);
+  EXPECT_EQ(recipe.model.options<model::GptOptions>()->normalization, nn::Normalization::rms_norm);
+  EXPECT_EQ(recipe.model.options<model::GptOptions>()->position_embedding_type, model::PositionEmbedding::rope);
 }
 
-OptionFacts fact_of(const Facts& all, const std::string& group, const std::string& key) {
+options::OptionFacts fact_of(const options::Facts& all, const std::string& group, const std::string& key) {
   for (const auto& schema : all.at(group))
     for (const auto& option : schema.options)
       if (option.planned && option.name == key) return option;
@@ -151,25 +151,25 @@ TEST(Planned, EachRowTakesWhatItListsAndNothingElse) {
   const auto all = all_facts({});
   for (const auto& row : planned_rows()) {
     const std::string group(row.group), key(row.name);
-    const auto problems = [&](Value value) {
-      Value tree;
-      auto& one = tree.fields.emplace_back(Value::Field{group, {}}).value;
-      tree.kind = one.kind = Value::Kind::group;
+    const auto problems = [&](options::Value value) {
+      options::Value tree;
+      auto& one = tree.fields.emplace_back(options::Value::Field{group, {}}).value;
+      tree.kind = one.kind = options::Value::Kind::group;
       value.origin = {"run.yaml", 1, "", 1};
       one.set(key, value);
-      Report report;
-      Group read(tree, group, report);
+      options::Report report;
+      options::Group read(tree, group, report);
       planned_options().read(read);
       return report.findings();
     };
     for (const auto& taken : row.takes) {
-      Value value;
+      options::Value value;
       value.kind = taken.kind;
       value.scalar = taken.word;
-      for (const auto item : taken.items) value.items.push_back(Value::of(std::string(item), {}));
+      for (const auto item : taken.items) value.items.push_back(options::Value::of(std::string(item), {}));
       EXPECT_TRUE(problems(value).empty()) << key << value;
     }
-    const auto other = problems(Value::of("12345", {}));
+    const auto other = problems(options::Value::of("12345", {}));
     ASSERT_EQ(other.size(), 1U) << key;
     EXPECT_EQ(other[0].option, group + "." + key);
     EXPECT_EQ(other[0].message, key + " is not implemented yet");
@@ -321,7 +321,7 @@ TEST_F(RecipeFile, ResolvedOptionsReadBackToThemselves) {
 TEST_F(RecipeFile, EveryRecipeOfConfigsIsRead) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(CONFIGS_DIR)) {
     if (entry.is_directory()) continue;
-    const auto tree = read_yaml(entry.path().string());
+    const auto tree = options::read_yaml(entry.path().string());
     if (!tree.find("model_config") || !tree.find("training_config")) continue;  // a base
     report = {};
     read_recipe(entry.path().string(), {}, registries, report);
@@ -378,11 +378,11 @@ TEST(Docs, EveryOptionSaysWhatItMeans) {
 }
 
 TEST(Docs, TheJsonSchemaHasEveryKey) {
-  const auto schema = json_schema(all_facts({}));
+  const auto schema = options::json_schema(all_facts({}));
   for (const auto* word :
        {"\"fa_config\"", "\"pre_tokens\"", "\"adam_beta1\"", "\"exclusiveMaximum\": 1", "\"lr_decay_style\""})
     EXPECT_NE(schema.find(word), std::string::npos) << word;
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -32,12 +32,12 @@ void operator delete[](void* at) noexcept { std::free(at); }
 void operator delete(void* at, std::size_t) noexcept { std::free(at); }
 void operator delete[](void* at, std::size_t) noexcept { std::free(at); }
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 class SteadyState : public InOwnFolder {
  protected:
-  TrainingSetup setup(const std::string& model, int workers = 2) {
+  training::TrainingSetup setup(const std::string& model, int workers = 2) {
     write("run.yaml",
           "training_config: {training_iters: 100, eval_interval: 10, eval_iters: 2}\n"
           "model_config: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 24, vocab_size: 64, " +
@@ -55,7 +55,7 @@ class SteadyState : public InOwnFolder {
     return allocations.load() - before;
   }
 
-  static void one_step(TrainingStep& work, std::int64_t number) {
+  static void one_step(training::TrainingStep& work, std::int64_t number) {
     const auto outcome = work.backward(6 * number);
     work.update(number + 1, outcome);
   }
@@ -68,10 +68,10 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
         "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1",
         "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true"}) {
     auto all = setup(model);
-    Threads threads(2);
-    ModelState state(all.model.first(), all.optimization.optimizer.get());
+    kernels::Threads threads(2);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
     state.initialise(threads, 1);
-    TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     for (int i = 0; i < 3; ++i) one_step(work, i);
     work.evaluate(*all.data.splits->valid, *all.data.valid_order, 0, 1);
     const auto slabs = work.arena().slabs();
@@ -86,10 +86,10 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
 TEST_F(SteadyState, HoweverManyThreadsReadAhead) {
   for (const int workers : {0, 1, 4}) {
     auto all = setup("hidden_act: gelu", workers);
-    Threads threads(1);
-    ModelState state(all.model.first(), all.optimization.optimizer.get());
+    kernels::Threads threads(1);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
     state.initialise(threads, 1);
-    TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     for (int i = 0; i < 3; ++i) one_step(work, i);
     EXPECT_EQ(allocations_of([&] {
                 for (int i = 3; i < 20; ++i) one_step(work, i);
@@ -103,15 +103,15 @@ TEST_F(SteadyState, HoweverManyThreadsReadAhead) {
 
 TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
   const auto all = setup("hidden_act: gelu");
-  Threads threads(2);
-  ModelState state(all.model.first(), all.optimization.optimizer.get());
+  kernels::Threads threads(2);
+  training::ModelState state(all.model.first(), all.optimization.optimizer.get());
   Arena arena;
-  Tape recording(arena, threads, true), looking(arena, threads, false);
+  autograd::Tape recording(arena, threads, true), looking(arena, threads, false);
   Batch batch(4, 24);
   for (std::size_t i = 0; i < batch.tokens.size(); ++i)
     batch.tokens[i] = batch.labels[i] = static_cast<std::int32_t>(i % 64);
   std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
-  const auto pass = [&](Tape& tape, std::int64_t samples, std::int64_t length) {
+  const auto pass = [&](autograd::Tape& tape, std::int64_t samples, std::int64_t length) {
     auto part = batch.view(samples);  // the same elements as shorter samples
     part.seq_length = length;
     for (auto* ids : {&part.tokens, &part.labels, &part.positions, &part.document_start})
@@ -130,14 +130,14 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
 
 TEST_F(SteadyState, TheReportsOfAStepTakeNothing) {
   const ConsoleFile console;
-  RunLogOptions options;
+  training::RunLogOptions options;
   options.folder = ".";
   options.training_iters = 1000;
   options.console = console.descriptor();
-  RunLog log(options);
-  StatusLine bar(console.descriptor());
+  training::RunLog log(options);
+  log::StatusLine bar(console.descriptor());
   const auto report = [&](std::int64_t iteration) {
-    StepRecord step;
+    training::StepRecord step;
     step.iteration = iteration;
     step.loss = 3.25;
     step.step_seconds = .5;
@@ -150,4 +150,4 @@ TEST_F(SteadyState, TheReportsOfAStepTakeNothing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

@@ -10,29 +10,31 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/format.h"
 
-namespace tessera {
+namespace tessera::recipe {
 
 /// A stand-in for another program's format "torch" that writes the names of what each rank saves. What the core needs
 /// of a format, it needs of this.
-class TextFormat final : public CheckpointFormat {
+class TextFormat final : public checkpoint::CheckpointFormat {
  public:
   std::string name() const override { return "torch"; }
   std::string program() const override { return "text"; }
   std::optional<std::filesystem::path> find(const std::filesystem::path&) const override { return std::nullopt; }
-  std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder, const Mappings&) const override {
+  std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
+                                                     const options::Mappings&) const override {
     throw ConfigError(folder.string() + ": cannot be read back");
   }
-  void write_rank(const ForeignSave& save, const RankWeights&, std::span<const TensorRange> tensors) const override {
+  void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights&,
+                  std::span<const checkpoint::TensorRange> tensors) const override {
     std::string names;
     for (const auto& range : tensors) names += range.name + "\n";
-    const auto folder = save.root / checkpoint_name("", save.iteration);
+    const auto folder = save.root / checkpoint::checkpoint_name("", save.iteration);
     make_folder(folder);
     write_file_atomic(folder / "names.txt", names);
   }
-  std::filesystem::path finish(const ForeignSave& save) const override {
-    write_file_atomic(save.root / tracker_name(""), std::to_string(save.iteration));
-    return save.root / checkpoint_name("", save.iteration);
+  std::filesystem::path finish(const checkpoint::ForeignSave& save) const override {
+    write_file_atomic(save.root / checkpoint::tracker_name(""), std::to_string(save.iteration));
+    return save.root / checkpoint::checkpoint_name("", save.iteration);
   }
 };
 
-}  // namespace tessera
+}  // namespace tessera::recipe

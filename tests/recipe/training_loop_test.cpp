@@ -11,7 +11,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::recipe {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -25,7 +25,7 @@ Lines operator+(Lines a, const Lines& b) {
 class TrainingLoop : public InOwnFolder {
  protected:
   TrainingLoop() {
-    IndexedDatasetBuilder data("data", TokenType::uint16);
+    data::IndexedDatasetBuilder data("data", data::TokenType::uint16);
     for (std::int32_t i = 0; i < 60; ++i) {
       std::vector<std::int32_t> document;
       for (std::int32_t k = 0; k < 9 + i % 17; ++k) document.push_back((k * k + i) % 63);
@@ -42,11 +42,11 @@ class TrainingLoop : public InOwnFolder {
   }
 
   /// Train into `folder` and return what the console showed.
-  static std::string run(const std::string& folder, const Lines& sets, const LossScaler* scaler = nullptr) {
+  static std::string run(const std::string& folder, const Lines& sets, const training::LossScaler* scaler = nullptr) {
     auto setup = build(read_recipe("run.yaml", sets + Lines{t + "output_dir=" + folder}, Registries{}));
     if (scaler) setup.optimization.loss_scaler = *scaler;
     testing::internal::CaptureStdout();
-    train(std::move(setup), StopSignal{});
+    training::train(std::move(setup), training::StopSignal{});
     return testing::internal::GetCapturedStdout();
   }
 
@@ -83,7 +83,7 @@ class TrainingLoop : public InOwnFolder {
   }
 
   static std::filesystem::path newest(const std::string& folder) {
-    return list_checkpoints(folder + "/checkpoints", "network").front().folder;
+    return checkpoint::list_checkpoints(folder + "/checkpoints", "network").front().folder;
   }
 };
 
@@ -103,14 +103,14 @@ TEST_F(TrainingLoop, AConstantScaleThatIsAPowerOfTwoChangesNoBit) {
   EXPECT_NE(console.find("| loss scale: 1024.0 |"), std::string::npos) << console;
 }
 
-const LossScaler& too_large() {  // overflows in fp32 until it has fallen twice
-  static const LossScaler scaler = [] {
-    LossScaleOptions options;
+const training::LossScaler& too_large() {  // overflows in fp32 until it has fallen twice
+  static const training::LossScaler scaler = [] {
+    training::LossScaleOptions options;
     options.loss_scale_value = 2e38;
     options.loss_scale_factor = 1048576;
     options.loss_scale_window = 4;
     options.hysteresis = 2;
-    return LossScaler(options, true);
+    return training::LossScaler(options, true);
   }();
   return scaler;
 }
@@ -262,7 +262,7 @@ TEST_F(TrainingLoop, ReadingAheadChangesNoBit) {
 }
 
 TEST_F(TrainingLoop, AnErrorOfTheDataStopsTheStepThatReadsItWhoeverReads) {
-  IndexedDatasetBuilder data("damaged", TokenType::uint16);
+  data::IndexedDatasetBuilder data("damaged", data::TokenType::uint16);
   for (std::int32_t i = 0; i < 60; ++i) {
     data.add_sequence(std::vector<std::int32_t>(10, i == 30 ? 999 : i));
     data.end_document();
@@ -343,4 +343,4 @@ TEST_F(TrainingLoop, ARunMayGoOnLongerWhereNoScheduleDependsOnItsLength) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipe

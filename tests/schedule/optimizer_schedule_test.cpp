@@ -8,7 +8,7 @@
 
 #include "framework/schedule/batch_plan.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 OptimizerSchedule schedule(double highest, std::int64_t samples, const std::string& style = "linear") {
@@ -327,4 +327,4 @@ TEST(BatchPlan, WhatDoesNotDivideIsRefusedOrCutOff) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::schedule

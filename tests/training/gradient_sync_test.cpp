@@ -8,13 +8,13 @@
 
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// Records which buckets are begun and whether their gradients change after that.
 class FakeReducer final : public BucketReducer {
  public:
-  FakeReducer(std::span<const Bucket> buckets, std::span<const float> gradients)
+  FakeReducer(std::span<const parallel::Bucket> buckets, std::span<const float> gradients)
       : buckets_(buckets), gradients_(gradients) {}
   void begin(std::size_t bucket) override {
     begun.push_back(bucket);
@@ -38,7 +38,7 @@ class FakeReducer final : public BucketReducer {
     const auto& e = buckets_[bucket].elements;
     return gradients_.subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.count));
   }
-  std::span<const Bucket> buckets_;
+  std::span<const parallel::Bucket> buckets_;
   std::span<const float> gradients_;
   std::vector<std::vector<float>> copies_;
 };
@@ -53,10 +53,11 @@ class Gradients {
       p.name = text("p", i);
       p.global_shape = Shape{static_cast<std::int64_t>(1 + random_() % 200)};
     }
-    std::vector<Parameter*> all;
+    std::vector<nn::Parameter*> all;
     for (auto& p : parameters_) all.push_back(&p);
     flat.emplace(all);
-    buckets = make_buckets(*flat, bucket_elements < 0 ? static_cast<std::int64_t>(random_() % 600) : bucket_elements);
+    buckets = parallel::make_buckets(
+        *flat, bucket_elements < 0 ? static_cast<std::int64_t>(random_() % 600) : bucket_elements);
     values.resize(static_cast<std::size_t>(flat->elements()));
     reducer.emplace(buckets, values);
   }
@@ -85,16 +86,16 @@ class Gradients {
     return all;
   }
 
-  std::optional<FlatParameters> flat;
-  std::vector<Bucket> buckets;
+  std::optional<nn::FlatParameters> flat;
+  std::vector<parallel::Bucket> buckets;
   std::vector<float> values;
   std::optional<FakeReducer> reducer;
 
  private:
   std::mt19937 random_;
-  std::deque<Parameter> parameters_;
-  ProcessGroups groups_;
-  Threads threads_{1};
+  std::deque<nn::Parameter> parameters_;
+  parallel::ProcessGroups groups_;
+  kernels::Threads threads_{1};
 };
 
 TEST(GradientSync, BeginsEachBucketOnceInOrderWhenAllItsGradientsAreComplete) {
@@ -181,7 +182,7 @@ TEST(GradientSync, WrongBucketsAreRefused) {
     }
     return false;
   };
-  using Buckets = std::vector<Bucket>;
+  using Buckets = std::vector<parallel::Bucket>;
   EXPECT_FALSE(refused([](Buckets&) {}));
   EXPECT_TRUE(refused([](Buckets& b) { b.pop_back(); }));
   EXPECT_TRUE(refused([](Buckets& b) { b.erase(b.begin()); }));
@@ -208,4 +209,4 @@ TEST(GradientSync, GradientsAreRoundedAfterEachMicroBatchAndAfterTheReduction) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// A step as Megatron-LM recorded it: what it used, then what follows.
@@ -207,4 +207,4 @@ TEST(LogLine, CutsOffWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

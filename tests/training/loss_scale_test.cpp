@@ -7,7 +7,7 @@
 
 #include "framework/kernels/threads.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 LossScaleOptions options(double first, double window, std::int64_t hysteresis) {
@@ -64,7 +64,7 @@ TEST(LossScaler, DoesNotFallBelowItsMinimum) {
 
 TEST(LossScaler, TheLargestScaleHasAnInverseWhereDenormalNumbersAreZero) {
   const LossScaler scaler(options(3.4e38, 1000, 1), true);
-  const Threads flushing(1);
+  const kernels::Threads flushing(1);
   EXPECT_EQ(scaler.inverse(), std::nearbyint(1 / static_cast<double>(3.4e38F) * 0x1p149) * 0x1p-149);
   EXPECT_GT(scaler.inverse(), 2.9e-39);
 }
@@ -107,4 +107,4 @@ TEST(LossScaler, NumbersThatMakeNoScaleAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

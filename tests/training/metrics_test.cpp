@@ -12,7 +12,7 @@
 #include "framework/options/limits.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 class MetricsFileTest : public InOwnFolder {
@@ -59,7 +59,7 @@ TEST_F(MetricsFileTest, ALineHoldsTheStepInFullPrecision) {
 TEST_F(MetricsFileTest, ALineHasTheLossesOfRoutersAndPredictions) {
   MetricsFile file("metrics.jsonl", 0);
   auto step = record(1);
-  const std::vector<double> predictions(most_predictions, 1.0 / 3);
+  const std::vector<double> predictions(options::most_predictions, 1.0 / 3);
   step.load_balancing_loss = 1.25;
   step.z_loss = 0;
   step.prediction_losses = predictions;
@@ -221,4 +221,4 @@ TEST_F(MetricsFileTest, AFullDiskLosesOneLineLeavesNoTornOneAndIsTold) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

@@ -10,14 +10,14 @@
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// Subtracts the gradient times the rate and counts in its state how often.
-class Descent final : public Optimizer {
+class Descent final : public optim::Optimizer {
  public:
   std::vector<std::string> slots() const override { return {"times", "sum"}; }
-  void update(const StepScalars& s, Block b) const override {
+  void update(const optim::StepScalars& s, optim::Block b) const override {
     for (std::size_t i = 0; i < b.master.size(); ++i) {
       b.master[i] -= static_cast<float>(s.lr) * b.grad[i];
       b.slots[0][i] += 1;
@@ -29,29 +29,29 @@ class Descent final : public Optimizer {
 class TwoTensors final : public StandInModel {
  public:
   TwoTensors()
-      : plain(declare("plain", ParameterRole::matrix, {5, 3}, Init::normal(1))),
-        narrow(declare("narrow", ParameterRole::norm_gain, {70}, Init::normal(1))) {
+      : plain(declare("plain", ParameterRole::matrix, {5, 3}, nn::Init::normal(1))),
+        narrow(declare("narrow", ParameterRole::norm_gain, {70}, nn::Init::normal(1))) {
     narrow.type = DType::bfloat16;
   }
-  Parameter &plain, &narrow;
+  nn::Parameter &plain, &narrow;
 };
 
-float read(const Parameter& parameter, std::size_t element) {
+float read(const nn::Parameter& parameter, std::size_t element) {
   std::vector<float> out(static_cast<std::size_t>(parameter.elements()));
-  copy_converted(parameter.leaf.value, Tensor(std::span(out), parameter.shape()));
+  checkpoint::copy_converted(parameter.leaf.value, Tensor(std::span(out), parameter.shape()));
   return out[element];
 }
 
 TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
   TwoTensors model;
   const Descent descent;
-  Threads threads(2);
+  kernels::Threads threads(2);
   ModelState state(model, &descent);
   state.initialise(threads, 3);
   const float plain = read(model.plain, 14), narrow = read(model.narrow, 69);
   model.plain.leaf.grad.floats()[14] = 2;
   model.narrow.leaf.grad.floats()[69] = 2;
-  StepScalars scalars;
+  optim::StepScalars scalars;
   scalars.lr = 8;
   state.update(threads, scalars);
   EXPECT_EQ(read(model.plain, 14), plain - 16);
@@ -63,18 +63,18 @@ TEST(ModelState, TheBiasOfARouterMovesByItsRateAndIsInNoSumOverTheModel) {
   class Routed final : public StandInModel {
    public:
     Routed()
-        : plain(declare("plain", ParameterRole::matrix, {2, 2}, Init::constant(1))),
-          bias(declare("bias", ParameterRole::expert_bias, {4}, Init::zeros())) {}
-    Parameter &plain, &bias;
+        : plain(declare("plain", ParameterRole::matrix, {2, 2}, nn::Init::constant(1))),
+          bias(declare("bias", ParameterRole::expert_bias, {4}, nn::Init::zeros())) {}
+    nn::Parameter &plain, &bias;
   };
   Routed model;
   const Descent descent;
-  Threads threads(2);
+  kernels::Threads threads(2);
   ModelState state(model, &descent);
   state.initialise(threads, 3);
   const auto load = model.bias.leaf.grad.floats();  // each expert's tokens, times 4, less those of all
   std::copy_n(std::array{-1.0F, 0.0F, 1000.0F, 3.0F}.begin(), 4, load.begin());
-  std::array<StepScalars, 2> scalars;
+  std::array<optim::StepScalars, 2> scalars;
   scalars[1].lr = 0.25;
   scalars[1].clip = 1e-9;  // of gradients, which this is none of
   scalars[1].balances = true;
@@ -93,17 +93,19 @@ TEST(ModelState, TheBiasOfARouterMovesByItsRateAndIsInNoSumOverTheModel) {
 TEST(ModelState, AParameterOfSeveralPiecesIsUpdatedAndRoundedWhole) {
   class Long final : public StandInModel {
    public:
-    Long() : values(declare("values", ParameterRole::bias, {100'003}, Init::zeros())) { values.type = DType::bfloat16; }
-    Parameter& values;
+    Long() : values(declare("values", ParameterRole::bias, {100'003}, nn::Init::zeros())) {
+      values.type = DType::bfloat16;
+    }
+    nn::Parameter& values;
   };
   Long model;
   const Descent descent;
-  Threads threads(2);
+  kernels::Threads threads(2);
   ModelState state(model, &descent);
   for (std::size_t i = 0; i < 100'003; ++i) model.values.leaf.grad.floats()[i] = static_cast<float>(i % 251);
-  state.update(threads, StepScalars{.step = 1, .lr = -1});
+  state.update(threads, optim::StepScalars{.step = 1, .lr = -1});
   std::vector<float> read(100'003);  // whole numbers up to 256 have a bfloat16
-  copy_converted(model.values.leaf.value, Tensor(std::span(read), model.values.shape()));
+  checkpoint::copy_converted(model.values.leaf.value, Tensor(std::span(read), model.values.shape()));
   for (std::size_t i = 0; i < read.size(); ++i) ASSERT_EQ(read[i], static_cast<float>(i % 251)) << i;
 }
 
@@ -120,12 +122,12 @@ TEST(ModelState, WhatIsWrittenIntoRangesReachesTheModelWhenItIsTold) {
 
 TEST(ModelState, ASegmentOfTheCallerOutlivesTheStateWithAllItsNumbers) {
   const Descent descent;
-  Threads threads(1);
+  kernels::Threads threads(1);
   TwoTensors first, second;
   const StateLayout sizes(first.parameters(), &descent);
   alignas(64) std::array<std::byte, 5 * StateSegment::alignment> segment = {};
   ASSERT_EQ(sizes.segment().bytes, 4 * StateSegment::alignment);  // no masters
-  const auto in_segment = [&](Model& model) {
+  const auto in_segment = [&](model::Model& model) {
     StateLayout layout(model.parameters(), &descent);
     StateMemory memory(layout.segment(), segment);
     return ModelState(std::move(layout), std::move(memory), &descent);
@@ -134,7 +136,7 @@ TEST(ModelState, ASegmentOfTheCallerOutlivesTheStateWithAllItsNumbers) {
     auto state = in_segment(first);
     state.initialise(threads, 5);
     std::fill(state.gradients().begin(), state.gradients().end(), 1.F);
-    state.update(threads, StepScalars{.step = 1, .lr = 0.5});
+    state.update(threads, optim::StepScalars{.step = 1, .lr = 0.5});
   }
   auto again = in_segment(second);
   for (std::size_t i = 0; i < 70; ++i) EXPECT_EQ(read(second.narrow, i), read(first.narrow, i));
@@ -172,10 +174,10 @@ TEST(ModelState, OwnedRangesAreViewsOfItsGradientsAndWeights) {
 TEST(ModelState, WithoutAnOptimizerNothingIsUpdated) {
   TwoTensors model;
   ModelState state(model, nullptr);
-  Threads threads(1);
+  kernels::Threads threads(1);
   EXPECT_TRUE(state.gradients().empty());
-  EXPECT_THROW(state.update(threads, StepScalars{}), BugError);
+  EXPECT_THROW(state.update(threads, optim::StepScalars{}), BugError);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

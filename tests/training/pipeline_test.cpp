@@ -17,7 +17,7 @@
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr std::int64_t samples = 2, seq_length = 3;
@@ -49,13 +49,14 @@ std::string told(const Record& record) {
 }
 
 /// y = factor x; the last chunk's loss of a token is its value.
-class Multiplied final : public Node {
+class Multiplied final : public autograd::Node {
  public:
-  Multiplied(VarId y, Var x, LeafUse weight, std::span<const float> seeds, Record& record, std::string name)
+  Multiplied(autograd::VarId y, autograd::Var x, autograd::LeafUse weight, std::span<const float> seeds, Record& record,
+             std::string name)
       : y_(y), x_(std::move(x)), weight_(weight), seeds_(seeds), record_(record), name_(std::move(name)) {}
-  void backward(Tape& tape) override {
+  void backward(autograd::Tape& tape) override {
     record_.push_back(name_);
-    const auto dy = seeds_.empty() ? tape.take_grad(y_) : Gradient();
+    const auto dy = seeds_.empty() ? tape.take_grad(y_) : autograd::Gradient();
     if (seeds_.empty()) must(!dy.empty(), "a gradient arrives");
     const auto gradient = seeds_.empty() ? std::span<const float>(dy.tensor.floats()) : seeds_;
     const auto dx = tape.grad_target(x_);
@@ -68,9 +69,9 @@ class Multiplied final : public Node {
   }
 
  private:
-  VarId y_;
-  Var x_;
-  LeafUse weight_;
+  autograd::VarId y_;
+  autograd::Var x_;
+  autograd::LeafUse weight_;
   std::span<const float> seeds_;
   Record& record_;
   std::string name_;
@@ -88,12 +89,13 @@ class FakeChunk final : public StandInModel {
   Boundary boundary(const TokenBatch& batch) const override {
     return {{batch.samples, batch.seq_length}, DType::float32};
   }
-  ChunkResult forward(Tape& tape, const Var& given, const TokenBatch& batch, const ForwardMode& mode) const override {
+  model::ChunkResult forward(autograd::Tape& tape, const autograd::Var& given, const TokenBatch& batch,
+                             const model::ForwardMode& mode) const override {
     const auto micro_batch = batch.sample_ids[0];
     record_.push_back(name_of(true, micro_batch, here_));
     modes.push_back(mode);
     const Shape shape{batch.samples, batch.seq_length};
-    Var x = given;
+    autograd::Var x = given;
     if (x.empty()) {
       x = tape.make(shape, false);
       for (std::size_t i = 0; i < tokens_of_batch; ++i) x.floats()[i] = static_cast<float>(batch.tokens[i]);
@@ -101,8 +103,8 @@ class FakeChunk final : public StandInModel {
     for (std::size_t i = 0; i < tokens_of_batch; ++i)
       must(x.floats()[i] == static_cast<float>(token(micro_batch, i)) * factors_before(number_),
            "the values that arrive are those of the micro-batch");
-    ChunkResult result;
-    Var y = tape.make(shape, true);
+    model::ChunkResult result;
+    autograd::Var y = tape.make(shape, true);
     for (std::size_t i = 0; i < tokens_of_batch; ++i) y.floats()[i] = x.floats()[i] * weight_;
     std::span<float> seeds;
     if (is_last_) {
@@ -115,12 +117,13 @@ class FakeChunk final : public StandInModel {
       }
     }
     if (tape.records())
-      tape.record<Multiplied>(VarId(y), x, tape.use(&leaf_), seeds, record_, name_of(false, micro_batch, here_));
+      tape.record<Multiplied>(autograd::VarId(y), x, tape.use(&leaf_), seeds, record_,
+                              name_of(false, micro_batch, here_));
     if (!is_last_) result.hidden = std::move(y);
     return result;
   }
   double gradient() const { return gradient_; }
-  mutable std::vector<ForwardMode> modes;
+  mutable std::vector<model::ForwardMode> modes;
 
  private:
   std::int64_t number_, here_;
@@ -128,7 +131,7 @@ class FakeChunk final : public StandInModel {
   Record& record_;
   float weight_ = factor(number_);
   float gradient_ = 0;
-  mutable Leaf leaf_;
+  mutable autograd::Leaf leaf_;
 };
 
 /// Micro-batches by their number; counts how often each is read.
@@ -256,18 +259,19 @@ class FakeListener final : public BackwardListener {
  public:
   void begin_step() override { record.emplace_back("step"); }
   void begin_pass(bool last) override { record.emplace_back(last ? "last" : "pass"); }
-  void gradient_complete(const Leaf& leaf) override { record.push_back(text("leaf ", leaf.number)); }
+  void gradient_complete(const autograd::Leaf& leaf) override { record.push_back(text("leaf ", leaf.number)); }
   void end_pass() override { record.emplace_back("end"); }
   Record record;
 };
 
 /// One stage with all it works with.
 struct Stage {
-  Stage(const LayerPlan& plan, std::int64_t stage, std::int64_t group, Mailboxes& mail, const Objective& objective)
+  Stage(const parallel::LayerPlan& plan, std::int64_t stage, std::int64_t group, Mailboxes& mail,
+        const Objective& objective)
       : channel(mail, stage, plan.stages()) {
     for (std::int64_t c = 0; c < plan.chunks(); ++c)
       chunks.push_back(std::make_unique<FakeChunk>(c * plan.stages() + stage, c, !plan.after({stage, c}), record));
-    std::vector<const Model*> models;
+    std::vector<const model::Model*> models;
     for (const auto& chunk : chunks) models.push_back(chunk.get());
     pipeline = std::make_unique<Pipeline>(PipelineInputs{.chunks = models,
                                                          .plan = plan,
@@ -282,7 +286,7 @@ struct Stage {
   FakeChannel channel;
   FakeListener listener;
   FakeBatches batches;
-  Threads threads{1};
+  kernels::Threads threads{1};
   std::vector<std::unique_ptr<FakeChunk>> chunks;
   std::unique_ptr<Pipeline> pipeline;
   Pipeline::Totals totals;
@@ -291,7 +295,7 @@ struct Stage {
 /// All stages of a pipeline.
 class Stages {
  public:
-  explicit Stages(const PipelineShape& shape, const Objective& objective = {.per_token_loss = true})
+  explicit Stages(const parallel::PipelineShape& shape, const Objective& objective = {.per_token_loss = true})
       : shape_(shape), plan_(plan_of(shape)) {
     for (std::int64_t p = 0; p < shape.stages; ++p)
       stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, objective));
@@ -307,8 +311,8 @@ class Stages {
   }
 
  private:
-  static LayerPlan plan_of(const PipelineShape& shape) {
-    ParallelOptions options;
+  static parallel::LayerPlan plan_of(const parallel::PipelineShape& shape) {
+    parallel::ParallelOptions options;
     options.pipeline_model_parallel_size = shape.stages;
     if (shape.chunks > 1) options.num_virtual_stages_per_pipeline_rank = shape.chunks;
     return {options, shape.stages * shape.chunks};
@@ -329,8 +333,8 @@ class Stages {
       if (error) std::rethrow_exception(error);
   }
 
-  PipelineShape shape_;
-  LayerPlan plan_;
+  parallel::PipelineShape shape_;
+  parallel::LayerPlan plan_;
   Mailboxes mail_;
   std::vector<std::unique_ptr<Stage>> stages_;
 };
@@ -365,10 +369,10 @@ TEST(Pipeline, TheListenerLearnsOfEachPassAndWhichIsTheLastThroughItsChunk) {
 }
 
 /// The schedule's actions as a stage records them.
-Record scheduled(const PipelineSchedule& schedule, std::int64_t stage) {
+Record scheduled(const parallel::PipelineSchedule& schedule, std::int64_t stage) {
   Record record;
   for (const auto& action : schedule.of_stage(stage))
-    record.push_back(name_of(action.kind == PipelineAction::Kind::forward, action.micro_batch, action.chunk));
+    record.push_back(name_of(action.kind == parallel::PipelineAction::Kind::forward, action.micro_batch, action.chunk));
   return record;
 }
 
@@ -379,19 +383,19 @@ double sum_of_tokens(std::int64_t micro_batches) {
   return sum;
 }
 
-std::vector<PipelineShape> shapes() {
-  std::vector<PipelineShape> all;
+std::vector<parallel::PipelineShape> shapes() {
+  std::vector<parallel::PipelineShape> all;
   for (const std::int64_t stages : {1, 2, 3, 4})
     for (const std::int64_t chunks : {1, 2, 3})
       for (const std::int64_t micro_batches : {1, 2, 3, 4, 5, 8, 12})
         for (const std::int64_t group : {0, 3, 4}) {
-          const PipelineShape shape{stages, chunks, micro_batches, group};
-          if ((stages > 1 || chunks == 1) && mistakes_of_schedule(shape).empty()) all.push_back(shape);
+          const parallel::PipelineShape shape{stages, chunks, micro_batches, group};
+          if ((stages > 1 || chunks == 1) && parallel::mistakes_of_schedule(shape).empty()) all.push_back(shape);
         }
   return all;
 }
 
-std::string name_of(const PipelineShape& shape) {
+std::string name_of(const parallel::PipelineShape& shape) {
   return text(shape.stages, " stages, ", shape.chunks, " chunks, ", shape.micro_batches, " micro-batches, group ",
               shape.group);
 }
@@ -402,7 +406,7 @@ TEST(Pipeline, EveryShapeFollowsItsScheduleAndFindsTheExactGradients) {
     for (const int step : {1, 2}) {  // the second in memory that the first used
       for (std::int64_t p = 0; p < shape.stages; ++p) stages[p].record.clear();
       stages.train(0.5);
-      const auto schedule = PipelineSchedule::training(shape);
+      const auto schedule = parallel::PipelineSchedule::training(shape);
       const auto tokens = sum_of_tokens(shape.micro_batches);
       const auto all = factors_before(shape.stages * shape.chunks);
       for (std::int64_t p = 0; p < shape.stages; ++p) {
@@ -427,7 +431,7 @@ TEST(Pipeline, AnEvaluationGoesForwardOnlyWithoutDropoutOrGradients) {
   for (const auto& shape : shapes()) {
     Stages stages(shape, {.seed = 7, .per_token_loss = true});
     stages.evaluate();
-    const auto schedule = PipelineSchedule::forward_only(shape);
+    const auto schedule = parallel::PipelineSchedule::forward_only(shape);
     for (std::int64_t p = 0; p < shape.stages; ++p) {
       auto& stage = stages[p];
       ASSERT_EQ(told(stage.record), told(scheduled(schedule, p))) << name_of(shape);
@@ -475,11 +479,11 @@ TEST(Pipeline, AStageWithoutAllItsChunksIsRefused) {
   Mailboxes mail;
   FakeChannel channel(mail, 0, 1);
   FakeListener listener;
-  Threads threads(1);
-  const LayerPlan plan(2);
+  kernels::Threads threads(1);
+  const parallel::LayerPlan plan(2);
   EXPECT_THROW(Pipeline({.chunks = {}, .plan = plan, .channel = channel, .listener = listener, .threads = threads}, {}),
                BugError);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

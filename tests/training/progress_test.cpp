@@ -9,7 +9,7 @@
 
 #include "framework/training/progress_bar.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 std::string bar(const ProgressState& state, int columns) {
@@ -145,13 +145,13 @@ TEST(ProgressBar, GivesItsLineToAnEvaluation) {
 TEST(ProgressBar, SuitsATerminalAndNothingElse) {
   const Terminal terminal(80);
   setenv("TERM", "xterm", 1);
-  EXPECT_TRUE(StatusLine::suits(terminal.screen()));
+  EXPECT_TRUE(log::StatusLine::suits(terminal.screen()));
   setenv("TERM", "dumb", 1);
-  EXPECT_FALSE(StatusLine::suits(terminal.screen()));
+  EXPECT_FALSE(log::StatusLine::suits(terminal.screen()));
   setenv("TERM", "xterm", 1);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  EXPECT_FALSE(StatusLine::suits(ends[1]));
+  EXPECT_FALSE(log::StatusLine::suits(ends[1]));
   close(ends[0]);
   close(ends[1]);
 }
@@ -205,4 +205,4 @@ TEST(ProgressBar, LeavesItsLastStateOnALineOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

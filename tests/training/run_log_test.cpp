@@ -31,7 +31,7 @@ std::atomic<long> allocations = 0;
 [[gnu::weak]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 class RunLogTest : public InOwnFolder {
@@ -211,4 +211,4 @@ TEST_F(RunLogTest, AllocatesNothingInSteadyState) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 using Notes = std::vector<std::string>;
@@ -19,4 +19,4 @@ TEST(RunNotes, WhatTheFileHasIsNoNews) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

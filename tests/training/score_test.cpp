@@ -9,7 +9,7 @@
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// The loss that StandIn gives the label behind a context: differs with every token of the context and its order.
@@ -22,9 +22,10 @@ double loss_of(std::span<const std::int32_t> context, std::int32_t label) {
 /// A model whose losses are known. Counts the tokens it was asked about and refuses what evaluation may not ask for.
 class StandIn final : public StandInModel {
  public:
-  ChunkResult forward(Tape&, const Var&, const TokenBatch& b, const ForwardMode& mode) const override {
+  model::ChunkResult forward(autograd::Tape&, const autograd::Var&, const TokenBatch& b,
+                             const model::ForwardMode& mode) const override {
     must(!mode.training, "a text is scored without dropout");
-    LossSum total;
+    autograd::LossSum total;
     for (std::int64_t row = 0; row < b.samples; ++row)
       for (std::int64_t t = 0; t < b.seq_length; ++t) {
         const auto at = static_cast<std::size_t>(row * b.seq_length + t);
@@ -51,11 +52,11 @@ double expected_sum(std::span<const std::int32_t> tokens, const Windows& w) {
   return sum;
 }
 
-LossSum scored(std::span<const std::int32_t> tokens, const Windows& windows) {
+autograd::LossSum scored(std::span<const std::int32_t> tokens, const Windows& windows) {
   const StandIn model;
-  Threads threads(1);
+  kernels::Threads threads(1);
   Arena arena;
-  Tape tape(arena, threads, false);
+  autograd::Tape tape(arena, threads, false);
   return score(model, tape, tokens, model.vocabulary(), windows);
 }
 
@@ -85,4 +86,4 @@ TEST(Score, NothingToScoreAndTokensOfAnotherVocabularyAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

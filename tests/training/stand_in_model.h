@@ -3,20 +3,24 @@
 #include "framework/model/model.h"
 #include "framework/nn/key_value_cache.h"
 
-namespace tessera {
+namespace tessera::training {
 
 /// A model for tests that declare its parameters or its forward pass themselves; all else is refused.
-class StandInModel : public Model {
+class StandInModel : public model::Model {
  public:
-  StandInModel() : Model("") {}
-  ChunkResult forward(Tape&, const Var&, const TokenBatch&, const ForwardMode&) const override {
+  StandInModel() : model::Model("") {}
+  model::ChunkResult forward(autograd::Tape&, const autograd::Var&, const TokenBatch&,
+                             const model::ForwardMode&) const override {
     throw BugError("the stand-in has no forward pass");
   }
-  Var logits(Tape&, const TokenBatch&, const ForwardMode&) const override {
+  autograd::Var logits(autograd::Tape&, const TokenBatch&, const model::ForwardMode&) const override {
     throw BugError("the stand-in has no logits");
   }
-  KeyValueCache make_cache(std::int64_t, std::int64_t) const override { throw BugError("the stand-in has no cache"); }
-  Var next_logits(Tape&, std::span<const std::int32_t>, std::int64_t, KeyValueCache&) const override {
+  nn::KeyValueCache make_cache(std::int64_t, std::int64_t) const override {
+    throw BugError("the stand-in has no cache");
+  }
+  autograd::Var next_logits(autograd::Tape&, std::span<const std::int32_t>, std::int64_t,
+                            nn::KeyValueCache&) const override {
     throw BugError("the stand-in has no logits");
   }
   std::int64_t vocabulary() const override { return 50; }
@@ -24,4 +28,4 @@ class StandInModel : public Model {
   double flops(std::int64_t, std::int64_t) const override { return 0; }
 };
 
-}  // namespace tessera
+}  // namespace tessera::training

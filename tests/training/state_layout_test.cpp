@@ -8,14 +8,14 @@
 #include <map>
 #include <random>
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
-class NoUpdate final : public Optimizer {
+class NoUpdate final : public optim::Optimizer {
  public:
   explicit NoUpdate(std::vector<std::string> names) : names_(std::move(names)) {}
   std::vector<std::string> slots() const override { return names_; }
-  void update(const StepScalars&, Block) const override {}
+  void update(const optim::StepScalars&, optim::Block) const override {}
 
  private:
   std::vector<std::string> names_;
@@ -23,7 +23,7 @@ class NoUpdate final : public Optimizer {
 
 /// A model's parameters on one rank, an optimizer and a division over data-parallel ranks.
 struct Drawn {
-  std::deque<Parameter> parameters;
+  std::deque<nn::Parameter> parameters;
   std::vector<std::string> state_tensors;
   StateSharing sharing;
 
@@ -37,7 +37,7 @@ struct Drawn {
       p.global_shape = below(2) == 0 ? Shape{1 + below(300)} : Shape{4 * (1 + below(12)), 4 * (1 + below(12))};
       if (below(3) == 0) p.type = DType::bfloat16;
       if (p.global_shape.rank() == 2) draw_cut(p, below);
-      if (below(6) == 0) p.share(GradientSharers::ends);
+      if (below(6) == 0) p.share(nn::GradientSharers::ends);
     }
     for (std::int64_t k = below(4); k > 0; --k) state_tensors.push_back(text("state", k));
     sharing.ranks = static_cast<int>(1 + below(5));
@@ -45,17 +45,17 @@ struct Drawn {
     sharing.bucket_elements = below(3) == 0 ? 0 : 1 + below(2000);
   }
 
-  static void draw_cut(Parameter& p, const auto& below) {
+  static void draw_cut(nn::Parameter& p, const auto& below) {
     const auto rows = p.global_shape[0], columns = p.global_shape[1];
     switch (below(5)) {
       case 0:
-        p.cut = TensorCut::even(0, rows, 1, 2);
+        p.cut = nn::TensorCut::even(0, rows, 1, 2);
         break;
       case 1:
-        p.cut = TensorCut::even(1, columns, 1, 2);
+        p.cut = nn::TensorCut::even(1, columns, 1, 2);
         break;
       case 2:
-        p.cut = TensorCut::copy(rows);
+        p.cut = nn::TensorCut::copy(rows);
         break;
       case 3:
         p.cut = {0, {{0, rows / 4, true}, {rows / 2, rows / 4, below(2) == 0}}};
@@ -66,7 +66,7 @@ struct Drawn {
   }
 
   StateLayout layout(int rank) {
-    std::vector<Parameter*> all;
+    std::vector<nn::Parameter*> all;
     for (auto& p : parameters) all.push_back(&p);
     const NoUpdate optimizer(state_tensors);
     auto own = sharing;
@@ -242,7 +242,7 @@ TEST(StateLayout, BoxesThatRanksOwnAreEachOwnedElementOnceAndThoseHeldAllThatIsH
         std::vector<int> own(owned[i].size()), here(own.size());
         std::vector<bool> is_owned(static_cast<std::size_t>(p.elements()));
         for (const auto& range : p.owned()) std::fill_n(is_owned.begin() + range.first, range.count, true);
-        for (const auto& run : contiguous_ranges_of(p))
+        for (const auto& run : nn::contiguous_ranges_of(p))
           for (std::int64_t k = 0; k < run.count; ++k) {
             const auto at = static_cast<std::size_t>(run.global_first + k);
             here[at] = drawn.sharing.shards() ? 1 : drawn.sharing.ranks;
@@ -289,7 +289,7 @@ TEST(StateLayout, OwnedRangesAreThoseElementsAndCountedPadding) {
 
 TEST(StateLayout, WithoutAnOptimizerThereAreWeightsAlone) {
   Drawn drawn(1);
-  std::vector<Parameter*> all;
+  std::vector<nn::Parameter*> all;
   for (auto& p : drawn.parameters) all.push_back(&p);
   const StateLayout layout(all, nullptr);
   EXPECT_EQ(layout.bytes().gradients, 0);
@@ -299,8 +299,8 @@ TEST(StateLayout, WithoutAnOptimizerThereAreWeightsAlone) {
 }
 
 TEST(StateLayout, ArraysOfMoreBytesThanThereAreAddressesAreRefused) {
-  std::deque<Parameter> huge(4);  // as large as a shape may be
-  std::vector<Parameter*> all;
+  std::deque<nn::Parameter> huge(4);  // as large as a shape may be
+  std::vector<nn::Parameter*> all;
   for (auto& p : huge) {
     p.name = "huge";
     p.global_shape = Shape{std::int64_t{1} << 59};
@@ -310,4 +310,4 @@ TEST(StateLayout, ArraysOfMoreBytesThanThereAreAddressesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

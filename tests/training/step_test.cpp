@@ -11,7 +11,7 @@
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 constexpr std::int64_t seq_length = 2;
@@ -25,7 +25,8 @@ class SumModel final : public StandInModel {
     add("light", ParameterRole::matrix);
     add("words", ParameterRole::word_embedding);
   }
-  ChunkResult forward(Tape& tape, const Var&, const TokenBatch& batch, const ForwardMode& mode) const override {
+  model::ChunkResult forward(autograd::Tape& tape, const autograd::Var&, const TokenBatch& batch,
+                             const model::ForwardMode& mode) const override {
     double weights = 0, tokens = 0, count = 0;
     for (const auto* p : all) weights += static_cast<double>(p->leaf.value.floats()[0]);
     for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
@@ -35,28 +36,30 @@ class SumModel final : public StandInModel {
     if (tape.records()) tape.record<Backward>(all, mode.loss_seed * tokens);
     return {{}, {{tokens * weights, count}, {}}};
   }
-  std::vector<Parameter*> all;
+  std::vector<nn::Parameter*> all;
 
  private:
-  class Backward final : public Node {
+  class Backward final : public autograd::Node {
    public:
-    Backward(std::vector<Parameter*> all, double gradient) : all_(std::move(all)), gradient_(gradient) {}
-    void backward(Tape&) override {
+    Backward(std::vector<nn::Parameter*> all, double gradient) : all_(std::move(all)), gradient_(gradient) {}
+    void backward(autograd::Tape&) override {
       for (auto* p : all_) p->leaf.grad.floats()[0] += static_cast<float>(gradient_);
     }
 
    private:
-    std::vector<Parameter*> all_;
+    std::vector<nn::Parameter*> all_;
     double gradient_;
   };
-  void add(const char* name, ParameterRole role) { all.push_back(&declare(name, role, {1, 1}, Init::constant(0.25))); }
+  void add(const char* name, ParameterRole role) {
+    all.push_back(&declare(name, role, {1, 1}, nn::Init::constant(0.25)));
+  }
 };
 
 /// Keeps as its state what it is called with.
-class RecordingOptimizer final : public Optimizer {
+class RecordingOptimizer final : public optim::Optimizer {
  public:
   std::vector<std::string> slots() const override { return {"lr", "decay", "clip", "step"}; }
-  void update(const StepScalars& s, Block b) const override {
+  void update(const optim::StepScalars& s, optim::Block b) const override {
     b.slots[0][0] = static_cast<float>(s.lr);
     b.slots[1][0] = static_cast<float>(s.weight_decay);
     b.slots[2][0] = static_cast<float>(s.clip);
@@ -65,7 +68,7 @@ class RecordingOptimizer final : public Optimizer {
 };
 
 /// Sample i has the tokens i and 10 i, and every third sample counts its first token only.
-class Counting final : public Dataset {
+class Counting final : public data::Dataset {
  public:
   std::int64_t samples() const override { return 100; }
   std::int64_t seq_length() const override { return tessera::seq_length; }
@@ -77,7 +80,7 @@ class Counting final : public Dataset {
   }
 };
 
-class InOrder final : public Sampler {
+class InOrder final : public data::Sampler {
  public:
   std::int64_t index(std::int64_t consumed) const override { return consumed; }
 };
@@ -89,21 +92,22 @@ class StepTest : public testing::Test {
     auto model = std::make_unique<SumModel>();
     model_ = model.get();
     setup_.chunks.push_back(std::move(model));
-    setup_.plan = LayerPlan(1);
+    setup_.plan = parallel::LayerPlan(1);
     data_.batch.batch_size = 2;
     data_.batch.num_workers = 0;
-    data_.batch_plan = BatchPlan({}, {.micro = 2, .global = 6, .ranks = 1});
-    data_.splits = std::make_unique<DataSplits>();
+    data_.batch_plan = schedule::BatchPlan({}, {.micro = 2, .global = 6, .ranks = 1});
+    data_.splits = std::make_unique<data::DataSplits>();
     data_.splits->train = std::make_unique<Counting>();
     data_.train_order = std::make_unique<InOrder>();
-    LearningRateOptions rate;
+    schedule::LearningRateOptions rate;
     rate.learning_rate = 0.5;
-    WeightDecayOptions decay;
+    schedule::WeightDecayOptions decay;
     decay.weight_decay = 0.125;
-    const RunLength length{100, 6};
-    const auto maker = decay_maker(decays(), length);
-    optimization_.schedule = std::make_unique<OptimizerSchedule>(LearningRate(rate, maker("constant"), length),
-                                                                 WeightDecay(decay, length), "constant", maker);
+    const schedule::RunLength length{100, 6};
+    const auto maker = schedule::decay_maker(schedule::decays(), length);
+    optimization_.schedule =
+        std::make_unique<schedule::OptimizerSchedule>(schedule::LearningRate(rate, maker("constant"), length),
+                                                      schedule::WeightDecay(decay, length), "constant", maker);
     optimization_.clipping.clip_grad = 0;
     state_.emplace(*model_, &optimizer_);
     state_->initialise(threads_, 1);
@@ -127,7 +131,7 @@ class StepTest : public testing::Test {
     throw BugError("no such state");
   }
 
-  Threads threads_{1};
+  kernels::Threads threads_{1};
   RecordingOptimizer optimizer_;
   ModelSetup setup_;
   OptimizationSetup optimization_;
@@ -241,4 +245,4 @@ TEST_F(StepTest, AWeightThatIsNotFiniteIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 TEST(StopSignal, TheFirstSignalOnlyAsks) {
@@ -61,4 +61,4 @@ TEST(StopSignal, ThereIsOneAtATime) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

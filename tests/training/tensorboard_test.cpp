@@ -12,7 +12,7 @@
 #include "framework/base/files.h"
 #include "tests/own_folder.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 class EventFileTest : public InOwnFolder {
@@ -147,4 +147,4 @@ TEST_F(EventFileTest, AFolderThatCannotBeMadeIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

@@ -10,7 +10,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::worker {
 namespace {
 
 /// The launcher's end of a line that LaunchLink finds in the environment.
@@ -99,4 +99,4 @@ TEST(JobStarts, AreThoseOfTsrunAndOfSlurm) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::worker

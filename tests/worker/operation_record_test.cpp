@@ -10,7 +10,7 @@
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::worker {
 namespace {
 
 class OperationRecords : public InOwnFolder {};
@@ -101,4 +101,4 @@ TEST_F(OperationRecords, WhatIsNoRecordIsNotRead) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::worker

@@ -4,32 +4,32 @@
 #include "framework/kernels/softcap.h"
 #include "framework/kernels/vector.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 // In every backward of this folder: no gradient may have arrived (the value was not used for the objective), and the
 // input may want none; then there is nothing to do.
 class Gated final : public Node {
  public:
-  Gated(VarId y, Var x, Activation act) : y_(y), x_(std::move(x)), act_(act) {}
+  Gated(VarId y, Var x, kernels::Activation act) : y_(y), x_(std::move(x)), act_(act) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
     if (dy.empty() || dx.tensor.empty()) return;
-    gated_backward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, dy.tensor, x_.value(), dx.tensor,
-                   dx.add);
+    kernels::gated_backward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, dy.tensor, x_.value(),
+                            dx.tensor, dx.add);
   }
 
  private:
   VarId y_;
   Var x_;
-  Activation act_;
+  kernels::Activation act_;
 };
 
 /// y = factor x; y may be x.
-void scale_into(Threads& threads, double factor, std::span<const float> x, std::span<float> y) {
-  if (x.data() != y.data()) copy(threads, x, y);
-  scale(threads, static_cast<float>(factor), y);
+void scale_into(kernels::Threads& threads, double factor, std::span<const float> x, std::span<float> y) {
+  if (x.data() != y.data()) kernels::copy(threads, x, y);
+  kernels::scale(threads, static_cast<float>(factor), y);
 }
 
 class Scaled final : public Node {
@@ -56,7 +56,7 @@ class Softcapped final : public Node {
     const auto dx = tape.grad_target(x_);
     if (dy.empty() || dx.tensor.empty()) return;
     must(!dx.add, "what is capped has no other use");
-    softcap_backward(tape.threads(), cap_, tape.read(dy.tensor), tape.read(kept_), tape.write(dx));
+    kernels::softcap_backward(tape.threads(), cap_, tape.read(dy.tensor), tape.read(kept_), tape.write(dx));
   }
 
  private:
@@ -68,14 +68,14 @@ class Softcapped final : public Node {
 
 }  // namespace
 
-Var gated(const Var& x, Activation act) {
+Var gated(const Var& x, kernels::Activation act) {
   auto& tape = x.tape();
   const auto width = x.shape().width();
   if (width % 2 != 0)
     throw ShapeError(
         text("gated activation: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
   auto y = tape.result(x.shape().with_width(width / 2), x.wants_grad());
-  gated_forward(tape.threads(), act, x.shape().rows(), width / 2, x.value(), y.value());
+  kernels::gated_forward(tape.threads(), act, x.shape().rows(), width / 2, x.value(), y.value());
   if (y.wants_grad()) tape.record<Gated>(y, x, act);
   return y;
 }
@@ -94,9 +94,9 @@ Var scaled(Var x, double factor) {
 Var softcapped(const Var& x, double cap) {
   auto& tape = x.tape();
   auto y = tape.result(x.shape(), x.wants_grad());
-  softcap_forward(tape.threads(), cap, tape.read(x), tape.write(y));
+  kernels::softcap_forward(tape.threads(), cap, tape.read(x), tape.write(y));
   if (y.wants_grad()) tape.record<Softcapped>(y, y, x, cap);
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -1,24 +1,26 @@
 #include "framework/autograd/ops/attention.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 /// A rotation is orthogonal, so the gradient is the reverse rotation, done in place in the gradient's own memory.
 class Rotary final : public Node {
  public:
-  Rotary(VarId y, VarId x, RotaryExtents e, const RotaryTables& tables, std::span<const std::int32_t> positions)
+  Rotary(VarId y, VarId x, kernels::RotaryExtents e, const RotaryTables& tables,
+         std::span<const std::int32_t> positions)
       : y_(y), x_(x), e_(e), tables_(tables), positions_(positions) {}
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
     must(!dy.memory.shared(), "the gradient of a rotation belongs to it alone");
-    rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true, dy.tensor);
+    kernels::rotary(tape.threads(), e_, tables_.head_offsets, positions_, tables_.cosine, tables_.sine, true,
+                    dy.tensor);
     tape.give_grad(x_, std::move(dy));
   }
 
  private:
   VarId y_, x_;
-  RotaryExtents e_;
+  kernels::RotaryExtents e_;
   RotaryTables tables_;
   std::span<const std::int32_t> positions_;
 };
@@ -26,8 +28,8 @@ class Rotary final : public Node {
 /// q, k and v are slices of one buffer, and so are dq, dk and dv: the kernel is given the same span three times.
 class Attention final : public Node {
  public:
-  Attention(VarId y, Var qkv, Var out, Var lse, const AttentionExtents& e, const VisibleKeys& visible,
-            const DropoutMask& mask)
+  Attention(VarId y, Var qkv, Var out, Var lse, const kernels::AttentionExtents& e, const kernels::VisibleKeys& visible,
+            const kernels::DropoutMask& mask)
       : y_(y),
         qkv_(std::move(qkv)),
         out_(std::move(out)),
@@ -41,16 +43,16 @@ class Attention final : public Node {
     if (dy.empty() || target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
     const auto x = tape.read(qkv_), dx = tape.write(target);
-    attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, tape.read(out_), lse_.floats(),
-                       tape.read(dy.tensor), dx, dx, dx);
+    kernels::attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, tape.read(out_), lse_.floats(),
+                                tape.read(dy.tensor), dx, dx, dx);
   }
 
  private:
   VarId y_;
   Var qkv_, out_, lse_;
-  AttentionExtents e_;
-  VisibleKeys visible_;
-  DropoutMask mask_;
+  kernels::AttentionExtents e_;
+  kernels::VisibleKeys visible_;
+  kernels::DropoutMask mask_;
 };
 
 }  // namespace
@@ -58,25 +60,26 @@ class Attention final : public Node {
 Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> positions) {
   auto& tape = x.tape();
   const VarId from = x;
-  const RotaryExtents e{x.shape().rows(), x.shape().width(), tables.rotary_dim, tables.layout};
+  const kernels::RotaryExtents e{x.shape().rows(), x.shape().width(), tables.rotary_dim, tables.layout};
   const auto before = x.value();
   const bool grad = x.wants_grad();
   auto y = tape.reuse(std::move(x), grad);
   // A copy would be possible, but would double the largest activation of a layer unnoticed.
   must(before.raw().data() == y.value().raw().data(), "only the rotation looks at a projection");
-  rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false, y.value());
+  kernels::rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false, y.value());
   if (grad) tape.record<Rotary>(y, from, e, tables, positions);
   return y;
 }
 
-Var attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask) {
+Var attention(const Var& qkv, const kernels::AttentionExtents& e, const kernels::VisibleKeys& visible,
+              const kernels::DropoutMask& mask) {
   auto& tape = qkv.tape();
   auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
   auto lse = tape.make({e.B, e.H, e.T}, false);
   const auto x = tape.read(qkv);
-  attention_forward(tape.threads(), e, visible, mask, x, x, x, tape.write(y), lse.floats());
+  kernels::attention_forward(tape.threads(), e, visible, mask, x, x, x, tape.write(y), lse.floats());
   if (y.wants_grad()) tape.record<Attention>(y, qkv, y, std::move(lse), e, visible, mask);
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

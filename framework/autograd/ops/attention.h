@@ -4,12 +4,12 @@
 #include "framework/kernels/attention.h"
 #include "framework/kernels/rotary.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// Tables of rotary position embedding, and the heads it applies to. All spans must outlive the tape.
 struct RotaryTables {
   std::int64_t rotary_dim = 0;  ///< channels rotated in each head
-  RotaryLayout layout = RotaryLayout::half;
+  kernels::RotaryLayout layout = kernels::RotaryLayout::half;
   std::span<const float> cosine, sine;         ///< [positions, rotary_dim / 2]
   std::span<const std::int64_t> head_offsets;  ///< of the query and key heads, in floats from the beginning of a row
 };
@@ -29,6 +29,7 @@ Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> posi
 ///
 /// Keeps qkv, the result and lse [B, H, T]. `visible` and the sample ids of `mask` must stay unchanged until the
 /// backward pass is done. `qkv` must have no other use. Throws as attention_forward (kernels/attention.h).
-Var attention(const Var& qkv, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask);
+Var attention(const Var& qkv, const kernels::AttentionExtents& e, const kernels::VisibleKeys& visible,
+              const kernels::DropoutMask& mask);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

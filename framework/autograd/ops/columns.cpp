@@ -4,23 +4,23 @@
 
 #include "framework/kernels/columns.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 /// Adds the blocks of the gradient dy that an operation copied from x to the gradient of x.
-void give_columns(Tape& tape, VarId x, const Tensor& dy, ColumnBlocks blocks) {
+void give_columns(Tape& tape, VarId x, const Tensor& dy, kernels::ColumnBlocks blocks) {
   const auto target = tape.grad_target(x);
   if (target.tensor.empty()) return;
   if (!target.add) std::memset(target.tensor.raw().data(), 0, target.tensor.bytes());
   std::swap(blocks.from_first, blocks.to_first);
   std::swap(blocks.from_step, blocks.to_step);
   const auto& shape = target.tensor.shape();
-  add_columns(tape.threads(), shape.rows(), dy, dy.shape().width(), target.tensor, shape.width(), blocks);
+  kernels::add_columns(tape.threads(), shape.rows(), dy, dy.shape().width(), target.tensor, shape.width(), blocks);
 }
 
 class ColumnsNode final : public Node {
  public:
-  ColumnsNode(VarId y, VarId x, const ColumnBlocks& blocks) : y_(y), x_(x), blocks_(blocks) {}
+  ColumnsNode(VarId y, VarId x, const kernels::ColumnBlocks& blocks) : y_(y), x_(x), blocks_(blocks) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (!dy.empty()) give_columns(tape, x_, dy.tensor, blocks_);
@@ -28,12 +28,12 @@ class ColumnsNode final : public Node {
 
  private:
   VarId y_, x_;
-  ColumnBlocks blocks_;
+  kernels::ColumnBlocks blocks_;
 };
 
 class SideBySideNode final : public Node {
  public:
-  SideBySideNode(VarId y, VarId a, VarId b, const ColumnBlocks& left, const ColumnBlocks& right)
+  SideBySideNode(VarId y, VarId a, VarId b, const kernels::ColumnBlocks& left, const kernels::ColumnBlocks& right)
       : y_(y), a_(a), b_(b), left_(left), right_(right) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -44,26 +44,26 @@ class SideBySideNode final : public Node {
 
  private:
   VarId y_, a_, b_;
-  ColumnBlocks left_, right_;
+  kernels::ColumnBlocks left_, right_;
 };
 
-Var copied(const Var& x, const ColumnBlocks& blocks) {
+Var copied(const Var& x, const kernels::ColumnBlocks& blocks) {
   auto& tape = x.tape();
   const auto& shape = x.shape();
   const auto width = blocks.blocks * blocks.width;
   auto y = tape.make(x.value().dtype(), shape.with_width(width), x.wants_grad());
-  copy_columns(tape.threads(), shape.rows(), x.value(), shape.width(), y.value(), width, blocks);
+  kernels::copy_columns(tape.threads(), shape.rows(), x.value(), shape.width(), y.value(), width, blocks);
   if (y.wants_grad()) tape.record<ColumnsNode>(y, x, blocks);
   return y;
 }
 
 /// What latent_heads copies from one of its inputs.
 struct LatentCopies {
-  ColumnBlocks query, key, value, rotary;
+  kernels::ColumnBlocks query, key, value, rotary;
   explicit LatentCopies(const LatentHeads& h) {
     const auto D = h.width();
     const auto blocks = [&](std::int64_t width, std::int64_t from, std::int64_t from_step, std::int64_t to) {
-      ColumnBlocks b;
+      kernels::ColumnBlocks b;
       b.blocks = h.heads;
       b.width = width;
       b.from_first = from;
@@ -107,25 +107,25 @@ Var side_by_side(const Var& a, const Var& b) {
     throw ShapeError(
         text("side_by_side: a is ", a.shape(), " and b is ", b.shape(), "; equally many rows were promised"));
   auto y = tape.make(a.value().dtype(), a.shape().with_width(width), a.wants_grad() || b.wants_grad());
-  ColumnBlocks left, right;
+  kernels::ColumnBlocks left, right;
   left.width = a.shape().width();
   right.width = b.shape().width();
   right.to_first = left.width;
-  copy_columns(tape.threads(), rows, a.value(), left.width, y.value(), width, left);
-  copy_columns(tape.threads(), rows, b.value(), right.width, y.value(), width, right);
+  kernels::copy_columns(tape.threads(), rows, a.value(), left.width, y.value(), width, left);
+  kernels::copy_columns(tape.threads(), rows, b.value(), right.width, y.value(), width, right);
   if (y.wants_grad()) tape.record<SideBySideNode>(y, a, b, left, right);
   return y;
 }
 
 Var columns(const Var& x, std::int64_t first, std::int64_t count) {
-  ColumnBlocks blocks;
+  kernels::ColumnBlocks blocks;
   blocks.width = count;
   blocks.from_first = first;
   return copied(x, blocks);
 }
 
 Var head_columns(const Var& x, std::int64_t heads, std::int64_t count) {
-  ColumnBlocks blocks;
+  kernels::ColumnBlocks blocks;
   blocks.blocks = heads;
   blocks.width = count;
   blocks.from_step = x.shape().width() / heads;
@@ -140,8 +140,8 @@ Var latent_heads(const Var& q, const Var& kv, const Var& k_rotary, const LatentH
   auto y = tape.make(type, q.shape().with_width(width), q.wants_grad() || kv.wants_grad() || k_rotary.wants_grad());
   if (heads.value != heads.plain + heads.rotary) std::memset(y.value().raw().data(), 0, y.value().bytes());
   const LatentCopies copies(heads);
-  const auto copy = [&](const Var& from, const ColumnBlocks& blocks) {
-    copy_columns(tape.threads(), rows, from.value(), from.shape().width(), y.value(), width, blocks);
+  const auto copy = [&](const Var& from, const kernels::ColumnBlocks& blocks) {
+    kernels::copy_columns(tape.threads(), rows, from.value(), from.shape().width(), y.value(), width, blocks);
   };
   copy(q, copies.query);
   copy(kv, copies.key);
@@ -151,4 +151,4 @@ Var latent_heads(const Var& q, const Var& kv, const Var& k_rotary, const LatentH
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 // Parts of the last dimension. Results have the type of x; nothing is kept for the backward pass.
 
@@ -37,4 +37,4 @@ struct LatentHeads {
 /// Throws ShapeError if the extents do not match.
 Var latent_heads(const Var& q, const Var& kv, const Var& k_rotary, const LatentHeads& heads);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -2,7 +2,7 @@
 
 #include "framework/kernels/embedding.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 using Ids = std::span<const std::int32_t>;
@@ -22,7 +22,7 @@ class Embedding final : public Node {
 
  private:
   void add(Tape& tape, Ids ids, const LeafUse& use, std::span<const float> dy) const {
-    if (use.leaf->trained()) embedding_backward(tape.threads(), width_, ids, dy, use.leaf->grad.floats());
+    if (use.leaf->trained()) kernels::embedding_backward(tape.threads(), width_, ids, dy, use.leaf->grad.floats());
     tape.done(use);
   }
   VarId y_;
@@ -40,11 +40,11 @@ Var embedding(Tape& tape, const Shape& batch, Ids tokens, Leaf& words, Ids posit
   auto y = tape.make(type, {batch[0], batch[1], width}, grad);
   {
     const auto sum = tape.write(y);
-    embedding_forward(tape.threads(), tokens, words.value, sum, false);
-    if (position_table) embedding_forward(tape.threads(), positions, position_table->value, sum, true);
+    kernels::embedding_forward(tape.threads(), tokens, words.value, sum, false);
+    if (position_table) kernels::embedding_forward(tape.threads(), positions, position_table->value, sum, true);
   }
   if (y.wants_grad()) tape.record<Embedding>(y, width, tokens, tape.use(&words), positions, tape.use(position_table));
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// y = words[tokens] + position_table[positions].
 ///
@@ -16,4 +16,4 @@ namespace tessera {
 Var embedding(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens, Leaf& words,
               std::span<const std::int32_t> positions, Leaf* position_table, DType type = DType::float32);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -4,7 +4,7 @@
 
 #include "framework/kernels/activation.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 template <class T>
@@ -19,8 +19,8 @@ class Matrix {
       : memory_(tape.scratch(type, static_cast<std::size_t>(rows * width))),
         tensor_(memory_.bytes(), type, {rows, width}) {}
   const Tensor& tensor() const { return tensor_; }
-  operator Elements() const { return tensor_; }         // NOLINT(google-explicit-constructor): passed to kernels
-  operator MutableElements() const { return tensor_; }  // NOLINT(google-explicit-constructor)
+  operator kernels::Elements() const { return tensor_; }  // NOLINT(google-explicit-constructor): passed to kernels
+  operator kernels::MutableElements() const { return tensor_; }  // NOLINT(google-explicit-constructor)
   std::span<float> floats() const { return tensor_.floats(); }
 
  private:
@@ -42,7 +42,7 @@ Rows rows_of(Tape& tape, const ExpertChoices& choices) {
   Rows rows{keep<std::int64_t>(tape, static_cast<std::size_t>(choices.experts) + 1),
             keep<std::int32_t>(tape, choices.chosen.size()), keep<std::int32_t>(tape, choices.chosen.size()),
             keep<float>(tape, choices.chosen.size()), choices.topk};
-  sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
+  kernels::sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
   const auto R = static_cast<std::size_t>(rows.count());
   rows.token_of_row = rows.token_of_row.first(R);
   rows.weight = rows.weight.first(R);
@@ -107,7 +107,7 @@ class ExpertsNode final : public Node {
   void through_fc2(Tape& tape, const Tensor& dy, const Matrix& dbefore, std::span<float> dweight) {
     auto& threads = tape.threads();
     const Matrix dout(tape, dy.dtype(), rows_.count(), sizes_.hidden), dvalue(tape, type_, rows_.count(), sizes_.inner);
-    gather_rows(threads, sizes_.hidden, rows_.token_of_row, dy, dout);
+    kernels::gather_rows(threads, sizes_.hidden, rows_.token_of_row, dy, dout);
     std::span<const float> factor = rows_.weight;
     Memory ones;
     if (network_.weights_on_input) {
@@ -117,20 +117,21 @@ class ExpertsNode final : public Node {
     }
     {
       const Matrix value(tape, type_, rows_.count(), sizes_.inner);
-      weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(), factor, value);
+      kernels::weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(), factor,
+                                           value);
       for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-        const LinearExtents extents{count, sizes_.inner, sizes_.hidden};
+        const kernels::LinearExtents extents{count, sizes_.inner, sizes_.hidden};
         auto& w = *fc2_[e].leaf;
-        const auto d = part(Elements(dout), first, count, sizes_.hidden);
+        const auto d = part(kernels::Elements(dout), first, count, sizes_.hidden);
         if (w.trained())
-          linear_backward_weight(threads, extents, d, part(Elements(value), first, count, sizes_.inner),
-                                 w.grad.floats());
-        linear_backward_input(threads, extents, d, RoundedWeight(tape, w, type_),
-                              part(MutableElements(dvalue), first, count, sizes_.inner), false);
+          kernels::linear_backward_weight(threads, extents, d,
+                                          part(kernels::Elements(value), first, count, sizes_.inner), w.grad.floats());
+        kernels::linear_backward_input(threads, extents, d, RoundedWeight(tape, w, type_),
+                                       part(kernels::MutableElements(dvalue), first, count, sizes_.inner), false);
       });
     }
-    weighted_activation_backward(threads, network_.act, network_.gated, sizes_.inner, dvalue, before_.value(), factor,
-                                 dbefore, dweight);
+    kernels::weighted_activation_backward(threads, network_.act, network_.gated, sizes_.inner, dvalue, before_.value(),
+                                          factor, dbefore, dweight);
   }
 
   /// Gradients of fc1, of x, and, where they multiply the input, of the rows' weights.
@@ -138,30 +139,31 @@ class ExpertsNode final : public Node {
     auto& threads = tape.threads();
     const auto type = x_.value().dtype();
     const Matrix in(tape, type, rows_.count(), sizes_.hidden);
-    gather_rows(threads, sizes_.hidden, rows_.token_of_row, x_.value(), in);
+    kernels::gather_rows(threads, sizes_.hidden, rows_.token_of_row, x_.value(), in);
     const auto dx = tape.grad_target(x_place_);
     const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
     if (wanted) {
       const Matrix din(tape, DType::float32, rows_.count(), sizes_.hidden);
       for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-        linear_backward_input(
-            threads, {count, sizes_.hidden, sizes_.wide}, part(Elements(dbefore), first, count, sizes_.wide),
-            RoundedWeight(tape, *fc1_[e].leaf, type_), part(MutableElements(din), first, count, sizes_.hidden), false);
+        kernels::linear_backward_input(threads, {count, sizes_.hidden, sizes_.wide},
+                                       part(kernels::Elements(dbefore), first, count, sizes_.wide),
+                                       RoundedWeight(tape, *fc1_[e].leaf, type_),
+                                       part(kernels::MutableElements(din), first, count, sizes_.hidden), false);
       });
       if (network_.weights_on_input) {
-        dot_rows(threads, sizes_.hidden, din, in, dweight);
-        scale_rows(threads, sizes_.hidden, rows_.weight, din);
+        kernels::dot_rows(threads, sizes_.hidden, din, in, dweight);
+        kernels::scale_rows(threads, sizes_.hidden, rows_.weight, din);
       }
       if (!dx.tensor.empty())
-        sum_rows(threads, rows_.topk, sizes_.hidden, rows_.row_of_choice, din.floats(), dx.tensor, dx.add);
+        kernels::sum_rows(threads, rows_.topk, sizes_.hidden, rows_.row_of_choice, din.floats(), dx.tensor, dx.add);
     }
-    if (network_.weights_on_input) scale_rows(threads, sizes_.hidden, rows_.weight, in);
+    if (network_.weights_on_input) kernels::scale_rows(threads, sizes_.hidden, rows_.weight, in);
     for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
       auto& w = *fc1_[e].leaf;
       if (w.trained())
-        linear_backward_weight(threads, {count, sizes_.hidden, sizes_.wide},
-                               part(Elements(dbefore), first, count, sizes_.wide),
-                               part(Elements(in), first, count, sizes_.hidden), w.grad.floats());
+        kernels::linear_backward_weight(threads, {count, sizes_.hidden, sizes_.wide},
+                                        part(kernels::Elements(dbefore), first, count, sizes_.wide),
+                                        part(kernels::Elements(in), first, count, sizes_.hidden), w.grad.floats());
     });
   }
 
@@ -225,32 +227,35 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
   auto before = tape.make(type, {rows.count(), sizes.wide}, false);
   {
     const Matrix in(tape, x.value().dtype(), rows.count(), sizes.hidden);
-    gather_rows(threads, sizes.hidden, rows.token_of_row, x.value(), in);
-    if (network.weights_on_input) scale_rows(threads, sizes.hidden, rows.weight, in);
+    kernels::gather_rows(threads, sizes.hidden, rows.token_of_row, x.value(), in);
+    if (network.weights_on_input) kernels::scale_rows(threads, sizes.hidden, rows.weight, in);
     for_experts(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-      linear_forward(threads, {count, sizes.hidden, sizes.wide}, part(Elements(in), first, count, sizes.hidden),
-                     RoundedWeight(tape, *fc1[e], type), {},
-                     part(MutableElements(before.value()), first, count, sizes.wide));
+      kernels::linear_forward(threads, {count, sizes.hidden, sizes.wide},
+                              part(kernels::Elements(in), first, count, sizes.hidden),
+                              RoundedWeight(tape, *fc1[e], type), {},
+                              part(kernels::MutableElements(before.value()), first, count, sizes.wide));
     });
   }
   const Matrix value(tape, type, rows.count(), sizes.inner), out(tape, DType::float32, rows.count(), sizes.hidden);
   if (network.weights_on_input) {
     if (network.gated)
-      gated_forward(threads, network.act, rows.count(), sizes.inner, before.value(), value);
+      kernels::gated_forward(threads, network.act, rows.count(), sizes.inner, before.value(), value);
     else
-      activation_forward(threads, network.act, before.value(), value);
+      kernels::activation_forward(threads, network.act, before.value(), value);
   } else {
-    weighted_activation_forward(threads, network.act, network.gated, sizes.inner, before.value(), rows.weight, value);
+    kernels::weighted_activation_forward(threads, network.act, network.gated, sizes.inner, before.value(), rows.weight,
+                                         value);
   }
   for_experts(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-    linear_forward(threads, {count, sizes.inner, sizes.hidden}, part(Elements(value), first, count, sizes.inner),
-                   RoundedWeight(tape, *fc2[e], type), {}, part(MutableElements(out), first, count, sizes.hidden));
+    kernels::linear_forward(
+        threads, {count, sizes.inner, sizes.hidden}, part(kernels::Elements(value), first, count, sizes.inner),
+        RoundedWeight(tape, *fc2[e], type), {}, part(kernels::MutableElements(out), first, count, sizes.hidden));
   });
-  sum_rows(threads, choices.topk, sizes.hidden, rows.row_of_choice, out.floats(), y.value(), false);
+  kernels::sum_rows(threads, choices.topk, sizes.hidden, rows.row_of_choice, out.floats(), y.value(), false);
   if (y.wants_grad())
     tape.record<ExpertsNode>(y, x, choices.weights, std::move(before), rows, sizes, network, uses(tape, fc1),
                              uses(tape, fc2), type);
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -4,11 +4,11 @@
 #include "framework/autograd/tape.h"
 #include "framework/kernels/linear.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// The feed-forward network that every expert of a layer has, each with weights of its own.
 struct ExpertNetwork {
-  Activation act = Activation::silu;
+  kernels::Activation act = kernels::Activation::silu;
   bool gated = true;              ///< fc1 has the rows [gate; up]
   bool weights_on_input = false;  ///< the weight of a choice multiplies the expert's input, not its activation
 };
@@ -28,4 +28,4 @@ struct ExpertNetwork {
 Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
             const ExpertNetwork& network);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -7,7 +7,7 @@
 #include "framework/kernels/norm.h"
 #include "framework/kernels/vector.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 /// The query heads or the key heads of a projection x: which they are, and what their norm keeps.
@@ -17,10 +17,10 @@ struct Part {
   Var mean, inv;
 };
 
-HeadsInRows extents(const Shape& x, const HeadNormKind& kind) { return {x.rows(), x.width(), kind.channels}; }
+kernels::HeadsInRows extents(const Shape& x, const HeadNormKind& kind) { return {x.rows(), x.width(), kind.channels}; }
 
 /// Floats of these heads over all rows.
-std::size_t floats_of(const HeadsInRows& e, std::span<const std::int64_t> offsets) {
+std::size_t floats_of(const kernels::HeadsInRows& e, std::span<const std::int64_t> offsets) {
   return static_cast<std::size_t>(e.rows * e.channels) * offsets.size();
 }
 
@@ -30,30 +30,30 @@ std::span<float> grad_of(const LeafUse& use) {
 
 /// Writes the normalized heads of `part` of x to y. The heads are gathered into a dense array, because the norm kernels
 /// take dense rows.
-void normalise(Tape& tape, const HeadsInRows& e, const Part& part, const HeadNorm& norm, const HeadNormKind& kind,
-               std::span<const float> x, std::span<float> y) {
+void normalise(Tape& tape, const kernels::HeadsInRows& e, const Part& part, const HeadNorm& norm,
+               const HeadNormKind& kind, std::span<const float> x, std::span<float> y) {
   const auto count = floats_of(e, part.offsets);
   const auto memory = tape.scratch(count);
   const auto dense = Tape::floats(memory).first(count);
-  gather_heads(tape.threads(), e, part.offsets, x, dense);
+  kernels::gather_heads(tape.threads(), e, part.offsets, x, dense);
   const auto gain = tape.read(norm.gain->value);
   if (kind.centred)
-    layernorm_forward(tape.threads(), dense, gain, norm.bias ? tape.read(norm.bias->value) : Floats(tape), kind.eps,
-                      kind.gain_offset, dense, part.mean.floats(), part.inv.floats());
+    kernels::layernorm_forward(tape.threads(), dense, gain, norm.bias ? tape.read(norm.bias->value) : Floats(tape),
+                               kind.eps, kind.gain_offset, dense, part.mean.floats(), part.inv.floats());
   else
-    rmsnorm_forward(tape.threads(), dense, gain, kind.eps, kind.gain_offset, dense, part.inv.floats());
-  scatter_heads(tape.threads(), e, part.offsets, dense, y);
+    kernels::rmsnorm_forward(tape.threads(), dense, gain, kind.eps, kind.gain_offset, dense, part.inv.floats());
+  kernels::scatter_heads(tape.threads(), e, part.offsets, dense, y);
 }
 
 /// The gradients of the heads of `part`: writes these heads of dx from those of dy (both whole rows), and adds to the
 /// gradients of gain and bias.
-void normalise_backward(Tape& tape, const HeadsInRows& e, const Part& part, const HeadNormKind& kind,
+void normalise_backward(Tape& tape, const kernels::HeadsInRows& e, const Part& part, const HeadNormKind& kind,
                         std::span<const float> x, std::span<const float> dy, std::span<float> dx) {
   const auto count = floats_of(e, part.offsets), channels = static_cast<std::size_t>(kind.channels);
   const auto memory = tape.scratch(2 * count + channels);
   const auto dense = Tape::floats(memory).first(count), gradient = Tape::floats(memory).subspan(count, count);
-  gather_heads(tape.threads(), e, part.offsets, x, dense);
-  gather_heads(tape.threads(), e, part.offsets, dy, gradient);
+  kernels::gather_heads(tape.threads(), e, part.offsets, x, dense);
+  kernels::gather_heads(tape.threads(), e, part.offsets, dy, gradient);
   auto dgain = grad_of(part.gain);
   if (dgain.empty()) {  // a frozen gain: the kernels need a place to add to
     dgain = Tape::floats(memory).subspan(2 * count, channels);
@@ -61,12 +61,12 @@ void normalise_backward(Tape& tape, const HeadsInRows& e, const Part& part, cons
   }
   const auto gain = tape.read(part.gain.leaf->value);
   if (kind.centred)
-    layernorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.mean.floats(), part.inv.floats(),
-                       gradient, false, dgain, grad_of(part.bias));
+    kernels::layernorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.mean.floats(),
+                                part.inv.floats(), gradient, false, dgain, grad_of(part.bias));
   else
-    rmsnorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.inv.floats(), gradient, false,
-                     dgain);
-  scatter_heads(tape.threads(), e, part.offsets, gradient, dx);
+    kernels::rmsnorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.inv.floats(), gradient,
+                              false, dgain);
+  kernels::scatter_heads(tape.threads(), e, part.offsets, gradient, dx);
   tape.done(part.gain);
   tape.done(part.bias);
 }
@@ -87,7 +87,7 @@ class HeadNormNode final : public Node {
       target.tensor = Tensor(nobodys.bytes(), DType::float32, x_.shape());
     }
     const auto x = tape.read(x_), d = tape.read(dy.tensor), dx = tape.write(target);
-    copy(tape.threads(), d, dx);
+    kernels::copy(tape.threads(), d, dx);
     for (const auto& part : parts_) normalise_backward(tape, extents(x_.shape(), kind_), part, kind_, x, d, dx);
   }
 
@@ -108,7 +108,7 @@ Var head_norm(const Var& x, const HeadNorm& queries, const HeadNorm& keys, const
   std::array<Part, 2> parts;
   {
     const auto in = tape.read(x), out = tape.write(y);
-    copy(tape.threads(), in, out);
+    kernels::copy(tape.threads(), in, out);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const auto& norm = i == 0 ? queries : keys;
       const auto heads = static_cast<std::int64_t>(norm.offsets.size());
@@ -127,4 +127,4 @@ Var head_norm(const Var& x, const HeadNorm& queries, const HeadNorm& keys, const
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// The norm (QK norm) over the channels of some heads of a fused projection.
 struct HeadNorm {
@@ -26,4 +26,4 @@ struct HeadNormKind {
 /// Keeps x, and the mean and inverse deviation of each head.
 Var head_norm(const Var& x, const HeadNorm& queries, const HeadNorm& keys, const HeadNormKind& kind);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -4,7 +4,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// The value of x as a new value that may be changed in place: in the memory of x if no other handle refers to it, else
 /// a copy. The caller records the operation that connects its gradient to that of x.
@@ -17,4 +17,4 @@ inline Var to_change(Var x, bool wants_grad) {
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

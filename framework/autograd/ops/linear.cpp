@@ -3,13 +3,13 @@
 #include "framework/autograd/ops/in_place.h"
 #include "framework/kernels/activation.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 /// The bias rounded to the compute type, or an empty span.
 Floats read_bias(Tape& tape, const Leaf* bias) { return bias ? tape.read(*bias, tape.type()) : Floats(tape); }
 
-LinearExtents extents(const Var& x, const Leaf& w) {
+kernels::LinearExtents extents(const Var& x, const Leaf& w) {
   const auto& shape = w.value.shape();
   if (shape.rank() != 2 || shape[1] != x.shape().width())
     throw ShapeError(text("linear: x is ", x.shape(), ", the weight ", shape, "; the last extents must be equal"));
@@ -25,17 +25,18 @@ bool wants_grad(const Var& x, const Leaf& w, const Leaf* bias) {
 struct Products {
   VarId x_place;
   Var x;
-  LinearExtents e;
+  kernels::LinearExtents e;
   LeafUse w, bias;
   DType type;  ///< of the results
 
-  void backward(Tape& tape, const Elements& dy) const {
+  void backward(Tape& tape, const kernels::Elements& dy) const {
     auto& threads = tape.threads();
-    if (w.leaf->trained()) linear_backward_weight(threads, e, dy, x.value(), w.leaf->grad.floats());
-    if (bias && bias.leaf->trained()) linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
+    if (w.leaf->trained()) kernels::linear_backward_weight(threads, e, dy, x.value(), w.leaf->grad.floats());
+    if (bias && bias.leaf->trained())
+      kernels::linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
     const auto dx = tape.grad_target(x_place);
     if (!dx.tensor.empty())
-      linear_backward_input(threads, e, dy, RoundedWeight(tape, *w.leaf, type), dx.tensor, dx.add);
+      kernels::linear_backward_input(threads, e, dy, RoundedWeight(tape, *w.leaf, type), dx.tensor, dx.add);
     tape.done(w);
     tape.done(bias);
   }
@@ -56,7 +57,7 @@ class Linear final : public Node {
 
 class LinearActivation final : public Node {
  public:
-  LinearActivation(VarId y, Var before, Activation act, Products products)
+  LinearActivation(VarId y, Var before, kernels::Activation act, Products products)
       : y_(y), before_(std::move(before)), act_(act), products_(std::move(products)) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
@@ -66,14 +67,14 @@ class LinearActivation final : public Node {
     const auto memory =
         dy.memory.shared() ? tape.scratch(dy.tensor.dtype(), static_cast<std::size_t>(dy.tensor.elements())) : Memory();
     const auto dbefore = memory.empty() ? dy.tensor : Tensor(memory.bytes(), dy.tensor.dtype(), dy.tensor.shape());
-    activation_backward(tape.threads(), act_, dy.tensor, before_.value(), dbefore, false);
+    kernels::activation_backward(tape.threads(), act_, dy.tensor, before_.value(), dbefore, false);
     products_.backward(tape, dbefore);
   }
 
  private:
   VarId y_;
   Var before_;
-  Activation act_;
+  kernels::Activation act_;
   Products products_;
 };
 
@@ -85,7 +86,7 @@ class AddBias final : public Node {
     if (dy.empty()) return;
     const auto& shape = dy.tensor.shape();
     if (bias_.leaf->trained())
-      linear_backward_bias(tape.threads(), shape.rows(), shape.width(), dy.tensor, bias_.leaf->grad.floats());
+      kernels::linear_backward_bias(tape.threads(), shape.rows(), shape.width(), dy.tensor, bias_.leaf->grad.floats());
     tape.done(bias_);
     tape.give_grad(x_, std::move(dy));
   }
@@ -96,7 +97,7 @@ class AddBias final : public Node {
 };
 
 /// Notes the uses of w and bias; called only when the operation is recorded.
-Products products(const Var& x, LinearExtents e, Leaf& w, Leaf* bias) {
+Products products(const Var& x, kernels::LinearExtents e, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
   return {.x_place = x, .x = x, .e = e, .w = tape.use(&w), .bias = tape.use(bias), .type = tape.type()};
 }
@@ -107,19 +108,20 @@ Var linear(const Var& x, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
   const auto e = extents(x, w);
   auto y = tape.result(x.shape().with_width(e.out), wants_grad(x, w, bias));
-  linear_forward(tape.threads(), e, x.value(), RoundedWeight(tape, w, tape.type()), read_bias(tape, bias), y.value());
+  kernels::linear_forward(tape.threads(), e, x.value(), RoundedWeight(tape, w, tape.type()), read_bias(tape, bias),
+                          y.value());
   if (y.wants_grad()) tape.record<Linear>(y, products(x, e, w, bias));
   return y;
 }
 
-Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act) {
+Var linear_activation(const Var& x, Leaf& w, Leaf* bias, kernels::Activation act) {
   auto& tape = x.tape();
   const auto e = extents(x, w);
   const bool grad = wants_grad(x, w, bias);
   auto before = tape.result(x.shape().with_width(e.out), false);
   auto y = tape.result(x.shape().with_width(e.out), grad);
-  linear_activation_forward(tape.threads(), e, act, x.value(), RoundedWeight(tape, w, tape.type()),
-                            read_bias(tape, bias), before.value(), y.value());
+  kernels::linear_activation_forward(tape.threads(), e, act, x.value(), RoundedWeight(tape, w, tape.type()),
+                                     read_bias(tape, bias), before.value(), y.value());
   if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
   return y;
 }
@@ -128,10 +130,10 @@ Var add_bias(Var x, Leaf& bias) {
   auto& tape = x.tape();
   const VarId from = x;
   auto y = to_change(std::move(x), true);
-  linear_add_bias(tape.threads(), y.shape().rows(), y.shape().width(), tape.read(bias, tape.type()),
-                  Floats(tape, y.value(), Floats::Use::update));
+  kernels::linear_add_bias(tape.threads(), y.shape().rows(), y.shape().width(), tape.read(bias, tape.type()),
+                           Floats(tape, y.value(), Floats::Use::update));
   if (y.wants_grad()) tape.record<AddBias>(y, from, tape.use(&bias));
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

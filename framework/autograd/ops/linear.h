@@ -3,7 +3,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/kernels/linear.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 // Linear layers, as kernels/linear.h defines them: w is [out, in]. Results are in the tape's compute type; the
 // gradients of w and bias are accumulated in fp32 in their leaves. All throw ShapeError if the extents do not match.
@@ -17,10 +17,10 @@ namespace tessera {
 Var linear(const Var& x, Leaf& w, Leaf* bias);
 
 /// y = act(x w^T + bias) in one pass over y, for any act except `none`. Keeps x and the input of the activation.
-Var linear_activation(const Var& x, Leaf& w, Leaf* bias, Activation act);
+Var linear_activation(const Var& x, Leaf& w, Leaf* bias, kernels::Activation act);
 
 /// y = x + bias [width] in every row; in the memory of x if no other handle refers to it. Keeps nothing. For
 /// row-parallel layers, where the bias must be added after the all-reduce.
 Var add_bias(Var x, Leaf& bias);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

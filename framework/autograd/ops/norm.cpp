@@ -2,7 +2,7 @@
 
 #include "framework/kernels/norm.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 std::span<float> grad_of(const LeafUse& use) {
@@ -53,8 +53,9 @@ class LayerNorm final : public Node {
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
     const InputGrad dx(tape, x_, static_cast<std::size_t>(x_.shape().elements()));
-    layernorm_backward(tape.threads(), dy.tensor, x_.value(), tape.read(gain_.leaf->value), offset_, mean_.floats(),
-                       inv_std_.floats(), dx.target.tensor, dx.target.add, dgain.floats(), grad_of(bias_));
+    kernels::layernorm_backward(tape.threads(), dy.tensor, x_.value(), tape.read(gain_.leaf->value), offset_,
+                                mean_.floats(), inv_std_.floats(), dx.target.tensor, dx.target.add, dgain.floats(),
+                                grad_of(bias_));
     tape.done(gain_);
     tape.done(bias_);
   }
@@ -75,8 +76,8 @@ class RmsNorm final : public Node {
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
     const InputGrad dx(tape, x_, static_cast<std::size_t>(x_.shape().elements()));
-    rmsnorm_backward(tape.threads(), dy.tensor, x_.value(), tape.read(gain_.leaf->value), offset_, inv_rms_.floats(),
-                     dx.target.tensor, dx.target.add, dgain.floats());
+    kernels::rmsnorm_backward(tape.threads(), dy.tensor, x_.value(), tape.read(gain_.leaf->value), offset_,
+                              inv_rms_.floats(), dx.target.tensor, dx.target.add, dgain.floats());
     tape.done(gain_);
   }
 
@@ -93,8 +94,9 @@ Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offse
   auto& tape = x.tape();
   auto y = tape.result(x.shape(), x.wants_grad() || gain.trained() || (bias && bias->trained()));
   auto mean = tape.make({x.shape().rows()}, false), inv_std = tape.make({x.shape().rows()}, false);
-  layernorm_forward(tape.threads(), x.value(), tape.read(gain.value), bias ? tape.read(bias->value) : Floats(tape), eps,
-                    gain_offset, y.value(), mean.floats(), inv_std.floats());
+  kernels::layernorm_forward(tape.threads(), x.value(), tape.read(gain.value),
+                             bias ? tape.read(bias->value) : Floats(tape), eps, gain_offset, y.value(), mean.floats(),
+                             inv_std.floats());
   if (y.wants_grad())
     tape.record<LayerNorm>(y, x, std::move(mean), std::move(inv_std), tape.use(&gain), tape.use(bias), gain_offset);
   return y;
@@ -104,9 +106,10 @@ Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset) {
   auto& tape = x.tape();
   auto y = tape.result(x.shape(), x.wants_grad() || gain.trained());
   auto inv_rms = tape.make({x.shape().rows()}, false);
-  rmsnorm_forward(tape.threads(), x.value(), tape.read(gain.value), eps, gain_offset, y.value(), inv_rms.floats());
+  kernels::rmsnorm_forward(tape.threads(), x.value(), tape.read(gain.value), eps, gain_offset, y.value(),
+                           inv_rms.floats());
   if (y.wants_grad()) tape.record<RmsNorm>(y, x, std::move(inv_rms), tape.use(&gain), gain_offset);
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// Layer normalization over the last dimension; kernels/norm.h has the formula.
 ///
@@ -17,4 +17,4 @@ Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offse
 /// and the inverse root of each row.
 Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// The operation recorded by recomputed(): runs f again on a nested tape, then its backward pass. The gradient of x
 /// that other operations have contributed so far is handed to the nested pass to be added to.
@@ -57,4 +57,4 @@ Var recomputed(const Var& x, const F& f) {
   return y;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -3,7 +3,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/kernels/dropout.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// y = residual + dropout(x); an empty `residual`: dropout alone.
 ///
@@ -12,6 +12,6 @@ namespace tessera {
 ///                 other handle refers to it
 ///
 /// Keeps nothing: the backward pass draws the mask again, so `mask.sample_ids` must stay unchanged until then.
-Var dropout_add(Var x, const Var& residual, const DropoutMask& mask);
+Var dropout_add(Var x, const Var& residual, const kernels::DropoutMask& mask);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -4,7 +4,7 @@
 
 #include "framework/kernels/type_conversion.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 template <class T>
@@ -14,10 +14,10 @@ std::span<T> keep(Tape& tape, std::size_t count) {
 
 /// With Sinkhorn the weights are sigmoids for one choice, else parts of the softmax over all experts, whatever the score
 /// function; Megatron-LM scales neither.
-RouterRule rule_of_weights(const RouterTerms& terms) {
+kernels::RouterRule rule_of_weights(const RouterTerms& terms) {
   if (terms.balance != RouterBalance::sinkhorn) return terms.rule;
-  RouterRule rule{terms.rule.experts, terms.rule.topk};
-  rule.score = rule.topk == 1 ? RouterScore::sigmoid : RouterScore::softmax;
+  kernels::RouterRule rule{terms.rule.experts, terms.rule.topk};
+  rule.score = rule.topk == 1 ? kernels::RouterScore::sigmoid : kernels::RouterScore::softmax;
   rule.pre_softmax = true;
   return rule;
 }
@@ -89,10 +89,13 @@ class RouteNode final : public Node {
     const auto dlogits = tape.write(target);
     if (!target.add) std::fill(dlogits.span().begin(), dlogits.span().end(), 0.0F);
     if (!dweights.empty())
-      choice_weights_backward(threads, rule_of_weights(terms_), logits, chosen_, dweights.tensor.floats(), dlogits);
-    if (!factor_.empty()) balance_scores_backward(threads, terms_.rule, terms_.sequences, logits, factor_, dlogits);
+      kernels::choice_weights_backward(threads, rule_of_weights(terms_), logits, chosen_, dweights.tensor.floats(),
+                                       dlogits);
+    if (!factor_.empty())
+      kernels::balance_scores_backward(threads, terms_.rule, terms_.sequences, logits, factor_, dlogits);
     if (terms_.z_coefficient != 0 && terms_.seed != 0)
-      router_z_loss_backward(threads, terms_.rule.experts, logits, terms_.z_coefficient * terms_.seed, dlogits);
+      kernels::router_z_loss_backward(threads, terms_.rule.experts, logits, terms_.z_coefficient * terms_.seed,
+                                      dlogits);
   }
 
   VarId weights_;
@@ -124,34 +127,35 @@ ExpertChoices route(const Var& logits, const RouterTerms& terms) {
     const auto in = tape.read(logits);
     const auto of_weights = rule_of_weights(terms);
     if (terms.balance != RouterBalance::sinkhorn)
-      choose_experts(threads, rule, in,
-                     terms.bias ? std::span<const float>(terms.bias->value.floats()) : std::span<const float>{},
-                     chosen);
+      kernels::choose_experts(
+          threads, rule, in, terms.bias ? std::span<const float>(terms.bias->value.floats()) : std::span<const float>{},
+          chosen);
     else if (terms.training)
-      choose_by_sinkhorn(rule, in, chosen);
+      kernels::choose_by_sinkhorn(rule, in, chosen);
     else
-      choose_experts(threads, of_weights, in, {}, chosen);
-    choice_weights(threads, of_weights, in, chosen, values);
-    round_to(threads, logits.value().dtype(), values);
-    count_choices(rule, terms.sequences, chosen, counts);
+      kernels::choose_experts(threads, of_weights, in, {}, chosen);
+    kernels::choice_weights(threads, of_weights, in, chosen, values);
+    kernels::round_to(threads, logits.value().dtype(), values);
+    kernels::count_choices(rule, terms.sequences, chosen, counts);
     const bool balances = terms.balance == RouterBalance::aux_loss || terms.balance == RouterBalance::seq_aux_loss;
     if (terms.seed != 0 && balances && terms.aux_coefficient != 0) {
       factor = keep<double>(tape, 2 * counts.size());
       const auto sums = factor.subspan(counts.size());
       factor = factor.first(counts.size());
-      balance_score_sums(threads, rule, terms.sequences, in, sums);
+      kernels::balance_score_sums(threads, rule, terms.sequences, in, sums);
       out.aux_loss = balance_loss(terms, T, counts, sums, factor);
       for (auto& f : factor) f *= terms.aux_coefficient * terms.seed;
     }
-    if (terms.seed != 0 && terms.z_coefficient != 0) out.z_loss = router_z_loss(threads, rule.experts, in);
+    if (terms.seed != 0 && terms.z_coefficient != 0) out.z_loss = kernels::router_z_loss(threads, rule.experts, in);
   }
   for (std::size_t i = E; i < counts.size(); ++i) counts[i % E] += counts[i];
   out.chosen = chosen;
   if (terms.capacity_factor > 0) {
     const auto kept = keep<std::int32_t>(tape, choices);
     std::copy(chosen.begin(), chosen.end(), kept.begin());
-    drop_choices(terms.drop_policy, rule.experts, rule.topk,
-                 expert_capacity(T, rule.topk, rule.experts, terms.capacity_factor), terms.sequences, kept, values);
+    kernels::drop_choices(terms.drop_policy, rule.experts, rule.topk,
+                          kernels::expert_capacity(T, rule.topk, rule.experts, terms.capacity_factor), terms.sequences,
+                          kept, values);
     out.chosen = kept;
   }
   if (weights.wants_grad())
@@ -160,4 +164,4 @@ ExpertChoices route(const Var& logits, const RouterTerms& terms) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -4,14 +4,14 @@
 #include "framework/kernels/expert_rows.h"
 #include "framework/kernels/router.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// Which auxiliary loss balances the load of the experts; kernels/router.h and docs/experts.md have the formulas.
 enum class RouterBalance { none, aux_loss, seq_aux_loss, sinkhorn };
 
 /// How a router works, besides its weight. Owns nothing.
 struct RouterTerms {
-  RouterRule rule;
+  kernels::RouterRule rule;
   RouterBalance balance = RouterBalance::none;
   double aux_coefficient = 0;  ///< of the balancing loss
   double z_coefficient = 0;    ///< of the z loss
@@ -19,7 +19,7 @@ struct RouterTerms {
   bool training = false;       ///< Sinkhorn chooses and losses count
   Leaf* bias = nullptr;        ///< [E] fp32, added to the scores for the selection; null: none
   double capacity_factor = 0;  ///< 0: nothing is dropped
-  DropPolicy drop_policy = DropPolicy::probs;
+  kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
   std::int64_t sequences = 1;  ///< B: the tokens are [B, S]
 };
 
@@ -40,4 +40,4 @@ struct ExpertChoices {
 /// compared with the mean, in whole numbers. Throws ShapeError if the extents do not match.
 ExpertChoices route(const Var& logits, const RouterTerms& terms);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -8,7 +8,7 @@
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
-namespace tessera {
+namespace tessera::autograd {
 namespace {
 
 /// Rows whose logits exist at once: about 64 MiB of floats.
@@ -47,9 +47,9 @@ struct Rows {
   std::span<T> of(std::span<T> whole) const {
     return whole.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   }
-  MutableElements of(const Tensor& whole, std::int64_t width) const {
-    return MutableElements(whole).part(static_cast<std::size_t>(first * width),
-                                       static_cast<std::size_t>(count * width));
+  kernels::MutableElements of(const Tensor& whole, std::int64_t width) const {
+    return kernels::MutableElements(whole).part(static_cast<std::size_t>(first * width),
+                                                static_cast<std::size_t>(count * width));
   }
 };
 
@@ -58,18 +58,18 @@ void judge(Tape& tape, std::int64_t columns, const LossTerms& terms, std::span<f
            std::span<const std::int32_t> labels, std::span<const float> weight, std::span<float> loss, bool gradient) {
   auto& threads = tape.threads();
   if (!terms.sharers) {
-    cross_entropy(threads, columns, logits, labels, weight, loss, gradient);
+    kernels::cross_entropy(threads, columns, logits, labels, weight, loss, gradient);
     return;
   }
-  const CrossEntropyPart part{columns, terms.sharers->first_row(), terms.sharers->vocabulary()};
+  const kernels::CrossEntropyPart part{columns, terms.sharers->first_row(), terms.sharers->vocabulary()};
   const auto most_memory = tape.scratch(labels.size()), sums_memory = tape.scratch(4 * labels.size());
   const auto most = Tape::floats(most_memory).first(labels.size());
   const std::span<double> sums(reinterpret_cast<double*>(sums_memory.bytes().data()), 2 * labels.size());
-  cross_entropy_largest(threads, part, logits, most);
+  kernels::cross_entropy_largest(threads, part, logits, most);
   terms.sharers->take_largest(most);
-  cross_entropy_sums(threads, part, logits, labels, most, sums);
+  kernels::cross_entropy_sums(threads, part, logits, labels, most, sums);
   terms.sharers->add_up(sums);
-  cross_entropy_finish(threads, part, logits, labels, sums, weight, loss, gradient);
+  kernels::cross_entropy_finish(threads, part, logits, labels, sums, weight, loss, gradient);
 }
 
 /// Masked sum of the token losses, in double. A loss under mask 0 is not multiplied: it may be NaN (0 * NaN is NaN).
@@ -114,32 +114,33 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
   const auto rounded_memory = rounds ? tape.scratch(type, static_cast<std::size_t>(chunk * vocabulary)) : Memory();
   for (std::int64_t first = 0; first < rows; first += chunk) {
     const Rows at{first, std::min(chunk, rows - first)};
-    const LinearExtents e{at.count, width, vocabulary};
+    const kernels::LinearExtents e{at.count, width, vocabulary};
     const auto logits = Tape::floats(logits_memory).first(static_cast<std::size_t>(at.count * vocabulary));
     const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.count));
     const auto mask = at.of(terms.mask);
     for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
-    linear_forward(threads, e, at.of(h.value(), width), weights, {}, logits);
-    if (capped) softcap_forward(threads, terms.softcap, logits, logits);
+    kernels::linear_forward(threads, e, at.of(h.value(), width), weights, {}, logits);
+    if (capped) kernels::softcap_forward(threads, terms.softcap, logits, logits);
     // The derivative of the cap needs the capped logits, and the cross-entropy overwrites them.
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
-    if (!kept.empty()) copy(threads, logits, kept);
+    if (!kept.empty()) kernels::copy(threads, logits, kept);
     // The logits are computed in fp32 and rounded here, as Megatron-LM's fp16_lm_cross_entropy does.
-    round_to(threads, terms.type, logits);
+    kernels::round_to(threads, terms.type, logits);
     judge(tape, vocabulary, terms, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
-    if (!kept.empty()) softcap_backward(threads, terms.softcap, logits, kept, logits);
-    Elements slopes = logits;
+    if (!kept.empty()) kernels::softcap_backward(threads, terms.softcap, logits, kept, logits);
+    kernels::Elements slopes = logits;
     if (rounds) {
-      const MutableElements rounded(rounded_memory.bytes().data(), logits.size(), type);
-      narrow(threads, logits, rounded);
+      const kernels::MutableElements rounded(rounded_memory.bytes().data(), logits.size(), type);
+      kernels::narrow(threads, logits, rounded);
       slopes = rounded;
     }
-    if (gradient && w.trained()) linear_backward_weight(threads, e, slopes, at.of(h.value(), width), w.grad.floats());
-    if (!dh.empty()) linear_backward_input(threads, e, slopes, weights, at.of(dh.tensor, width), false);
+    if (gradient && w.trained())
+      kernels::linear_backward_weight(threads, e, slopes, at.of(h.value(), width), w.grad.floats());
+    if (!dh.empty()) kernels::linear_backward_input(threads, e, slopes, weights, at.of(dh.tensor, width), false);
   }
-  round_to(threads, terms.type, token_loss.floats());
+  kernels::round_to(threads, terms.type, token_loss.floats());
   if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));
   return {sum_up(token_loss.floats(), terms), std::move(token_loss)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -2,7 +2,7 @@
 
 #include "framework/autograd/tape.h"
 
-namespace tessera {
+namespace tessera::autograd {
 
 /// The loss as sums over tokens, so that those of micro-batches and ranks can be added before dividing.
 struct LossSum {
@@ -52,4 +52,4 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 /// ShapeError if labels or mask have another size than h has rows.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms);
 
-}  // namespace tessera
+}  // namespace tessera::autograd

@@ -6,7 +6,7 @@
 #include "framework/data/chat_template/chat_template_render.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 
 struct ChatTemplate::Parsed {
   std::unique_ptr<const chat::Node> root;
@@ -75,4 +75,4 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const C
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

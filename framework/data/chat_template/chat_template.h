@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// Bounds on one rendering. A template that exceeds one of them is a ConfigError.
 struct ChatTemplateLimits {
@@ -53,4 +53,4 @@ class ChatTemplate {
   std::unique_ptr<const Parsed> parsed_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -5,7 +5,7 @@
 
 #include "framework/data/chat_template/chat_template_render.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 TemplateValue Renderer::slice(const Node& node) {
   const auto object = evaluate(*node.children[0]);
@@ -125,4 +125,4 @@ TemplateValue Renderer::compute(const std::string& sign, const TemplateValue& le
   throw ConfigError(text("the operator ", sign, " is not supported with these numbers"));
 }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

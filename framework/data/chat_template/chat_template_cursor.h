@@ -11,7 +11,7 @@
 #include "framework/data/chat_template/chat_template_lexer.h"
 #include "framework/data/chat_template/chat_template_parser.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 using NodePointer = std::unique_ptr<Node>;
 
@@ -116,4 +116,4 @@ class TokenCursor {
   int depth_ = 0;
 };
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

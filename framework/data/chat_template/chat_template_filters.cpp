@@ -7,7 +7,7 @@
 
 #include "framework/data/chat_template/chat_template_functions.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 namespace {
 
 constexpr std::array<std::string_view, 27> filters = {
@@ -299,4 +299,4 @@ bool Renderer::test(const std::string& name, const TemplateValue& value, const V
   return value.is_undefined() || value.get<std::shared_ptr<const Function>>() != nullptr;
 }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 Given::Given(const std::string& function, const Arguments& arguments, std::initializer_list<const char*> parameters)
     : function_(function) {
@@ -118,4 +118,4 @@ std::string titled(std::string_view words) {
   return out;
 }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

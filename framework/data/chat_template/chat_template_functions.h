@@ -6,7 +6,7 @@
 
 #include "framework/data/chat_template/chat_template_render.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 /// The arguments of one call by the names of its parameters.
 class Given {
@@ -36,4 +36,4 @@ std::string titled(std::string_view text);
 /// Every occurrence of `from`, or the first `count` ones (-1: all), replaced; an empty `from` stands between code points.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to, std::int64_t count);
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

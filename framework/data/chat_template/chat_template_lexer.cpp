@@ -6,7 +6,7 @@
 #include "framework/data/chat_template/chat_template_value.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 namespace {
 
 /// All line ends as "\n", without one at the end of the text.
@@ -287,4 +287,4 @@ class Lexer {
 
 std::vector<Token> template_tokens(std::string_view source) { return Lexer(source).run(); }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

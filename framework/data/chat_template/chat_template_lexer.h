@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 /// A token of a template.
 struct Token {
@@ -33,4 +33,4 @@ struct Token {
 /// comment does not end, or brackets do not match.
 std::vector<Token> template_tokens(std::string_view source);
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

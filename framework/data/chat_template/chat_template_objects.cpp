@@ -6,7 +6,7 @@
 
 #include "framework/data/chat_template/chat_template_functions.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 namespace {
 
 template <std::size_t N>
@@ -391,4 +391,4 @@ TemplateValue Renderer::global(const std::string& name, const Arguments& argumen
   return made;
 }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

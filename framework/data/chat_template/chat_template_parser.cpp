@@ -5,7 +5,7 @@
 
 #include "framework/data/chat_template/chat_template_cursor.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 namespace {
 
 using Type = Token::Type;
@@ -488,4 +488,4 @@ class Parser : TokenCursor {
 
 std::unique_ptr<Node> parse_template(std::string_view source) { return Parser(source).whole(); }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

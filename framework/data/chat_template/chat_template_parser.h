@@ -8,7 +8,7 @@
 
 #include "framework/data/chat_template/chat_template_value.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 /// A node of a parsed template. What `children` and `text` are is said for each kind; null children are allowed where it
 /// says so.
@@ -66,4 +66,4 @@ std::unique_ptr<Node> parse_template(std::string_view source);
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 namespace {
 // Each level takes three C++ functions; Python itself stops at 1000.
@@ -394,4 +394,4 @@ TemplateValue Renderer::call_macro(const Node& macro, const Arguments& given) {
   return made;
 }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

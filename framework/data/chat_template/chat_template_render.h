@@ -7,7 +7,7 @@
 #include "framework/data/chat_template/chat_template.h"
 #include "framework/data/chat_template/chat_template_parser.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 /// Arguments of a call, filter or test, evaluated; the input of a filter or test is not among them.
 struct Arguments {
@@ -87,4 +87,4 @@ bool is_global(std::string_view name);
 /// Throws ConfigError about an undefined value.
 [[noreturn]] void fail_undefined(const TemplateValue& value);
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

@@ -7,7 +7,7 @@
 
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 const TemplateValue* Dict::find(const TemplateValue& key) const {
   for (const auto& [name, value] : items)
@@ -378,4 +378,4 @@ std::vector<std::string> split_lines(std::string_view text) {
   return lines;
 }
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

@@ -11,7 +11,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera::chat {
+namespace tessera::data::chat {
 
 struct Node;
 struct List;
@@ -124,4 +124,4 @@ std::string strip(std::string_view text, bool left, bool right, const std::strin
 /// Python's splitlines().
 std::vector<std::string> split_lines(std::string_view text);
 
-}  // namespace tessera::chat
+}  // namespace tessera::data::chat

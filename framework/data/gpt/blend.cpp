@@ -12,7 +12,7 @@
 #include "framework/base/json.h"
 #include "framework/data/preprocessing/input_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t most_parts = 32766;
@@ -120,13 +120,13 @@ std::optional<Blend> read_blend(const std::vector<std::string>& words, const std
   }
 }
 
-std::optional<Finding> broken_blend(const std::vector<std::string>& words, const std::string& option) {
+std::optional<options::Finding> broken_blend(const std::vector<std::string>& words, const std::string& option) {
   if (words.empty()) return {};
   try {
     (void)blend_of_words(words);
     return {};
   } catch (const BadBlend& bad) {
-    return Finding{.option = option, .message = text(option, ": ", bad.message), .advice = bad.advice};
+    return options::Finding{.option = option, .message = text(option, ": ", bad.message), .advice = bad.advice};
   }
 }
 
@@ -237,4 +237,4 @@ BlendIndex build_exhaustive_blend_index(std::span<const std::int64_t> lengths) {
   return index;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

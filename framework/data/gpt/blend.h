@@ -9,7 +9,7 @@
 #include "framework/data/gpt/index_array.h"
 #include "framework/options/report.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Prefixes of .bin and .idx files, and how much of each is read.
 struct Blend {
@@ -25,7 +25,7 @@ struct Blend {
 /// pairs begin with a number, a weight is not above 0, or there are more than 32766 prefixes.
 std::optional<Blend> read_blend(const std::vector<std::string>& words, const std::string& option);
 /// What read_blend would throw, as a finding about `option`; none: nothing is wrong.
-std::optional<Finding> broken_blend(const std::vector<std::string>& words, const std::string& option);
+std::optional<options::Finding> broken_blend(const std::vector<std::string>& words, const std::string& option);
 
 /// Words of a text file, separated by white space: `data_args_path`. Throws ConfigError.
 std::vector<std::string> words_of_file(const std::string& file, const std::string& option);
@@ -50,4 +50,4 @@ BlendIndex build_blend_index(std::span<const double> weights, std::int64_t size)
 /// All samples of parts of these lengths: a part drops out when it is used up.
 BlendIndex build_exhaustive_blend_index(std::span<const std::int64_t> lengths);
 
-}  // namespace tessera
+}  // namespace tessera::data

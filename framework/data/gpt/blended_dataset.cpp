@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::data {
 
 BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<GptDataset>> parts, BlendIndex index,
                                std::string description)
@@ -35,4 +35,4 @@ bool BlendedDataset::one_document_each() const {
   return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->one_document_each(); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include "framework/data/gpt/gpt_dataset.h"
 #include "framework/data/sampler.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Megatron-LM's BlendedDataset: samples of several datasets in the order of a BlendIndex.
 class BlendedDataset final : public Dataset {
@@ -42,4 +42,4 @@ class BlendedDataset final : public Dataset {
   std::string description_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

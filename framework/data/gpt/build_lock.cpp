@@ -11,7 +11,7 @@
 
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 bool is_same_file(int descriptor, const std::filesystem::path& path) {
@@ -76,4 +76,4 @@ BuildLock::~BuildLock() {
   ::close(descriptor_);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

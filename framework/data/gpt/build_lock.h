@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace tessera {
+namespace tessera::data {
 
 /// An exclusive lock by which one process of a file system builds something while the others wait. The system releases it
 /// however the process ends (flock). Its file holds the owner's process and host for messages; it is deleted with the lock.
@@ -29,4 +29,4 @@ class BuildLock {
 /// Of this machine, as in messages and names of files.
 std::string host_name();
 
-}  // namespace tessera
+}  // namespace tessera::data

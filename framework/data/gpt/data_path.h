@@ -5,7 +5,7 @@
 
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Where the data of a run lies: a prefix of .bin and .idx files, or a list of weights and prefixes. Text is cut at
 /// blanks.
@@ -13,14 +13,14 @@ struct DataPath {
   std::vector<std::string> parts;
   bool empty() const { return parts.empty(); }
 
-  struct Option : OneValue<DataPath> {
+  struct Option : options::OneValue<DataPath> {
     static std::string name() { return "prefix, or list of weights and prefixes, or null"; }
     static std::string json_schema() {
       return R"({"anyOf": [{"$ref": "#/$defs/text"}, {"type": "array", "items": {"$ref": "#/$defs/text"}}]})";
     }
-    static bool read(const Value& value, DataPath& out);
-    static Value write(const DataPath& path);
+    static bool read(const options::Value& value, DataPath& out);
+    static options::Value write(const DataPath& path);
   };
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -3,7 +3,7 @@
 #include "framework/data/gpt/gpt_data_options.h"
 #include "framework/data/gpt/gpt_splits.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 std::unique_ptr<DataSplits> make(const GptDataOptions& o, DataParts parts) {
@@ -27,4 +27,4 @@ void register_gpt(DatasetRegistry& registry) {
   registry.add("gpt", make, "Megatron-LM's GPTDataset: .bin and .idx files, same sample order.", {"GPTDataset"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

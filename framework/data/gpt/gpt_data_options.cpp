@@ -9,31 +9,31 @@
 #include "framework/data/gpt/gpt_dataset.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::data {
 
-bool DataPath::Option::read(const Value& value, DataPath& out) {
+bool DataPath::Option::read(const options::Value& value, DataPath& out) {
   DataPath given;
-  if (value.kind == Value::Kind::scalar) {
+  if (value.kind == options::Value::Kind::scalar) {
     std::istringstream words(value.scalar);
     for (std::string word; words >> word;) given.parts.push_back(word);
-  } else if (value.kind == Value::Kind::list) {
+  } else if (value.kind == options::Value::Kind::list) {
     for (const auto& item : value.items) {
-      if (item.kind != Value::Kind::scalar) return false;
+      if (item.kind != options::Value::Kind::scalar) return false;
       given.parts.push_back(item.scalar);
     }
-  } else if (value.kind != Value::Kind::none) {
+  } else if (value.kind != options::Value::Kind::none) {
     return false;
   }
   out = std::move(given);
   return true;
 }
 
-Value DataPath::Option::write(const DataPath& path) {
+options::Value DataPath::Option::write(const DataPath& path) {
   if (path.parts.empty()) return {};
-  if (path.parts.size() == 1) return Value::of(path.parts[0], {});
-  Value value;
-  value.kind = Value::Kind::list;
-  for (const auto& part : path.parts) value.items.push_back(Value::of(part, {}));
+  if (path.parts.size() == 1) return options::Value::of(path.parts[0], {});
+  options::Value value;
+  value.kind = options::Value::Kind::list;
+  for (const auto& part : path.parts) value.items.push_back(options::Value::of(part, {}));
   return value;
 }
 
@@ -52,41 +52,41 @@ bool has_own_paths(const O& o) {
 bool is_split_apart(const O& o) { return has_own_paths(o) || o.per_split_data_args_path; }
 
 /// A name becomes part of a JSON key, of a TensorBoard tag and of a line.
-std::optional<Finding> broken_set_names(const O& o) {
+std::optional<options::Finding> broken_set_names(const O& o) {
   const auto& names = o.validation_set_names;
   if (!names.empty() && !o.multiple_validation_sets)
-    return Finding{.option = "",
-                   .message = "validation_set_names is given, but multiple_validation_sets is false",
-                   .advice = "set it to true, or leave the names out"};
+    return options::Finding{.option = "",
+                            .message = "validation_set_names is given, but multiple_validation_sets is false",
+                            .advice = "set it to true, or leave the names out"};
   const auto fits = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
            std::string_view("._-+/:=").find(c) != std::string_view::npos;
   };
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (name->empty() || name->size() > longest_set_name || !std::all_of(name->begin(), name->end(), fits))
-      return Finding{.option = "",
-                     .message = text("validation_set_names: \"", *name, "\" is not 1 to ", longest_set_name,
-                                     " ASCII letters, digits and . _ - + / : ="),
-                     .advice = "give another name"};
+      return options::Finding{.option = "",
+                              .message = text("validation_set_names: \"", *name, "\" is not 1 to ", longest_set_name,
+                                              " ASCII letters, digits and . _ - + / : ="),
+                              .advice = "give another name"};
     if (std::find(names.begin(), name, *name) != name)
-      return Finding{.option = "",
-                     .message = text("validation_set_names: ", *name, " is given twice"),
-                     .advice = "give each set a name of its own"};
+      return options::Finding{.option = "",
+                              .message = text("validation_set_names: ", *name, " is given twice"),
+                              .advice = "give each set a name of its own"};
   }
   return std::nullopt;
 }
 
-std::optional<Finding> broken_validation(const O& o) {
+std::optional<options::Finding> broken_validation(const O& o) {
   if (auto broken = broken_blend(o.valid_data_path.parts, "valid_data_path")) return broken;
   if (!o.multiple_validation_sets || !has_weights(read_blend(o.valid_data_path.parts, "valid_data_path")))
     return std::nullopt;
-  return Finding{
+  return options::Finding{
       .option = "", .message = text("valid_data_path: ", weights_of_validation), .advice = leave_weights_out};
 }
 
 }  // namespace
 
-void describe(Schema<GptDataOptions>& s) {
+void describe(options::Schema<GptDataOptions>& s) {
   s.option("data_path", &O::data_path,
            "Prefixes of .bin and .idx files that are blended, each with or all without a weight before it; `split` "
            "divides them into train, valid and test.")
@@ -135,7 +135,7 @@ void describe(Schema<GptDataOptions>& s) {
   s.option("num_dataset_builder_threads", &O::num_dataset_builder_threads,
            "Number of threads that build the index files of the parts of a blend.")
       .above(0)
-      .at_most(most_threads);
+      .at_most(options::most_threads);
   s.option("mmap_bin_files", &O::mmap_bin_files, "Map the .bin files into memory; false: read them with plain reads.");
   s.option("no_shared_storage", &O::no_shared_storage,
            "Hosts share no storage: each builds its own index files and waits for no other. false: hosts that do share "
@@ -163,7 +163,7 @@ std::optional<Blend> blend_of(const std::optional<std::string>& file, const Data
 }  // namespace
 
 GptSources gpt_sources(const GptDataOptions& o) {
-  refuse("dataset_config", broken_rules(o));
+  options::refuse("dataset_config", options::broken_rules(o));
   const bool joined = !o.data_path.empty() || o.data_args_path;
   if (!joined && !o.per_split_data_args_path && o.train_data_path.empty() && o.valid_data_path.empty() &&
       o.test_data_path.empty())
@@ -187,4 +187,4 @@ GptSources gpt_sources(const GptDataOptions& o) {
   return sources;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 #include "framework/data/gpt/data_path.h"
 #include "framework/options/schema.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// dataset_config of dataset_type gpt.
 struct GptDataOptions {
@@ -33,7 +33,7 @@ struct GptDataOptions {
   /// Of `data_path`: "969, 30, 1".
   std::string weights_of_splits() const { return split.value_or("969, 30, 1"); }
 };
-void describe(Schema<GptDataOptions>& s);
+void describe(options::Schema<GptDataOptions>& s);
 
 /// What a run reads: one blend that `split` divides, or a blend for each split.
 struct GptSources {
@@ -45,4 +45,4 @@ struct GptSources {
 /// Reads the files that the options name. Throws ConfigError if there is no data, or options break a rule of describe().
 GptSources gpt_sources(const GptDataOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tessera {
+namespace tessera::data {
 
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, const Request& request)
     : GptDataset(source, request, build_gpt_index(*source, request.index, plan_gpt_index(*source, request.index))) {}
@@ -147,4 +147,4 @@ void GptDataset::replace_padding(const SampleView& out) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 #include "framework/data/gpt/gpt_index.h"
 #include "framework/data/indexed/token_source.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// How samples are cut and how the end of a document shows in them. Options structs have these members among theirs.
 struct DocumentOptions {
@@ -36,7 +36,7 @@ struct DocumentOptions {
 
 /// Describe the members of DocumentOptions in the schema of a struct that has them.
 template <class Options>
-void describe_documents(Schema<Options>& s) {
+void describe_documents(options::Schema<Options>& s) {
   s.option("reset_position_ids", &Options::reset_position_ids, "Reset position ids after each end-of-document token.");
   s.option("reset_attention_mask", &Options::reset_attention_mask,
            "Reset the attention mask after each end-of-document token: no attention across documents.");
@@ -106,4 +106,4 @@ class GptDataset final : public Dataset {
   GptIndex index_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/base/checked.h"
 #include "framework/data/gpt/legacy_random.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 /// Lengths by number: directly where a source has them in a row.
@@ -167,4 +167,4 @@ GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& want,
   return index;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

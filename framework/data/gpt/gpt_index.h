@@ -8,7 +8,7 @@
 #include "framework/data/gpt/split.h"
 #include "framework/data/indexed/token_source.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// What decides which tokens a sample is made of.
 struct GptIndexRequest {
@@ -64,4 +64,4 @@ GptIndexPlan plan_gpt_index(const TokenSource& source, const GptIndexRequest& re
 GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& request, const GptIndexPlan& plan,
                          int threads = 1);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -11,7 +11,7 @@
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/data/preprocessing/python_json.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -349,4 +349,4 @@ DataSplits GptSplits::of_run(const std::optional<Blend>& blend, const std::strin
           sets.empty() ? std::vector<ValidationSet>() : named(std::move(sets))};
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -12,7 +12,7 @@
 #include "framework/data/gpt/split.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Train, valid and test.
 inline constexpr std::array<const char*, 3> split_names = {"train", "valid", "test"};
@@ -86,4 +86,4 @@ class GptSplits {
   Options options_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 
 #include "framework/base/checked.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
@@ -131,4 +131,4 @@ std::string IndexArray::npy_header() const {
   return out + words;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

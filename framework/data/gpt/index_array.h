@@ -11,7 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Types of the values of an index, those that Megatron-LM uses in its cache files.
 enum class IndexType : std::uint8_t { int16, int32, uint32, int64 };
@@ -91,4 +91,4 @@ class IndexArray {
 /// "(10, 2)", as Python writes a tuple.
 std::string shape_text(const std::vector<std::int64_t>& shape);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/data/gpt/build_lock.h"
 #include "framework/data/gpt/md5.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -169,4 +169,4 @@ IndexCache::Result IndexCache::get(const Request& request) const {
   return {request.build(), true};
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 
 #include "framework/data/gpt/index_array.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Tells the user one line, from any thread; empty: nobody is told.
 using TellLine = std::function<void(const std::string&)>;
@@ -60,4 +60,4 @@ class IndexCache {
   Options options_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <random>
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 // The hash that spreads a seed over the 256 bits that PCG64 starts from.
@@ -136,4 +136,4 @@ std::vector<std::int32_t> numpy_integers(std::uint32_t seed, std::int32_t low, s
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The orders that other programs drew, to the bit. For new randomness use base/random.h.
 
@@ -76,4 +76,4 @@ std::vector<std::int64_t> torch_randperm(std::int64_t count, std::uint32_t seed)
 /// Sources: O'Neill, HMC-CS-2014-0905; Lemire, arXiv:1805.10941.
 std::vector<std::int32_t> numpy_integers(std::uint32_t seed, std::int32_t low, std::int32_t high, std::size_t count);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using State = std::array<std::uint32_t, 4>;
@@ -69,4 +69,4 @@ std::string md5_hex(std::string_view bytes) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

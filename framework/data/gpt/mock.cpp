@@ -4,7 +4,7 @@
 #include "framework/data/gpt/legacy_random.h"
 #include "framework/data/gpt/mock_source.h"
 
-namespace tessera {
+namespace tessera::data {
 
 MockSource::MockSource(std::int64_t vocab_size, std::int32_t eod)
     : vocab_size_(vocab_size), eod_(eod), lengths_(numpy_integers(0, 1, 4096, 100000)) {
@@ -35,7 +35,7 @@ struct MockOptions {
   std::optional<std::string> split, data_cache_path;
 };
 
-void describe(Schema<MockOptions>& s) {
+void describe(options::Schema<MockOptions>& s) {
   describe_documents(s);
   s.option("split", &MockOptions::split, "Ignored with mock data, as in Megatron-LM: each split is a third.");
   s.option("data_cache_path", &MockOptions::data_cache_path,
@@ -59,4 +59,4 @@ void register_mock(DatasetRegistry& registry) {
   registry.add("mock", make, "Synthetic counting sequences, the same in every run; reads no file.", {"MockGPTDataset"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -4,7 +4,7 @@
 
 #include "framework/data/indexed/token_source.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// The made-up tokens of Megatron-LM's MockGPTDataset: 100000 sequences of 1 to 4095 tokens that count 1, 2, 3, ... and
 /// end with `eod`. Each token follows from the one before, so a model learns them within some steps. When the
@@ -24,4 +24,4 @@ class MockSource final : public TokenSource {
   std::vector<std::int32_t> lengths_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/options/report.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,7 +38,7 @@ std::string list_of(const std::vector<std::string>& names) {
 std::string similar_prefixes(const fs::path& folder, const std::string& name) {
   const auto stems = stems_in(folder.empty() ? fs::path(".") : folder);
   std::vector<std::string> names(stems.begin(), stems.end());
-  const auto nearest = name.empty() ? "" : closest(name, names);
+  const auto nearest = name.empty() ? "" : options::closest(name, names);
   const auto likeness = [&](const std::string& one) {
     const bool begins = !name.empty() && (one.starts_with(name) || name.starts_with(one));
     return one == nearest || begins ? 0 : 1;
@@ -101,4 +101,4 @@ std::vector<std::string> prefixes_in(const std::string& folder, std::vector<std:
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

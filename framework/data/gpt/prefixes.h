@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// What lies where the dataset `prefix` is missing, as the end of a message: a suffix too many, one of its two files
 /// without the other, datasets with similar prefixes. Empty if both files are there.
@@ -14,4 +14,4 @@ std::string what_is_at_prefix(const std::string& prefix);
 /// if there is no such folder, no dataset in it, or one of a pair of files is missing.
 std::vector<std::string> prefixes_in(const std::string& folder, std::vector<std::string>& ignored);
 
-}  // namespace tessera
+}  // namespace tessera::data

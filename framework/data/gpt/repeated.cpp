@@ -1,6 +1,6 @@
 #include "framework/data/dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 class Repeated final : public Sampler {
@@ -37,4 +37,4 @@ std::unique_ptr<Sampler> repeated(std::unique_ptr<Sampler> order, std::int64_t e
   return std::make_unique<Repeated>(std::move(order), epoch);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -1,7 +1,7 @@
 #include "framework/base/checked.h"
 #include "framework/data/dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 
 SamplesAsked samples_asked(std::int64_t train_iters, std::int64_t samples_per_step, std::int64_t eval_interval,
                            std::int64_t eval_iters) {
@@ -11,4 +11,4 @@ SamplesAsked samples_asked(std::int64_t train_iters, std::int64_t samples_per_st
           evaluations > 0 ? checked_product({one, step}) : 0};
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

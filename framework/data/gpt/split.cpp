@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 std::vector<double> weights_of(const std::string& words) {
@@ -57,4 +57,4 @@ std::array<std::optional<SequenceRange>, 3> cut_split(const std::string& words, 
   return ranges;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

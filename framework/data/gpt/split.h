@@ -7,7 +7,7 @@
 
 #include "framework/base/range.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Sequences of an indexed dataset, or samples of a file.
 using SequenceRange = Range<std::int64_t>;
@@ -26,4 +26,4 @@ std::array<std::optional<SplitBounds>, 3> split_bounds(const std::string& weight
 /// weights.
 std::array<std::optional<SequenceRange>, 3> cut_split(const std::string& weights, std::int64_t sequences);
 
-}  // namespace tessera
+}  // namespace tessera::data

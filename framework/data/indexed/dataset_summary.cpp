@@ -4,7 +4,7 @@
 #include <bit>
 #include <filesystem>
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::int64_t tokens_at_once = 64 << 10;
@@ -124,4 +124,4 @@ TokenCheck check_tokens(const IndexedDataset& data, std::optional<std::int64_t> 
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

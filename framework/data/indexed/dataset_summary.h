@@ -8,7 +8,7 @@
 
 #include "framework/data/indexed/indexed_dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// What the index of a dataset says. Lengths are in tokens.
 struct DatasetSummary {
@@ -40,4 +40,4 @@ struct TokenCheck {
 TokenCheck check_tokens(const IndexedDataset& data, std::optional<std::int64_t> vocab_size,
                         const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include "framework/data/gpt/prefixes.h"
 #include "framework/data/preprocessing/input_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::string_view magic("MMIDIDX\0\0", 9);
@@ -255,4 +255,4 @@ std::string IndexedDataset::place(std::int64_t sequence, std::int64_t offset) co
   return text(prefix_, ".bin: document ", document, ", token ", offset, " (both from 0)");
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

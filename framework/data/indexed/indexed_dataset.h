@@ -12,7 +12,7 @@
 #include "framework/data/indexed/token_source.h"
 #include "framework/data/preprocessing/append_file.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Types of tokens in a .bin file, by the code that the .idx file gives. 6 and 7 are floating point and hold no tokens.
 enum class TokenType : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4, int64 = 5, uint16 = 8 };
@@ -140,4 +140,4 @@ class IndexedDatasetBuilder {
   bool keep_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

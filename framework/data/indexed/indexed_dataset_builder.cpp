@@ -5,7 +5,7 @@
 
 #include "framework/data/indexed/indexed_dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::int64_t header_bytes = 34, length_bytes = 4, bound_bytes = 8;
@@ -206,4 +206,4 @@ void IndexedDatasetBuilder::finish() {
   keep_ = true;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tessera {
+namespace tessera::data {
 
 void NoTokens::read(std::int64_t, const SampleView& out) const {
   std::fill(out.tokens.begin(), out.tokens.end(), 0);
@@ -13,4 +13,4 @@ void NoTokens::read(std::int64_t, const SampleView& out) const {
   std::fill(out.document_start.begin(), out.document_start.end(), 0);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include "framework/data/sampler.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Stands for a dataset on ranks that need no tokens: pipeline stages without embedding and loss. As many samples of the
 /// same length; tokens are 0, labels -1, the loss mask is 0, positions count from 0 and each sample is one document.
@@ -24,4 +24,4 @@ class AnyOrder final : public Sampler {
   std::int64_t index(std::int64_t) const override { return 0; }
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

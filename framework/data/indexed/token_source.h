@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-namespace tessera {
+namespace tessera::data {
 
 /// Sequences of tokens by number, of any length: what datasets cut their samples from. Reading is const, allocates
 /// nothing and may be done by several threads.
@@ -26,4 +26,4 @@ class TokenSource {
   virtual std::string place(std::int64_t sequence, std::int64_t offset) const = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include "framework/data/instructions/instruction_templates.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct InstructionOptions {
@@ -19,7 +19,7 @@ struct InstructionOptions {
   std::optional<std::string> prompt_type;
 };
 
-void describe(Schema<InstructionOptions>& s) {
+void describe(options::Schema<InstructionOptions>& s) {
   using O = InstructionOptions;
   s.option("data_path", &O::data_path,
            "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.");
@@ -89,4 +89,4 @@ void register_instruction(DatasetRegistry& registry) {
                {"DecoderPackedMTFDataset"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/data/gpt/legacy_random.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::int32_t theirs_ignored = -100, ignored = -1;
@@ -234,4 +234,4 @@ void InstructionDataset::check_mask(std::int64_t sample, std::int64_t count, con
                            ": the attention mask hides a token before the end of the sample, which is not supported"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

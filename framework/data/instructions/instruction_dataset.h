@@ -9,7 +9,7 @@
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/data/sampler.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// The three pairs of files that MindSpeed-LLM's preprocess_data.py writes for instructions:
 /// PREFIX_packed_input_ids_document, PREFIX_packed_attention_mask_document and PREFIX_packed_labels_document (.bin and
@@ -72,4 +72,4 @@ class InstructionDataset final : public Dataset {
   Request request_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

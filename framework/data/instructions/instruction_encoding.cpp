@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Kind = PromptTemplate::Kind;
@@ -232,4 +232,4 @@ void ConversationEncoder::encode(const Conversation& conversation, EncodedConver
   if (options_.append_eod) end_with(tokens_.eos);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/data/instructions/instruction_templates.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 struct InstructionEncoding {
   PromptTemplate prompt_template;
@@ -57,4 +57,4 @@ class ConversationEncoder {
   std::vector<Ids> messages_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

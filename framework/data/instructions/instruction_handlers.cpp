@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -220,4 +220,4 @@ std::optional<Conversation> InstructionHandler::turns(const Json& messages, std:
   return made;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

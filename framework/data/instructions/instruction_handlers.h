@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// A row of instruction data as turns: prompts and answers in alternation, in the order of the conversation.
 struct Conversation {
@@ -58,4 +58,4 @@ class InstructionHandler {
   std::vector<std::string> columns_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

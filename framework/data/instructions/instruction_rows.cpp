@@ -4,7 +4,7 @@
 #include "framework/data/parquet/parquet_json.h"
 #include "framework/data/preprocessing/input_stream.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t block_bytes = std::size_t{1} << 20U;
@@ -168,4 +168,4 @@ std::string InstructionRows::place(const Row& row) const {
 
 std::int64_t InstructionRows::position() const { return before_ + (source_ ? source_->position() : 0); }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The rows of files of instructions, one after the other: JSON lines, a JSON list, or Parquet; text also compressed.
 /// Holds one row and one block of a file.
@@ -41,4 +41,4 @@ class InstructionRows {
   std::unique_ptr<Source> source_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include "framework/base/json.h"
 #include "framework/data/preprocessing/input_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -247,4 +247,4 @@ std::vector<std::string> prompt_template_names() {
   return names;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

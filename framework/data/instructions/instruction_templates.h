@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// How MindSpeed-LLM makes the text of a conversation for `--prompt-type`: an entry of its templates.json.
 struct PromptTemplate {
@@ -42,4 +42,4 @@ std::optional<bool> efficient_eos_of(const std::string& name);
 /// Names of the built-in templates.
 std::vector<std::string> prompt_template_names();
 
-}  // namespace tessera
+}  // namespace tessera::data

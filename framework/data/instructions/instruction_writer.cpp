@@ -13,7 +13,7 @@
 #include "framework/data/instructions/instruction_rows.h"
 #include "framework/data/preprocessing/input_stream.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -281,4 +281,4 @@ InstructionWriteResult write_instructions(const Tokenizer& tokenizer, const Inst
   return InstructionWriteRun(tokenizer, request)(progress);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/data/preprocessing/preprocess.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// The arguments of MindSpeed-LLM's preprocess_data.py of the same names.
 struct InstructionWriteRequest {
@@ -43,4 +43,4 @@ struct InstructionWriteResult {
 InstructionWriteResult write_instructions(const Tokenizer& tokenizer, const InstructionWriteRequest& request,
                                           const std::function<void(const PreprocessProgress&)>& progress = {});
 
-}  // namespace tessera
+}  // namespace tessera::data

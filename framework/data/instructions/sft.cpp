@@ -6,7 +6,7 @@
 #include "framework/data/gpt/data_path.h"
 #include "framework/data/instructions/sft_dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct SftOptions {
@@ -19,7 +19,7 @@ struct SftOptions {
   std::int64_t sft_lines_per_sample = 1;
 };
 
-void describe(Schema<SftOptions>& s) {
+void describe(options::Schema<SftOptions>& s) {
   using O = SftOptions;
   s.option("data_path", &O::data_path,
            "File of JSON lines with `messages`; `split` divides its lines into train, valid and test.");
@@ -115,4 +115,4 @@ void register_sft(DatasetRegistry& registry) {
   registry.add("sft", make, "Megatron-LM's SFTDataset: conversations as JSON lines.", {"SFTDataset"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 #include "framework/base/json.h"
 #include "framework/data/preprocessing/input_file.h"
 
-namespace tessera {
+namespace tessera::data {
 
 using Json = nlohmann::ordered_json;
 
@@ -103,4 +103,4 @@ void SftDataset::read(std::int64_t index, const SampleView& out) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/data/sampler.h"
 #include "framework/data/tokenizers/sft_tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// JSON lines with conversations: each line an object whose `messages` is a list of {"role", "content"}. Mapped; only
 /// where lines begin is kept in memory. Blank lines do not count. Safe to share between threads.
@@ -64,4 +64,4 @@ class SftDataset final : public Dataset {
   Request request_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

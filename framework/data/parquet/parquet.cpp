@@ -7,7 +7,7 @@
 #include "framework/data/preprocessing/input_file.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Kind = ParquetNode::Kind;
@@ -266,4 +266,4 @@ bool ParquetTexts::next(std::vector<std::vector<std::string>>& texts) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 
 #include "framework/data/parquet/parquet_column.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Receives the values of a row in order.
 class ParquetSink {
@@ -102,4 +102,4 @@ class ParquetTexts {
   ParquetReader reader_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

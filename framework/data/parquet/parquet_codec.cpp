@@ -8,7 +8,7 @@
 #include <iterator>
 #include <memory>
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 enum Codec { uncompressed = 0, snappy_codec = 1, gzip = 2, zstandard = 6 };
@@ -102,4 +102,4 @@ void decompress_parquet(int codec, std::span<const std::byte> in, std::size_t by
   out.assign(in.begin(), in.end());
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

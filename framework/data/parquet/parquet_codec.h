@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Throws ConfigError, naming the codec, if the CompressionCodec `codec` of the Parquet format is not supported:
 /// uncompressed, Snappy, gzip and Zstandard are.
@@ -16,4 +16,4 @@ void check_parquet_codec(int codec);
 /// exactly so many. Memory grows with what is really there, not with what a damaged file claims.
 void decompress_parquet(int codec, std::span<const std::byte> in, std::size_t bytes, std::vector<std::byte>& out);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 #include "framework/data/parquet/parquet_codec.h"
 #include "framework/data/parquet/parquet_thrift.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Field = ThriftReader::Field;
@@ -257,4 +257,4 @@ void ParquetColumn::read_page(const Header& header) {
   left_in_page_ = header.values;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

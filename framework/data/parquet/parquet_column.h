@@ -8,7 +8,7 @@
 #include "framework/data/parquet/parquet_encoding.h"
 #include "framework/data/parquet/parquet_schema.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// What a reader refuses as too large to be true or to be held in memory.
 struct ParquetLimits {
@@ -70,4 +70,4 @@ class ParquetColumn {
   ParquetValue value_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

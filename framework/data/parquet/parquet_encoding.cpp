@@ -5,7 +5,7 @@
 #include <iterator>
 #include <string>
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 [[noreturn]] void ends_early() { throw ConfigError("a page ends before its last value"); }
@@ -299,4 +299,4 @@ std::unique_ptr<ParquetValues> parquet_values(int encoding, ParquetType type, st
                          ", which is not supported for this type; write the file with PLAIN or dictionary encoding"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 
 #include "framework/data/parquet/parquet_footer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Numbers of a fixed width in Parquet's mixture of repeated values and packed bits (encoding RLE). `next` throws
 /// ConfigError if the bytes end too early.
@@ -80,4 +80,4 @@ std::vector<ParquetValue> parquet_dictionary(ParquetType type, std::span<const s
 std::unique_ptr<ParquetValues> parquet_values(int encoding, ParquetType type, std::span<const std::byte> bytes,
                                               std::int64_t most, const std::vector<ParquetValue>* dictionary);
 
-}  // namespace tessera
+}  // namespace tessera::data

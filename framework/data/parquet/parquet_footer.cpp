@@ -7,7 +7,7 @@
 
 #include "framework/data/parquet/parquet_thrift.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Field = ThriftReader::Field;
@@ -212,4 +212,4 @@ ParquetFooter read_parquet_footer(const File& file) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

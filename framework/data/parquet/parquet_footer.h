@@ -7,7 +7,7 @@
 
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Physical types of Parquet, with the codes of the format.
 enum class ParquetType { boolean, int32, int64, int96, float32, float64, bytes, fixed_bytes };
@@ -53,4 +53,4 @@ bool is_parquet(const std::string& file);
 /// off, encrypted or damaged. Source of the format: apache/parquet-format, parquet.thrift.
 ParquetFooter read_parquet_footer(const File& file);
 
-}  // namespace tessera
+}  // namespace tessera::data

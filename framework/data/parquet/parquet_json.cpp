@@ -6,7 +6,7 @@
 
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 void append_escape(std::string& out, char32_t code) {
@@ -153,4 +153,4 @@ void JsonRow::quote(std::string_view value) {
   line_ += '"';
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -4,7 +4,7 @@
 
 #include "framework/data/parquet/parquet.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// A row as one line of JSON, without its line end, the very bytes of Python's json.dumps(row): `, ` and `: ` between
 /// values, characters outside of ASCII as \uXXXX, numbers with the fewest digits that give them back. With `ascii`
@@ -38,4 +38,4 @@ class JsonRow final : public ParquetSink {
   bool first_ = true;  // nothing is before the next value in its list or structure
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -5,7 +5,7 @@
 
 #include "framework/data/parquet/parquet_json.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 class ParquetLines final : public InputStream {
@@ -49,4 +49,4 @@ std::unique_ptr<InputStream> open_parquet_lines(const std::string& name, const s
   return std::make_unique<ParquetLines>(name, columns);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -5,7 +5,7 @@
 
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Kind = ParquetNode::Kind;
@@ -252,4 +252,4 @@ std::size_t leaves_of(const ParquetNode& node) {
   return count;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 
 #include "framework/data/parquet/parquet_footer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// A column of a Parquet file as a tree: a value, a structure of named values, a list, or a map. Levels are those of
 /// the format (Dremel): a definition level says how much of a path is not null, a repetition level which list continues.
@@ -44,4 +44,4 @@ ParquetNode select_parquet_column(const std::vector<ParquetNode>& columns, const
 /// Number of leaves below `node`, itself included.
 std::size_t leaves_of(const ParquetNode& node);
 
-}  // namespace tessera
+}  // namespace tessera::data

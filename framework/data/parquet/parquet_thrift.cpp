@@ -1,6 +1,6 @@
 #include "framework/data/parquet/parquet_thrift.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr int deepest = 32;  // Parquet's own structures nest 8 deep
@@ -143,4 +143,4 @@ void ThriftReader::skip(Type type) {
   throw ConfigError(text("its header has a value of the unknown Thrift type ", static_cast<int>(type)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// The bytes end inside a value: a header that continues beyond the bytes at hand, or a damaged one.
 class ThriftEnd : public ConfigError {
@@ -90,4 +90,4 @@ class ThriftReader {
   int depth_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

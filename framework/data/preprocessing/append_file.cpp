@@ -11,7 +11,7 @@
 #include "framework/base/files.h"
 #include "framework/base/system_call.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;
@@ -115,4 +115,4 @@ void AppendFile::cut(std::int64_t size) {
   written_ = size;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

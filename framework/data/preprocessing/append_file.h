@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::data {
 
 /// A file that grows at its end through a buffer, can be read back, and can be continued after a crash. Every failure
 /// is an IoError with the file name, the attempted operation and the system's reason. The destructor drops what
@@ -49,4 +49,4 @@ class AppendFile {
   std::string buffer_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t most_bytes_under_way = std::size_t{32} << 20U;
@@ -114,4 +114,4 @@ const EncodingPipeline::Item* EncodingPipeline::next() {
   return &ready.item;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 
 #include "framework/data/tokenizers/chunk_encoder.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Reads, encodes and hands out chunks in their order: one thread reads, `workers` threads encode, the caller writes.
 /// A bounded number of chunks, and of bytes, is under way. Not for use by several threads.
@@ -53,4 +53,4 @@ class EncodingPipeline {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -1,6 +1,6 @@
 #include "framework/data/preprocessing/input_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 ConfigError unreadable(const std::string& file, const std::string& what, const IoError& error) {
@@ -42,4 +42,4 @@ File open_input(const std::string& file, const std::string& what) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

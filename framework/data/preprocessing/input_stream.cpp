@@ -17,7 +17,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t stored_bytes_at_once = std::size_t{256} << 10U;
@@ -333,4 +333,4 @@ std::vector<std::string> expand_patterns(const std::vector<std::string>& names) 
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The bytes of an input, decompressed, from the beginning to the end. Errors are ConfigErrors that name the input.
 class InputStream {
@@ -38,4 +38,4 @@ std::string without_compression_suffix(const std::string& name);
 /// if a pattern matches nothing.
 std::vector<std::string> expand_patterns(const std::vector<std::string>& names);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t deepest = 970;              // of brackets; json.loads ends with RecursionError near there
@@ -321,4 +321,4 @@ JsonLine::String JsonLine::unescape(const char* first) {
   return string;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

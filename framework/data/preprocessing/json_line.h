@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The texts of chosen keys of a line that holds a JSON object. Accepts and refuses the lines that Python's json.loads
 /// (3.11) does: of equal keys the last one counts, NaN and Infinity are numbers, an integer has at most 4300 digits, a
@@ -62,4 +62,4 @@ class JsonLine {
   std::vector<char> open_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -6,7 +6,7 @@
 #include "framework/base/files.h"
 #include "framework/data/preprocessing/unfinished_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::int64_t bytes_at_once = std::int64_t{4} << 20U;
@@ -128,4 +128,4 @@ MergeResult merge_datasets(const MergeRequest& request,
   return made;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

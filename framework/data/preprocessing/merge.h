@@ -8,7 +8,7 @@
 
 #include "framework/data/indexed/indexed_dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 
 struct MergeRequest {
   std::vector<std::string> prefixes;  ///< of the datasets, in this order
@@ -30,4 +30,4 @@ struct MergeResult {
 MergeResult merge_datasets(const MergeRequest& request,
                            const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include "framework/data/preprocessing/encoding_pipeline.h"
 #include "framework/data/preprocessing/preprocess_plan.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::json;
@@ -264,4 +264,4 @@ PreprocessResult preprocess(const Tokenizer& tokenizer, const PreprocessRequest&
   return PreprocessRun(tokenizer, request)(progress);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 #include "framework/data/preprocessing/text_file.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 struct PreprocessRequest {
   std::vector<std::string> inputs;   ///< read in this order: files, also .gz .zst .xz; patterns; "-": standard input
@@ -62,4 +62,4 @@ struct PreprocessResult {
 PreprocessResult preprocess(const Tokenizer& tokenizer, const PreprocessRequest& request,
                             const std::function<void(const PreprocessProgress&)>& progress = {});
 
-}  // namespace tessera
+}  // namespace tessera::data

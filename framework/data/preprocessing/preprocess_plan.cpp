@@ -6,7 +6,7 @@
 #include "framework/base/files.h"
 #include "framework/data/parquet/parquet_lines.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -168,4 +168,4 @@ nlohmann::json PreprocessPlan::identity(const Tokenizer& tokenizer) const {
           {"--output-prefix", prefixes}};
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 #include "framework/data/preprocessing/preprocess.h"
 #include "framework/data/tokenizers/chunk_encoder.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// What a request comes to: which files are read, how, and what is written.
 struct PreprocessPlan {
@@ -32,4 +32,4 @@ struct PreprocessPlan {
   void choose_outputs(const Tokenizer& tokenizer, const PreprocessRequest& request);
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -107,4 +107,4 @@ std::string python_json(const Json& value) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

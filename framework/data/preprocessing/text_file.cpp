@@ -6,7 +6,7 @@
 #include "framework/data/preprocessing/json_line.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
@@ -117,4 +117,4 @@ void TextFile::json_texts(const RawDocument& document, std::span<const std::stri
   for (std::size_t k = 0; k < keys.size(); ++k) out[k].assign(line.texts(k).begin(), line.texts(k).end());
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// How documents lie in a text file.
 enum class TextFormat {
@@ -65,4 +65,4 @@ class TextFile {
   std::int64_t line_ = 0;  // lines before at_
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

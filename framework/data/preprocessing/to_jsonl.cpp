@@ -7,7 +7,7 @@
 #include "framework/data/parquet/parquet_json.h"
 #include "framework/data/preprocessing/unfinished_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -52,4 +52,4 @@ ToJsonlResult to_jsonl(const ToJsonlRequest& request,
   return result;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 struct ToJsonlRequest {
   std::vector<std::string> inputs;   ///< Parquet files, read in this order
@@ -25,4 +25,4 @@ struct ToJsonlResult {
 ToJsonlResult to_jsonl(const ToJsonlRequest& request,
                        const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -1,6 +1,6 @@
 #include "framework/data/preprocessing/unfinished_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -36,4 +36,4 @@ void UnfinishedFile::finish() {
   sync_folder(name_.has_parent_path() ? name_.parent_path() : fs::path("."));
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

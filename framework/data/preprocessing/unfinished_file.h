@@ -5,7 +5,7 @@
 
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// A new file that gets its name when it is finished: it is written as <name>.unfinished, synced and renamed. If the
 /// object is destroyed before, the unfinished file is deleted, and an older file of the name stays as it was.
@@ -31,4 +31,4 @@ class UnfinishedFile {
   bool finished_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -5,14 +5,14 @@
 #include "framework/data/dataset.h"
 #include "framework/data/gpt/legacy_random.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct CyclicOptions {
   bool data_sharding = true;
 };
 
-void describe(Schema<CyclicOptions>& s) {
+void describe(options::Schema<CyclicOptions>& s) {
   s.option("data_sharding", &CyclicOptions::data_sharding,
            "Each data-parallel rank shuffles its own shard; false: all ranks share one shuffled order.");
 }
@@ -66,4 +66,4 @@ void register_cyclic(SamplerRegistry& registry) {
   registry.add("cyclic", make, "Shuffled in every epoch; an incomplete last global batch is dropped.");
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct Missing {};
-void describe(Schema<Missing>&) {}
+void describe(options::Schema<Missing>&) {}
 
 std::unique_ptr<Sampler> refuse(const Missing&, SamplerParts) {
   throw ConfigError(
@@ -24,4 +24,4 @@ SamplerRegistry with_external(SamplerRegistry registry) {
 
 bool external_is_missing(const SamplerRegistry::Choice& choice) { return choice.options<Missing>() != nullptr; }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include "framework/data/dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// `registry` in which the type `external` exists: the sampler that the user's program registered under this name, else a
 /// type that only stands for it and that cannot be made (Megatron-LM's --dataloader-type external).
@@ -18,4 +18,4 @@ inline constexpr const char* how_to_register_external =
     "or "
     "cyclic";
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include "framework/data/dataset.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 class Single final : public Sampler {
@@ -20,7 +20,7 @@ class Single final : public Sampler {
   std::int64_t samples_;
 };
 
-std::unique_ptr<Sampler> make(const NoOptions&, SamplerParts parts) { return std::make_unique<Single>(parts); }
+std::unique_ptr<Sampler> make(const options::NoOptions&, SamplerParts parts) { return std::make_unique<Single>(parts); }
 
 }  // namespace
 
@@ -32,4 +32,4 @@ void register_single(SamplerRegistry& registry) {
   registry.add("single", make, "Sequential: each sample once, in dataset order.");
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

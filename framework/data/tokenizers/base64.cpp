@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 int digit(char c) {
@@ -38,4 +38,4 @@ std::string from_base64(std::string_view base64, const std::string& name) {
   return bytes;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct BertOptions {
@@ -16,7 +16,7 @@ struct BertOptions {
   std::int64_t vocab_extra_ids = 0;
 };
 
-void describe(Schema<BertOptions>& s) {
+void describe(options::Schema<BertOptions>& s) {
   s.option("vocab_file", &BertOptions::vocab_file,
            "Path of vocab.txt: one token on each line, in the order of the ids.");
   s.option("vocab_extra_ids", &BertOptions::vocab_extra_ids,
@@ -138,4 +138,4 @@ void register_bert_word_piece(TokenizerRegistry& registry) {
   registry.add("BertWordPieceCase", make_cased, "WordPiece of BERT from vocab.txt, text as it is.");
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

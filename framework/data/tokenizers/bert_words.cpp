@@ -9,7 +9,7 @@
 #include "framework/data/unicode/unicode_normal.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using unicode::bit;
@@ -245,4 +245,4 @@ std::string BertTextJoiner::finish() {
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

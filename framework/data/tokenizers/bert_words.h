@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The words of `text` (UTF-8) as BERT's BasicTokenizer of Megatron-LM core_v0.12.1 cuts them (Unicode 14): controls are
 /// removed, blanks separate, each CJK ideograph and each punctuation sign is a word of its own; with `lower_case` words
@@ -57,4 +57,4 @@ class BertTextJoiner {
   bool started_ = false;  // a character that is no blank has come
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

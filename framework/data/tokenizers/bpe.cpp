@@ -6,7 +6,7 @@
 #include "framework/data/preprocessing/input_file.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t short_piece = 48;  // up to here scanning all pairs beats a heap
@@ -270,4 +270,4 @@ void BpeModel::join(Scratch& scratch, std::uint32_t at, const Merge& merge) cons
   if (scratch.previous[at] >= 0) offer(scratch.previous[at]);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// GPT-2's spelling of bytes as printable characters: 33-126, 161-172 and 174-255 are themselves, the other 68 in
 /// increasing order are U+0100, U+0101, ... Vocabulary and merge files are written in it.
@@ -92,4 +92,4 @@ class BpeModel {
   std::vector<Merge> byte_pairs_;  // [256][256], the merges of two bytes: most of what is asked for, in little memory
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

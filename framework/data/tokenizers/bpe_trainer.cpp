@@ -9,7 +9,7 @@
 #include "framework/base/files.h"
 #include "framework/data/tokenizers/bpe.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Pair = std::pair<std::int32_t, std::int32_t>;
@@ -177,4 +177,4 @@ void TrainedBpe::write(const std::string& vocab_file, const std::string& merge_f
   write_file_atomic(merge_file, lines);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

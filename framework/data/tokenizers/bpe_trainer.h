@@ -10,7 +10,7 @@
 
 #include "framework/data/unicode/unicode_classes.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// A vocabulary in the order of its ids and its merges, spelt as in GPT-2's files.
 struct TrainedBpe {
@@ -40,4 +40,4 @@ class BpeTrainer {
   std::unordered_map<std::string, std::int64_t> words_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

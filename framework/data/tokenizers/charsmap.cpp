@@ -5,7 +5,7 @@
 #include "framework/data/unicode/unicode_code_points.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 // One unit of the trie: Darts-clone's layout.
@@ -116,4 +116,4 @@ std::string CharsMap::normalized(std::string_view text) const {
   return to;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

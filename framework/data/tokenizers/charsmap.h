@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The text map of a SentencePiece model, as `precompiled_charsmap` of its normalizer_spec or of tokenizer.json's
 /// normaliser `Precompiled` has it: the size of a double-array trie in bytes (32 bits, little-endian), its 32-bit units, then
@@ -34,4 +34,4 @@ class CharsMap {
   std::array<std::size_t, 128> ascii_{};  // where the replacement of each ASCII character begins, or `none`
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

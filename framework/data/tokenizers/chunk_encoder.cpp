@@ -6,7 +6,7 @@
 
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t most_ids_kept = std::size_t{1} << 20U;
@@ -182,4 +182,4 @@ void ChunkEncoder::encode_part(const TextChunk& chunk, EncodedChunk& out) {
   out.lines = std::count(part.begin(), part.end(), '\n');
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -13,7 +13,7 @@
 #include "framework/data/tokenizers/text_chunks.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// How documents are dealt to partitions.
 struct Dealing {
@@ -101,4 +101,4 @@ class ChunkEncoder {
   std::vector<Mark> marks_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/data/unicode/unicode_classes.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct Gpt2BpeOptions {
@@ -17,13 +17,13 @@ struct Gpt2BpeOptions {
   std::optional<std::int64_t> vocab_size;
 };
 
-void describe(Schema<Gpt2BpeOptions>& s) {
+void describe(options::Schema<Gpt2BpeOptions>& s) {
   s.option("vocab_file", &Gpt2BpeOptions::vocab_file, "Path of vocab.json: all tokens and their ids.");
   s.option("merge_file", &Gpt2BpeOptions::merge_file, "Path of merges.txt: the byte-pair merges in order.");
   s.option("vocab_size", &Gpt2BpeOptions::vocab_size,
            "Ignored with GPT2BPETokenizer, as in Megatron-LM: `vocab_file` determines the vocabulary size.")
       .at_least(1)
-      .at_most(most_tokens_known);
+      .at_most(options::most_tokens_known);
 }
 
 constexpr const char* end_of_document = "<|endoftext|>";
@@ -145,4 +145,4 @@ void register_gpt2_bpe(TokenizerRegistry& registry) {
   registry.add("GPT2BPETokenizer", make, "Byte-level BPE from vocab.json and merges.txt.", {"gpt2", "GPT2BPE"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -12,7 +12,7 @@
 #include "framework/data/tokenizers/hugging_face/engine.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using hugging_face::AddedToken;
@@ -23,7 +23,7 @@ struct HuggingFaceOptions {
   std::string tokenizer_model;
 };
 
-void describe(Schema<HuggingFaceOptions>& s) {
+void describe(options::Schema<HuggingFaceOptions>& s) {
   s.option("tokenizer_model", &HuggingFaceOptions::tokenizer_model,
            "Folder with tokenizer.json, and tokenizer_config.json if it has one, as Hugging Face models come.");
 }
@@ -380,4 +380,4 @@ void register_hugging_face(TokenizerRegistry& registry) {
   registry.add("HuggingFaceTokenizer", make, "A tokenizer.json as Hugging Face models have it.", {"PretrainedFromHF"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

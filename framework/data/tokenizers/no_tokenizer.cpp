@@ -2,13 +2,13 @@
 
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
-std::unique_ptr<Tokenizer> make(const NoOptions&) { return nullptr; }
+std::unique_ptr<Tokenizer> make(const options::NoOptions&) { return nullptr; }
 
 }  // namespace
 
 void register_no_tokenizer(TokenizerRegistry& registry) { registry.add("none", make, "No tokenizer: token ids only."); }
 
-}  // namespace tessera
+}  // namespace tessera::data

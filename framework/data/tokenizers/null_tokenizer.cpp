@@ -7,17 +7,17 @@
 #include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct NullOptions {
   std::int64_t vocab_size = 256;
 };
 
-void describe(Schema<NullOptions>& s) {
+void describe(options::Schema<NullOptions>& s) {
   s.option("vocab_size", &NullOptions::vocab_size, "Number of token ids; this id itself is the end-of-document token.")
       .above(0)
-      .at_most(most_tokens_known);
+      .at_most(options::most_tokens_known);
 }
 
 class NullEncoder final : public Tokenizer::Encoder {
@@ -90,4 +90,4 @@ void register_null_tokenizer(TokenizerRegistry& registry) {
   registry.add("NullTokenizer", make, "Text is token ids separated by single spaces.", {"null"});
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

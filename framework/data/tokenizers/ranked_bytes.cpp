@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr std::size_t short_word = 100;  // bytes; above, a heap is faster than to look through all parts
@@ -98,4 +98,4 @@ void RankedBytes::encode(std::string_view word, std::int32_t shift, const std::s
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// Byte-pair encoding as `tiktoken` does it: each token is a byte string with a rank, and of adjacent parts those are
 /// joined first whose bytes together have the lowest rank, the leftmost of equal ones.
@@ -36,4 +36,4 @@ class RankedBytes {
   std::size_t longest_ = 0;                 // bytes of the longest token
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 constexpr const char* about_model = "Path of the SentencePiece model (.model).";
@@ -19,7 +19,7 @@ struct SentencePieceOptions {
   std::int64_t vocab_extra_ids = 0;
 };
 
-void describe(Schema<SentencePieceOptions>& s) {
+void describe(options::Schema<SentencePieceOptions>& s) {
   s.option("tokenizer_model", &SentencePieceOptions::tokenizer_model, about_model);
   s.option("vocab_extra_ids", &SentencePieceOptions::vocab_extra_ids,
            "Number of special tokens <extra_id_0>, <extra_id_1>, ... that are added to the vocabulary.")
@@ -33,7 +33,7 @@ struct PlainSentencePieceOptions {
   std::int64_t vocab_extra_ids = 0;
 };
 
-void describe(Schema<PlainSentencePieceOptions>& s) {
+void describe(options::Schema<PlainSentencePieceOptions>& s) {
   s.option("tokenizer_model", &PlainSentencePieceOptions::tokenizer_model, about_model);
   s.option("vocab_extra_ids", &PlainSentencePieceOptions::vocab_extra_ids,
            "Ignored with GPTSentencePieceTokenizer and Llama2Tokenizer, as in Megatron-LM: the model determines the "
@@ -268,4 +268,4 @@ void register_sentencepiece(TokenizerRegistry& registry) {
   registry.add("Llama2Tokenizer", make_llama2, "The same, with the beginning-of-sentence token in front of each text.");
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

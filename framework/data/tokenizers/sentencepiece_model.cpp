@@ -7,7 +7,7 @@
 #include "framework/data/preprocessing/input_file.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 /// One field of a serialized protocol buffer. Source: protobuf.dev, "Encoding".
@@ -207,4 +207,4 @@ class SentencePieceModel::Decoder final : public Tokenizer::Decoder {
 
 std::unique_ptr<Tokenizer::Decoder> SentencePieceModel::decoder() const { return std::make_unique<Decoder>(*this); }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -10,7 +10,7 @@
 
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// A model of Google's SentencePiece (BPE, unigram, word or character; with its normalization and its byte fallback),
 /// run by Debian's library. Const and safe to share between threads. Source: Kudo & Richardson, arXiv:1808.06226.
@@ -58,4 +58,4 @@ class SentencePieceModel {
   bool rewrites_text_ = false;  // a rule rewrites the decoded text as a whole (denormalization)
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

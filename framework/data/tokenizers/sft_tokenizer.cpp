@@ -8,7 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/data/preprocessing/input_file.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -203,4 +203,4 @@ void SftTokenizer::mask_prompts(const Json& conversation, const Ids& tokens, con
     if (!learnt[i]) targets[i] = ignored;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

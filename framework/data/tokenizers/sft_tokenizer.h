@@ -11,7 +11,7 @@
 #include "framework/data/chat_template/chat_template.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// How conversations become tokens, and of which tokens the loss counts.
 struct SftFormat {
@@ -64,4 +64,4 @@ class SftTokenizer {
   mutable std::vector<std::unique_ptr<Tokenizer::Encoder>> idle_;  // encoders that no thread uses
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include "framework/base/crc32c.h"
 #include "framework/data/parquet/parquet_lines.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
@@ -231,4 +231,4 @@ bool take_paragraph(std::string_view& rest, std::string_view& paragraph, std::in
   return true;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

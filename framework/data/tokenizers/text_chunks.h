@@ -9,7 +9,7 @@
 #include "framework/data/preprocessing/input_stream.h"
 #include "framework/data/preprocessing/text_file.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// How far a text was read.
 struct TextPosition {
@@ -75,4 +75,4 @@ bool take_line(std::string_view& rest, std::string_view& line);
 /// taken, and `first_line` is the number of lines before the paragraph. False if only empty lines are left.
 bool take_paragraph(std::string_view& rest, std::string_view& paragraph, std::int64_t& lines, std::int64_t& first_line);
 
-}  // namespace tessera
+}  // namespace tessera::data

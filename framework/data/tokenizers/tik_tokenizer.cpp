@@ -17,9 +17,11 @@
 #include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
 
-namespace tessera {
+namespace tessera::data {
 
-Words<TiktokenPattern> words(TiktokenPattern) { return {{"v1", TiktokenPattern::v1}, {"v2", TiktokenPattern::v2}}; }
+options::Words<TiktokenPattern> words(TiktokenPattern) {
+  return {{"v1", TiktokenPattern::v1}, {"v2", TiktokenPattern::v2}};
+}
 
 namespace {
 
@@ -31,7 +33,7 @@ struct TikOptions {
   std::optional<std::vector<std::string>> tiktoken_special_tokens;
 };
 
-void describe(Schema<TikOptions>& s) {
+void describe(options::Schema<TikOptions>& s) {
   s.option("tokenizer_model", &TikOptions::tokenizer_model,
            "Path of the vocabulary (.json): a list of {rank, token_bytes, token_str}, in the order of the ranks.");
   s.option("tiktoken_pattern", &TikOptions::tiktoken_pattern,
@@ -39,11 +41,11 @@ void describe(Schema<TikOptions>& s) {
   s.option("vocab_size", &TikOptions::vocab_size,
            "Number of token ids, special tokens included; the vocabulary is cut to it. null: 131072.")
       .at_least(1)
-      .at_most(most_tokens_known);
+      .at_most(options::most_tokens_known);
   s.option("tiktoken_num_special_tokens", &TikOptions::tiktoken_num_special_tokens,
            "Number of ids reserved for special tokens, the first ids.")
       .at_least(0)
-      .at_most(most_tokens_known);
+      .at_most(options::most_tokens_known);
   s.option(
       "tiktoken_special_tokens", &TikOptions::tiktoken_special_tokens,
       "Names of the first special tokens, among them <unk>, <s> and </s>; the others are <SPECIAL_3>, <SPECIAL_4>, ... "
@@ -214,4 +216,4 @@ void register_tik_tokenizer(TokenizerRegistry& registry) {
   registry.add("TikTokenizer", make, "Byte-pair encoding of tiktoken from a JSON list of tokens.");
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -5,7 +5,7 @@
 #include "framework/data/unicode/unicode_code_points.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using unicode::bit;
@@ -145,4 +145,4 @@ std::size_t next_tiktoken_word(TiktokenPattern pattern, std::string_view text, s
   return (pattern == TiktokenPattern::v1 ? matcher.v1() : matcher.v2()) - at;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

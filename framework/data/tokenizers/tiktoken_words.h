@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The two expressions of Megatron-LM's TikTokenizer that cut text into words.
 enum class TiktokenPattern : std::uint8_t { v1, v2 };
@@ -15,4 +15,4 @@ std::string_view expression(TiktokenPattern pattern);
 /// 16). A byte that is not UTF-8 counts as a character that is neither letter, number nor blank.
 std::size_t next_tiktoken_word(TiktokenPattern pattern, std::string_view text, std::size_t at);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> ids;
@@ -49,4 +49,4 @@ class PieceDecoder final : public Tokenizer::Decoder {
 
 std::unique_ptr<Tokenizer::Decoder> Tokenizer::decoder() const { return std::make_unique<PieceDecoder>(*this); }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -11,7 +11,7 @@
 
 #include "framework/options/registry.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// Text to token ids and back. Const and safe to share between threads; the working memory of encoding is in an
 /// Encoder, of which each thread makes its own.
@@ -99,9 +99,9 @@ class Tokenizer {
 };
 
 /// Key `tokenizer_type` of dataset_config. The type `none` makes nullptr: a run on ids alone.
-using TokenizerRegistry = Registry<Tokenizer>;
+using TokenizerRegistry = options::Registry<Tokenizer>;
 
 /// The registry with every built-in tokenizer.
 TokenizerRegistry tokenizers();
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::data {
 
 std::size_t WordCache::slot_of(std::string_view word) {
   constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
@@ -57,4 +57,4 @@ void WordCache::remember(std::string_view word, std::span<const std::int32_t> id
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data {
 
 /// Words that were encoded recently, with their ids: text repeats its words, and merging a word costs much more than
 /// finding it. A cache of 3 MiB that forgets: a new word takes the slot of an old one. Belongs to one thread.
@@ -99,4 +99,4 @@ inline std::size_t WordCache::find_short(const Key& key, std::size_t prepared, s
   return way.count;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

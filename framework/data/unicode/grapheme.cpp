@@ -6,7 +6,7 @@
 #include "framework/data/unicode/grapheme_tables.h"
 #include "framework/data/unicode/unicode_code_points.h"
 
-namespace tessera::unicode {
+namespace tessera::data::unicode {
 namespace {
 
 // Up to `consonant` in the order of the generated table. `linker` and `incb_extend` are Extend too, and link Indic
@@ -127,4 +127,4 @@ std::size_t end_of_grapheme(std::u32string_view codes, std::size_t at) {
   return at;
 }
 
-}  // namespace tessera::unicode
+}  // namespace tessera::data::unicode

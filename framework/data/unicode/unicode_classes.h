@@ -8,7 +8,7 @@
 
 #include "framework/data/unicode/unicode_code_points.h"
 
-namespace tessera {
+namespace tessera::data {
 
 /// What GPT-2's pre-tokenizer tells apart: \p{L}, \p{N}, \s and the rest.
 enum class UnicodeClass : std::uint8_t { other, letter, number, space };
@@ -63,4 +63,4 @@ inline std::size_t next_piece(const UnicodeClasses& classes, std::string_view te
   return detail::next_piece_of_any_kind(classes, text, at);
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -3,7 +3,7 @@
 #include "framework/data/unicode/unicode_tables.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::unicode {
+namespace tessera::data::unicode {
 namespace {
 
 std::uint32_t digit(char c) {
@@ -150,4 +150,4 @@ std::string from_code_points(std::u32string_view codes) {
   return text;
 }
 
-}  // namespace tessera::unicode
+}  // namespace tessera::data::unicode

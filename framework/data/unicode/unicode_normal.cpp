@@ -7,7 +7,7 @@
 #include "framework/data/unicode/unicode_code_points.h"
 #include "framework/data/unicode/unicode_tables.h"
 
-namespace tessera::unicode {
+namespace tessera::data::unicode {
 namespace {
 
 // Hangul syllables are computed: Unicode standard, section 3.12.
@@ -342,4 +342,4 @@ std::string python_without_accents(std::string_view text) {
   return kept;
 }
 
-}  // namespace tessera::unicode
+}  // namespace tessera::data::unicode

@@ -1,6 +1,6 @@
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 struct Lead {
@@ -83,4 +83,4 @@ std::string take_complete(std::string& held) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

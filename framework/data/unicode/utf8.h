@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The sign for what could not be read, U+FFFD.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
@@ -34,4 +34,4 @@ std::string with_replacements(std::string_view bytes);
 /// Take from `held` all that is certain, broken parts replaced; leave only the beginning of an unfinished character.
 std::string take_complete(std::string& held);
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -6,14 +6,14 @@
 #include "framework/interop/flags/python_number.h"
 #include "framework/model/gpt_options.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 using Json = nlohmann::json;
 
 struct ArgumentInputs {
-  const Recipe& recipe;
-  const GptOptions& model;
+  const recipe::Recipe& recipe;
+  const model::GptOptions& model;
   std::int64_t world, replicas;
 };
 
@@ -33,14 +33,14 @@ bool is_true(const Json& a, const char* name) { return a.contains(name) && a[nam
 bool is_missing(const Json& a, const char* name) { return !a.contains(name) || a[name].is_null(); }
 
 /// Chunks of a stage as their schedule counts them; none: the plain one.
-std::optional<std::int64_t> virtual_stages(const ParallelOptions& o, const Recipe& recipe) {
+std::optional<std::int64_t> virtual_stages(const parallel::ParallelOptions& o, const recipe::Recipe& recipe) {
   const bool asked = o.num_layers_per_virtual_pipeline_stage || o.num_virtual_stages_per_pipeline_rank ||
                      o.virtual_pipeline_model_parallel_size.value_or(1) > 1;
   const auto chunks = recipe.layer_plan().chunks();
   return asked || chunks > 1 ? std::optional<std::int64_t>(chunks) : std::nullopt;
 }
 
-const char* torch_type(const HalfPrecisionOptions& o) {
+const char* torch_type(const model::HalfPrecisionOptions& o) {
   if (o.bf16) return "torch.bfloat16";
   return o.fp16 ? "torch.float16" : "torch.float32";
 }
@@ -76,8 +76,8 @@ const std::vector<ArgumentRule>& parser_rules() {
        [](const ArgumentInputs&, Json& a) {
          std::int64_t every = 0;
          if (is_missing(a, "moe_layer_freq") || !a["moe_layer_freq"].is_string()) return;
-         if (OptionType<std::int64_t>::read(Value::of(python_number(a["moe_layer_freq"].get<std::string>()), {}),
-                                            every))
+         if (options::OptionType<std::int64_t>::read(
+                 options::Value::of(python_number(a["moe_layer_freq"].get<std::string>()), {}), every))
            a["moe_layer_freq"] = every;
        }},
       {"P11", "The number of processes comes from the launcher; rank 0 speaks.",
@@ -110,13 +110,13 @@ const std::vector<ArgumentRule>& model_rules() {
        }},
       {"M11", "The fused GELU needs a bias to fuse; biases everywhere are biases of queries, keys and values too.",
        [](const ArgumentInputs& r, Json& a) {
-         const bool exact_gelu = r.model.feed_forward() == FeedForwardKind::gelu_erf;
+         const bool exact_gelu = r.model.feed_forward() == nn::FeedForwardKind::gelu_erf;
          a["bias_gelu_fusion"] = r.model.add_bias_linear && !exact_gelu;
          a["add_qkv_bias"] = r.model.qkv_bias();
        }},
       {"M12", "Only rotary positions have a fused form.",
        [](const ArgumentInputs& r, Json& a) {
-         if (r.model.position_embedding_type != PositionEmbedding::rope) a["apply_rope_fusion"] = false;
+         if (r.model.position_embedding_type != model::PositionEmbedding::rope) a["apply_rope_fusion"] = false;
        }},
       {"M17", "Scaling by the layer's number asks for a softmax in fp32.",
        [](const ArgumentInputs&, Json& a) {
@@ -169,7 +169,7 @@ const std::vector<ArgumentRule>& parallel_rules() {
          if (!a.contains("cp_comm_type")) return;
          a["cp_comm_type"] = Json::array();
          for (const auto exchange : r.recipe.parallel.cp_comm_type.layers)
-           a["cp_comm_type"].push_back(OptionType<ContextExchange>::write(exchange).scalar);
+           a["cp_comm_type"].push_back(options::OptionType<parallel::ContextExchange>::write(exchange).scalar);
          if (a["cp_comm_type"].empty()) a["cp_comm_type"].push_back("p2p");
        }},
       {"PAR27", "Late start-up draws weights on the CPU.", [](const ArgumentInputs&, Json& a) {
@@ -252,10 +252,10 @@ std::vector<ArgumentRule> all_rules() {
 
 }  // namespace
 
-void validate_arguments(const Recipe& recipe, std::int64_t world, nlohmann::json& arguments) {
-  const auto* gpt = recipe.model.options<GptOptions>();
+void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, nlohmann::json& arguments) {
+  const auto* gpt = recipe.model.options<model::GptOptions>();
   if (!gpt) return;
-  const ArgumentInputs run{recipe, *gpt, world, data_parallel_ranks(recipe.parallel, world)};
+  const ArgumentInputs run{recipe, *gpt, world, parallel::data_parallel_ranks(recipe.parallel, world)};
   for (const auto& rule : all_rules()) rule.apply(run, arguments);
 }
 
@@ -265,4 +265,4 @@ std::vector<std::string> argument_rules() {
   return names;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

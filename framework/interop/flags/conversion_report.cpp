@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -49,7 +49,7 @@ std::string padded(std::string words, std::size_t width) {
   return words;
 }
 
-std::string place(const Origin& at) { return at.line > 0 ? text(at) : at.source; }
+std::string place(const options::Origin& at) { return at.line > 0 ? text(at) : at.source; }
 
 }  // namespace
 
@@ -80,7 +80,7 @@ std::string start_line(const Source& source, const std::string& recipe) {
 }
 
 std::string report_json(const Source& source, const std::string& file, const std::string& recipe,
-                        const Report& report) {
+                        const options::Report& report) {
   Json json = {{"source", file}, {"kind", name_of(source.kind)}, {"from", source.from}, {"from_why", source.from_why}};
   json["launcher"] = source.launch ? json_of(*source.launch, start_line(source, recipe)) : Json(nullptr);
   json["launches"] = source.launches;
@@ -172,4 +172,4 @@ std::vector<std::string> head_of(const Source& source, const std::string& file, 
   return head;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

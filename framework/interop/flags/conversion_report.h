@@ -5,7 +5,7 @@
 
 #include "framework/interop/flags/source.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// How many flags have each status, in the order of FlagStatus.
 std::vector<std::size_t> count_by_status(const std::vector<ConvertedFlag>& flags);
@@ -18,7 +18,8 @@ std::string start_line(const Source& source, const std::string& recipe);
 /// flags: [{flag, values, status, to, why, file, line[, only_where]}], unknown: [{name, used_by, file, line, give}],
 /// undecided: [{condition, file, line, needs, flags, remedy}], problems, notes, counts}. Flags of branches that were
 /// not taken have `only_where` and do not count.
-std::string report_json(const Source& source, const std::string& file, const std::string& recipe, const Report& report);
+std::string report_json(const Source& source, const std::string& file, const std::string& recipe,
+                        const options::Report& report);
 
 /// The same for people: one line a flag, and the counts. Ignored flags are only listed when `verbose`.
 std::string report_table(const Source& source, bool verbose);
@@ -29,4 +30,4 @@ std::vector<std::string> caller_values(const Source& source);
 /// The lines at the head of a written recipe: where it is from, how to start it, what is to be filled in.
 std::vector<std::string> head_of(const Source& source, const std::string& file, const std::string& recipe);
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -6,33 +6,33 @@
 #include "framework/interop/flags/recipe_writer.h"
 #include "framework/options/same.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 /// What `table` calls our option, and the value in its words.
-std::string their_name(const std::string& path, const Value& table) {
+std::string their_name(const std::string& path, const options::Value& table) {
   const auto* renamed = table.find("renamed");
   const auto* name = renamed ? renamed->find(path) : nullptr;
   return name ? name->scalar : path.substr(path.find('.') + 1);
 }
-Value in_their_words(const std::string& path, Value value, const Value& table) {
+options::Value in_their_words(const std::string& path, options::Value value, const options::Value& table) {
   const auto* words = table.find("words");
   const auto* own = words ? words->find(path) : nullptr;
   const auto* theirs = own ? own->find(value.scalar) : nullptr;
-  if (theirs && value.kind == Value::Kind::scalar) value.scalar = theirs->scalar;
+  if (theirs && value.kind == options::Value::Kind::scalar) value.scalar = theirs->scalar;
   return value;
 }
 
 /// Whether a recipe says all that `settings`, "group.key": value, say; the empty set says nothing.
-bool says(const Value& recipe, const Value& settings) {
+bool says(const options::Value& recipe, const options::Value& settings) {
   return !settings.fields.empty() &&
          std::all_of(settings.fields.begin(), settings.fields.end(), [&recipe](const auto& setting) {
            const auto* there = recipe.at(setting.name);
-           return there && same(*there, setting.value);
+           return there && options::same(*there, setting.value);
          });
 }
 
-void drop(Value& recipe, const std::string& path) {
+void drop(options::Value& recipe, const std::string& path) {
   const auto dot = path.find('.');
   for (auto& group : recipe.fields)
     if (group.name == path.substr(0, dot))
@@ -42,10 +42,10 @@ void drop(Value& recipe, const std::string& path) {
 /// Writes the nested form: takes options from `left` and puts them where their paths say.
 class Nested {
  public:
-  Nested(const Value& resolved, Value shown, const Value& table)
+  Nested(const options::Value& resolved, options::Value shown, const options::Value& table)
       : resolved_(resolved), left_(std::move(shown)), table_(table) {}
 
-  Value write() {
+  options::Value write() {
     for (const auto& [path, row] : table_.find("paths")->fields) {
       if (path.find('*') != std::string::npos) continue;
       if (const auto* to = row.find("to")) move(path, *to, row.find("and"));
@@ -59,22 +59,22 @@ class Nested {
 
  private:
   /// A path that speaks of two options can say only what both are.
-  void move(const std::string& path, const Value& to, const Value* also) {
+  void move(const std::string& path, const options::Value& to, const options::Value* also) {
     const auto* value = left_.at(to.scalar);
     const auto* whole = resolved_.at(to.scalar);
     if (!value && also && left_.at(also->scalar)) value = whole;
-    if (!value || (also && !same(*whole, *resolved_.at(also->scalar)))) return;
+    if (!value || (also && !options::same(*whole, *resolved_.at(also->scalar)))) return;
     out_.set(path, *value);
     drop(left_, to.scalar);
     if (also) drop(left_, also->scalar);
   }
 
-  void mean(const std::string& path, const Value& means) {
+  void mean(const std::string& path, const options::Value& means) {
     for (const auto& [word, settings] : means.fields) {
       const bool news = std::any_of(settings.fields.begin(), settings.fields.end(),
                                     [&](const auto& setting) { return left_.at(setting.name) != nullptr; });
       if (!news || !says(resolved_, settings)) continue;
-      out_.set(path, Value::of(word, {}));
+      out_.set(path, options::Value::of(word, {}));
       for (const auto& setting : settings.fields) drop(left_, setting.name);
       return;
     }
@@ -90,21 +90,22 @@ class Nested {
       list += (list.empty() ? "" : ", ") + word;
       for (const auto& setting : own->fields) drop(left_, setting.name);
     }
-    if (!list.empty()) out_.set("accelerate_config.precision." + how + "_operators", Value::of(list, {}));
+    if (!list.empty()) out_.set("accelerate_config.precision." + how + "_operators", options::Value::of(list, {}));
   }
 
-  const Value& resolved_;
-  Value left_, out_;
-  const Value& table_;
+  const options::Value& resolved_;
+  options::Value left_, out_;
+  const options::Value& table_;
 };
 
 }  // namespace
 
-Value write_flat_core_ms(const Value& resolved, const Facts& facts, const Mappings& mappings, Report& report) {
+options::Value write_flat_core_ms(const options::Value& resolved, const options::Facts& facts,
+                                  const options::Mappings& mappings, options::Report& report) {
   const auto table = mappings.table("recipes/core_ms.yaml");
   const auto ours = what_differs(resolved, {}, facts);
-  Value out;
-  out.kind = Value::Kind::group;
+  options::Value out;
+  out.kind = options::Value::Kind::group;
   for (const auto& [group, options] : resolved.fields)
     for (const auto& [name, value] : options.fields) {
       const auto path = group + "." + name;
@@ -115,13 +116,14 @@ Value write_flat_core_ms(const Value& resolved, const Facts& facts, const Mappin
       const auto words = in_their_words(path, value, table);
       if (!usual && differs)
         report.problem(value.origin, path, text("MindSpeed-Core-MS has no key for ", path, " ", value));
-      else if (usual && value.kind != Value::Kind::none && (differs || !same(*usual, words)))
+      else if (usual && value.kind != options::Value::Kind::none && (differs || !options::same(*usual, words)))
         out.set(group + "." + theirs, words);
     }
   return out;
 }
 
-Value write_nested_core_ms(const Value& resolved, const Facts& facts, const Mappings& mappings, Report& report) {
+options::Value write_nested_core_ms(const options::Value& resolved, const options::Facts& facts,
+                                    const options::Mappings& mappings, options::Report& report) {
   const auto table = mappings.table("recipes/nested.yaml");
   auto out = Nested(resolved, what_differs(resolved, {}, facts), table).write();
   for (const auto& [group, options] : out.fields)
@@ -133,4 +135,4 @@ Value write_nested_core_ms(const Value& resolved, const Facts& facts, const Mapp
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

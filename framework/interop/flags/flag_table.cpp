@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/interop/flags/python_number.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const std::string folder = "flags/";
@@ -17,7 +17,7 @@ std::string dest_of(const std::string& flag) {
   return name;
 }
 
-FlagRow::Takes takes_of(const Value& row, const std::string& word, bool bare) {
+FlagRow::Takes takes_of(const options::Value& row, const std::string& word, bool bare) {
   if (word.empty()) return bare ? FlagRow::Takes::none : FlagRow::Takes::one;
   if (word == "none") return FlagRow::Takes::none;
   if (word == "one") return FlagRow::Takes::one;
@@ -26,7 +26,7 @@ FlagRow::Takes takes_of(const Value& row, const std::string& word, bool bare) {
   throw ConfigError(text(row.origin, ": takes is none, one, optional or many, not '", word, "'"));
 }
 
-FlagRow read_row(const std::string& flag, const Value& row) {
+FlagRow read_row(const std::string& flag, const options::Value& row) {
   const auto word = [&row](const char* name) {
     const auto* value = row.find(name);
     return value ? value->scalar : std::string();
@@ -62,7 +62,7 @@ FlagRow read_row(const std::string& flag, const Value& row) {
 constexpr int not_given = 1, implied = 2, given = 3, overruling = 4;  // layers
 
 /// Whether `value` asks for what is not built.
-bool asks_for_planned(const std::string& to, const Value& value, const Facts& facts) {
+bool asks_for_planned(const std::string& to, const options::Value& value, const options::Facts& facts) {
   const auto* option = option_at(to, facts);
   if (!option || !option->planned) return false;
   const auto& neutral = option->neutral;
@@ -77,7 +77,7 @@ bool asks_for_planned(const std::string& to, const Value& value, const Facts& fa
 
 /// Whether a table's word leads to one that the option at `to` does not have yet. The words of a list of words, as
 /// "list of core_attn / mlp", stand in its type.
-bool lacks_word(const std::string& to, const std::string& word, const Facts& facts) {
+bool lacks_word(const std::string& to, const std::string& word, const options::Facts& facts) {
   const auto* option = option_at(to, facts);
   if (!option) return false;
   const auto& choices = option->choices;
@@ -87,7 +87,8 @@ bool lacks_word(const std::string& to, const std::string& word, const Facts& fac
 }
 
 /// The choice that leaves `option` without effect, as "optimizer_type sgd"; empty when it has one.
-std::string barred_by(const std::string& option, const Value& group, const std::vector<SchemaFacts>& schemas) {
+std::string barred_by(const std::string& option, const options::Value& group,
+                      const std::vector<options::SchemaFacts>& schemas) {
   std::string bar;
   for (const auto& schema : schemas) {
     if (std::none_of(schema.options.begin(), schema.options.end(), [&](const auto& o) { return o.name == option; }))
@@ -99,7 +100,7 @@ std::string barred_by(const std::string& option, const Value& group, const std::
   return bar;
 }
 
-void leave_out_unchosen(Value& recipe, const Facts& facts, Report& report) {
+void leave_out_unchosen(options::Value& recipe, const options::Facts& facts, options::Report& report) {
   for (auto& [name, group] : recipe.fields) {
     const auto schemas = facts.find(name);
     if (schemas == facts.end()) continue;
@@ -116,7 +117,7 @@ void leave_out_unchosen(Value& recipe, const Facts& facts, Report& report) {
 }
 
 /// Whether an option is a number, or a list of numbers: "list of 2 float", "int or null".
-bool takes_numbers(const OptionFacts& option) {
+bool takes_numbers(const options::OptionFacts& option) {
   auto type = option.type;
   for (const std::string list = "list of "; type.rfind(list, 0) == 0;) {
     type.erase(0, list.size());
@@ -126,11 +127,11 @@ bool takes_numbers(const OptionFacts& option) {
   return word == "int" || word == "float";
 }
 
-Value list_of(const std::vector<std::string>& values, const Origin& origin) {
-  Value list;
-  list.kind = Value::Kind::list;
+options::Value list_of(const std::vector<std::string>& values, const options::Origin& origin) {
+  options::Value list;
+  list.kind = options::Value::Kind::list;
   list.origin = origin;
-  for (const auto& value : values) list.items.push_back(Value::of(value, origin));
+  for (const auto& value : values) list.items.push_back(options::Value::of(value, origin));
   return list;
 }
 
@@ -156,18 +157,18 @@ std::string name_in(const std::string& words) {
 /// One command line on its way into a recipe.
 class Converter {
  public:
-  Converter(const FlagTable& table, const Facts& facts, Report& report)
+  Converter(const FlagTable& table, const options::Facts& facts, options::Report& report)
       : table_(table), facts_(facts), report_(report) {
     for (const auto& row : table_.rows())
       if (!row.absent.empty())
-        out_.recipe.set(row.to, Value::of(row.absent, {row.flag + " not given", 0, "", not_given}));
+        out_.recipe.set(row.to, options::Value::of(row.absent, {row.flag + " not given", 0, "", not_given}));
   }
 
   void take(const GivenFlag& flag) {
     out_.flags.push_back({flag});
     const auto* row = table_.find(flag.flag);
     if (!row)
-      end(FlagStatus::unknown, "not a flag we know", did_you_mean(flag.flag, table_.flags()));
+      end(FlagStatus::unknown, "not a flag we know", options::did_you_mean(flag.flag, table_.flags()));
     else if (row->kind == FlagRow::Kind::ignored)
       ignore(row->why);
     else if (row->kind == FlagRow::Kind::refused)
@@ -182,7 +183,7 @@ class Converter {
   }
 
  private:
-  Origin origin() const {
+  options::Origin origin() const {
     auto at = out_.flags.back().given.at;
     at.layer = given;
     return at;
@@ -228,7 +229,7 @@ class Converter {
       set(row.to, row.takes == FlagRow::Takes::many && wants_list(row.to, values) ? list_of(values, origin())
                                                                                   : single(row.to, value));
     else if (row.kind == FlagRow::Kind::fixed)
-      set(row.to, Value::of(row.fixed, origin()));
+      set(row.to, options::Value::of(row.fixed, origin()));
     else if (row.kind == FlagRow::Kind::words)
       set_words(row, row.takes == FlagRow::Takes::many ? values : std::vector<std::string>{value});
   }
@@ -248,7 +249,7 @@ class Converter {
       if (!unknown && lacks_word(row.to, ours.back(), facts_)) lacking = value;
     }
     const bool list = row.takes == FlagRow::Takes::many && wants_list(row.to, values);
-    set(row.to, list ? list_of(ours, origin()) : Value::of(ours[0], origin()));
+    set(row.to, list ? list_of(ours, origin()) : options::Value::of(ours[0], origin()));
     if (lacking.empty()) return;
     out_.flags.back().status = FlagStatus::planned;
     out_.flags.back().why = text(row.to, " has no '", lacking, "' yet.");
@@ -261,10 +262,10 @@ class Converter {
   }
 
   /// "127,0" and "(127, 0)" are two items where the option is a pair.
-  Value single(const std::string& to, const std::string& value) const {
+  options::Value single(const std::string& to, const std::string& value) const {
     const auto* option = option_at(to, facts_);
     if (!option || option->type.rfind("list of 2 ", 0) != 0 || value.find(',') == std::string::npos)
-      return Value::of(value, origin());
+      return options::Value::of(value, origin());
     std::vector<std::string> items(1);
     for (const auto c : value)
       if (c == ',')
@@ -274,7 +275,7 @@ class Converter {
     return list_of(items, origin());
   }
 
-  void set(const std::string& to, Value value) {
+  void set(const std::string& to, options::Value value) {
     auto& flag = out_.flags.back();
     (value.origin.layer == implied ? flag.implied : flag.to).push_back(to);
     if (asks_for_planned(to, value, facts_)) {
@@ -296,24 +297,24 @@ class Converter {
       if (there && there->origin.layer >= given) continue;
       auto at = origin();
       at.layer = implied;
-      set(option, Value::of(value, at));
+      set(option, options::Value::of(value, at));
     }
     for (const auto& [option, value] : row.always) {
       auto at = origin();
       at.layer = overruling;
-      set(option, Value::of(value, at));
+      set(option, options::Value::of(value, at));
     }
   }
 
   const FlagTable& table_;
-  const Facts& facts_;
-  Report& report_;
+  const options::Facts& facts_;
+  options::Report& report_;
   Conversion out_;
 };
 
 }  // namespace
 
-const OptionFacts* option_at(const std::string& path, const Facts& facts) {
+const options::OptionFacts* option_at(const std::string& path, const options::Facts& facts) {
   const auto dot = path.find('.');
   const auto group = facts.find(path.substr(0, dot));
   if (dot == std::string::npos || group == facts.end()) return nullptr;
@@ -358,7 +359,7 @@ std::string word_of(FlagStatus status) {
   return "unknown";
 }
 
-void FlagTable::add(const Value& table) {
+void FlagTable::add(const options::Value& table) {
   const auto word = [&table](const char* name) {
     const auto* value = table.find(name);
     return value ? value->scalar : std::string();
@@ -388,14 +389,14 @@ void FlagTable::add(const Value& table) {
     for (const auto& [flag, row] : flags->fields) put(read_row(flag, row));
 }
 
-FlagTable FlagTable::from(const Value& table) {
+FlagTable FlagTable::from(const options::Value& table) {
   FlagTable out;
   out.add(table);
   return out;
 }
 
-FlagTable FlagTable::from(const std::string& file, const Mappings& mappings) {
-  std::vector<Value> tables;
+FlagTable FlagTable::from(const std::string& file, const options::Mappings& mappings) {
+  std::vector<options::Value> tables;
   for (auto next = file; !next.empty();) {
     tables.push_back(mappings.table(folder + next));
     const auto* base = tables.back().find("base");
@@ -407,7 +408,7 @@ FlagTable FlagTable::from(const std::string& file, const Mappings& mappings) {
   return out;
 }
 
-FlagTable FlagTable::named(const std::string& name, const Mappings& mappings) {
+FlagTable FlagTable::named(const std::string& name, const options::Mappings& mappings) {
   if (name == "megatron") return named(usual, mappings);
   std::string have;
   for (const auto& file : mappings.names()) {
@@ -430,14 +431,16 @@ std::vector<std::string> FlagTable::flags() const {
   return all;
 }
 
-Conversion FlagTable::convert(const std::vector<GivenFlag>& flags, const Facts& facts, Report& report) const {
+Conversion FlagTable::convert(const std::vector<GivenFlag>& flags, const options::Facts& facts,
+                              options::Report& report) const {
   Converter converter(*this, facts, report);
   for (const auto& flag : flags) converter.take(flag);
   return converter.finish();
 }
 
-Value FlagTable::convert(const std::vector<std::string>& argv, const Facts& facts, Report& report) const {
+options::Value FlagTable::convert(const std::vector<std::string>& argv, const options::Facts& facts,
+                                  options::Report& report) const {
   return convert(flags_of(argv), facts, report).recipe;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

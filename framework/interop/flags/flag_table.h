@@ -6,16 +6,16 @@
 #include "framework/options/group.h"
 #include "framework/options/mappings.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// The option at "group.name" or "group.name[0]"; null when there is none.
-const OptionFacts* option_at(const std::string& path, const Facts& facts);
+const options::OptionFacts* option_at(const std::string& path, const options::Facts& facts);
 
 /// One flag of a command line, as it was written.
 struct GivenFlag {
   std::string flag;                 ///< "--lr"
   std::vector<std::string> values;  ///< all words up to the next flag; ${NAME} stands for what could not be known
-  Origin at;
+  options::Origin at;
 };
 
 /// The flags of a command line: a word that begins with "--" is one, or with "-" and a letter; "--flag=value" is two
@@ -60,7 +60,7 @@ struct ConvertedFlag {
 };
 
 struct Conversion {
-  Value recipe;  ///< their whole run: flags that were not given count with their default, whatever ours is
+  options::Value recipe;  ///< their whole run: flags that were not given count with their default, whatever ours is
   std::vector<ConvertedFlag> flags = {};  ///< one for each given flag, in their order
 };
 
@@ -89,21 +89,22 @@ struct Conversion {
 class FlagTable {
  public:
   /// The table in a file of mappings/flags/, "megatron.yaml", with its bases.
-  static FlagTable from(const std::string& file, const Mappings& mappings);
+  static FlagTable from(const std::string& file, const options::Mappings& mappings);
   /// A table that has no base.
-  static FlagTable from(const Value& table);
+  static FlagTable from(const options::Value& table);
   /// The table that --from calls `name`; "megatron" is the usual one. Throws ConfigError, naming those there are, when
   /// there is none.
-  static FlagTable named(const std::string& name, const Mappings& mappings);
+  static FlagTable named(const std::string& name, const options::Mappings& mappings);
   static constexpr const char* usual = "megatron@core_v0.12.1";
 
   /// Turn a command line into a recipe that repeats their run. An option of a type that is not chosen is left out;
   /// `facts` knows which those are. Refused and unknown flags are problems; ignored ones and those without effect are
   /// notes. A flag that leads to an option not implemented yet has the status `planned` unless its value changes nothing; the
   /// recipe has it all the same, and reading that recipe refuses it.
-  Conversion convert(const std::vector<GivenFlag>& flags, const Facts& facts, Report& report) const;
+  Conversion convert(const std::vector<GivenFlag>& flags, const options::Facts& facts, options::Report& report) const;
   /// The recipe of a list of words.
-  Value convert(const std::vector<std::string>& argv, const Facts& facts, Report& report) const;
+  options::Value convert(const std::vector<std::string>& argv, const options::Facts& facts,
+                         options::Report& report) const;
 
   const FlagRow* find(const std::string& flag) const;  ///< null when there is none
   const std::vector<FlagRow>& rows() const { return rows_; }
@@ -112,9 +113,9 @@ class FlagTable {
   const std::string& doc() const { return doc_; }
 
  private:
-  void add(const Value& table);
+  void add(const options::Value& table);
   std::string name_, doc_;
   std::vector<FlagRow> rows_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -5,13 +5,13 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const std::string folder = "flags/";
 constexpr RowStatus all_row_statuses[] = {RowStatus::runs, RowStatus::ignored, RowStatus::planned, RowStatus::refused};
 
-bool takes(const OptionFacts& option, const std::string& value) {
+bool takes(const options::OptionFacts& option, const std::string& value) {
   const auto& taken = option.planned ? option.neutral : option.choices;
   if (!option.planned && taken.empty()) {  // the words of a list of words stand in its type
     const auto type = option.type + " ";
@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& parts, const std::string& bet
 }
 
 /// The words of a row, those that are the same on both sides once.
-std::string words_of(const FlagRow& row, const OptionFacts* option) {
+std::string words_of(const FlagRow& row, const options::OptionFacts* option) {
   std::vector<std::string> all;
   for (const auto& [theirs, ours] : row.words)
     all.push_back((theirs == ours ? code(theirs) : code(theirs) + " → " + code(ours)) +
@@ -61,7 +61,7 @@ std::string settings_of(const std::vector<std::pair<std::string, std::string>>& 
 }
 
 /// What a row says, in Markdown.
-std::string meaning_of(const FlagRow& row, const Facts& facts) {
+std::string meaning_of(const FlagRow& row, const options::Facts& facts) {
   if (!row.why.empty()) return row.why;
   const auto* option = option_at(row.to, facts);
   std::vector<std::string> parts;
@@ -83,14 +83,14 @@ std::string meaning_of(const FlagRow& row, const Facts& facts) {
 
 std::string file_name(const std::string& file) { return file.substr(folder.size()); }
 
-std::vector<std::string> files_of(const Mappings& mappings) {
+std::vector<std::string> files_of(const options::Mappings& mappings) {
   std::vector<std::string> all;
   for (const auto& file : mappings.names())
     if (file.rfind(folder, 0) == 0) all.push_back(file);
   return all;
 }
 
-std::string counts_row(const FlagTable& table, const Facts& facts) {
+std::string counts_row(const FlagTable& table, const options::Facts& facts) {
   auto counts = count_by_status(table, facts);
   auto line = text("| ", table.name(), " | ", table.rows().size());
   for (const auto status : all_row_statuses) line += text(" | ", counts[status]);
@@ -111,7 +111,7 @@ std::string with_links(std::string cell) {
   return cell;
 }
 
-std::string section(const std::string& file, const Facts& facts, const Mappings& mappings) {
+std::string section(const std::string& file, const options::Facts& facts, const options::Mappings& mappings) {
   const auto tree = mappings.table(file);
   const auto own = FlagTable::from(tree);
   const auto* base = tree.find("base");
@@ -133,7 +133,7 @@ std::string plain(std::string words) {
   return words;
 }
 
-std::string story_of(const FlagRow& row, const Facts& facts) {
+std::string story_of(const FlagRow& row, const options::Facts& facts) {
   constexpr const char* words_after[] = {"no value", "one value", "one value or none", "values"};
   auto story =
       text("  ", row.flag, ": ", word_of(status_of(row, facts)), ", ", words_after[static_cast<int>(row.takes)],
@@ -159,7 +159,7 @@ std::string word_of(RowStatus status) {
   return "refused";
 }
 
-RowStatus status_of(const FlagRow& row, const Facts& facts) {
+RowStatus status_of(const FlagRow& row, const options::Facts& facts) {
   if (row.kind == FlagRow::Kind::ignored) return RowStatus::ignored;
   if (row.kind == FlagRow::Kind::refused) return RowStatus::refused;
   const auto* option = option_at(row.to, facts);
@@ -171,13 +171,13 @@ RowStatus status_of(const FlagRow& row, const Facts& facts) {
   return harmless ? RowStatus::runs : RowStatus::planned;
 }
 
-std::map<RowStatus, int> count_by_status(const FlagTable& table, const Facts& facts) {
+std::map<RowStatus, int> count_by_status(const FlagTable& table, const options::Facts& facts) {
   std::map<RowStatus, int> counts;
   for (const auto& row : table.rows()) ++counts[status_of(row, facts)];
   return counts;
 }
 
-std::string flags_page(const Facts& facts, const Mappings& mappings) {
+std::string flags_page(const options::Facts& facts, const options::Mappings& mappings) {
   std::string page =
       "# Flags of other programs\n\nMade by `tessera options --flags-markdown` from the tables in `mappings/flags/`; a "
       "test fails when this page is stale.\n\nA flag *runs* when it sets options that are implemented, or options that "
@@ -194,7 +194,7 @@ std::string flags_page(const Facts& facts, const Mappings& mappings) {
   return page;
 }
 
-std::string flag_story(const std::string& flag, const Facts& facts, const Mappings& mappings) {
+std::string flag_story(const std::string& flag, const options::Facts& facts, const options::Mappings& mappings) {
   std::vector<std::pair<std::string, std::string>> stories;  // names of tables and what they say
   std::vector<std::string> known;
   for (const auto& file : files_of(mappings)) {
@@ -213,8 +213,8 @@ std::string flag_story(const std::string& flag, const Facts& facts, const Mappin
   std::string all;
   for (const auto& [names, story] : stories) all += names + "\n" + story;
   if (!all.empty()) return all;
-  const auto hint = did_you_mean(flag, known);
+  const auto hint = options::did_you_mean(flag, known);
   throw ConfigError(text("no table has a flag '", flag, "'", hint.empty() ? "" : "; ", hint));
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

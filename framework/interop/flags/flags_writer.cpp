@@ -8,11 +8,11 @@
 #include "framework/base/error.h"
 #include "framework/options/same.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 /// What a recipe has at "group.key" or "group.key[0]"; null when it says nothing.
-const Value* at(const Value& recipe, const std::string& path) {
+const options::Value* at(const options::Value& recipe, const std::string& path) {
   const auto bracket = path.find('[');
   const auto* value = recipe.at(path.substr(0, bracket));
   if (!value || bracket == std::string::npos) return value;
@@ -20,8 +20,8 @@ const Value* at(const Value& recipe, const std::string& path) {
   return item < value->items.size() ? &value->items[item] : nullptr;
 }
 
-std::vector<std::string> words_of(const Value& value) {
-  if (value.kind != Value::Kind::list) return {text(value)};
+std::vector<std::string> words_of(const options::Value& value) {
+  if (value.kind != options::Value::Kind::list) return {text(value)};
   std::vector<std::string> words;
   for (const auto& item : value.items) words.push_back(text(item));
   return words;
@@ -30,7 +30,7 @@ std::vector<std::string> words_of(const Value& value) {
 /// Searches the flags that lead from their defaults to a recipe.
 class Search {
  public:
-  Search(const Value& wanted, const FlagTable& table, const Facts& facts)
+  Search(const options::Value& wanted, const FlagTable& table, const options::Facts& facts)
       : wanted_(wanted), table_(table), facts_(facts) {
     try_again();
   }
@@ -50,22 +50,22 @@ class Search {
 
   /// Whether what the flags say of `path` is not what is wanted.
   bool differs(const std::string& path) const {
-    static const Value null;
+    static const options::Value null;
     if (path.empty()) return false;
     const auto* want = at(wanted_, path);
     if (!want) return false;  // of a type that is not chosen
     const auto* have = at(now_, path);
     if (!have) have = usual(path);
-    return !same(have ? *have : null, *want);
+    return !options::same(have ? *have : null, *want);
   }
 
  private:
-  const Value* usual(const std::string& path) const {
+  const options::Value* usual(const std::string& path) const {
     const auto dot = path.find('.'), bracket = path.find('[');
     const auto group = facts_.find(path.substr(0, dot));
     if (group == facts_.end()) return nullptr;
     const auto name = path.substr(dot + 1, bracket == std::string::npos ? bracket : bracket - dot - 1);
-    const Value* found = nullptr;
+    const options::Value* found = nullptr;
     for (const auto& schema : group->second) {
       const auto* chosen = schema.key.empty() ? nullptr : wanted_.at(group->first + "." + schema.key);
       for (const auto& option : schema.options)
@@ -85,14 +85,14 @@ class Search {
 
   void say(const FlagRow& row) {
     const auto* want = at(wanted_, row.to);
-    if (want->kind == Value::Kind::none) return;
+    if (want->kind == options::Value::Kind::none) return;
     if (row.kind == FlagRow::Kind::same) {
       give(row, words_of(*want));
-    } else if (row.kind == FlagRow::Kind::fixed && same(Value::of(row.fixed, {}), *want)) {
+    } else if (row.kind == FlagRow::Kind::fixed && options::same(options::Value::of(row.fixed, {}), *want)) {
       give(row, {});
     } else if (row.kind == FlagRow::Kind::words) {
       for (const auto& [theirs, ours] : row.words)
-        if (same(Value::of(ours, {}), *want)) return give(row, {theirs});
+        if (options::same(options::Value::of(ours, {}), *want)) return give(row, {theirs});
     }
   }
 
@@ -102,7 +102,7 @@ class Search {
     for (const auto* list : {&row.also, &row.always})
       for (const auto& [option, value] : *list) {
         const auto* want = at(wanted_, option);
-        if (!want || !same(Value::of(value, {}), *want)) return false;
+        if (!want || !options::same(options::Value::of(value, {}), *want)) return false;
         any = any || differs(option);
       }
     return any;
@@ -140,15 +140,15 @@ class Search {
   }
 
   void try_again() {
-    Report ignored;
+    options::Report ignored;
     now_ = table_.convert(given_, facts_, ignored).recipe;
   }
 
-  const Value& wanted_;
+  const options::Value& wanted_;
   const FlagTable& table_;
-  const Facts& facts_;
+  const options::Facts& facts_;
   std::vector<GivenFlag> given_;
-  Value now_;
+  options::Value now_;
 };
 
 bool contains(const std::vector<std::string>& all, const std::string& one) {
@@ -156,9 +156,9 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
 }
 
 /// Each option of a recipe, with its path.
-void each(const Value& value, const std::string& path,
-          const std::function<void(const std::string&, const Value&)>& see) {
-  if (value.kind != Value::Kind::group) return see(path, value);
+void each(const options::Value& value, const std::string& path,
+          const std::function<void(const std::string&, const options::Value&)>& see) {
+  if (value.kind != options::Value::Kind::group) return see(path, value);
   for (const auto& [name, field] : value.fields) each(field, path.empty() ? name : path + "." + name, see);
 }
 
@@ -177,7 +177,7 @@ std::string shell_word(const std::string& word) {
 
 }  // namespace
 
-WrittenFlags write_flags(const Value& resolved, const FlagTable& table, const Facts& facts,
+WrittenFlags write_flags(const options::Value& resolved, const FlagTable& table, const options::Facts& facts,
                          const std::vector<std::string>& ours) {
   Search search(resolved, table, facts);
   search.run();
@@ -185,8 +185,8 @@ WrittenFlags write_flags(const Value& resolved, const FlagTable& table, const Fa
   const auto place = [&table](const GivenFlag& flag) { return table.find(flag.flag) - table.rows().data(); };
   std::stable_sort(out.flags.begin(), out.flags.end(),
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
-  each(resolved, "", [&](const std::string& path, const Value& value) {
-    if (value.kind != Value::Kind::none && !contains(ours, path) && search.differs(path))
+  each(resolved, "", [&](const std::string& path, const options::Value& value) {
+    if (value.kind != options::Value::Kind::none && !contains(ours, path) && search.differs(path))
       out.lost.push_back({.option = path,
                           .message = text("no flag of ", table.name(), " says ", path, " ", value),
                           .at = value.origin});
@@ -220,4 +220,4 @@ std::string write_script(const WrittenFlags& flags, const std::string& launcher,
   return text(out, "\n", launcher, " ", program, all, "\n");
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

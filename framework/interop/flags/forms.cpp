@@ -3,7 +3,7 @@
 #include "framework/interop/flags/nested_recipe.h"
 #include "framework/interop/flags/yaml_arguments.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const char* const groups[] = {"training_config", "model_config", "parallel_config", "optimizer_config",
@@ -11,7 +11,7 @@ const char* const groups[] = {"training_config", "model_config", "parallel_confi
 
 }  // namespace
 
-RecipeForm form_of(const Value& tree, const Mappings& mappings) {
+RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings) {
   if (tree.find("MODEL_ARGS")) return RecipeForm::model_args;
   if (tree.find("train_config") || tree.find("accelerate_config") || tree.at("model_config.llm"))
     return RecipeForm::nested;
@@ -42,7 +42,8 @@ std::string words_for(RecipeForm form) {
   return "no recipe";
 }
 
-Conversion read_any(const Value& tree, const Mappings& mappings, const Facts& facts, Report& report) {
+Conversion read_any(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
+                    options::Report& report) {
   const auto form = form_of(tree, mappings);
   if (form == RecipeForm::nested) return {read_nested(tree, mappings, report)};
   if (form == RecipeForm::core_ms) return {read_core_ms(tree, mappings, report)};
@@ -54,4 +55,4 @@ Conversion read_any(const Value& tree, const Mappings& mappings, const Facts& fa
   return {tree};
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -4,7 +4,7 @@
 
 #include "framework/interop/flags/flag_table.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// The shapes in which recipes are kept as YAML.
 enum class RecipeForm {
@@ -18,7 +18,7 @@ enum class RecipeForm {
 };
 
 /// What `tree` is, told by its keys.
-RecipeForm form_of(const Value& tree, const Mappings& mappings);
+RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings);
 /// "a nested recipe of MindSpeed-Core-MS".
 std::string words_for(RecipeForm form);
 
@@ -27,6 +27,7 @@ std::string words_for(RecipeForm form);
 /// recipe.
 ///
 /// What --set says may be laid on `tree` before, in its own form or in ours, or on the result.
-Conversion read_any(const Value& tree, const Mappings& mappings, const Facts& facts, Report& report);
+Conversion read_any(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
+                    options::Report& report);
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const std::string folder = "flags/";
@@ -19,7 +19,7 @@ struct FlagNames {
 };
 
 /// Rows stand on lines of their own, two blanks in: "  --lr: ...".
-FlagNames names_in(const std::string& file, const Mappings& mappings, int depth = 0) {
+FlagNames names_in(const std::string& file, const options::Mappings& mappings, int depth = 0) {
   FlagNames out;
   std::set<std::string> own;
   std::istringstream lines(mappings.text(folder + file));
@@ -47,7 +47,7 @@ FlagNames names_in(const std::string& file, const Mappings& mappings, int depth 
   return out;
 }
 
-std::map<std::string, FlagNames> all_names(const Mappings& mappings) {
+std::map<std::string, FlagNames> all_names(const options::Mappings& mappings) {
   std::map<std::string, FlagNames> all;
   for (const auto& file : mappings.names())
     if (file.rfind(folder, 0) == 0) {
@@ -58,7 +58,7 @@ std::map<std::string, FlagNames> all_names(const Mappings& mappings) {
 }
 
 /// What in the launch fits the sign; empty when nothing does.
-std::string shown_by(const Value& sign, const Launch& launch) {
+std::string shown_by(const options::Value& sign, const Launch& launch) {
   const auto* program = sign.find("program");
   if (program && launch.program.find(program->scalar) != std::string::npos) return launch.program;
   const auto* launcher = sign.find("launcher");
@@ -76,7 +76,7 @@ std::string shown_by(const Value& sign, const Launch& launch) {
 
 }  // namespace
 
-Guess guess_source(const Launch& launch, const Mappings& mappings) {
+Guess guess_source(const Launch& launch, const options::Mappings& mappings) {
   const auto table = mappings.table("sources.yaml");
   const auto all = all_names(mappings);
   for (const auto& sign : table.find("signs")->items) {
@@ -107,4 +107,4 @@ Guess guess_source(const Launch& launch, const Mappings& mappings) {
   return best;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -4,7 +4,7 @@
 
 #include "framework/interop/flags/launch.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// Whose flags a launch has, and what shows that.
 struct Guess {
@@ -14,6 +14,6 @@ struct Guess {
 
 /// Tell by the flags, the launcher and the program. First what shows it by itself (mappings/sources.yaml); then the
 /// table that knows most of the flags, which is the usual one where several know equally many.
-Guess guess_source(const Launch& launch, const Mappings& mappings);
+Guess guess_source(const Launch& launch, const options::Mappings& mappings);
 
-}  // namespace tessera
+}  // namespace tessera::flags

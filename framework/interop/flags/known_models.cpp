@@ -8,12 +8,12 @@
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const std::string group_name = "model_config";
 
-const Value* default_of(const std::string& name, const Facts& facts) {
+const options::Value* default_of(const std::string& name, const options::Facts& facts) {
   const auto group = facts.find(group_name);
   if (group == facts.end()) return nullptr;
   for (const auto& schema : group->second)
@@ -22,24 +22,24 @@ const Value* default_of(const std::string& name, const Facts& facts) {
   return nullptr;
 }
 
-bool is_set(const Value& model, const std::string& name) {
+bool is_set(const options::Value& model, const std::string& name) {
   const auto* value = model.find(name);
-  return value && value->kind != Value::Kind::none;
+  return value && value->kind != options::Value::Kind::none;
 }
 
 /// Whether two models say the same of `name`; what is not said is the default.
-bool agree(const Value& a, const Value& b, const std::string& name, const Facts& facts) {
-  static const Value null;
+bool agree(const options::Value& a, const options::Value& b, const std::string& name, const options::Facts& facts) {
+  static const options::Value null;
   const auto* usual = default_of(name, facts);
-  const auto value = [&](const Value& model) -> const Value& {
+  const auto value = [&](const options::Value& model) -> const options::Value& {
     const auto* own = model.find(name);
     return own ? *own : usual ? *usual : null;
   };
-  return same(value(a), value(b));
+  return options::same(value(a), value(b));
 }
 
 /// The width inside the feed-forward: four times the outer one when it is not said.
-std::int64_t feed_forward_width(const Value& model) {
+std::int64_t feed_forward_width(const options::Value& model) {
   const auto number = [&model](const char* name) {
     return std::strtoll(model.find(name)->scalar.c_str(), nullptr, 10);
   };
@@ -48,14 +48,14 @@ std::int64_t feed_forward_width(const Value& model) {
 }
 
 /// Heads of keys and values.
-std::string key_value_heads(const Value& model) {
+std::string key_value_heads(const options::Value& model) {
   const auto* grouped = model.find("group_query_attention");
-  const bool shares = grouped && same(*grouped, Value::of("true", {}));
+  const bool shares = grouped && options::same(*grouped, options::Value::of("true", {}));
   const auto* heads = model.find(shares ? "num_query_groups" : "num_attention_heads");
   return heads ? heads->scalar : "1";
 }
 
-bool fits(const Value& model, const Value& known, const Facts& facts) {
+bool fits(const options::Value& model, const options::Value& known, const options::Facts& facts) {
   for (const auto* name : {"num_layers", "hidden_size", "num_attention_heads"})
     if (!is_set(model, name) || !agree(model, known, name, facts)) return false;
   for (const auto* name : {"position_embedding_type", "normalization", "hidden_act"})
@@ -63,7 +63,7 @@ bool fits(const Value& model, const Value& known, const Facts& facts) {
   return feed_forward_width(model) == feed_forward_width(known) && key_value_heads(model) == key_value_heads(known);
 }
 
-std::size_t differences(const Value& model, const Value& known, const Facts& facts) {
+std::size_t differences(const options::Value& model, const options::Value& known, const options::Facts& facts) {
   return static_cast<std::size_t>(std::count_if(known.fields.begin(), known.fields.end(), [&](const auto& field) {
     return !agree(model, known, field.name, facts);
   }));
@@ -71,14 +71,14 @@ std::size_t differences(const Value& model, const Value& known, const Facts& fac
 
 }  // namespace
 
-KnownModel known_model(const Value& tree, const Facts& facts) {
+KnownModel known_model(const options::Value& tree, const options::Facts& facts) {
   KnownModel best{""};
   std::size_t fewest = 0;
   const auto* model = tree.find(group_name);
-  for (const auto& file : embedded_configs()) {
+  for (const auto& file : options::embedded_configs()) {
     const std::string name(file.name);
     if (!model || name.rfind("models/", 0) != 0 || std::count(name.begin(), name.end(), '/') != 1) continue;
-    const auto known = parse_yaml(std::string(file.text), name);
+    const auto known = options::parse_yaml(std::string(file.text), name);
     const auto* theirs = known.find(group_name);
     if (!theirs || !fits(*model, *theirs, facts)) continue;
     const auto count = differences(*model, *theirs, facts);
@@ -87,7 +87,7 @@ KnownModel known_model(const Value& tree, const Facts& facts) {
   return best;
 }
 
-void answer_base(Value& tree, const Value& base, const Facts& facts) {
+void answer_base(options::Value& tree, const options::Value& base, const options::Facts& facts) {
   for (const auto& [group, options] : base.fields)
     for (const auto& field : options.fields) {
       const auto path = group + "." + field.name;
@@ -96,4 +96,4 @@ void answer_base(Value& tree, const Value& base, const Facts& facts) {
     }
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -10,7 +10,7 @@
 #include "framework/interop/flags/model_args.h"
 #include "framework/interop/shell/reader.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 // Tenths of a second; scripts need thousands.
@@ -24,7 +24,8 @@ bool ends_with(const std::string& words, const std::string& end) {
 /// Follows a script through its branches and gathers what it launches.
 class ScriptReader {
  public:
-  ScriptReader(const std::string& file, const ScriptInputs& inputs, const Mappings& mappings, Report& report)
+  ScriptReader(const std::string& file, const ScriptInputs& inputs, const options::Mappings& mappings,
+               options::Report& report)
       : file_(file), inputs_{inputs.arguments, inputs.environment}, table_(mappings), report_(report) {}
 
   LaunchReading read() {
@@ -50,7 +51,7 @@ class ScriptReader {
   struct ConditionWay {
     shell::Choices choices;
     shell::Decision last;                  ///< of the choices
-    Origin at;                             ///< where it is written
+    options::Origin at;                    ///< where it is written
     std::shared_ptr<const Launch> before;  ///< what is started when it falls the other way; null: nothing
     bool open = true;                      ///< for all that is known this may be what happens
     std::string condition() const { return text(last.condition, ", line ", last.at.line); }
@@ -61,7 +62,7 @@ class ScriptReader {
     return shell::follow_text(text_, file_, inputs_, choices, steps);
   }
 
-  Origin origin(const shell::Reading& from, const shell::ScriptPosition& place) const {
+  options::Origin origin(const shell::Reading& from, const shell::ScriptPosition& place) const {
     return {from.files.at(static_cast<std::size_t>(place.file)), place.line, "", 0};
   }
 
@@ -82,7 +83,7 @@ class ScriptReader {
                    text("the arguments are not known; read as if ", arguments, "; --arg N=VALUE gives a value"));
   }
 
-  std::vector<Launch> launches(const shell::Reading& from, Report& report) {
+  std::vector<Launch> launches(const shell::Reading& from, options::Report& report) {
     std::vector<Launch> out, perhaps;
     for (const auto& run : from.runs) {
       auto launch = launch_of(run, from.files, table_, report);
@@ -130,7 +131,7 @@ class ScriptReader {
       ways.pop_front();
       auto reading = follow(way.choices, steps);
       steps -= reading.steps;
-      Report unheard;
+      options::Report unheard;
       auto found = launches(reading, unheard);
       if (reading_.launches.empty()) {
         each_turn(reading, way, nullptr, seen, add);
@@ -167,7 +168,7 @@ class ScriptReader {
         const auto reading = follow(way.choices, std::min(steps, steps_of_one_way));
         const bool cut = reading.steps > std::min(steps, steps_of_one_way);
         steps -= reading.steps;
-        Report unheard;
+        options::Report unheard;
         const auto found = launches(reading, unheard);
         if (way.open && way.before && !found.empty()) judge(way, *way.before, found.front());
         if (way.open && found.empty() && cut) undecided_of(way).followed = false;
@@ -261,7 +262,7 @@ class ScriptReader {
   const std::string file_;
   const shell::Inputs inputs_;
   const LauncherTable table_;
-  Report& report_;
+  options::Report& report_;
   std::string text_;
   LaunchReading reading_;
   std::map<shell::Decision, std::size_t> undecided_;  // which of the reading's
@@ -270,8 +271,8 @@ class ScriptReader {
 
 }  // namespace
 
-LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs, const Mappings& mappings,
-                            Report& report) {
+LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs, const options::Mappings& mappings,
+                            options::Report& report) {
   try {
     if (ends_with(file, ".yaml") || ends_with(file, ".yml"))
       return read_model_args(shell::read_script_text(file), file, report);
@@ -283,4 +284,4 @@ LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs,
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -12,7 +12,7 @@
 // What another program's training is started with: the launches that a Bash script comes to, read and never run, and
 // the MODEL_ARGS files of Megatron's functional tests.
 
-namespace tessera {
+namespace tessera::flags {
 
 /// A flag that the script gives only where one of its conditions falls otherwise than it was read.
 struct FlagElsewhere {
@@ -30,20 +30,20 @@ struct Launch {
   std::vector<std::string> stray;  ///< words of no flag, and bundles that are set nowhere: "$@", "${EXTRA_ARGS}"
   std::vector<std::pair<std::string, std::string>> environment;  ///< exported before, last value; no secrets are hidden
   std::vector<FlagElsewhere> elsewhere;  ///< flags of branches not taken that are not among `flags`, each once
-  Origin at;
+  options::Origin at;
 };
 
 /// Something that only the caller, the environment or another program knows.
 struct UnknownValue {
   std::string name;                  ///< as it stands in values: "${NAME}", "$4", "${12}", "$(date +%F)"
   std::vector<std::string> used_by;  ///< the flags and launcher options whose values have it
-  Origin at;                         ///< of the first of them
+  options::Origin at;                ///< of the first of them
 };
 
 /// A condition of a script that nothing decides which is known, though the launch depends on it.
 struct Undecided {
   std::string condition;  ///< as written: "[ $MODEL_SIZE = 0.5B ]", "${2:-8}", "for x in $LIST"
-  Origin at;
+  options::Origin at;
   std::vector<std::string> needs;  ///< what would decide it: "$2", "${NAME}", "nvidia-smi -L", "-f data/x"
   std::vector<std::string> flags;  ///< the program's flags that it decides, whether given or with which value
   std::vector<std::string> launcher_options;  ///< the same of the launcher's options
@@ -88,10 +88,10 @@ struct LaunchReading {
 /// Notes tell of variables that count as unset, of what was read as meant though Bash reads it otherwise, and of a flag
 /// given twice; problems: a file that cannot be read or is binary, an unclosed quote, an endless loop, a script that
 /// launches no training.
-LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs, const Mappings& mappings,
-                            Report& report);
+LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs, const options::Mappings& mappings,
+                            options::Report& report);
 
 /// Whether `tree`, a YAML file as read, is a MODEL_ARGS file.
-bool is_model_args(const Value& tree);
+bool is_model_args(const options::Value& tree);
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -6,7 +6,7 @@
 
 // The words of a command become a launch.
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 bool ends_with(const std::string& words, const std::string& end) {
@@ -35,7 +35,7 @@ bool is_bundle(const std::string& marked) {
 class LaunchReader {
  public:
   LaunchReader(const shell::StartedProgram& run, const std::vector<std::string>& files, const LauncherTable& table,
-               Report& report)
+               options::Report& report)
       : run_(run), files_(files), table_(table), report_(report) {
     for (const auto& word : run.words) {
       words_.push_back(shell::plain(word));
@@ -56,10 +56,10 @@ class LaunchReader {
   }
 
  private:
-  Origin origin(const shell::ScriptPosition& place) const {
+  options::Origin origin(const shell::ScriptPosition& place) const {
     return {files_.at(static_cast<std::size_t>(place.file)), place.line, "", 0};
   }
-  Origin origin_of(std::size_t at) const { return origin(shell::place_of(run_.words[at], run_.at)); }
+  options::Origin origin_of(std::size_t at) const { return origin(shell::place_of(run_.words[at], run_.at)); }
 
   /// Reads a launcher, or finds the program. False when this is no launch.
   bool before_program() {
@@ -204,7 +204,7 @@ class LaunchReader {
   }
 
   /// Quotes inside of an option string stay in its words: they were meant to be read.
-  std::string unquoted(const std::string& word, const Origin& at) {
+  std::string unquoted(const std::string& word, const options::Origin& at) {
     const bool quoted = word.size() > 1 && (word[0] == '\'' || word[0] == '"') && word.back() == word[0];
     if (!quoted) return word;
     report_.note(at, text("the quotes of ", word, " would reach the program; read without them"));
@@ -225,7 +225,7 @@ class LaunchReader {
   const shell::StartedProgram& run_;
   const std::vector<std::string>& files_;
   const LauncherTable& table_;
-  Report& report_;
+  options::Report& report_;
   std::vector<std::string> words_, marked_;
   std::size_t i_ = 0;
   Launch launch_;
@@ -234,8 +234,8 @@ class LaunchReader {
 }  // namespace
 
 Launch launch_of(const shell::StartedProgram& run, const std::vector<std::string>& files, const LauncherTable& table,
-                 Report& report) {
+                 options::Report& report) {
   return LaunchReader(run, files, table, report).read();
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

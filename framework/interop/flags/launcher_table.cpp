@@ -6,17 +6,17 @@
 
 #include "framework/interop/shell/evaluator.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
-std::vector<std::string> scalars(const Value* list) {
+std::vector<std::string> scalars(const options::Value* list) {
   std::vector<std::string> out;
   if (list != nullptr)
     for (const auto& item : list->items) out.push_back(item.scalar);
   return out;
 }
 
-LauncherTable::Row row_of(const std::string& name, const Value& value, bool before) {
+LauncherTable::Row row_of(const std::string& name, const options::Value& value, bool before) {
   LauncherTable::Row row{
       .name = name, .bare = scalars(value.find("bare")), .two = scalars(value.find("two")), .before = before};
   if (const auto* words = value.find("words")) row.words = std::stoi(words->scalar);
@@ -39,7 +39,7 @@ bool any_fits(const std::string& name, const std::vector<std::string>& patterns)
 
 }  // namespace
 
-LauncherTable::LauncherTable(const Mappings& mappings) {
+LauncherTable::LauncherTable(const options::Mappings& mappings) {
   const auto table = mappings.table("launchers/launchers.yaml");
   for (const char* part : {"launchers", "before"})
     if (const auto* rows = table.find(part))
@@ -72,4 +72,4 @@ const LauncherTable::Row* LauncherTable::find(const std::vector<std::string>& wo
   return nullptr;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

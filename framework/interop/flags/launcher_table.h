@@ -7,7 +7,7 @@
 #include "framework/interop/shell/reader.h"
 #include "framework/options/mappings.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// mappings/launchers/launchers.yaml: programs that start others.
 ///
@@ -19,7 +19,7 @@ namespace tessera {
 /// that are no options stand before the program.
 class LauncherTable {
  public:
-  explicit LauncherTable(const Mappings& mappings);
+  explicit LauncherTable(const options::Mappings& mappings);
 
   struct Row {
     std::string name;
@@ -41,6 +41,6 @@ class LauncherTable {
 
 /// The launch that a program's start is. Without `program` when it is none.
 Launch launch_of(const shell::StartedProgram& run, const std::vector<std::string>& files, const LauncherTable& table,
-                 Report& report);
+                 options::Report& report);
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/interop/flags/argument_rules.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 using Json = nlohmann::json;
@@ -19,9 +19,10 @@ std::string item_type(const std::string& type) {
 }
 
 /// A value of the option type `type` ("int or null") as JSON.
-Json typed(const Value& value, const std::string& type) {
-  if (value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty())) return nullptr;
-  if (value.kind == Value::Kind::list) {
+Json typed(const options::Value& value, const std::string& type) {
+  if (value.kind == options::Value::Kind::none || (value.kind == options::Value::Kind::scalar && value.scalar.empty()))
+    return nullptr;
+  if (value.kind == options::Value::Kind::list) {
     auto all = Json::array();
     for (const auto& item : value.items) all.push_back(typed(item, item_type(type)));
     return all;
@@ -29,23 +30,23 @@ Json typed(const Value& value, const std::string& type) {
   bool flag = false;
   std::int64_t whole = 0;
   double number = 0;
-  if (type.rfind("true", 0) == 0 && OptionType<bool>::read(value, flag)) return flag;
-  if (type.rfind("int", 0) == 0 && OptionType<std::int64_t>::read(value, whole)) return whole;
-  if (type.rfind("float", 0) == 0 && OptionType<double>::read(value, number)) return number;
+  if (type.rfind("true", 0) == 0 && options::OptionType<bool>::read(value, flag)) return flag;
+  if (type.rfind("int", 0) == 0 && options::OptionType<std::int64_t>::read(value, whole)) return whole;
+  if (type.rfind("float", 0) == 0 && options::OptionType<double>::read(value, number)) return number;
   return value.scalar;
 }
 
 /// Whether two values of an option are the same, also 1 and 1.0.
-bool same(const Value& a, const Value& b) {
+bool same(const options::Value& a, const options::Value& b) {
   double x = 0, y = 0;
-  if (OptionType<double>::read(a, x) && OptionType<double>::read(b, y)) return x == y;
+  if (options::OptionType<double>::read(a, x) && options::OptionType<double>::read(b, y)) return x == y;
   return text(a) == text(b);
 }
 
 /// A table read backwards.
 class Backwards {
  public:
-  Backwards(const Recipe& recipe, const FlagTable& table, Report& report)
+  Backwards(const recipe::Recipe& recipe, const FlagTable& table, options::Report& report)
       : recipe_(recipe), table_(table), report_(report) {}
 
   Json arguments() {
@@ -61,21 +62,21 @@ class Backwards {
     auto type = option ? option->type : "text";
     if (row.option() != row.to) type = item_type(type);
     const auto value = value_of(row);
-    if (row.kind == FlagRow::Kind::fixed) return switched(row, same(value, Value::of(row.fixed, {})));
+    if (row.kind == FlagRow::Kind::fixed) return switched(row, same(value, options::Value::of(row.fixed, {})));
     if (row.kind == FlagRow::Kind::words) return their_word(row, value);
-    if (row.takes == FlagRow::Takes::many && value.kind == Value::Kind::scalar)
+    if (row.takes == FlagRow::Takes::many && value.kind == options::Value::Kind::scalar)
       return Json::array({typed(value, type)});
     return typed(value, type);
   }
 
   /// The value in the recipe; their default where the option belongs to what is not chosen.
-  Value value_of(const FlagRow& row) const {
+  options::Value value_of(const FlagRow& row) const {
     const auto* value = recipe_.resolved.at(row.option());
-    if (!value) return row.absent.empty() ? Value{} : Value::of(row.absent, {});
+    if (!value) return row.absent.empty() ? options::Value{} : options::Value::of(row.absent, {});
     const auto bracket = row.to.find('[');
     if (bracket == std::string::npos) return *value;
     const auto item = static_cast<std::size_t>(std::stoul(row.to.substr(bracket + 1)));
-    return item < value->items.size() ? value->items[item] : Value{};
+    return item < value->items.size() ? value->items[item] : options::Value{};
   }
 
   /// A bare flag: --x sets x, --no-x and --disable-x clear it.
@@ -91,17 +92,17 @@ class Backwards {
     return name;
   }
 
-  Json their_word(const FlagRow& row, const Value& value) {
-    if (value.kind == Value::Kind::none) return nullptr;
-    if (value.kind == Value::Kind::list) {
+  Json their_word(const FlagRow& row, const options::Value& value) {
+    if (value.kind == options::Value::Kind::none) return nullptr;
+    if (value.kind == options::Value::Kind::list) {
       auto all = Json::array();
       for (const auto& item : value.items) all.push_back(their_word(row, item));
       return all;
     }
     for (const auto& [theirs, ours] : row.words)
-      if (same(value, Value::of(ours, {}))) return theirs;
+      if (same(value, options::Value::of(ours, {}))) return theirs;
     // What nobody gave is what the flag's absence means.
-    if (value.origin.layer > 0 && !(!row.absent.empty() && same(value, Value::of(row.absent, {}))))
+    if (value.origin.layer > 0 && !(!row.absent.empty() && same(value, options::Value::of(row.absent, {}))))
       report_.problem(value.origin, row.option(),
                       text(row.option(), " ", value, " has no counterpart in ", table_.doc()),
                       text("their ", row.flag, " takes ", words_of(row)));
@@ -114,9 +115,9 @@ class Backwards {
     return all;
   }
 
-  const Recipe& recipe_;
+  const recipe::Recipe& recipe_;
   const FlagTable& table_;
-  Report& report_;
+  options::Report& report_;
 };
 
 bool is_left_out(const FlagRow& row) {
@@ -133,11 +134,12 @@ std::set<std::string> arguments_left_out(const FlagTable& table) {
   return all;
 }
 
-nlohmann::json megatron_arguments(const Recipe& recipe, std::int64_t world, const FlagTable& table, Report& report) {
+nlohmann::json megatron_arguments(const recipe::Recipe& recipe, std::int64_t world, const FlagTable& table,
+                                  options::Report& report) {
   auto all = Backwards(recipe, table, report).arguments();
   validate_arguments(recipe, world, all);
   for (const auto& name : arguments_left_out(table)) all.erase(name);
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -4,7 +4,7 @@
 
 // Rules of the model, of recomputation, experts and 8-bit arithmetic.
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 using A = AskedFlags;
@@ -372,4 +372,4 @@ const std::vector<MegatronRule>& megatron_model_rules() {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

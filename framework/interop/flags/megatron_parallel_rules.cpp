@@ -7,7 +7,7 @@
 
 // Rules of how a run is cut over processes.
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 using A = AskedFlags;
@@ -48,7 +48,8 @@ std::vector<MegatronRule> ranks() {
              std::int64_t product = 1;
              for (const auto& word : a.words("--hierarchical-context-parallel-sizes")) {
                std::int64_t size = 0;
-               if (!OptionType<std::int64_t>::read(Value::of(python_number(word), {}), size)) throw A::NotKnown{};
+               if (!options::OptionType<std::int64_t>::read(options::Value::of(python_number(word), {}), size))
+                 throw A::NotKnown{};
                product *= size;
              }
              return a.has("--hierarchical-context-parallel-sizes") && product != a.context();
@@ -234,4 +235,4 @@ const std::vector<MegatronRule>& megatron_parallel_rules() {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

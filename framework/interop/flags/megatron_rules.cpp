@@ -7,7 +7,7 @@
 #include "framework/interop/flags/python_number.h"
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 AskedFlags::AskedFlags(const std::vector<GivenFlag>& flags, std::int64_t world) : world_(world) {
   for (const auto& flag : flags) given_[flag.flag] = flag;
@@ -36,14 +36,15 @@ std::string AskedFlags::word(const std::string& flag, const std::string& otherwi
 double AskedFlags::real(const std::string& flag, double otherwise) const {
   if (!has(flag)) return otherwise;
   double value = 0;
-  if (!OptionType<double>::read(Value::of(python_number(word(flag)), {}), value)) throw NotKnown{};
+  if (!options::OptionType<double>::read(options::Value::of(python_number(word(flag)), {}), value)) throw NotKnown{};
   return value;
 }
 
 std::int64_t AskedFlags::number(const std::string& flag, std::int64_t otherwise) const {
   if (!has(flag)) return otherwise;
   std::int64_t value = 0;
-  if (!OptionType<std::int64_t>::read(Value::of(python_number(word(flag)), {}), value)) throw NotKnown{};
+  if (!options::OptionType<std::int64_t>::read(options::Value::of(python_number(word(flag)), {}), value))
+    throw NotKnown{};
   return value;
 }
 
@@ -107,7 +108,7 @@ std::string given_of(const MegatronRule& rule, const AskedFlags& asked) {
 
 }  // namespace
 
-void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, Report& report) {
+void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, options::Report& report) {
   const AskedFlags asked(flags, world);
   for (const auto& rule : megatron_rules()) {
     if (!broken(rule, asked)) continue;
@@ -115,10 +116,10 @@ void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t worl
     for (const auto* flag : rule.flags)
       if (!at) at = asked.find(flag);
     const auto given = given_of(rule, asked);
-    report.problem(at ? at->at : Origin{no_flag, 0, "", 0}, rule.flags[0],
+    report.problem(at ? at->at : options::Origin{no_flag, 0, "", 0}, rule.flags[0],
                    text("Megatron-LM stops here: ", rule.story, given.empty() ? "" : text(" (", given, ")")),
                    rule.advice, rule.name);
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -6,7 +6,7 @@
 
 #include "framework/interop/flags/flag_table.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// A command line of Megatron-LM as its rules look at it: a flag given twice counts once, with its last values.
 class AskedFlags {
@@ -68,6 +68,6 @@ constexpr const char* no_flag = "the command line";
 /// known (${NAME}) is not asked, nor one about processes when `world` is 0. Rules that a recipe has too are those of
 /// recipe/rules.h. Source: core_v0.12.1, megatron/training/arguments.py,
 /// megatron/core/transformer/transformer_config.py.
-void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, Report& report);
+void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, options::Report& report);
 
-}  // namespace tessera
+}  // namespace tessera::flags

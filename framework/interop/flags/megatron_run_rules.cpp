@@ -2,7 +2,7 @@
 
 // Rules of the length of a run, its data, optimizer, precision and checkpoints.
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 using A = AskedFlags;
@@ -259,4 +259,4 @@ const std::vector<MegatronRule>& megatron_run_rules() {
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -8,7 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 /// The key that a line gives, as "--lr", or nothing; `indent` gets the blanks before it.
@@ -28,9 +28,9 @@ std::vector<std::string> words_in(const std::string& text) {
   return out;
 }
 
-std::vector<std::string> values_of(const Value& value) {
+std::vector<std::string> values_of(const options::Value& value) {
   std::vector<std::string> out;
-  if (value.kind == Value::Kind::list) {
+  if (value.kind == options::Value::Kind::list) {
     for (const auto& item : value.items)
       for (const auto& word : words_in(item.scalar)) out.push_back(word);
     return out;
@@ -43,13 +43,13 @@ std::vector<std::string> values_of(const Value& value) {
   return out;
 }
 
-bool is_word(const Value& value, const char* lower, const char* upper) {
-  return value.kind == Value::Kind::scalar && (value.scalar == lower || value.scalar == upper);
+bool is_word(const options::Value& value, const char* lower, const char* upper) {
+  return value.kind == options::Value::Kind::scalar && (value.scalar == lower || value.scalar == upper);
 }
 
-void add_flags(Launch& launch, const Value& arguments) {
+void add_flags(Launch& launch, const options::Value& arguments) {
   for (const auto& [name, value] : arguments.fields) {
-    if (value.kind == Value::Kind::none || is_word(value, "false", "False")) continue;
+    if (value.kind == options::Value::Kind::none || is_word(value, "false", "False")) continue;
     GivenFlag flag{name, {}, value.origin};
     if (!is_word(value, "true", "True")) flag.values = values_of(value);
     launch.flags.push_back(std::move(flag));
@@ -90,7 +90,7 @@ void list_unknowns_of(const GivenFlag& flag, std::vector<UnknownValue>& unknowns
 
 }  // namespace
 
-std::string without_repeated_flags(const std::string& words, const std::string& file, Report& report) {
+std::string without_repeated_flags(const std::string& words, const std::string& file, options::Report& report) {
   std::vector<std::string> lines;
   std::istringstream in(words);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
@@ -122,16 +122,16 @@ void list_unknowns(LaunchReading& reading) {
   }
 }
 
-bool is_model_args(const Value& tree) {
+bool is_model_args(const options::Value& tree) {
   const auto* arguments = tree.find("MODEL_ARGS");
-  return arguments != nullptr && arguments->kind == Value::Kind::group;
+  return arguments != nullptr && arguments->kind == options::Value::Kind::group;
 }
 
-LaunchReading read_model_args(const std::string& words, const std::string& file, Report& report) {
+LaunchReading read_model_args(const std::string& words, const std::string& file, options::Report& report) {
   LaunchReading reading;
-  Value tree;
+  options::Value tree;
   try {
-    tree = parse_yaml(without_repeated_flags(words, file, report), file);
+    tree = options::parse_yaml(without_repeated_flags(words, file, report), file);
   } catch (const ConfigError& error) {
     report.problem({file, 0, "", 0}, "", error.what());
     return reading;
@@ -154,4 +154,4 @@ LaunchReading read_model_args(const std::string& words, const std::string& file,
   return reading;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -8,7 +8,7 @@
 #include "framework/interop/flags/python_number.h"
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const char* const nested = "recipes/nested.yaml";
@@ -20,12 +20,12 @@ std::string name_of(const std::string& path) { return path.substr(path.rfind('.'
 bool begins(const std::string& words, const std::string& with) { return words.rfind(with, 0) == 0; }
 
 /// "a, b" or [a, b].
-std::vector<Value> words_of(const Value& value) {
-  if (value.kind == Value::Kind::list) return value.items;
-  std::vector<Value> all;
+std::vector<options::Value> words_of(const options::Value& value) {
+  if (value.kind == options::Value::Kind::list) return value.items;
+  std::vector<options::Value> all;
   std::string word;
   for (const char c : value.scalar + ",") {
-    if (c == ',' && !word.empty()) all.push_back(Value::of(word, value.origin));
+    if (c == ',' && !word.empty()) all.push_back(options::Value::of(word, value.origin));
     if (c == ',') word.clear();
     if (c != ',' && c != ' ' && c != '\t') word += c;
   }
@@ -33,34 +33,36 @@ std::vector<Value> words_of(const Value& value) {
 }
 
 /// true for True, yes and on; other words as they are.
-std::string plain(const Value& value) {
+std::string plain(const options::Value& value) {
   bool flag = false;
-  return OptionType<bool>::read(value, flag) ? (flag ? "true" : "false") : text(value);
+  return options::OptionType<bool>::read(value, flag) ? (flag ? "true" : "false") : text(value);
 }
 
 /// Their reader makes a number of 183_105.
-Value as_read(Value value) {
-  if (value.kind == Value::Kind::scalar) value.scalar = python_number(value.scalar);
+options::Value as_read(options::Value value) {
+  if (value.kind == options::Value::Kind::scalar) value.scalar = python_number(value.scalar);
   for (auto& item : value.items) item = as_read(std::move(item));
   return value;
 }
 
-bool says_nothing(const Value& value) {
-  return value.wrong || value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty());
+bool says_nothing(const options::Value& value) {
+  return value.wrong || value.kind == options::Value::Kind::none ||
+         (value.kind == options::Value::Kind::scalar && value.scalar.empty());
 }
 
 class Translation {
  public:
-  Translation(const Value& table, const Value& tree, Report& report) : table_(table), tree_(tree), report_(report) {
+  Translation(const options::Value& table, const options::Value& tree, options::Report& report)
+      : table_(table), tree_(tree), report_(report) {
     for (const auto& [path, row] : table_.find("paths")->fields) {
       rows_[path] = &row;
       for (auto above = parent_of(path); maps_.insert(above).second;) above = parent_of(above);
     }
-    out_.kind = Value::Kind::group;
+    out_.kind = options::Value::Kind::group;
     out_.origin = tree.origin;
   }
 
-  Value run() {
+  options::Value run() {
     for (const auto& [name, value] : tree_.fields) take(name, value);
     if (const auto* defaults = table_.find("defaults"))
       for (const auto& one : defaults->items) assume(one);
@@ -73,7 +75,7 @@ class Translation {
 
  private:
   /// What stands at `path` of the tree.
-  void take(const std::string& path, const Value& value) {
+  void take(const std::string& path, const options::Value& value) {
     const auto row = rows_.find(path);
     const auto every = rows_.find(parent_of(path) + ".*");
     if (row != rows_.end())
@@ -94,15 +96,15 @@ class Translation {
                                 [&](const auto& root) { return begins(path, root.scalar + "."); });
   }
 
-  void take_map(const std::string& path, const Value& value) {
-    if (value.kind == Value::Kind::group)
+  void take_map(const std::string& path, const options::Value& value) {
+    if (value.kind == options::Value::Kind::group)
       for (const auto& field : value.fields) take(path + "." + field.name, field.value);
     else if (!says_nothing(value))
       report_.problem(value.origin, path, text(path, " is a map, not '", value, "'"),
                       "write its keys below it, indented");
   }
 
-  void unknown(const std::string& path, const Value& value) {
+  void unknown(const std::string& path, const options::Value& value) {
     std::vector<std::string> beside;
     std::string elsewhere;
     for (const auto& [known, row] : rows_) {
@@ -111,7 +113,7 @@ class Translation {
         beside.push_back(known.substr(inside.size(), known.find('.', inside.size()) - inside.size()));
       if (name_of(known) == name_of(path)) elsewhere = parent_of(known);
     }
-    auto hint = did_you_mean(name_of(path), beside);
+    auto hint = options::did_you_mean(name_of(path), beside);
     if (hint.empty() && !elsewhere.empty()) hint = text("it stands in ", elsewhere);
     std::string all;
     for (const auto& name : std::set<std::string>(beside.begin(), beside.end()))
@@ -121,7 +123,7 @@ class Translation {
                     hint.empty() ? "have " + all : hint);
   }
 
-  void follow(const Value& row, const std::string& path, const Value& value) {
+  void follow(const options::Value& row, const std::string& path, const options::Value& value) {
     if (says_nothing(value)) return;
     if (const auto* means = row.find("means"))
       mean(*means, path, value);
@@ -133,19 +135,20 @@ class Translation {
       for (const auto& [kind, to] : row.fields) set(to.scalar, value);
   }
 
-  void mean(const Value& means, const std::string& path, const Value& value) {
+  void mean(const options::Value& means, const std::string& path, const options::Value& value) {
     std::string have;
     for (const auto& [word, settings] : means.fields) {
       have += (have.empty() ? "" : ", ") + word;
       if (word != plain(value)) continue;
-      for (const auto& [option, setting] : settings.fields) set(option, Value::of(setting.scalar, value.origin));
+      for (const auto& [option, setting] : settings.fields)
+        set(option, options::Value::of(setting.scalar, value.origin));
       return;
     }
     report_.problem(value.origin, path, text(path, " is '", value, "', which has no counterpart"),
                     "take one of " + have);
   }
 
-  void operators(const std::string& list, const Value& value) {
+  void operators(const std::string& list, const options::Value& value) {
     const auto& known = table_.find("operators")->fields;
     std::vector<std::string> names;
     for (const auto& entry : known) names.push_back(entry.name);
@@ -154,22 +157,22 @@ class Translation {
       const auto [before, first] = operators_.insert({word.scalar, list});
       if (entry == known.end())
         report_.problem(word.origin, list + "_operators", text("no operator '", word, "'"),
-                        did_you_mean(word.scalar, names));
+                        options::did_you_mean(word.scalar, names));
       else if (!first && before->second != list)
         report_.problem(word.origin, list + "_operators",
                         text("'", word, "' is in fused_operators and in nofused_operators"), "take it out of one");
       else
         for (const auto& [option, setting] : entry->value.find(list)->fields)
-          set(option, Value::of(setting.scalar, word.origin), true);
+          set(option, options::Value::of(setting.scalar, word.origin), true);
     }
   }
 
   /// A weak setting yields to any other; of two that are not, the higher layer wins.
-  void set(const std::string& to, const Value& value, bool weak = false) {
-    if (value.kind == Value::Kind::none && table_.find("nulls")) return;
+  void set(const std::string& to, const options::Value& value, bool weak = false) {
+    if (value.kind == options::Value::Kind::none && table_.find("nulls")) return;
     const auto* there = out_.at(to);
     const bool yields = there && weak_.count(to) != 0;
-    if (value.kind == Value::Kind::group && !value.fields.empty()) {
+    if (value.kind == options::Value::Kind::group && !value.fields.empty()) {
       for (const auto& field : value.fields) set(to + "." + field.name, field.value, weak);
     } else if (!there || yields || (!weak && value.origin.layer > there->origin.layer)) {
       if (weak)
@@ -184,7 +187,7 @@ class Translation {
   }
 
   /// Whether it was used.
-  bool assume(const Value& one) {
+  bool assume(const options::Value& one) {
     auto origin = tree_.origin;
     origin.layer = std::max(origin.layer, 1);
     const auto& unless = one.find("unless")->items;
@@ -192,16 +195,17 @@ class Translation {
       return false;
     if (const auto* settings = one.find("set"))
       for (const auto& [option, value] : settings->fields)
-        if (!out_.at(option)) out_.set(option, Value::of(value.scalar, origin));
+        if (!out_.at(option)) out_.set(option, options::Value::of(value.scalar, origin));
     if (const auto* copies = one.find("copy"))
       for (const auto& [option, from] : copies->fields)
-        if (const auto* value = out_.at(from.scalar)) out_.set(option, Value::of(value->scalar, value->origin));
+        if (const auto* value = out_.at(from.scalar))
+          out_.set(option, options::Value::of(value->scalar, value->origin));
     return true;
   }
 
   void overrule() {
     const auto* rules = table_.find("overruled");
-    for (const auto& [by, options] : rules ? rules->fields : std::vector<Value::Field>{}) {
+    for (const auto& [by, options] : rules ? rules->fields : std::vector<options::Value::Field>{}) {
       const auto* reason = out_.at(by);
       if (!reason || plain(*reason) != "true") continue;
       for (const auto& option : options.items) {
@@ -219,31 +223,31 @@ class Translation {
         std::erase_if(group.fields, [&](const auto& field) { return field.name == name_of(option); });
   }
 
-  const Value& table_;
-  const Value& tree_;
-  Report& report_;
-  std::map<std::string, const Value*> rows_;
+  const options::Value& table_;
+  const options::Value& tree_;
+  options::Report& report_;
+  std::map<std::string, const options::Value*> rows_;
   std::set<std::string> maps_;                    ///< paths that hold paths
   std::map<std::string, std::string> operators_;  ///< the list in which a word stood
   std::set<std::string> weak_;
-  Value out_;
+  options::Value out_;
 };
 
 }  // namespace
 
-Value read_nested(const Value& tree, const Mappings& mappings, Report& report) {
+options::Value read_nested(const options::Value& tree, const options::Mappings& mappings, options::Report& report) {
   const auto table = mappings.table(nested);
   return Translation(table, tree, report).run();
 }
 
-Value read_core_ms(const Value& tree, const Mappings& mappings, Report& report) {
+options::Value read_core_ms(const options::Value& tree, const options::Mappings& mappings, options::Report& report) {
   report.note(tree.origin, text("read as a recipe of MindSpeed-Core-MS, whose defaults hold: ",
                                 mark_of_core_ms(tree, mappings), " shows it"));
   const auto table = mappings.table(core_ms);
   return Translation(table, tree, report).run();
 }
 
-std::string mark_of_core_ms(const Value& tree, const Mappings& mappings) {
+std::string mark_of_core_ms(const options::Value& tree, const options::Mappings& mappings) {
   const auto table = mappings.table(core_ms);
   for (const auto& mark : table.find("marks")->items) {
     const auto& key = mark.find("key")->scalar;
@@ -257,4 +261,4 @@ std::string mark_of_core_ms(const Value& tree, const Mappings& mappings) {
   return "";
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -5,7 +5,7 @@
 #include "framework/options/mappings.h"
 #include "framework/options/report.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// The nested recipe of MindSpeed-Core-MS (train_config, accelerate_config, model_config.llm) as groups of ours; each
 /// value keeps its place in the user's file. mappings/recipes/nested.yaml says what a path becomes:
@@ -25,12 +25,12 @@ namespace tessera {
 /// Groups of ours may stand beside theirs, in the file, in a base or by --set: the higher layer wins, and two of one
 /// layer that differ are a problem. So are a path that the table does not have, with the name it is most like, a word
 /// that has no counterpart, and an operator in both lists.
-Value read_nested(const Value& tree, const Mappings& mappings, Report& report);
+options::Value read_nested(const options::Value& tree, const options::Mappings& mappings, options::Report& report);
 
 /// The flat recipe of MindSpeed-Core-MS: groups and keys are ours, some words and defaults are not; by
 /// mappings/recipes/core_ms_flat.yaml.
-Value read_core_ms(const Value& tree, const Mappings& mappings, Report& report);
+options::Value read_core_ms(const options::Value& tree, const options::Mappings& mappings, options::Report& report);
 /// What shows that a flat recipe is theirs, "optimizer_config.optimizer_type SpeedAdamW"; empty when nothing does.
-std::string mark_of_core_ms(const Value& tree, const Mappings& mappings);
+std::string mark_of_core_ms(const options::Value& tree, const options::Mappings& mappings);
 
-}  // namespace tessera
+}  // namespace tessera::flags

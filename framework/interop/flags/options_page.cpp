@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 std::string join(const std::vector<std::string>& words) {
@@ -13,11 +13,11 @@ std::string join(const std::vector<std::string>& words) {
   return all;
 }
 
-std::string name_of(const Alias& alias) {
+std::string name_of(const options::Alias& alias) {
   return alias.item < 0 ? text("`", alias.name, "`") : text("`", alias.name, "` ([", alias.item, "])");
 }
 
-std::string default_of(const OptionFacts& option) {
+std::string default_of(const options::OptionFacts& option) {
   if (option.required) return "required";
   const auto words = text(option.default_value);
   return words.empty() ? "empty" : "`" + words + "`";
@@ -26,9 +26,9 @@ std::string default_of(const OptionFacts& option) {
 /// The options of a group, each once, with the types that it belongs to: several when they share it.
 struct Row {
   std::string types;
-  const OptionFacts* option;
+  const options::OptionFacts* option;
 };
-std::vector<Row> rows_of(const std::vector<SchemaFacts>& schemas, bool planned) {
+std::vector<Row> rows_of(const std::vector<options::SchemaFacts>& schemas, bool planned) {
   std::vector<Row> rows;
   for (const auto& schema : schemas)
     for (const auto& option : schema.options) {
@@ -45,7 +45,7 @@ std::vector<Row> rows_of(const std::vector<SchemaFacts>& schemas, bool planned) 
 }
 
 /// " No effect if `swiglu` is true."
-std::string no_effect(const OptionFacts& option) {
+std::string no_effect(const options::OptionFacts& option) {
   std::string all;
   for (const auto& why : option.no_effect_if) all += (all.empty() ? " No effect if " : ", or if ") + why;
   return all.empty() ? all : all + ".";
@@ -61,7 +61,7 @@ std::string table_row(const std::string& group, const Row& row, const FlagTable&
               join(option.limits), " | ", join(names), " | ", join(from), " | ", option.doc, no_effect(option), " |\n");
 }
 
-std::string planned_line(const std::string& group, const OptionFacts& option) {
+std::string planned_line(const std::string& group, const options::OptionFacts& option) {
   std::vector<std::string> names;
   for (const auto& alias : option.aliases) names.push_back(name_of(alias));
   std::string taken;
@@ -80,7 +80,7 @@ std::vector<std::string> flags_to(const FlagTable& flags, const std::string& key
   return all;
 }
 
-std::string options_page(const Facts& facts, const FlagTable& flags) {
+std::string options_page(const options::Facts& facts, const FlagTable& flags) {
   std::string page =
       "# Options\n\nMade by `tessera options --markdown` from the declarations in the code; a test fails when this "
       "page "
@@ -103,4 +103,4 @@ std::string options_page(const Facts& facts, const FlagTable& flags) {
          planned;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -4,7 +4,7 @@
 
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -29,7 +29,7 @@ std::string python_number(const std::string& word) {
   std::erase(number, '_');
   double value = 0;
   const bool decimal = number.find_first_of("xXoObB") == std::string::npos;  // int() takes no other base
-  return decimal && OptionType<double>::read(Value::of(number, {}), value) ? number : word;
+  return decimal && options::OptionType<double>::read(options::Value::of(number, {}), value) ? number : word;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

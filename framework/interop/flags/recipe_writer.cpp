@@ -7,7 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/options/same.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const std::vector<std::string> order = {"model_config",   "parallel_config", "training_config", "optimizer_config",
@@ -15,8 +15,9 @@ const std::vector<std::string> order = {"model_config",   "parallel_config", "tr
 
 /// The option `name` of a group of `tree`, of the type that is chosen there when several have it; null when there is
 /// none.
-const OptionFacts* option_of(const std::string& name, const Value& group, const std::vector<SchemaFacts>& schemas) {
-  const OptionFacts* found = nullptr;
+const options::OptionFacts* option_of(const std::string& name, const options::Value& group,
+                                      const std::vector<options::SchemaFacts>& schemas) {
+  const options::OptionFacts* found = nullptr;
   for (const auto& schema : schemas)
     for (const auto& option : schema.options) {
       if (option.name != name) continue;
@@ -27,10 +28,10 @@ const OptionFacts* option_of(const std::string& name, const Value& group, const 
 }
 
 /// Each option of a group, those of nested maps by "fa_config.pre_tokens".
-void each_option(const Value& group, const std::string& prefix,
-                 const std::function<void(const std::string&, const Value&)>& see) {
+void each_option(const options::Value& group, const std::string& prefix,
+                 const std::function<void(const std::string&, const options::Value&)>& see) {
   for (const auto& [name, value] : group.fields) {
-    if (value.kind == Value::Kind::group)
+    if (value.kind == options::Value::Kind::group)
       each_option(value, prefix + name + ".", see);
     else
       see(prefix + name, value);
@@ -62,15 +63,15 @@ std::string quoted(const std::string& words) {
   return out + '"';
 }
 
-std::string written(const Value& value, bool in_list = false) {
+std::string written(const options::Value& value, bool in_list = false) {
   switch (value.kind) {
-    case Value::Kind::none:
+    case options::Value::Kind::none:
       return "null";
-    case Value::Kind::scalar:
+    case options::Value::Kind::scalar:
       if (value.scalar == "True" || value.scalar == "False") return value.scalar == "True" ? "true" : "false";
       return plain(value.scalar, in_list) ? value.scalar : quoted(value.scalar);
-    case Value::Kind::list:
-    case Value::Kind::group:
+    case options::Value::Kind::list:
+    case options::Value::Kind::group:
       break;
   }
   std::string all;
@@ -86,9 +87,10 @@ bool is_path(const std::string& option) {
 }
 
 /// The fields of a group in the order of their declaration, then what is not declared.
-std::vector<const Value::Field*> in_order(const Value& group, const std::vector<SchemaFacts>& schemas) {
-  std::vector<const Value::Field*> fields;
-  const auto add = [&fields](const Value::Field& field) {
+std::vector<const options::Value::Field*> in_order(const options::Value& group,
+                                                   const std::vector<options::SchemaFacts>& schemas) {
+  std::vector<const options::Value::Field*> fields;
+  const auto add = [&fields](const options::Value::Field& field) {
     if (std::find(fields.begin(), fields.end(), &field) == fields.end()) fields.push_back(&field);
   };
   for (const auto& schema : schemas) {
@@ -105,9 +107,9 @@ std::vector<const Value::Field*> in_order(const Value& group, const std::vector<
 /// Writes the lines of a recipe.
 class Writer {
  public:
-  Writer(const Facts& facts, const RecipeText& around) : facts_(facts), around_(around) {}
+  Writer(const options::Facts& facts, const RecipeText& around) : facts_(facts), around_(around) {}
 
-  std::string write(const Value& tree) {
+  std::string write(const options::Value& tree) {
     for (const auto& line : around_.head) out_ += text(line.empty() ? "#" : "# ", line, "\n");
     if (!around_.base.empty()) out_ += "base: " + around_.base + "\n";
     for (const auto& name : order) group(name, tree);
@@ -118,21 +120,21 @@ class Writer {
   }
 
  private:
-  void group(const std::string& name, const Value& tree) {
+  void group(const std::string& name, const options::Value& tree) {
     const auto* given = tree.find(name);
     const auto facts = facts_.find(name);
     std::string lines;
     lines.swap(out_);
-    if (given) fields(*given, name, "  ", facts == facts_.end() ? std::vector<SchemaFacts>{} : facts->second);
+    if (given) fields(*given, name, "  ", facts == facts_.end() ? std::vector<options::SchemaFacts>{} : facts->second);
     lines.swap(out_);
     if (!lines.empty()) out_ += name + ":\n" + lines;
   }
 
-  void fields(const Value& group, const std::string& path, const std::string& indent,
-              const std::vector<SchemaFacts>& schemas) {
+  void fields(const options::Value& group, const std::string& path, const std::string& indent,
+              const std::vector<options::SchemaFacts>& schemas) {
     for (const auto* field : in_order(group, schemas)) {
       const auto full = path + "." + field->name;
-      if (field->value.kind == Value::Kind::group) {
+      if (field->value.kind == options::Value::Kind::group) {
         out_ += indent + field->name + ":\n";
         fields(field->value, full, indent + "  ", {});
       } else {
@@ -152,34 +154,34 @@ class Writer {
     out_ += "\n";
   }
 
-  const Facts& facts_;
+  const options::Facts& facts_;
   const RecipeText& around_;
   std::string out_;
 };
 
 }  // namespace
 
-Value what_differs(const Value& tree, const Value& base, const Facts& facts) {
-  Value out;
-  out.kind = Value::Kind::group;
+options::Value what_differs(const options::Value& tree, const options::Value& base, const options::Facts& facts) {
+  options::Value out;
+  out.kind = options::Value::Kind::group;
   for (const auto& [name, group] : tree.fields) {
     const auto schemas = facts.find(name);
-    each_option(group, "", [&, group_name = name, whole = &group](const std::string& key, const Value& value) {
+    each_option(group, "", [&, group_name = name, whole = &group](const std::string& key, const options::Value& value) {
       const auto path = group_name + "." + key;
       const auto* option = schemas == facts.end() ? nullptr : option_of(key, *whole, schemas->second);
       const auto* there = base.at(path);
       if (!there && option && !option->required) there = &option->default_value;
-      if (!there || !same(*there, value)) out.set(path, value);
+      if (!there || !options::same(*there, value)) out.set(path, value);
     });
   }
   return out;
 }
 
-std::string write_recipe(const Value& tree, const Facts& facts, const RecipeText& around) {
+std::string write_recipe(const options::Value& tree, const options::Facts& facts, const RecipeText& around) {
   return Writer(facts, around).write(tree);
 }
 
-void make_paths_variables(Value& tree) {
+void make_paths_variables(options::Value& tree) {
   for (auto& group : tree.fields)
     for (auto& [name, value] : group.value.fields) {
       const auto& words = value.scalar;
@@ -190,4 +192,4 @@ void make_paths_variables(Value& tree) {
     }
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -6,7 +6,7 @@
 
 #include "framework/options/group.h"
 
-namespace tessera {
+namespace tessera::flags {
 
 /// What stands around the options of a recipe that is written for people.
 struct RecipeText {
@@ -20,14 +20,14 @@ struct RecipeText {
 
 /// The options of `tree` that say something else than `base` or, where that says nothing, than the default of the
 /// type that is chosen. Groups and options that `facts` does not have are kept.
-Value what_differs(const Value& tree, const Value& base, const Facts& facts);
+options::Value what_differs(const options::Value& tree, const options::Value& base, const options::Facts& facts);
 
 /// `tree` as a recipe that a person would write: groups in the order in which one thinks of a run (model, cut,
 /// training, optimizer, data), options in the order of their declaration, values in their shortest form. ${NAME} stays
 /// the environment's.
-std::string write_recipe(const Value& tree, const Facts& facts, const RecipeText& around);
+std::string write_recipe(const options::Value& tree, const options::Facts& facts, const RecipeText& around);
 
 /// Paths become variables that have them as usual values: data_path: ${DATA_PATH:-corpus/text_document}.
-void make_paths_variables(Value& tree);
+void make_paths_variables(options::Value& tree);
 
-}  // namespace tessera
+}  // namespace tessera::flags

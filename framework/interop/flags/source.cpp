@@ -13,7 +13,7 @@
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,8 +25,8 @@ bool is_yaml(const std::string& file) {
 
 /// Each scalar of a recipe, with the name of its option.
 template <class See>
-void each_scalar(Value& value, const std::string& name, const See& see) {
-  if (value.kind == Value::Kind::scalar) see(name, value);
+void each_scalar(options::Value& value, const std::string& name, const See& see) {
+  if (value.kind == options::Value::Kind::scalar) see(name, value);
   for (auto& item : value.items) each_scalar(item, name, see);
   for (auto& field : value.fields) each_scalar(field.value, field.name, see);
 }
@@ -99,10 +99,10 @@ std::string named(const std::string& words, const std::string& option) {
 }
 
 /// What a YAML file is, its bases and the environment aside. A file that is no YAML is a recipe that says so.
-RecipeForm form_of(const std::string& file, const Mappings& mappings) {
+RecipeForm form_of(const std::string& file, const options::Mappings& mappings) {
   try {
-    Report unheard;
-    return form_of(parse_yaml(read_file(file), file, unheard), mappings);
+    options::Report unheard;
+    return form_of(options::parse_yaml(read_file(file), file, unheard), mappings);
   } catch (const std::exception&) {
     return RecipeForm::flat;
   }
@@ -125,17 +125,17 @@ Source::Kind kind_of(RecipeForm form) {
   return Source::Kind::recipe;
 }
 
-Source::Kind kind_of(const std::string& file, const Mappings& mappings) {
+Source::Kind kind_of(const std::string& file, const options::Mappings& mappings) {
   std::error_code failed;
   if (fs::is_directory(file, failed)) return Source::Kind::recipe;  // which says that it is one
   return is_yaml(file) ? kind_of(form_of(file, mappings)) : Source::Kind::script;
 }
 
 /// What would become of the flags of branches that were not taken.
-void judge_elsewhere(Source& source, const FlagTable& table, const Facts& facts) {
+void judge_elsewhere(Source& source, const FlagTable& table, const options::Facts& facts) {
   std::vector<GivenFlag> flags;
   for (const auto& flag : source.launch->elsewhere) flags.push_back(flag.given);
-  Report unheard;
+  options::Report unheard;
   auto converted = table.convert(flags, facts, unheard).flags;
   for (std::size_t i = 0; i < converted.size(); ++i)
     source.elsewhere.emplace_back(std::move(converted[i]), source.launch->elsewhere[i].condition);
@@ -166,7 +166,7 @@ std::vector<GivenFlag> take_undecided(Source& source, std::vector<GivenFlag>& fl
 }
 
 /// Adds the flags that an unknown condition decides, as undecided, and reports each such condition as a problem.
-void tell_undecided(Source& source, const std::vector<GivenFlag>& flags, Report& report) {
+void tell_undecided(Source& source, const std::vector<GivenFlag>& flags, options::Report& report) {
   for (const auto& one : source.undecided) {
     report.problem(one.at, "", text_of(one), remedy_for(one));
     for (const auto& flag : flags)
@@ -180,8 +180,8 @@ void tell_undecided(Source& source, const std::vector<GivenFlag>& flags, Report&
   if (!source.undecided.empty()) report.incomplete();  // what is missing now is no news
 }
 
-void convert_flags(Source& source, std::vector<GivenFlag> flags, const Facts& facts, const Mappings& mappings,
-                   Report& report) {
+void convert_flags(Source& source, std::vector<GivenFlag> flags, const options::Facts& facts,
+                   const options::Mappings& mappings, options::Report& report) {
   const auto table = FlagTable::named(source.from, mappings);
   const auto undecided = take_undecided(source, flags, table);
   auto converted = table.convert(flags, facts, report);
@@ -190,13 +190,14 @@ void convert_flags(Source& source, std::vector<GivenFlag> flags, const Facts& fa
   name_unknowns(source.tree);
   tell_undecided(source, undecided, report);
   if (source.launch && !source.launch->elsewhere.empty()) judge_elsewhere(source, table, facts);
-  Report rules;
+  options::Report rules;
   if (source.from == FlagTable::usual && source.undecided.empty()) check_megatron_rules(flags, 0, rules);
   source.stops = rules.findings();
 }
 
 /// What --from says, else what the flags show.
-void choose_table(Source& source, const SourceOptions& options, const Launch& launch, const Mappings& mappings) {
+void choose_table(Source& source, const SourceOptions& options, const Launch& launch,
+                  const options::Mappings& mappings) {
   if (options.from.empty()) {
     const auto guess = guess_source(launch, mappings);
     source.from = guess.table;
@@ -207,8 +208,8 @@ void choose_table(Source& source, const SourceOptions& options, const Launch& la
   }
 }
 
-void read_launch(Source& source, const std::string& file, const SourceOptions& options, const Facts& facts,
-                 const Mappings& mappings, Report& report) {
+void read_launch(Source& source, const std::string& file, const SourceOptions& options, const options::Facts& facts,
+                 const options::Mappings& mappings, options::Report& report) {
   auto reading = read_launches(file, options.inputs, mappings, report);
   source.launches = reading.launches.size();
   source.files = std::move(reading.read);
@@ -245,26 +246,26 @@ std::string name_of(Source::Kind kind) {
   return "flags";
 }
 
-bool is_foreign(const std::string& file, const Mappings& mappings) {
+bool is_foreign(const std::string& file, const options::Mappings& mappings) {
   return kind_of(file, mappings) != Source::Kind::recipe;
 }
 
-Source read_source(const std::string& file, const SourceOptions& options, const Facts& facts, const Mappings& mappings,
-                   Report& report) {
+Source read_source(const std::string& file, const SourceOptions& options, const options::Facts& facts,
+                   const options::Mappings& mappings, options::Report& report) {
   Source source;
   source.kind = kind_of(file, mappings);
   if (source.kind == Source::Kind::script || source.kind == Source::Kind::model_args) {
     read_launch(source, file, options, facts, mappings, report);
   } else {
-    auto read = read_any(read_yaml(file, {}, report), mappings, facts, report);
+    auto read = read_any(options::read_yaml(file, {}, report), mappings, facts, report);
     source.tree = std::move(read.recipe);
     source.flags = std::move(read.flags);
   }
   return source;
 }
 
-Source read_flags(const std::vector<std::string>& argv, const SourceOptions& options, const Facts& facts,
-                  const Mappings& mappings, Report& report) {
+Source read_flags(const std::vector<std::string>& argv, const SourceOptions& options, const options::Facts& facts,
+                  const options::Mappings& mappings, options::Report& report) {
   Source source;
   source.kind = Source::Kind::flags;
   Launch launch;
@@ -274,14 +275,15 @@ Source read_flags(const std::vector<std::string>& argv, const SourceOptions& opt
   return source;
 }
 
-void name_unknowns(Value& tree) {
-  each_scalar(tree, "", [](const std::string& option, Value& value) { value.scalar = named(value.scalar, option); });
+void name_unknowns(options::Value& tree) {
+  each_scalar(tree, "",
+              [](const std::string& option, options::Value& value) { value.scalar = named(value.scalar, option); });
 }
 
-void expand_unknowns(Value& tree, Report& report) {
-  each_scalar(tree, "", [&report](const std::string& option, Value& value) {
+void expand_unknowns(options::Value& tree, options::Report& report) {
+  each_scalar(tree, "", [&report](const std::string& option, options::Value& value) {
     try {
-      value.scalar = expand_environment(value.scalar);
+      value.scalar = options::expand_environment(value.scalar);
     } catch (const ConfigError& error) {
       report.problem(value.origin, option, error.what(), remedy_for_unknowns(value.scalar));
       value.wrong = true;
@@ -289,4 +291,4 @@ void expand_unknowns(Value& tree, Report& report) {
   });
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

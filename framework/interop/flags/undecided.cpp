@@ -6,7 +6,7 @@
 
 // Conditions that nobody can know: what they decide, and what would decide them.
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 /// "a, b and c"; of many the first and how many more there are.
@@ -59,4 +59,4 @@ std::string remedy_for(const Undecided& undecided) {
   return text("give ", listed(answers), "; ", without, " if the script is called without it");
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

@@ -7,7 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/options/option_type.h"
 
-namespace tessera {
+namespace tessera::flags {
 namespace {
 
 const char* const file = "recipes/arguments.yaml";
@@ -19,8 +19,9 @@ std::string spelled(std::string flag) {
   return flag;
 }
 
-bool says_nothing(const Value& value) {
-  return value.wrong || value.kind == Value::Kind::none || (value.kind == Value::Kind::scalar && value.scalar.empty());
+bool says_nothing(const options::Value& value) {
+  return value.wrong || value.kind == options::Value::Kind::none ||
+         (value.kind == options::Value::Kind::scalar && value.scalar.empty());
 }
 
 /// A bare flag whose argument is true without it, as --no-rope-fusion.
@@ -29,10 +30,10 @@ bool switches_off(const FlagRow& row) {
   return name != row.dest && (name.rfind("no_", 0) == 0 || name.rfind("disable_", 0) == 0);
 }
 
-std::vector<std::string> words_of(const Value& value, FlagRow::Takes takes) {
+std::vector<std::string> words_of(const options::Value& value, FlagRow::Takes takes) {
   if (takes != FlagRow::Takes::many) return {text(value)};
   std::vector<std::string> all;
-  if (value.kind == Value::Kind::list)
+  if (value.kind == options::Value::Kind::list)
     for (const auto& item : value.items) all.push_back(text(item));
   else
     for (std::size_t at = 0; at < value.scalar.size();) {
@@ -44,7 +45,7 @@ std::vector<std::string> words_of(const Value& value, FlagRow::Takes takes) {
 }
 
 /// A layer above those that flags come to.
-void raise(Value& value) {
+void raise(options::Value& value) {
   value.origin.layer += 10;
   for (auto& item : value.items) raise(item);
   for (auto& field : value.fields) raise(field.value);
@@ -54,21 +55,22 @@ void raise(Value& value) {
 class Reading {
  public:
   /// `names`: the flags of `flags` that stand for a name of which no flag of theirs speaks.
-  Reading(const Value& table, const FlagTable& flags, std::set<std::string> names, const Facts& facts, Report& report)
+  Reading(const options::Value& table, const FlagTable& flags, std::set<std::string> names, const options::Facts& facts,
+          options::Report& report)
       : flags_(flags), names_(std::move(names)), facts_(facts), report_(report) {
     for (const auto* group : groups)
       if (const auto* list = table.at(text("groups.", group)))
         for (const auto& name : list->items) home_[name.scalar] = group;
   }
 
-  Conversion run(const Value& tree, const Value* overruled) {
-    Value ours;
-    ours.kind = Value::Kind::group;
+  Conversion run(const options::Value& tree, const options::Value* overruled) {
+    options::Value ours;
+    ours.kind = options::Value::Kind::group;
     for (const auto& [name, value] : tree.fields) {
       const bool group = std::find(std::begin(groups), std::end(groups), name) != std::end(groups);
       if (facts_.count(name))
         ours.fields.push_back({name, value});
-      else if (group && value.kind == Value::Kind::group)
+      else if (group && value.kind == options::Value::Kind::group)
         for (const auto& field : value.fields) take(field.name, field.value, name);
       else if (group && !says_nothing(value))
         report_.problem(value.origin, name, text(name, " is a map of arguments, not '", value, "'"),
@@ -77,7 +79,7 @@ class Reading {
         take(name, value, "");
     }
     auto out = flags_.convert(given_, facts_, report_);
-    for (const auto& [by, options] : overruled ? overruled->fields : std::vector<Value::Field>{})
+    for (const auto& [by, options] : overruled ? overruled->fields : std::vector<options::Value::Field>{})
       for (const auto& option : options.items) overrule(out.recipe, by, option.scalar);
     raise(ours);
     out.recipe.lay(std::move(ours));
@@ -86,8 +88,8 @@ class Reading {
   }
 
  private:
-  void take(const std::string& name, const Value& value, const std::string& group) {
-    if (value.kind == Value::Kind::group) {
+  void take(const std::string& name, const options::Value& value, const std::string& group) {
+    if (value.kind == options::Value::Kind::group) {
       for (const auto& field : value.fields) take(name + "." + field.name, field.value, group);
       return;
     }
@@ -107,11 +109,11 @@ class Reading {
   }
 
   /// Their program sets `option` where `by` is true, whatever the file says.
-  void overrule(Value& recipe, const std::string& by, const std::string& option) {
+  void overrule(options::Value& recipe, const std::string& by, const std::string& option) {
     const auto* reason = recipe.at(by);
     const auto* value = recipe.at(option);
     bool on = false;
-    if (!reason || !value || !OptionType<bool>::read(*reason, on) || !on) return;
+    if (!reason || !value || !options::OptionType<bool>::read(*reason, on) || !on) return;
     report_.note(value->origin, text(option, " ", *value, " is overruled by ", by));
     const auto dot = option.find('.');
     for (auto& [name, group] : recipe.fields)
@@ -126,17 +128,17 @@ class Reading {
     return own.empty() ? all : own;
   }
 
-  void unknown(const std::string& name, const Value& value) {
+  void unknown(const std::string& name, const options::Value& value) {
     std::vector<std::string> known;
     for (const auto& row : flags_.rows()) known.push_back(row.dest);
-    const auto hint = did_you_mean(name, known);
+    const auto hint = options::did_you_mean(name, known);
     report_.problem(value.origin, name, text("no argument '", name, "' of ", flags_.doc()),
                     hint.empty() ? "leave it out" : hint);
   }
 
-  void give(const std::vector<const FlagRow*>& rows, const std::string& name, const Value& value) {
+  void give(const std::vector<const FlagRow*>& rows, const std::string& name, const options::Value& value) {
     bool on = false;
-    const bool is_bool = OptionType<bool>::read(value, on);
+    const bool is_bool = options::OptionType<bool>::read(value, on);
     const FlagRow* chosen = nullptr;
     bool bare = false;
     for (const auto* row : rows) {
@@ -145,7 +147,7 @@ class Reading {
       const bool fits = none ? is_bool && on != switches_off(*row) : true;
       if (fits && (!chosen || spelled(row->flag) == name)) chosen = row;
     }
-    const Origin at{value.origin.source, value.origin.line, value.origin.base_of, value.origin.layer};
+    const options::Origin at{value.origin.source, value.origin.line, value.origin.base_of, value.origin.layer};
     if (chosen && chosen->takes == FlagRow::Takes::none)
       given_.push_back({chosen->flag, {}, at});
     else if (chosen)
@@ -158,14 +160,14 @@ class Reading {
 
   const FlagTable& flags_;
   std::set<std::string> names_;
-  const Facts& facts_;
-  Report& report_;
+  const options::Facts& facts_;
+  options::Report& report_;
   std::map<std::string, std::string> home_;  ///< the group that a name belongs into
   std::vector<GivenFlag> given_;
 };
 
 /// `row` instead of the one of that flag.
-void put(Value& table, const Value::Field& row) {
+void put(options::Value& table, const options::Value::Field& row) {
   auto& flags = table.fields.back().value.fields;
   const auto there = std::find_if(flags.begin(), flags.end(), [&](const auto& f) { return f.name == row.name; });
   if (there == flags.end())
@@ -175,21 +177,21 @@ void put(Value& table, const Value::Field& row) {
 }
 
 /// A table of mappings/flags/ with all rows of its bases.
-Value rows_with_bases(const std::string& name, const Mappings& mappings) {
+options::Value rows_with_bases(const std::string& name, const options::Mappings& mappings) {
   const auto own = mappings.table("flags/" + name);
-  Value all;
+  options::Value all;
   if (const auto* base = own.find("base"))
     all = rows_with_bases(base->scalar, mappings);
   else
     all.fields = {{"name", {}}, {"doc", {}}, {"flags", {}}};
-  all.kind = all.fields.back().value.kind = Value::Kind::group;
+  all.kind = all.fields.back().value.kind = options::Value::Kind::group;
   all.fields[0].value = *own.find("name");
   all.fields[1].value = *own.find("doc");
   for (const auto& row : own.find("flags")->fields) put(all, row);
   return all;
 }
 
-bool has_name(const Value& tree, const std::string& name) {
+bool has_name(const options::Value& tree, const std::string& name) {
   if (tree.find(name)) return true;
   return std::any_of(std::begin(groups), std::end(groups), [&](const auto* group) {
     const auto* map = tree.find(group);
@@ -199,19 +201,21 @@ bool has_name(const Value& tree, const std::string& name) {
 
 }  // namespace
 
-Conversion read_yaml_arguments(const Value& tree, const std::string& program, const Mappings& mappings,
-                               const Facts& facts, Report& report) {
+Conversion read_yaml_arguments(const options::Value& tree, const std::string& program,
+                               const options::Mappings& mappings, const options::Facts& facts,
+                               options::Report& report) {
   const auto table = mappings.table(file);
   const auto& own = *table.at("programs." + program);
   auto rows = rows_with_bases(own.find("flags")->scalar, mappings);
   std::set<std::string> names;
   for (const auto* more : {table.find("names"), own.find("names")})
-    for (const auto& row : more ? more->fields : std::vector<Value::Field>{}) names.insert(row.name), put(rows, row);
+    for (const auto& row : more ? more->fields : std::vector<options::Value::Field>{})
+      names.insert(row.name), put(rows, row);
   const auto flags = FlagTable::from(rows);
   return Reading(own, flags, names, facts, report).run(tree, table.find("overruled"));
 }
 
-std::string program_of_yaml_arguments(const Value& tree, const Mappings& mappings) {
+std::string program_of_yaml_arguments(const options::Value& tree, const options::Mappings& mappings) {
   if (std::none_of(std::begin(groups), std::end(groups), [&](const auto* group) { return tree.find(group); }))
     return "";
   const auto table = mappings.table(file);
@@ -226,4 +230,4 @@ std::string program_of_yaml_arguments(const Value& tree, const Mappings& mapping
   return usual;
 }
 
-}  // namespace tessera
+}  // namespace tessera::flags

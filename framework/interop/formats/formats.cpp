@@ -3,17 +3,17 @@
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/megatron/megatron.h"
 
-namespace tessera {
+namespace tessera::formats {
 
-void add_all_formats(CheckpointFormats& formats) {
-  formats.add(std::make_shared<HuggingFaceFormat>());
-  formats.add(std::make_shared<MegatronFormat>());
+void add_all_formats(checkpoint::CheckpointFormats& formats) {
+  formats.add(std::make_shared<hugging_face::HuggingFaceFormat>());
+  formats.add(std::make_shared<megatron::MegatronFormat>());
 }
 
-CheckpointFormats all_formats() {
-  CheckpointFormats formats;
+checkpoint::CheckpointFormats all_formats() {
+  checkpoint::CheckpointFormats formats;
   add_all_formats(formats);
   return formats;
 }
 
-}  // namespace tessera
+}  // namespace tessera::formats

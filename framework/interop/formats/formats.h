@@ -2,12 +2,12 @@
 
 #include "framework/checkpoint/format.h"
 
-namespace tessera {
+namespace tessera::formats {
 
 /// Adds every format of another program's checkpoints: "hf" (Hugging Face Transformers) and "torch" (Megatron-LM).
-void add_all_formats(CheckpointFormats& formats);
+void add_all_formats(checkpoint::CheckpointFormats& formats);
 
 /// A registry with these.
-CheckpointFormats all_formats();
+checkpoint::CheckpointFormats all_formats();
 
-}  // namespace tessera
+}  // namespace tessera::formats

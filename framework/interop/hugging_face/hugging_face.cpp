@@ -8,14 +8,14 @@
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/tables/our_names.h"
 
-namespace tessera {
+namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::int64_t number(const Value& config, const std::string& key, std::int64_t otherwise) {
+std::int64_t number(const options::Value& config, const std::string& key, std::int64_t otherwise) {
   const auto* value = config.find(key);
-  if (value == nullptr || value->kind == Value::Kind::none) return otherwise;
+  if (value == nullptr || value->kind == options::Value::Kind::none) return otherwise;
   std::int64_t out = 0;
   const auto* end = value->scalar.data() + value->scalar.size();
   const auto [stop, error] = std::from_chars(value->scalar.data(), end, out);
@@ -24,13 +24,13 @@ std::int64_t number(const Value& config, const std::string& key, std::int64_t ot
   return out;
 }
 
-std::int64_t needed(const Value& config, const std::string& speaker, const std::string& key) {
+std::int64_t needed(const options::Value& config, const std::string& speaker, const std::string& key) {
   const auto value = number(config, key, 0);
   if (value < 1) throw ConfigError(text(speaker, ": does not give ", key));
   return value;
 }
 
-bool is_true(const Value& config, const std::string& key) {
+bool is_true(const options::Value& config, const std::string& key) {
   const auto* value = config.find(key);
   return value != nullptr && value->scalar == "true";
 }
@@ -71,7 +71,7 @@ std::string prefix_hint(const std::vector<std::string>& missing, const std::vect
 
 }  // namespace
 
-HeadLayout head_layout(const Value& config, const std::string& speaker) {
+HeadLayout head_layout(const options::Value& config, const std::string& speaker) {
   const auto heads = needed(config, speaker, "num_attention_heads");
   const auto hidden = needed(config, speaker, "hidden_size");
   const auto groups = is_true(config, "group_query_attention") ? needed(config, speaker, "num_query_groups") : heads;
@@ -89,7 +89,7 @@ HeadLayout head_layout(const Value& config, const std::string& speaker) {
   return layout;
 }
 
-WeightTable weight_table(const std::string& name, const Value& model_config, const Mappings& mappings,
+WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker) {
   constexpr std::int64_t most_layers = 10'000;
   const auto layers = needed(model_config, speaker, "num_layers");
@@ -103,7 +103,7 @@ WeightTable weight_table(const std::string& name, const Value& model_config, con
           [&](const std::string& key) { return is_true(model_config, key); }};
 }
 
-HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const Mappings& mappings)
+HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappings& mappings)
     : folder_(folder),
       carried_(HuggingFaceFormat().carried_files(folder)),
       config_(read_hugging_face_config(folder / "config.json", mappings)),
@@ -160,7 +160,7 @@ void HuggingFaceModel::refuse_another_size() const {
   const auto speaker = (folder_ / "config.json").string();
   const Shape promised{needed(config, speaker, "vocab_size"), needed(config, speaker, "hidden_size")};
   for (const auto& row : table_.rows())
-    if (has_vocabulary_rows(row.name) && shape(row.name) != promised)
+    if (tables::has_vocabulary_rows(row.name) && shape(row.name) != promised)
       throw ConfigError(text(folder_.string(), ": tensor '", found(row.from.front()), "' is ", shape(row.name),
                              ", but config.json promises ", promised, " (vocabulary, width)"));
 }
@@ -224,13 +224,13 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
   for (std::size_t i = 0; i < wanted.from.size(); ++i) {
     const auto file_name = found(wanted.from[i]);
     const auto part = files_.tensor(file_name);
-    must_be_finite(part, text(folder_.string(), ": tensor '", file_name, "'"));
+    checkpoint::must_be_finite(part, text(folder_.string(), ": tensor '", file_name, "'"));
     const auto bytes = static_cast<std::size_t>(shapes[i].elements()) * size;
-    copy_converted(part, Tensor(target.first(bytes), type, shapes[i]));
+    checkpoint::copy_converted(part, Tensor(target.first(bytes), type, shapes[i]));
     target = target.subspan(bytes);
   }
   auto ours = to_ours(wanted, std::move(joined), size, shapes, table_.heads());
-  copy_converted(Tensor(std::span(ours), type, whole_shape), into);
+  checkpoint::copy_converted(Tensor(std::span(ours), type, whole_shape), into);
 }
 
 void HuggingFaceModel::read(const std::string& name, std::span<float> into) const {
@@ -257,4 +257,4 @@ std::vector<HuggingFaceModel::Theirs> HuggingFaceModel::theirs(const std::string
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::hugging_face

@@ -6,20 +6,20 @@
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/tables/config_table.h"
 
-namespace tessera {
+namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// The table `name` on top of those it is `like`.
-Value table_of(const Mappings& mappings, const std::string& name) {
+options::Value table_of(const options::Mappings& mappings, const std::string& name) {
   auto table = mappings.table(name);
   const auto* like = table.find("like");
   if (like == nullptr) return table;
-  Value whole;
-  whole.kind = Value::Kind::group;
-  if (like->kind == Value::Kind::scalar) whole = table_of(mappings, like->scalar);
+  options::Value whole;
+  whole.kind = options::Value::Kind::group;
+  if (like->kind == options::Value::Kind::scalar) whole = table_of(mappings, like->scalar);
   for (const auto& item : like->items) whole.lay(table_of(mappings, item.scalar));
   whole.lay(std::move(table));
   return whole;
@@ -27,7 +27,7 @@ Value table_of(const Mappings& mappings, const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> hugging_face_families(const Mappings& mappings) {
+std::vector<std::string> hugging_face_families(const options::Mappings& mappings) {
   const std::string folder = "models/", end = ".yaml";
   std::vector<std::string> families;
   for (const auto& name : mappings.names())
@@ -36,7 +36,7 @@ std::vector<std::string> hugging_face_families(const Mappings& mappings) {
   return families;
 }
 
-Value hugging_face_table(const Mappings& mappings, const std::string& family) {
+options::Value hugging_face_table(const options::Mappings& mappings, const std::string& family) {
   const auto families = hugging_face_families(mappings);
   if (std::find(families.begin(), families.end(), family) == families.end()) {
     std::string known;
@@ -47,7 +47,7 @@ Value hugging_face_table(const Mappings& mappings, const std::string& family) {
 }
 
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
-                                            const Mappings& mappings) {
+                                            const options::Mappings& mappings) {
   const auto json = parse_json(words);
   if (!json.is_object()) throw ConfigError(text(speaker, ": is no JSON object"));
   const auto type = json.value("model_type", Json());
@@ -57,7 +57,7 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     const auto common = mappings.table("models/common.yaml");
     const auto* weights = family.find("weights");
     if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
-    auto config = read_by_table(words, speaker, family, &common);
+    auto config = tables::read_by_table(words, speaker, family, &common);
     head_layout(config, speaker);
     return {std::move(config), type.get<std::string>(), weights->scalar};
   } catch (ConfigError& error) {
@@ -67,8 +67,8 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
   }
 }
 
-HuggingFaceConfig read_hugging_face_config(const fs::path& file, const Mappings& mappings) {
+HuggingFaceConfig read_hugging_face_config(const fs::path& file, const options::Mappings& mappings) {
   return parse_hugging_face_config(read_file(file), file.string(), mappings);
 }
 
-}  // namespace tessera
+}  // namespace tessera::hugging_face

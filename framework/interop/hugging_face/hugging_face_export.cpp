@@ -14,14 +14,14 @@
 #include "framework/interop/tables/config_table.h"
 #include "framework/interop/tables/our_names.h"
 
-namespace tessera {
+namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 /// What this program has no use for, from the config.json the model came with.
-void take_over(const std::string& carried, const std::vector<Value::Field>& rows, Json& json) {
+void take_over(const std::string& carried, const std::vector<options::Value::Field>& rows, Json& json) {
   const auto old = parse_json<Json>(carried);
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
@@ -50,7 +50,7 @@ std::string shard_name(std::size_t number, std::size_t count) {
 
 class Exporter {
  public:
-  Exporter(const WeightSource& weights, const HuggingFaceExport& how, WeightTable table)
+  Exporter(const checkpoint::WeightSource& weights, const HuggingFaceExport& how, WeightTable table)
       : weights_(weights), how_(how), table_(std::move(table)) {
     refuse_what_does_not_match();
     plan();
@@ -90,7 +90,7 @@ class Exporter {
   }
 
   bool is_padded(const std::string& name) const {
-    return has_vocabulary_rows(name) && how_.vocabulary > 0 && weights_.shape(name)[0] > how_.vocabulary;
+    return tables::has_vocabulary_rows(name) && how_.vocabulary > 0 && weights_.shape(name)[0] > how_.vocabulary;
   }
   /// Of our tensor, without the padding of the vocabulary.
   Shape kept_shape(const std::string& name) const {
@@ -131,7 +131,7 @@ class Exporter {
     std::vector<std::byte> ours(static_cast<std::size_t>(shape.elements()) * size_of(type));
     const Tensor all{std::span(ours), type, shape};
     weights_.read(row.name, all);
-    must_be_finite(all, text(weights_.folder().string(), ": tensor '", row.name, "' as ", name_of(type)));
+    checkpoint::must_be_finite(all, text(weights_.folder().string(), ": tensor '", row.name, "' as ", name_of(type)));
     const auto kept = kept_shape(row.name);
     ours.resize(static_cast<std::size_t>(kept.elements()) * size_of(type));
     return to_theirs(row, std::move(ours), size_of(type), part_shapes_of(row, kept, table_.heads()), table_.heads());
@@ -154,10 +154,10 @@ class Exporter {
       auto& own = memory.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(piece.bytes()));
       tensors.emplace(piece.name, Tensor(std::span(own), piece.dtype, piece.shape));
     }
-    write_safetensors(path, tensors, {{"format", "pt"}});
+    checkpoint::write_safetensors(path, tensors, {{"format", "pt"}});
   }
 
-  const WeightSource& weights_;
+  const checkpoint::WeightSource& weights_;
   const HuggingFaceExport& how_;
   WeightTable table_;
   std::vector<std::vector<Piece>> shards_;
@@ -168,20 +168,21 @@ class Exporter {
 
 }  // namespace
 
-std::string write_hugging_face_config(const Value& model_config, const std::string& family, DType dtype,
-                                      const std::string& carried, const Mappings& mappings) {
+std::string write_hugging_face_config(const options::Value& model_config, const std::string& family, DType dtype,
+                                      const std::string& carried, const options::Mappings& mappings) {
   const auto table = hugging_face_table(mappings, family), common = mappings.table("models/common.yaml");
   Json json = {{"model_type", family}};
   if (const auto* name = table.find("architecture")) json["architectures"] = {name->scalar};
-  json = Json::parse(write_by_table(model_config, table, family, &common, json.dump()));
+  json = Json::parse(tables::write_by_table(model_config, table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);
   json["torch_dtype"] = name_of(dtype);
-  take_over(carried, config_rows(table, &common), json);
+  take_over(carried, tables::config_rows(table, &common), json);
   return json.dump(2) + "\n";
 }
 
-std::vector<std::string> write_hugging_face(const fs::path& out, const Value& model_config, const WeightSource& weights,
-                                            const HuggingFaceExport& how, const Mappings& mappings) {
+std::vector<std::string> write_hugging_face(const fs::path& out, const options::Value& model_config,
+                                            const checkpoint::WeightSource& weights, const HuggingFaceExport& how,
+                                            const options::Mappings& mappings) {
   const auto folder = out.has_filename() ? out : out.parent_path();  // "out/" is the folder out
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
     throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
@@ -207,4 +208,4 @@ std::vector<std::string> write_hugging_face(const fs::path& out, const Value& mo
   return exporter.notes();
 }
 
-}  // namespace tessera
+}  // namespace tessera::hugging_face

@@ -7,7 +7,7 @@
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 
-namespace tessera {
+namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,9 +25,9 @@ constexpr std::array<const char*, 10> carried = {"config.json",
                                                  "chat_template.jinja"};
 
 /// The tree of a recipe with model_config and the group moe_config that is in it.
-Value groups_of_model(Value model_config) {
-  Value tree;
-  tree.kind = Value::Kind::group;
+options::Value groups_of_model(options::Value model_config) {
+  options::Value tree;
+  tree.kind = options::Value::Kind::group;
   auto& fields = model_config.fields;
   const auto moe =
       std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.name == "moe_config"; });
@@ -46,18 +46,20 @@ std::optional<fs::path> HuggingFaceFormat::find(const fs::path& folder) const {
                                                                                      : std::nullopt;
 }
 
-std::unique_ptr<OpenedCheckpoint> HuggingFaceFormat::open(const fs::path& folder, const Mappings& mappings) const {
+std::unique_ptr<checkpoint::OpenedCheckpoint> HuggingFaceFormat::open(const fs::path& folder,
+                                                                      const options::Mappings& mappings) const {
   return std::make_unique<HuggingFaceModel>(folder, mappings);
 }
 
 fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { return folder / "config.json"; }
 
-std::optional<Value> HuggingFaceFormat::model_config(const fs::path& folder, const Mappings& mappings) const {
+std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder,
+                                                              const options::Mappings& mappings) const {
   return groups_of_model(read_hugging_face_config(model_config_file(folder), mappings).model_config);
 }
 
-Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const {
-  Blobs files;
+checkpoint::Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const {
+  checkpoint::Blobs files;
   for (const auto* name : carried)
     if (fs::exists(folder / name)) files[std::string(carried_prefix) + name] = read_file(folder / name);
   return files;
@@ -76,12 +78,12 @@ std::vector<std::string> folder_tokenizer_sets(const fs::path& folder) {
           group + "merge_file=" + (folder / "merges.txt").string()};
 }
 
-Value recipe_with(const Value& model_config) {
+options::Value recipe_with(const options::Value& model_config) {
   constexpr std::int64_t longest = 2048;
   auto model = model_config;
   const auto* positions = model.find("max_position_embeddings");
   const auto most = positions != nullptr ? std::strtoll(positions->scalar.c_str(), nullptr, 10) : longest;
-  model.set("seq_length", Value::of(text(std::min<std::int64_t>(most, longest)), {"conversion", 0, "", 1}));
+  model.set("seq_length", options::Value::of(text(std::min<std::int64_t>(most, longest)), {"conversion", 0, "", 1}));
   return groups_of_model(std::move(model));
 }
 
@@ -98,4 +100,4 @@ void HuggingFaceModel::verify() const {
                          "checkpoint inspect` reads their headers"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::hugging_face

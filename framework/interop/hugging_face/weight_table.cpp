@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::hugging_face {
 namespace {
 
 const std::string layer_mark = "{layer}", expert_mark = "{expert}";
@@ -25,20 +25,20 @@ bool matches(const std::string& name, const std::string& pattern) {
   return at > mark && name.substr(at) == pattern.substr(mark + layer_mark.size());
 }
 
-std::vector<std::string> scalars(const Value& value) {
-  if (value.kind == Value::Kind::scalar) return {value.scalar};
+std::vector<std::string> scalars(const options::Value& value) {
+  if (value.kind == options::Value::Kind::scalar) return {value.scalar};
   std::vector<std::string> out;
   for (const auto& item : value.items) out.push_back(item.scalar);
   return out;
 }
 
-WeightStep step_named(const std::string& name, const Origin& at) {
+WeightStep step_named(const std::string& name, const options::Origin& at) {
   if (name == "transpose") return WeightStep::transpose;
   if (name == "group_qkv") return WeightStep::group_qkv;
   throw ConfigError(text(at, ": no step '", name, "'; have transpose, group_qkv"));
 }
 
-WeightRow row_of(const Value::Field& field) {
+WeightRow row_of(const options::Value::Field& field) {
   WeightRow row{field.name, {}, {}};
   for (const auto& [key, value] : field.value.fields) {
     if (key == "from")
@@ -116,8 +116,8 @@ Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const Hea
 
 }  // namespace
 
-WeightTable::WeightTable(const Value& table, std::int64_t layers, std::int64_t experts, const HeadLayout& heads,
-                         const std::function<bool(const std::string& key)>& holds)
+WeightTable::WeightTable(const options::Value& table, std::int64_t layers, std::int64_t experts,
+                         const HeadLayout& heads, const std::function<bool(const std::string& key)>& holds)
     : heads_(heads) {
   if (heads.groups < 1 || heads.channels < 1 || heads.heads % heads.groups != 0)
     throw ConfigError(text("weights: ", heads.heads, " heads in ", heads.groups, " groups of ", heads.channels,
@@ -215,4 +215,4 @@ Bytes to_theirs(const WeightRow& row, Bytes elements, std::size_t size, const st
   return elements;
 }
 
-}  // namespace tessera
+}  // namespace tessera::hugging_face

@@ -9,7 +9,7 @@
 #include "framework/options/value.h"
 #include "framework/tensor/shape.h"
 
-namespace tessera {
+namespace tessera::hugging_face {
 
 /// How the attention of a model is cut into heads.
 struct HeadLayout {
@@ -36,7 +36,7 @@ class WeightTable {
  public:
   /// `holds` says whether a key of model_config is true. Throws ConfigError with the table's line for what it may not
   /// say.
-  WeightTable(const Value& table, std::int64_t layers, std::int64_t experts, const HeadLayout& heads,
+  WeightTable(const options::Value& table, std::int64_t layers, std::int64_t experts, const HeadLayout& heads,
               const std::function<bool(const std::string& key)>& holds);
 
   const std::vector<WeightRow>& rows() const { return rows_; }
@@ -72,4 +72,4 @@ std::vector<std::byte> to_ours(const WeightRow& row, std::vector<std::byte> elem
 std::vector<std::byte> to_theirs(const WeightRow& row, std::vector<std::byte> elements, std::size_t size,
                                  const std::vector<Shape>& parts, const HeadLayout& heads);
 
-}  // namespace tessera
+}  // namespace tessera::hugging_face

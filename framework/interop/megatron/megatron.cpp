@@ -13,12 +13,12 @@
 #include "framework/interop/tables/config_table.h"
 #include "framework/options/yaml.h"
 
-namespace tessera {
+namespace tessera::megatron {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using Kind = PickleNode::Kind;
+using Kind = torch::PickleNode::Kind;
 
 constexpr const char* tracker = "latest_checkpointed_iteration.txt";
 constexpr const char* weights_file = "model_optim_rng.pt";
@@ -37,7 +37,7 @@ std::string trimmed(std::string words) {
 }
 
 /// Plain values as JSON; objects (enumerations, types) say nothing.
-Json json_of(const PickleNode& node) {
+Json json_of(const torch::PickleNode& node) {
   switch (node.kind) {
     case Kind::boolean:
       return node.flag;
@@ -64,7 +64,7 @@ fs::path megatron_iteration_folder(const fs::path& folder) {
   const bool counts = !words.empty() && words.size() < 12 &&
                       std::all_of(words.begin(), words.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
   if (!counts) throw ConfigError(text((folder / tracker).string(), ": says '", words, "'; an iteration was expected"));
-  return folder / checkpoint_name("", std::stoll(words));
+  return folder / checkpoint::checkpoint_name("", std::stoll(words));
 }
 
 std::optional<fs::path> MegatronFormat::find(const fs::path& folder) const {
@@ -79,7 +79,8 @@ std::optional<fs::path> MegatronFormat::find(const fs::path& folder) const {
   }
 }
 
-std::unique_ptr<OpenedCheckpoint> MegatronFormat::open(const fs::path& folder, const Mappings& mappings) const {
+std::unique_ptr<checkpoint::OpenedCheckpoint> MegatronFormat::open(const fs::path& folder,
+                                                                   const options::Mappings& mappings) const {
   return std::make_unique<MegatronCheckpoint>(folder, mappings);
 }
 
@@ -87,8 +88,8 @@ void MegatronCheckpoint::refuse(const std::string& story) const {
   throw ConfigError(text(folder_.string(), ": ", story));
 }
 
-MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const Mappings& mappings)
-    : folder_(megatron_iteration_folder(folder)), blobs_(read_blobs_beside(folder_)), mappings_(mappings) {
+MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const options::Mappings& mappings)
+    : folder_(megatron_iteration_folder(folder)), blobs_(checkpoint::read_blobs_beside(folder_)), mappings_(mappings) {
   if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist; only torch is read yet");
   const auto table = mappings_.table("weights/megatron.yaml");
   open_ranks(table);
@@ -97,11 +98,12 @@ MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const Mappings& m
 }
 
 void MegatronCheckpoint::know_parts() {
-  const auto saved = blobs_.find(recipe_blob);
+  const auto saved = blobs_.find(checkpoint::recipe_blob);
   const auto rows = static_cast<std::int64_t>(ranks_[0]->number(ranks_[0]->argument("padded_vocab_size")).value_or(0));
   try {
-    parts_ = tensor_parallel_parts(saved == blobs_.end() ? recipe() : parse_yaml(saved->second, recipe_blob), rows,
-                                   layout_.tensor);
+    parts_ = tensor_parallel_parts(
+        saved == blobs_.end() ? recipe() : options::parse_yaml(saved->second, checkpoint::recipe_blob), rows,
+        layout_.tensor);
   } catch (const Error& error) {
     refuse(text("the weights of its ", layout_.tensor,
                 " tensor-parallel ranks are joined as the model of each rank divides them, and that model cannot be "
@@ -119,13 +121,13 @@ void MegatronCheckpoint::know_parts() {
 
 const WeightPart& MegatronCheckpoint::weight_part(const std::string& name, std::int64_t tensor_rank) const {
   const auto& own = parts_[static_cast<std::size_t>(tensor_rank)];
-  const auto found = own.find(weight_of(name));
+  const auto found = own.find(checkpoint::weight_of(name));
   if (found == own.end()) refuse(text("'", name, "' is not in the model that its recipe describes"));
   return found->second;
 }
 
 /// mp_rank_00_001 is tensor parallel rank 0 of stage 1.
-void MegatronCheckpoint::open_ranks(const Value& table) {
+void MegatronCheckpoint::open_ranks(const options::Value& table) {
   const auto folders = ranks_in(folder_);
   if (folders.empty()) refuse("holds no mp_rank_00");
   std::map<std::pair<std::int64_t, std::int64_t>, std::string> by_place;
@@ -204,9 +206,11 @@ Shape MegatronCheckpoint::shape(const std::string& name) const {
   return layout_.tensor == 1 ? own : weight_part(name, 0).global_shape;
 }
 
-void MegatronCheckpoint::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }
+void MegatronCheckpoint::read(const std::string& name, const Tensor& into) const {
+  read_box(checkpoint::whole(name, into));
+}
 
-void MegatronCheckpoint::read_box(const TensorRange& into) const {
+void MegatronCheckpoint::read_box(const checkpoint::TensorRange& into) const {
   const auto all = shape(into.name);
   const auto wanted = Box::of(into.offsets, into.tensor.shape());
   for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
@@ -218,8 +222,8 @@ void MegatronCheckpoint::read_box(const TensorRange& into) const {
       row += box.extent[0];
       const auto common = intersection(box, wanted);
       if (!common) continue;
-      must_be_finite(rows, text(folder_.string(), ": tensor '", into.name, "'"));
-      copy_box(*common, rows, box, into.tensor, wanted);
+      checkpoint::must_be_finite(rows, text(folder_.string(), ": tensor '", into.name, "'"));
+      checkpoint::copy_box(*common, rows, box, into.tensor, wanted);
     }
     if (there.shape() == all) return;  // every rank has all of it
   }
@@ -259,32 +263,32 @@ std::string MegatronCheckpoint::description() const {
 namespace {
 
 /// A field of opt_param_scheduler: false when it is of another type.
-bool take(const std::optional<double>& value, const PickleNode&, double& field) {
+bool take(const std::optional<double>& value, const torch::PickleNode&, double& field) {
   if (value) field = *value;
   return value.has_value();
 }
-bool take(const std::optional<double>& value, const PickleNode&, std::int64_t& field) {
+bool take(const std::optional<double>& value, const torch::PickleNode&, std::int64_t& field) {
   if (value) field = static_cast<std::int64_t>(*value);
   return value.has_value();
 }
-bool take(const std::optional<double>&, const PickleNode& node, std::string& field) {
+bool take(const std::optional<double>&, const torch::PickleNode& node, std::string& field) {
   if (node.kind == Kind::words) field = node.text;
   return node.kind == Kind::words;
 }
 
 }  // namespace
 
-std::optional<Progress> MegatronCheckpoint::progress() const {
+std::optional<checkpoint::Progress> MegatronCheckpoint::progress() const {
   const auto& first = *ranks_[0];
   const auto& root = first.root();
-  const auto whole_number = [&](const PickleNode* node, std::int64_t otherwise) {
+  const auto whole_number = [&](const torch::PickleNode* node, std::int64_t otherwise) {
     const auto value = first.number(node);
     return value ? static_cast<std::int64_t>(*value) : otherwise;
   };
   const auto argument = [&](const char* key, std::int64_t otherwise) {
     return whole_number(first.argument(key), otherwise);
   };
-  Progress out;
+  checkpoint::Progress out;
   out.iteration = iteration();
   out.updates = first.updates() >= 0 ? static_cast<std::int64_t>(first.updates()) : iteration();
   out.consumed_samples = argument("consumed_train_samples", 0);
@@ -293,7 +297,7 @@ std::optional<Progress> MegatronCheckpoint::progress() const {
   out.seed = static_cast<std::uint64_t>(argument("seed", 1234));
   if (const auto* schedule = root.find("opt_param_scheduler"); schedule != nullptr && schedule->kind == Kind::dict) {
     out.schedule.emplace();
-    visit_fields(*out.schedule, [&](const char* name, auto& field) {
+    schedule::visit_fields(*out.schedule, [&](const char* name, auto& field) {
       const auto* node = schedule->find(name);
       if (node == nullptr || !take(first.number(node), *node, field))
         refuse(text("its opt_param_scheduler does not give ", name));
@@ -308,13 +312,13 @@ std::optional<Progress> MegatronCheckpoint::progress() const {
   return out;
 }
 
-Value MegatronCheckpoint::recipe() const {
+options::Value MegatronCheckpoint::recipe() const {
   const auto* args = ranks_[0]->arguments();
   if (args == nullptr || args->kind != Kind::dict) refuse("its file holds no 'args', which would describe the model");
   Json json = Json::object();
   for (std::size_t i = 0; i + 1 < args->items.size(); i += 2) json[args->items[i]->text] = json_of(*args->items[i + 1]);
-  return read_by_table(json.dump(), (folder_ / weights_file).string() + ": args",
-                       mappings_.table("arguments/megatron.yaml"));
+  return tables::read_by_table(json.dump(), (folder_ / weights_file).string() + ": args",
+                               mappings_.table("arguments/megatron.yaml"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::megatron

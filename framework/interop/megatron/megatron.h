@@ -14,22 +14,23 @@
 #include "framework/interop/megatron/megatron_rank.h"
 #include "framework/options/mappings.h"
 
-namespace tessera {
+namespace tessera::megatron {
 
 /// Megatron-LM's --ckpt-format torch.
-class MegatronFormat final : public CheckpointFormat {
+class MegatronFormat final : public checkpoint::CheckpointFormat {
  public:
   std::string name() const override { return "torch"; }
   std::string program() const override { return "megatron"; }
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
-  std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder, const Mappings& mappings) const override;
+  std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
+                                                     const options::Mappings& mappings) const override;
 
   /// What torch.load and Megatron-LM (with --no-load-rng: its generators are not ours) take: weights in fp32 and
   /// "optimizer.<state>.<weight>" become mp_rank_*/model_optim_rng.pt of each rank, with a `type` of 16 bits the weights
   /// of that type and the given ones their masters; and latest_checkpointed_iteration.txt.
-  void write_rank(const ForeignSave& save, const RankWeights& rank,
-                  std::span<const TensorRange> tensors) const override;
-  std::filesystem::path finish(const ForeignSave& save) const override;
+  void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
+                  std::span<const checkpoint::TensorRange> tensors) const override;
+  std::filesystem::path finish(const checkpoint::ForeignSave& save) const override;
 };
 
 /// The iteration that `folder` means: itself, or what its tracker latest_checkpointed_iteration.txt names. Throws
@@ -45,12 +46,12 @@ std::filesystem::path megatron_iteration_folder(const std::filesystem::path& fol
 ///
 /// `read` and its like know whole weights by our names, and optimizer state as "optimizer.<slot>.<weight>"; of a weight
 /// that has an fp32 master it is the master.
-class MegatronCheckpoint final : public OpenedCheckpoint {
+class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
  public:
   /// `folder` as megatron_iteration_folder takes it. Throws ConfigError for ranks that are missing, for parts that are
   /// not those of the model, for experts, for the other formats of Megatron-LM, and for optimizer state that cannot be
   /// told apart by its groups; each by name.
-  MegatronCheckpoint(const std::filesystem::path& folder, const Mappings& mappings);
+  MegatronCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings);
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override { return names_; }  ///< of weights
@@ -58,26 +59,26 @@ class MegatronCheckpoint final : public OpenedCheckpoint {
   Shape shape(const std::string& name) const override;
   DType dtype(const std::string& name) const override { return part(name, 0).dtype(); }
   void read(const std::string& name, const Tensor& into) const override;
-  void read_box(const TensorRange& into) const override;
+  void read_box(const checkpoint::TensorRange& into) const override;
 
   std::vector<std::string> optimizer_names() const override;
   std::int64_t iteration() const override;
   /// Files of ours beside its ranks, iter_*/blobs: the resolved recipe and the tokenizer's files. Empty when this
   /// program did not save it.
-  const Blobs& blobs() const override { return blobs_; }
+  const checkpoint::Blobs& blobs() const override { return blobs_; }
   std::string description() const override;
   std::uint64_t bytes() const override;
   /// Reads everything and compares every checksum. Throws DamageError naming the file.
   void verify() const override;
   /// Throws ConfigError for a schedule that lacks a field.
-  std::optional<Progress> progress() const override;
+  std::optional<checkpoint::Progress> progress() const override;
   /// The recipe that its arguments describe, as far as mappings/arguments/megatron.yaml knows them.
-  Value recipe() const override;
+  options::Value recipe() const override;
   /// The ranks that saved it.
-  const CheckpointLayout& layout() const { return layout_; }
+  const checkpoint::CheckpointLayout& layout() const { return layout_; }
 
  private:
-  void open_ranks(const Value& table);
+  void open_ranks(const options::Value& table);
   void place_layers();
   void know_parts();
   const MegatronRank& rank(std::int64_t tensor, std::int64_t stage) const {
@@ -88,9 +89,9 @@ class MegatronCheckpoint final : public OpenedCheckpoint {
   [[noreturn]] void refuse(const std::string& story) const;
 
   std::filesystem::path folder_;
-  Blobs blobs_;
-  Mappings mappings_;
-  CheckpointLayout layout_;
+  checkpoint::Blobs blobs_;
+  options::Mappings mappings_;
+  checkpoint::CheckpointLayout layout_;
   std::vector<std::unique_ptr<MegatronRank>> ranks_;  ///< [stage][tensor]
   TensorParallelParts parts_;                         ///< empty: there is one tensor-parallel rank
   std::vector<std::string> names_;
@@ -98,6 +99,6 @@ class MegatronCheckpoint final : public OpenedCheckpoint {
 };
 
 /// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is no weight.
-std::string our_name_of_megatron(const std::string& theirs, const Value& table);
+std::string our_name_of_megatron(const std::string& theirs, const options::Value& table);
 
-}  // namespace tessera
+}  // namespace tessera::megatron

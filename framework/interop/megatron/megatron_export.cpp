@@ -12,7 +12,7 @@
 #include "framework/interop/megatron/megatron_writer.h"
 #include "framework/interop/tables/config_table.h"
 
-namespace tessera {
+namespace tessera::megatron {
 namespace {
 
 namespace fs = std::filesystem;
@@ -36,9 +36,9 @@ std::int64_t expert_of(const std::string& name) {
 /// Where a weight stands among Megatron's: place of its part of the model, layer, place in the layer, expert, bias after
 /// weight.
 std::tuple<std::size_t, std::int64_t, std::size_t, std::int64_t, bool> place_of(const std::string& name,
-                                                                                const Value& table) {
+                                                                                const options::Value& table) {
   const auto& order = table.find("order")->items;
-  const auto layer = layer_of(name);
+  const auto layer = checkpoint::layer_of(name);
   std::size_t part = order.size(), inside = order.size();
   for (std::size_t i = order.size(); i-- > 0;) {
     if (begins(name, order[i].scalar)) part = i;
@@ -48,7 +48,8 @@ std::tuple<std::size_t, std::int64_t, std::size_t, std::int64_t, bool> place_of(
 }
 
 /// What Megatron-LM looks at when it loads, beside what the table says.
-void add_fixed_arguments(Json& args, const Progress& progress, DType type, const CheckpointLayout& layout) {
+void add_fixed_arguments(Json& args, const checkpoint::Progress& progress, DType type,
+                         const checkpoint::CheckpointLayout& layout) {
   const auto stages = layout.stages();
   const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, Json>>{
@@ -77,7 +78,7 @@ void add_fixed_arguments(Json& args, const Progress& progress, DType type, const
     args[name] = value;
 }
 
-std::int64_t first_layer(const CheckpointLayout& layout, std::int64_t stage, std::size_t chunk) {
+std::int64_t first_layer(const checkpoint::CheckpointLayout& layout, std::int64_t stage, std::size_t chunk) {
   std::int64_t first = 0;
   if (layout.layers.empty()) return first;
   for (std::size_t c = 0; c <= chunk; ++c)
@@ -90,19 +91,20 @@ std::int64_t first_layer(const CheckpointLayout& layout, std::int64_t stage, std
 class RankContent {
  public:
   /// `tied`: the output layer is the embedding, of which the last stage has a copy.
-  RankContent(std::span<const TensorRange> tensors, const Value& table, const CheckpointLayout& layout, bool tied)
+  RankContent(std::span<const checkpoint::TensorRange> tensors, const options::Value& table,
+              const checkpoint::CheckpointLayout& layout, bool tied)
       : table_(table), layout_(layout), tied_(tied) {
     std::set<std::string> slots;
     for (const auto& range : tensors) {
       boxes_[range.name].push_back(&range);
-      if (is_optimizer_state(range.name))
+      if (checkpoint::is_optimizer_state(range.name))
         slots.insert(range.name.substr(optimizer_mark.size(),
                                        range.name.find('.', optimizer_mark.size()) - optimizer_mark.size()));
     }
     slots_.assign(slots.begin(), slots.end());
   }
 
-  MegatronContent of(const RankWeights& rank) const {
+  MegatronContent of(const checkpoint::RankWeights& rank) const {
     MegatronContent out;
     out.slots = slots_;
     out.shared = layout_.distributed_optimizer && slots_ == adam_slots;
@@ -152,7 +154,7 @@ class RankContent {
         const auto there = Box::of(range->offsets, range->tensor.shape());
         const auto common = intersection(box, there);
         if (!common) continue;
-        copy_box(*common, range->tensor, there, rows, box);
+        checkpoint::copy_box(*common, range->tensor, there, rows, box);
         filled += common->elements();
       }
     }
@@ -162,24 +164,25 @@ class RankContent {
     return into;
   }
 
-  const Value& table_;
-  const CheckpointLayout& layout_;
+  const options::Value& table_;
+  const checkpoint::CheckpointLayout& layout_;
   bool tied_;
-  std::map<std::string, std::vector<const TensorRange*>> boxes_;
+  std::map<std::string, std::vector<const checkpoint::TensorRange*>> boxes_;
   std::vector<std::string> slots_;
 };
 
-Json arguments_of(const Value& recipe, const Mappings& mappings) {
-  return Json::parse(write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
+Json arguments_of(const options::Value& recipe, const options::Mappings& mappings) {
+  return Json::parse(
+      tables::write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
 }
 
 }  // namespace
 
-std::string our_name_of_megatron(const std::string& theirs, const Value& table) {
+std::string our_name_of_megatron(const std::string& theirs, const options::Value& table) {
   if (const auto* ignored = table.find("ignored"))
     for (const auto& end : ignored->items)
       if (ends(theirs, end.scalar)) return "";
-  const auto layer = layer_of(theirs);
+  const auto layer = checkpoint::layer_of(theirs);
   const std::string mark = "{layer}";
   const auto of_layer = [&](std::string pattern) {
     if (const auto at = pattern.find(mark); at != std::string::npos)
@@ -192,13 +195,13 @@ std::string our_name_of_megatron(const std::string& theirs, const Value& table) 
   return theirs;
 }
 
-void MegatronFormat::write_rank(const ForeignSave& save, const RankWeights& rank,
-                                std::span<const TensorRange> tensors) const {
+void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
+                                std::span<const checkpoint::TensorRange> tensors) const {
   const auto table = save.mappings.table("weights/megatron.yaml");
   auto args = arguments_of(save.recipe, save.mappings);
   const bool tied = !args.value("untie_embeddings_and_output_weights", false);
   add_fixed_arguments(args, save.progress, save.type, save.layout);
-  const auto folder = save.root / checkpoint_name("", save.iteration) /
+  const auto folder = save.root / checkpoint::checkpoint_name("", save.iteration) /
                       megatron_rank_folder(rank.tensor, rank.stage, save.layout.stages());
   make_folder(folder);
   write_megatron_rank(folder, save.iteration, RankContent(tensors, table, save.layout, tied).of(rank), save.progress,
@@ -206,11 +209,11 @@ void MegatronFormat::write_rank(const ForeignSave& save, const RankWeights& rank
   sync_folder(folder);
 }
 
-fs::path MegatronFormat::finish(const ForeignSave& save) const {
-  const auto folder = save.root / checkpoint_name("", save.iteration);
-  write_blobs_beside(folder, save.iteration, save.files);
-  write_file_atomic(save.root / tracker_name(""), std::to_string(save.iteration));
+fs::path MegatronFormat::finish(const checkpoint::ForeignSave& save) const {
+  const auto folder = save.root / checkpoint::checkpoint_name("", save.iteration);
+  checkpoint::write_blobs_beside(folder, save.iteration, save.files);
+  write_file_atomic(save.root / checkpoint::tracker_name(""), std::to_string(save.iteration));
   return folder;
 }
 
-}  // namespace tessera
+}  // namespace tessera::megatron

@@ -6,7 +6,7 @@
 
 #include "framework/checkpoint/layout.h"
 
-namespace tessera {
+namespace tessera::megatron {
 namespace {
 
 const std::string layers_begin = "decoder.layers.";
@@ -27,7 +27,7 @@ std::string megatron_rank_folder(std::int64_t tensor_rank, std::int64_t stage, s
 }
 
 std::string megatron_shifted(const std::string& name, std::int64_t by) {
-  const auto layer = layer_of(name);
+  const auto layer = checkpoint::layer_of(name);
   if (layer < 0) return name;
   const auto end = std::min(name.find('.', layers_begin.size()), name.size());
   return layers_begin + std::to_string(layer + by) + name.substr(end);
@@ -48,4 +48,4 @@ std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& 
   return places;
 }
 
-}  // namespace tessera
+}  // namespace tessera::megatron

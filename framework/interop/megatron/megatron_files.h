@@ -6,7 +6,7 @@
 
 // How Megatron-LM names and lays out what its ranks save.
 
-namespace tessera {
+namespace tessera::megatron {
 
 /// "mp_rank_01", with several stages "mp_rank_01_002".
 std::string megatron_rank_folder(std::int64_t tensor_rank, std::int64_t stage, std::int64_t stages);
@@ -23,4 +23,4 @@ struct MegatronFlat {
 /// buffer's length as the last item. `bucket`: elements after which a bucket is full; 0: there is one.
 std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& weights, std::int64_t bucket);
 
-}  // namespace tessera
+}  // namespace tessera::megatron

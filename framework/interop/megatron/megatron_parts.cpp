@@ -4,13 +4,13 @@
 #include "framework/nn/weight_parts.h"
 #include "framework/options/schema.h"
 
-namespace tessera {
+namespace tessera::megatron {
 
-TensorParallelParts tensor_parallel_parts(const Value& recipe, std::int64_t rows, std::int64_t ranks) {
-  Report report;
-  Group group(recipe, "model_config", report);
-  const auto choice = models().read(group);
-  const auto size = read_own<ModelSizeOptions>(group);
+TensorParallelParts tensor_parallel_parts(const options::Value& recipe, std::int64_t rows, std::int64_t ranks) {
+  options::Report report;
+  options::Group group(recipe, "model_config", report);
+  const auto choice = model::models().read(group);
+  const auto size = options::read_own<model::ModelSizeOptions>(group);
   report.must_be_good();
   TensorParallelParts all;
   for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
@@ -18,9 +18,9 @@ TensorParallelParts tensor_parallel_parts(const Value& recipe, std::int64_t rows
                                     .vocabulary = rows > 0 ? rows : size.vocab_size.value_or(0),
                                     .tensor = {rank, static_cast<int>(ranks)}});
     auto& own = all.emplace_back();
-    for (auto& part : held_parts(model->parameters())) own.emplace(part.name, part);
+    for (auto& part : nn::held_parts(model->parameters())) own.emplace(part.name, part);
   }
   return all;
 }
 
-}  // namespace tessera
+}  // namespace tessera::megatron

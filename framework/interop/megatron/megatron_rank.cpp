@@ -7,11 +7,11 @@
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/tables/our_names.h"
 
-namespace tessera {
+namespace tessera::megatron {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = PickleNode::Kind;
+using Kind = torch::PickleNode::Kind;
 
 constexpr const char* weights_file = "model_optim_rng.pt";
 constexpr const char* shared_file = "distrib_optim.pt";
@@ -23,71 +23,71 @@ bool decays(const std::string& name, std::size_t rank) {
   return rank != 1 && (name.size() < 5 || name.compare(name.size() - 5, 5, ".bias") != 0);
 }
 
-bool flag_of(const PickleNode& group, const char* key) {
+bool flag_of(const torch::PickleNode& group, const char* key) {
   const auto* value = group.find(key);
   return value != nullptr && value->kind == Kind::boolean && value->flag;
 }
 
 }  // namespace
 
-MegatronRank::MegatronRank(const fs::path& folder, std::int64_t stage, const Value& table)
+MegatronRank::MegatronRank(const fs::path& folder, std::int64_t stage, const options::Value& table)
     : folder_(folder), stage_(stage) {
-  file_ = std::make_unique<TorchFile>(folder / weights_file);
+  file_ = std::make_unique<torch::TorchFile>(folder / weights_file);
   if (const auto* model = root().find("model"); model != nullptr) {
     take_chunk(*model, table);
   } else {
     while (const auto* chunk = root().find(text("model", chunks_.size()))) take_chunk(*chunk, table);
   }
   if (chunks_.empty()) refuse("its file holds no 'model'");
-  if (fs::exists(folder / shared_file)) shared_ = std::make_unique<TorchFile>(folder / shared_file);
+  if (fs::exists(folder / shared_file)) shared_ = std::make_unique<torch::TorchFile>(folder / shared_file);
 }
 
 void MegatronRank::refuse(const std::string& story) const { throw ConfigError(text(folder_.string(), ": ", story)); }
 
-void MegatronRank::take_chunk(const PickleNode& model, const Value& table) {
+void MegatronRank::take_chunk(const torch::PickleNode& model, const options::Value& table) {
   if (model.kind != Kind::dict) refuse("its file holds no 'model'");
   auto& weights = chunks_.emplace_back();
   for (std::size_t i = 0; i + 1 < model.items.size(); i += 2) {
     const auto& theirs = model.items[i]->text;
     const auto ours = our_name_of_megatron(theirs, table);
     if (ours.empty()) continue;
-    if (!TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
-    if (layer_of(ours) > most_layers) refuse(text("'", theirs, "' is of a layer beyond ", most_layers));
+    if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
+    if (checkpoint::layer_of(ours) > most_layers) refuse(text("'", theirs, "' is of a layer beyond ", most_layers));
     weights.push_back({ours, model.items[i + 1]});
   }
 }
 
-const PickleNode* MegatronRank::arguments() const {
+const torch::PickleNode* MegatronRank::arguments() const {
   const auto* args = root().find("args");
   if (args == nullptr || args->kind == Kind::dict) return args;
   return args->kind == Kind::call && args->items.size() > 2 ? args->items[2] : nullptr;  // an argparse.Namespace
 }
 
-const PickleNode* MegatronRank::argument(const char* name) const {
+const torch::PickleNode* MegatronRank::argument(const char* name) const {
   const auto* args = arguments();
   return args == nullptr ? nullptr : args->find(name);
 }
 
-std::optional<double> MegatronRank::number(const PickleNode* node) const {
+std::optional<double> MegatronRank::number(const torch::PickleNode* node) const {
   if (node == nullptr) return std::nullopt;
   if (node->kind == Kind::integer) return static_cast<double>(node->integer);
   if (node->kind == Kind::real) return node->real;
-  if (!TorchFile::is_tensor(*node)) return std::nullopt;
+  if (!torch::TorchFile::is_tensor(*node)) return std::nullopt;
   const auto tensor = file_->tensor(*node, "a number");
   if (tensor.elements() != 1) return std::nullopt;
   double out = 0;
   if (tensor.dtype() == DType::int64 || tensor.dtype() == DType::int32) {
     std::int64_t whole_number = 0;
-    copy_converted(tensor, Tensor(std::span(&whole_number, 1), Shape{1}));
+    checkpoint::copy_converted(tensor, Tensor(std::span(&whole_number, 1), Shape{1}));
     return static_cast<double>(whole_number);
   }
-  copy_converted(tensor, Tensor(std::span(&out, 1), Shape{1}));
+  checkpoint::copy_converted(tensor, Tensor(std::span(&out, 1), Shape{1}));
   return out;
 }
 
 std::int64_t MegatronRank::layers(std::size_t chunk) const {
   std::int64_t count = 0;
-  for (const auto& weight : chunks_[chunk]) count = std::max(count, layer_of(weight.name) + 1);
+  for (const auto& weight : chunks_[chunk]) count = std::max(count, checkpoint::layer_of(weight.name) + 1);
   return count;
 }
 
@@ -135,8 +135,9 @@ void MegatronRank::take_optimizer() {
 }
 
 /// Weights in the order of the model go to the group that says the same of them, each to the next place in it.
-void MegatronRank::take_groups(const PickleNode& groups, const PickleNode& state, const PickleNode* masters) {
-  std::map<std::int64_t, const PickleNode*> state_of;
+void MegatronRank::take_groups(const torch::PickleNode& groups, const torch::PickleNode& state,
+                               const torch::PickleNode* masters) {
+  std::map<std::int64_t, const torch::PickleNode*> state_of;
   for (std::size_t i = 0; i + 1 < state.items.size(); i += 2) state_of[state.items[i]->integer] = state.items[i + 1];
   const bool decoupled = std::any_of(groups.items.begin(), groups.items.end(),
                                      [](const auto* group) { return flag_of(*group, "is_decoupled_lr"); });
@@ -145,9 +146,9 @@ void MegatronRank::take_groups(const PickleNode& groups, const PickleNode& state
     const auto& name = weight->name;
     const double wd = decays(name, file_->tensor(*weight->node, name).shape().rank()) ? 1 : 0;
     std::size_t at = 0;
-    const auto fits = [&](const PickleNode& group) {
+    const auto fits = [&](const torch::PickleNode& group) {
       return number(group.find("wd_mult")) == wd &&
-             flag_of(group, "is_decoupled_lr") == (decoupled && has_vocabulary_rows(name));
+             flag_of(group, "is_decoupled_lr") == (decoupled && tables::has_vocabulary_rows(name));
     };
     while (at < groups.items.size() && !fits(*groups.items[at])) ++at;
     const auto* ids = at < groups.items.size() ? groups.items[at]->find("params") : nullptr;
@@ -165,11 +166,11 @@ void MegatronRank::take_groups(const PickleNode& groups, const PickleNode& state
     if (const auto step = number(group->find("step"))) updates_ = *step;
 }
 
-void MegatronRank::take_state(const PickleNode& state, const Weight& weight) {
+void MegatronRank::take_state(const torch::PickleNode& state, const Weight& weight) {
   const auto& slots = state.items;
   for (std::size_t i = 0; i + 1 < slots.size(); i += 2) {
     if (slots[i]->text == "step") updates_ = number(slots[i + 1]).value_or(updates_);
-    if (slots[i]->text == "step" || !TorchFile::is_tensor(*slots[i + 1])) continue;
+    if (slots[i]->text == "step" || !torch::TorchFile::is_tensor(*slots[i + 1])) continue;
     const auto key = text("optimizer.", slots[i]->text, ".", weight.name);
     pieces_[key] = {file_.get(), slots[i + 1]};
     const auto own = tensor(weight.name).shape(), kept = tensor(key).shape();
@@ -216,7 +217,7 @@ std::int64_t MegatronRank::bucket_size(std::size_t chunk) const {
   return std::max<std::int64_t>(40000000, 1000000 * ranks);
 }
 
-void MegatronRank::take_buffer(const PickleNode& buffer, std::size_t chunk) {
+void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chunk) {
   const auto stages = number(argument("pipeline_model_parallel_size")).value_or(1);
   const bool copied = std::any_of(chunks_[chunk].begin(), chunks_[chunk].end(), [](const auto& w) { return w.copy; });
   const auto* untied = argument("untie_embeddings_and_output_weights");
@@ -225,12 +226,12 @@ void MegatronRank::take_buffer(const PickleNode& buffer, std::size_t chunk) {
   std::vector<Shape> shapes;
   for (const auto& weight : chunks_[chunk]) {
     shapes.push_back(file_->tensor(*weight.node, weight.name).shape());
-    flats.push_back({shapes.back().elements(), tied && stages > 1 && has_vocabulary_rows(weight.name)});
+    flats.push_back({shapes.back().elements(), tied && stages > 1 && tables::has_vocabulary_rows(weight.name)});
   }
   const auto places = megatron_flat_places(flats, bucket_size(chunk));
   for (std::size_t i = 0; i + 1 < buffer.items.size(); i += 2) {
     const auto& slot = buffer.items[i]->text;
-    if (!TorchFile::is_tensor(*buffer.items[i + 1])) continue;
+    if (!torch::TorchFile::is_tensor(*buffer.items[i + 1])) continue;
     const auto there = shared_->tensor(*buffer.items[i + 1], slot).elements();
     if (there != places.back())
       refuse(text(shared_file, " has ", there, " elements of '", slot, "'; the model's layout makes ", places.back(),
@@ -264,4 +265,4 @@ Tensor MegatronRank::tensor(const std::string& name) const {
   return all.slice(piece.first, piece.shape.elements()).reshaped(piece.shape);
 }
 
-}  // namespace tessera
+}  // namespace tessera::megatron

@@ -7,7 +7,7 @@
 #include "framework/checkpoint/layout.h"
 #include "framework/interop/megatron/megatron_files.h"
 
-namespace tessera {
+namespace tessera::megatron {
 namespace {
 
 using Json = nlohmann::json;
@@ -36,7 +36,7 @@ Groups groups_of(const std::vector<std::vector<MegatronWeight>>& chunks) {
 /// Puts values into a TorchFileWriter.
 class Writer {
  public:
-  Writer(const MegatronContent& content, const Progress& progress, const Json& args, DType type)
+  Writer(const MegatronContent& content, const checkpoint::Progress& progress, const Json& args, DType type)
       : content_(content), progress_(progress), args_(args), type_(type) {}
 
   void write(const std::filesystem::path& path, std::int64_t iteration) {
@@ -64,7 +64,7 @@ class Writer {
     if (progress_.schedule) {
       key("opt_param_scheduler");
       Json fields;
-      visit_fields(*progress_.schedule, [&](const char* name, const auto& field) { fields[name] = field; });
+      schedule::visit_fields(*progress_.schedule, [&](const char* name, const auto& field) { fields[name] = field; });
       json(fields);
     }
     key("num_floating_point_operations_so_far");
@@ -103,7 +103,7 @@ class Writer {
     if (tensor.dtype() == type) return tensor;
     auto& bytes = memory_.emplace_back(static_cast<std::size_t>(tensor.elements()) * size_of(type));
     const Tensor out{std::span(bytes), type, tensor.shape()};
-    copy_converted(tensor, out);
+    checkpoint::copy_converted(tensor, out);
     return out;
   }
   void scalar_tensor(float value) {
@@ -147,7 +147,7 @@ class Writer {
     p_.set_items();
   }
 
-  void scaler(const LossScaleState& state) {
+  void scaler(const checkpoint::LossScaleState& state) {
     p_.empty_dict();
     p_.mark();
     key("scale");
@@ -243,11 +243,11 @@ class Writer {
   }
 
   const MegatronContent& content_;
-  const Progress& progress_;
+  const checkpoint::Progress& progress_;
   const Json& args_;
   DType type_;
-  TorchFileWriter file_;
-  PickleWriter& p_ = file_.pickle;
+  torch::TorchFileWriter file_;
+  torch::PickleWriter& p_ = file_.pickle;
   std::deque<std::vector<std::byte>> memory_;
 };
 
@@ -303,24 +303,24 @@ class SharedWriter {
       const auto from = pick(chunk[i]);
       const auto into =
           std::span(values).subspan(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(from.elements()));
-      copy_converted(from, Tensor(into, from.shape()));
+      checkpoint::copy_converted(from, Tensor(into, from.shape()));
     }
     file_.tensor(Tensor(std::span(values), Shape{places.back()}));
   }
 
   const MegatronContent& content_;
   DType type_;
-  TorchFileWriter file_;
-  PickleWriter& p_ = file_.pickle;
+  torch::TorchFileWriter file_;
+  torch::PickleWriter& p_ = file_.pickle;
   std::deque<std::vector<float>> memory_;
 };
 
 }  // namespace
 
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
-                         const Progress& progress, const nlohmann::json& args, DType type) {
+                         const checkpoint::Progress& progress, const nlohmann::json& args, DType type) {
   Writer(content, progress, args, type).write(folder / "model_optim_rng.pt", iteration);
   if (content.shared) SharedWriter(content, type).write(folder / "distrib_optim.pt");
 }
 
-}  // namespace tessera
+}  // namespace tessera::megatron

@@ -9,7 +9,7 @@
 #include "framework/checkpoint/progress.h"
 #include "framework/interop/torch/torch_file.h"
 
-namespace tessera {
+namespace tessera::megatron {
 
 /// A weight as one rank of Megatron-LM has it.
 struct MegatronWeight {
@@ -31,6 +31,6 @@ struct MegatronContent {
 /// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `args`: Megatron's
 /// arguments. Throws IoError.
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
-                         const Progress& progress, const nlohmann::json& args, DType type);
+                         const checkpoint::Progress& progress, const nlohmann::json& args, DType type);
 
-}  // namespace tessera
+}  // namespace tessera::megatron

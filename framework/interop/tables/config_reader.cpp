@@ -8,7 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/interop/tables/config_table.h"
 
-namespace tessera {
+namespace tessera::tables {
 namespace {
 
 using Json = nlohmann::json;
@@ -41,16 +41,16 @@ bool same_number(const std::string& a, const std::string& b) {
 /// Reads settings by the rows of one or two tables, collecting what cannot be read.
 class ConfigReader {
  public:
-  ConfigReader(std::string file, const Value& family, const Value* common)
+  ConfigReader(std::string file, const options::Value& family, const options::Value* common)
       : file_(std::move(file)),
         family_(family.find("config")),
         common_(common == nullptr ? nullptr : common->find("config")),
         open_(common == nullptr) {
-    model_config_.kind = Value::Kind::group;
+    model_config_.kind = options::Value::Kind::group;
     if (const auto* defaults = family.find("defaults")) model_config_.lay(*defaults);
   }
 
-  Value read(const Json& json, const Value* needed) {
+  options::Value read(const Json& json, const options::Value* needed) {
     root_ = &json;
     walk(json, "");
     for (const auto& [key, option, words] : weak_)
@@ -81,19 +81,19 @@ class ConfigReader {
   }
 
   /// What the family means where the key is left out.
-  void take_absent(const std::string& key, const Value& row, const Value& absent) {
+  void take_absent(const std::string& key, const options::Value& row, const options::Value& absent) {
     if (row.find("only") != nullptr)
       check_only(key + " (left out)", row, {absent.scalar});
     else
       apply(key, row, absent.scalar);
   }
 
-  const Value* row_of(const std::string& key) const {
+  const options::Value* row_of(const std::string& key) const {
     const auto* row = family_ != nullptr ? family_->find(key) : nullptr;
     return row != nullptr || common_ == nullptr ? row : common_->find(key);
   }
 
-  void apply(const std::string& key, const Value& row, const Json& value) {
+  void apply(const std::string& key, const options::Value& row, const Json& value) {
     if (row.find("ignored") != nullptr) return;
     if (row.find("only") != nullptr) {
       std::vector<std::string> items;
@@ -120,14 +120,14 @@ class ConfigReader {
       weak_.push_back({key, to->scalar, words});
       return;
     }
-    if (to->kind == Value::Kind::scalar) set(key, to->scalar, words);
+    if (to->kind == options::Value::Kind::scalar) set(key, to->scalar, words);
     for (const auto& item : to->items) set(key, item.scalar, words);
     if (const auto* also = row.find("also"))
       for (const auto& [name, constant] : also->fields) set(key, name, constant.scalar);
   }
 
   /// What `to` says for the word under one of the keys of `by`; null when it says nothing.
-  const Value* branch(const Value& by, const Value& to) const {
+  const options::Value* branch(const options::Value& by, const options::Value& to) const {
     for (const auto& key : by.items)
       if (const auto* word = at(*root_, key.scalar)) return to.find(words_of(*word));
     return nullptr;
@@ -145,10 +145,10 @@ class ConfigReader {
     if (!fresh && before->second.second != words && !same_number(before->second.second, words))
       return problem(key, words,
                      text("but ", before->second.first, " is ", before->second.second, ", and both mean ", option));
-    model_config_.set(option, Value::of(words, {file_, 0, "", 1}));
+    model_config_.set(option, options::Value::of(words, {file_, 0, "", 1}));
   }
 
-  void check_only(const std::string& key, const Value& row, const std::vector<std::string>& given) {
+  void check_only(const std::string& key, const options::Value& row, const std::vector<std::string>& given) {
     const auto& allowed = row.find("only")->items;
     for (const auto& words : given)
       if (std::none_of(allowed.begin(), allowed.end(), [&](const auto& one) { return one.scalar == words; })) {
@@ -164,9 +164,9 @@ class ConfigReader {
 
   std::string file_;
   const Json* root_ = nullptr;
-  const Value *family_, *common_;
+  const options::Value *family_, *common_;
   bool open_;  ///< keys without a row are left alone
-  Value model_config_;
+  options::Value model_config_;
   std::vector<std::string> seen_;
   struct Weak {
     std::string key, option, words;
@@ -178,10 +178,11 @@ class ConfigReader {
 
 }  // namespace
 
-Value read_by_table(const std::string& json, const std::string& speaker, const Value& table, const Value* common) {
+options::Value read_by_table(const std::string& json, const std::string& speaker, const options::Value& table,
+                             const options::Value* common) {
   const auto given = parsed(json);
   if (!given.is_object()) throw ConfigError(text(speaker, ": is no JSON object"));
   return ConfigReader(speaker, table, common).read(given, table.find("needed"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::tables

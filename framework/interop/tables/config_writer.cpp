@@ -4,7 +4,7 @@
 #include "framework/base/error.h"
 #include "framework/interop/tables/config_table.h"
 
-namespace tessera {
+namespace tessera::tables {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -25,7 +25,7 @@ void set(Json& json, const std::string& path, Json value) {
 }
 
 /// "hidden_size", "optimizer_config.betas[1]"; null when there is none.
-const Value* find(const Value& ours, const std::string& path) {
+const options::Value* find(const options::Value& ours, const std::string& path) {
   const auto bracket = path.find('[');
   const auto* value = ours.at(path.substr(0, bracket));
   if (bracket == std::string::npos || value == nullptr) return value;
@@ -33,14 +33,14 @@ const Value* find(const Value& ours, const std::string& path) {
   return item < value->items.size() ? &value->items[item] : nullptr;
 }
 
-bool said(const Value* value) { return value != nullptr && value->kind == Value::Kind::scalar; }
+bool said(const options::Value* value) { return value != nullptr && value->kind == options::Value::Kind::scalar; }
 
 class ConfigWriter {
  public:
-  ConfigWriter(const Value& ours, std::string program, Json begun)
+  ConfigWriter(const options::Value& ours, std::string program, Json begun)
       : ours_(ours), program_(std::move(program)), json_(std::move(begun)) {}
 
-  void write(const std::string& key, const Value& row) {
+  void write(const std::string& key, const options::Value& row) {
     const auto* to = row.find("to");
     if (to != nullptr && row.find("by") != nullptr) return write_branch(key, row, *to);
     if (to != nullptr && row.find("read_only") == nullptr) return write_value(key, row, *to);
@@ -52,7 +52,7 @@ class ConfigWriter {
  private:
   /// A key whose meaning hangs on the word under another, the first of `by`. An option that is said and `forced` makes
   /// that word its own.
-  void write_branch(const std::string& key, const Value& row, const Value& to) {
+  void write_branch(const std::string& key, const options::Value& row, const options::Value& to) {
     const auto& by = row.find("by")->items.front().scalar;
     const auto* forced = row.find("forced");
     if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
@@ -70,8 +70,8 @@ class ConfigWriter {
     return dot == std::string::npos ? &*found : at(*found, path.substr(dot + 1));
   }
 
-  void write_value(const std::string& key, const Value& row, const Value& to) {
-    const auto first = to.kind == Value::Kind::scalar ? to.scalar : to.items.front().scalar;
+  void write_value(const std::string& key, const options::Value& row, const options::Value& to) {
+    const auto first = to.kind == options::Value::Kind::scalar ? to.scalar : to.items.front().scalar;
     const auto* value = find(ours_, first);
     for (const auto& item : to.items) {
       const auto* other = find(ours_, item.scalar);
@@ -91,15 +91,15 @@ class ConfigWriter {
     throw ConfigError(text("a ", program_, " has no ", key, " for ", first, " ", *value, "; it has ", *words));
   }
 
-  const Value& ours_;
+  const options::Value& ours_;
   std::string program_;
   Json json_;
 };
 
 }  // namespace
 
-std::vector<Value::Field> config_rows(const Value& table, const Value* common) {
-  std::vector<Value::Field> rows;
+std::vector<options::Value::Field> config_rows(const options::Value& table, const options::Value* common) {
+  std::vector<options::Value::Field> rows;
   const auto* own = table.find("config");
   if (own != nullptr) rows = own->fields;
   if (const auto* shared = common != nullptr ? common->find("config") : nullptr)
@@ -108,11 +108,11 @@ std::vector<Value::Field> config_rows(const Value& table, const Value* common) {
   return rows;
 }
 
-std::string write_by_table(const Value& ours, const Value& table, const std::string& program, const Value* common,
-                           const std::string& begun) {
+std::string write_by_table(const options::Value& ours, const options::Value& table, const std::string& program,
+                           const options::Value* common, const std::string& begun) {
   ConfigWriter writer(ours, program, Json::parse(begun));
   for (const auto& [key, row] : config_rows(table, common)) writer.write(key, row);
   return writer.json().dump();
 }
 
-}  // namespace tessera
+}  // namespace tessera::tables

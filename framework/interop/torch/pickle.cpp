@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera {
+namespace tessera::torch {
 namespace {
 
 using Node = PickleNode;
@@ -421,4 +421,4 @@ void PickleWriter::global(std::string_view module, std::string_view name) {
   out_ += '\n';
 }
 
-}  // namespace tessera
+}  // namespace tessera::torch

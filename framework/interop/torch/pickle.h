@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::torch {
 
 /// What Python's pickle holds, read as data. Nothing is executed: a call stays a note of what would be called with
 /// what.
@@ -85,4 +85,4 @@ class PickleWriter {
   std::string out_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::torch

@@ -4,7 +4,7 @@
 
 #include "framework/checkpoint/checkpoint.h"
 
-namespace tessera {
+namespace tessera::torch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -93,7 +93,7 @@ TorchFile::TorchFile(const fs::path& path)
 void TorchFile::verify() const {
   for (const auto& [name, entry] : entries_)
     if (crc32_ieee(bytes_of(file_, entry)) != entry.crc)
-      throw DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
+      throw checkpoint::DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
 }
 
 bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != nullptr; }
@@ -175,4 +175,4 @@ void TorchFileWriter::write(const fs::path& path) {
   zip.finish();
 }
 
-}  // namespace tessera
+}  // namespace tessera::torch

@@ -9,7 +9,7 @@
 #include "framework/interop/torch/zip.h"
 #include "framework/tensor/tensor.h"
 
-namespace tessera {
+namespace tessera::torch {
 
 /// A file as torch.save writes it (a zip archive of a pickle and of raw storages), mapped and read as data: see
 /// pickle.h. Nothing is executed.
@@ -54,4 +54,4 @@ class TorchFileWriter {
   std::vector<Tensor> storages_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::torch

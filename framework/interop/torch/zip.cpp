@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace tessera {
+namespace tessera::torch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -242,4 +242,4 @@ void ZipWriter::finish() {
   delete_all(unfinished_);
 }
 
-}  // namespace tessera
+}  // namespace tessera::torch

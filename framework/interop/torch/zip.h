@@ -10,7 +10,7 @@
 
 #include "framework/base/files.h"
 
-namespace tessera {
+namespace tessera::torch {
 
 /// The sum that zip archives keep for each entry: CRC-32 (IEEE 802.3, reflected 0xEDB88320); of "123456789" 0xCBF43926.
 /// `before` is the sum of the bytes that came earlier.
@@ -54,4 +54,4 @@ class ZipWriter {
   bool finished_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::torch

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   try {
     std::ostringstream table;
     table << std::ifstream(argv[1], std::ios::binary).rdbuf();
-    const auto source = tessera::planned_source(table.str(), argv[3]);
+    const auto source = tessera::options::planned_source(table.str(), argv[3]);
     std::ofstream out(argv[2], std::ios::binary);
     if (!(out << source).flush()) {
       std::cout << argv[2] << ": cannot be written\n";

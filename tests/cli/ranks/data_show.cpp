@@ -10,7 +10,7 @@
 #include "tests/cli/recorder.h"
 #include "tests/ranks/ranks.h"
 
-namespace tessera {
+namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -42,12 +42,12 @@ class DataShowOfRanks : public testing::Test {
   void expect_same(const std::string& run, const Lines& given) {
     auto sets = given;
     sets.push_back("training_config.output_dir=" + (folder_ / run).string());
-    const auto recipe = read_recipe((folder_ / "run.yaml").string(), sets, Registries{});
-    const auto processes = arrange(recipe, world());
-    auto setup = build(recipe, processes, open_data(recipe, processes));
+    const auto recipe = recipe::read_recipe((folder_ / "run.yaml").string(), sets, recipe::Registries{});
+    const auto processes = recipe::arrange(recipe, world());
+    auto setup = recipe::build(recipe, processes, recipe::open_data(recipe, processes));
     std::vector<Json> trained, evaluated;
     setup.model.chunks[0] = std::make_unique<Recorder>(std::move(setup.model.chunks[0]), trained, evaluated);
-    train(std::move(setup), StopSignal{});
+    training::train(std::move(setup), training::StopSignal{});
     const auto expected = [&](const std::string& split, std::int64_t steps) {
       std::vector<Json> all;
       for (std::int64_t step = 1; step <= steps; ++step)
@@ -77,4 +77,4 @@ TEST_F(DataShowOfRanks, IsWhatTensorParallelRanksRead) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cli

@@ -9,7 +9,7 @@
 #include "tests/ranks/ranks.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 using Sizes = std::vector<std::vector<std::size_t>>;  // [from][to]
@@ -98,4 +98,4 @@ TEST(AllToAll, ListsThatDoNotFitTheArraysAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -9,7 +9,7 @@
 #include "tests/ranks/ranks.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 float element(int rank, std::size_t i) {
@@ -129,4 +129,4 @@ TEST(Buffers, ARangeOutsideOrBesideTheGrainIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::comm

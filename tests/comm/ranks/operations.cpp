@@ -8,7 +8,7 @@
 #include "framework/comm/group_buffer.h"
 #include "tests/ranks/ranks.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// Element i of rank r: of both signs and many magnitudes, so that sums depend on their order.
@@ -223,4 +223,4 @@ TEST(Groups, OfTheSameRanksAreSeparate) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -11,7 +11,7 @@
 #include "tests/ranks/ranks.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -168,4 +168,4 @@ TEST_F(TimeOut, AMessageOfAnotherSizeIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -15,17 +15,17 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-FlagTable megatron() { return FlagTable::from("megatron.yaml", Mappings()); }
+flags::FlagTable megatron() { return flags::FlagTable::from("megatron.yaml", options::Mappings()); }
 
-Value converted(const std::vector<std::string>& argv) {
-  const auto map =
-      FlagTable::from(parse_yaml("flags:\n"
-                                 "  --act: {to: model.act, absent: gelu}\n"
-                                 "  --exact: {also: {model.act: gelu_erf}}\n"
-                                 "  --bare: {to: model.bias, value: false, also: {model.act: gelu_erf}}\n"
-                                 "  --squared: {always: {model.act: squared_relu}}\n",
-                                 "table"));
-  Report report;
+options::Value converted(const std::vector<std::string>& argv) {
+  const auto map = flags::FlagTable::from(
+      options::parse_yaml("flags:\n"
+                          "  --act: {to: model.act, absent: gelu}\n"
+                          "  --exact: {also: {model.act: gelu_erf}}\n"
+                          "  --bare: {to: model.bias, value: false, also: {model.act: gelu_erf}}\n"
+                          "  --squared: {always: {model.act: squared_relu}}\n",
+                          "table"));
+  options::Report report;
   auto recipe = map.convert(argv, {}, report);
   report.must_be_good();
   return recipe;
@@ -54,17 +54,17 @@ TEST(FlagTable, WhatAFlagAlwaysSaysWinsWhereverItStands) {
 
 std::set<std::string> every_key() {
   std::set<std::string> known;
-  for (const auto& [group, schemas] : all_facts({}))
+  for (const auto& [group, schemas] : recipe::all_facts({}))
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) known.insert(group + "." + option.name);
   return known;
 }
 
 TEST(Flags, TheirCommandLineBecomesOurRecipe) {
-  Report report;
+  options::Report report;
   const auto recipe = megatron().convert(
       {"--optimizer", "adam", "--adam-beta2", "0.95", "--distributed-backend", "nccl", "--batch-size", "2"},
-      all_facts({}), report);
+      recipe::all_facts({}), report);
   EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type").scalar, "adamw");
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.betas")), "[0.9, 0.95]");
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.weight_decay")), "0.01");  // not given: their default
@@ -73,31 +73,33 @@ TEST(Flags, TheirCommandLineBecomesOurRecipe) {
 }
 
 TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
-  Report report;
-  const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, all_facts({}), report);
+  options::Report report;
+  const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, recipe::all_facts({}), report);
   EXPECT_EQ(recipe.at("optimizer_config.betas"), nullptr);
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.sgd_momentum")), "0.9");
   EXPECT_EQ(report.notes(), Lines{"--adam-beta2: betas has no effect with optimizer_type sgd"});
 }
 
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
-  Report report;
+  options::Report report;
   const auto flags = megatron()
-                         .convert(flags_of({"--recompute-modules", "mlp", "moe_act", "--tokenizer-type",
-                                            "NullTokenizer", "--position-embedding-type", "wrong"}),
-                                  all_facts({}), report)
+                         .convert(flags::flags_of({"--recompute-modules", "mlp", "moe_act", "--tokenizer-type",
+                                                   "NullTokenizer", "--position-embedding-type", "wrong"}),
+                                  recipe::all_facts({}), report)
                          .flags;
-  EXPECT_EQ(flags.at(0).status, FlagStatus::planned);
+  EXPECT_EQ(flags.at(0).status, flags::FlagStatus::planned);
   EXPECT_EQ(flags.at(0).why, "model_config.recompute_modules has no 'moe_act' yet.");
-  EXPECT_EQ(flags.at(1).status, FlagStatus::mapped);
-  EXPECT_EQ(flags.at(2).status, FlagStatus::refused);
+  EXPECT_EQ(flags.at(1).status, flags::FlagStatus::mapped);
+  EXPECT_EQ(flags.at(2).status, flags::FlagStatus::refused);
 }
 
 TEST(Flags, AWordIsRefusedWithItsReason) {
-  Report report;
+  options::Report report;
   const auto flags =
-      megatron().convert(flags_of({"--tokenizer-type", "MultimodalTokenizer"}), all_facts({}), report).flags;
-  EXPECT_EQ(flags.at(0).status, FlagStatus::refused);
+      megatron()
+          .convert(flags::flags_of({"--tokenizer-type", "MultimodalTokenizer"}), recipe::all_facts({}), report)
+          .flags;
+  EXPECT_EQ(flags.at(0).status, flags::FlagStatus::refused);
   EXPECT_NE(flags.at(0).why.find("'MultimodalTokenizer' is refused: its images"), std::string::npos) << flags.at(0).why;
 }
 
@@ -111,21 +113,22 @@ TEST(Flags, EveryRowLeadsToAnOptionThatExists) {
 
 TEST(Flags, TheirDefaultsAndWordsPassOurLimits) {
   const auto table = megatron();
-  const auto facts = all_facts({});
+  const auto facts = recipe::all_facts({});
   const auto complaints = [&](const Lines& argv) {
-    Report report;
-    read_recipe(table.convert(argv, facts, report), {}, report);
+    options::Report report;
+    recipe::read_recipe(table.convert(argv, facts, report), {}, report);
     Lines all;
     for (const auto& finding : report.findings())
-      if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
+      if (finding.message.find("missing") == std::string::npos) all.push_back(options::text_of(finding));
     return all;
   };
   EXPECT_EQ(complaints({}), Lines{});
   for (const auto& row : table.rows())
     for (const auto& [theirs, ours] : row.words) {
       Lines argv{row.flag, theirs};
-      Report report;
-      if (table.convert(flags_of(argv), facts, report).flags.at(0).status == FlagStatus::planned) continue;
+      options::Report report;
+      if (table.convert(flags::flags_of(argv), facts, report).flags.at(0).status == flags::FlagStatus::planned)
+        continue;
       if (theirs == "WSD") argv.insert(argv.end(), {"--lr-wsd-decay-iters", "1"});
       for (const auto& line : complaints(argv))
         EXPECT_EQ(line.find("takes "), std::string::npos) << row.flag << " " << theirs << ": " << line;
@@ -133,7 +136,7 @@ TEST(Flags, TheirDefaultsAndWordsPassOurLimits) {
 }
 
 TEST(Flags, BecomeTheSameCut) {
-  Report report;
+  options::Report report;
   const auto cut = megatron().convert({"--num-layers",
                                        "8",
                                        "--hidden-size",
@@ -168,8 +171,8 @@ TEST(Flags, BecomeTheSameCut) {
                                        "1000",
                                        "--use-tp-pp-dp-mapping",
                                        "--tp-comm-overlap"},
-                                      all_facts({}), report);
-  const auto recipe = read_recipe(cut, {}, report);
+                                      recipe::all_facts({}), report);
+  const auto recipe = recipe::read_recipe(cut, {}, report);
   EXPECT_EQ(report.problems(), Lines{});
   EXPECT_EQ(recipe.layer_plan().chunks(), 2);
   EXPECT_EQ(recipe.pipeline_shape(1).group, 3);
@@ -181,12 +184,12 @@ TEST(Flags, BecomeTheSameCut) {
 }
 
 TEST(Flags, OfMindSpeedAreTextsThatHoldLists) {
-  Report report;
-  const auto tree = FlagTable::named("mindspeed-llm", Mappings())
+  options::Report report;
+  const auto tree = flags::FlagTable::named("mindspeed-llm", options::Mappings())
                         .convert({"--num-layer-list", "1,2,3,2", "--noop-layers", "6,7",
                                   "--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout", "Et|ttL"},
-                                 all_facts({}), report);
-  const auto recipe = read_recipe(tree, {}, report);
+                                 recipe::all_facts({}), report);
+  const auto recipe = recipe::read_recipe(tree, {}, report);
   EXPECT_EQ(recipe.parallel.num_layer_list.stages, (std::vector<std::vector<std::int64_t>>{{1}, {2}, {3}, {2}}));
   EXPECT_EQ(recipe.parallel.noop_layers.ids, (std::vector<std::int64_t>{6, 7}));
   EXPECT_EQ(recipe.parallel.pipeline_model_parallel_layout, "Et|ttL");
@@ -195,7 +198,7 @@ TEST(Flags, OfMindSpeedAreTextsThatHoldLists) {
 TEST(Docs, ThePageOfAllOptionsIsCurrent) {
   std::ifstream file(DOCS_DIR "/options.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});
-  EXPECT_TRUE(page == options_page(all_facts({}), megatron()))
+  EXPECT_TRUE(page == flags::options_page(recipe::all_facts({}), megatron()))
       << "docs/options.md is stale; run `tessera options --markdown > docs/options.md`";
 }
 

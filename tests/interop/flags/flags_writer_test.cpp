@@ -12,23 +12,23 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-const Facts& facts() {
-  static const auto all = all_facts({});
+const options::Facts& facts() {
+  static const auto all = recipe::all_facts({});
   return all;
 }
-const FlagTable& megatron() {
-  static const auto table = FlagTable::from("megatron.yaml", Mappings());
+const flags::FlagTable& megatron() {
+  static const auto table = flags::FlagTable::from("megatron.yaml", options::Mappings());
   return table;
 }
 
-Recipe recipe_of(const Lines& argv) {
-  Report report;
-  auto recipe = read_recipe(megatron().convert(argv, facts(), report), {}, report);
+recipe::Recipe recipe_of(const Lines& argv) {
+  options::Report report;
+  auto recipe = recipe::read_recipe(megatron().convert(argv, facts(), report), {}, report);
   report.must_be_good();
   return recipe;
 }
 
-Lines words_of(const WrittenFlags& flags) {
+Lines words_of(const flags::WrittenFlags& flags) {
   Lines words;
   for (const auto& flag : flags.flags) {
     words.push_back(flag.flag);
@@ -78,18 +78,18 @@ TEST(FlagsWriter, FlagsGoThereAndBackAsTheSameRecipe) {
       {"--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1", "--end-weight-decay", "0.2"}};
   for (const auto& more : all) {
     const auto recipe = recipe_of(with(least, more));
-    const auto flags = write_flags(recipe.resolved, megatron(), facts(), {});
-    for (const auto& lost : flags.lost) ADD_FAILURE() << text_of(lost);
+    const auto flags = flags::write_flags(recipe.resolved, megatron(), facts(), {});
+    for (const auto& lost : flags.lost) ADD_FAILURE() << options::text_of(lost);
     const auto again = recipe_of(words_of(flags));
     for (const auto& [group, options] : recipe.resolved.fields)
       for (const auto& field : options.fields)
-        EXPECT_TRUE(same(field.value, *again.resolved.at(group)->find(field.name)))
+        EXPECT_TRUE(options::same(field.value, *again.resolved.at(group)->find(field.name)))
             << field.name << ": " << field.value << " became " << *again.resolved.at(group)->find(field.name);
   }
 }
 
 TEST(FlagsWriter, NoFlagStandsThatSaysWhatIsSoAnyway) {
-  const auto written = words_of(write_flags(recipe_of(least).resolved, megatron(), facts(), {}));
+  const auto written = words_of(flags::write_flags(recipe_of(least).resolved, megatron(), facts(), {}));
   const std::set<std::string> words(written.begin(), written.end());
   for (const auto& word : least) EXPECT_TRUE(words.count(word)) << word;
   for (const auto* word : {"--swiglu", "--normalization", "--weight-decay", "--adam-beta1", "--bf16", "--optimizer"})
@@ -98,18 +98,19 @@ TEST(FlagsWriter, NoFlagStandsThatSaysWhatIsSoAnyway) {
 
 TEST(FlagsWriter, WhatNoFlagSaysIsNamed) {
   auto recipe = recipe_of(least);
-  recipe.resolved.set("optimizer_config.optimizer_type", Value::of("lion", {}));
-  const auto flags = write_flags(recipe.resolved, megatron(), facts(), {});
+  recipe.resolved.set("optimizer_config.optimizer_type", options::Value::of("lion", {}));
+  const auto flags = flags::write_flags(recipe.resolved, megatron(), facts(), {});
   ASSERT_FALSE(flags.lost.empty());
   EXPECT_EQ(flags.lost.at(0).option, "optimizer_config.optimizer_type");
-  EXPECT_TRUE(write_flags(recipe.resolved, megatron(), facts(), {"optimizer_config.optimizer_type"}).lost.empty());
+  EXPECT_TRUE(
+      flags::write_flags(recipe.resolved, megatron(), facts(), {"optimizer_config.optimizer_type"}).lost.empty());
 }
 
 TEST(FlagsWriter, AScriptQuotesWhatBashWouldTakeApart) {
-  WrittenFlags flags;
+  flags::WrittenFlags flags;
   flags.flags = {{"--save", {"a b/$x/${HERE}"}, {"training_config.output_dir", 0, "", 0}},
                  {"--bf16", {}, {"training_config.bf16", 0, "", 0}}};
-  EXPECT_EQ(write_script(flags, "torchrun --nproc_per_node 2", "pretrain_gpt.py", {"why"}),
+  EXPECT_EQ(flags::write_script(flags, "torchrun --nproc_per_node 2", "pretrain_gpt.py", {"why"}),
             "#!/bin/bash\n# why\n\nTRAINING_ARGS=(\n    --save \"a b/\\$x/${HERE}\"\n    --bf16\n)\n\n"
             "torchrun --nproc_per_node 2 pretrain_gpt.py \\\n    \"${TRAINING_ARGS[@]}\"\n");
 }

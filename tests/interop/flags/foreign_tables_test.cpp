@@ -20,8 +20,8 @@ using Lines = std::vector<std::string>;
 
 const Lines names = {"mindspeed-llm", "mindspeed-core-ms", "deepspeed", "megatron-llm", "pai-megatron-patch"};
 
-const Facts& facts() {
-  static const Facts all = all_facts({});
+const options::Facts& facts() {
+  static const options::Facts all = recipe::all_facts({});
   return all;
 }
 
@@ -33,19 +33,19 @@ std::set<std::string> every_key() {
   return known;
 }
 
-Lines complaints(const FlagTable& table, const Lines& argv) {
-  Report report;
-  read_recipe(table.convert(argv, facts(), report), {}, report);
+Lines complaints(const flags::FlagTable& table, const Lines& argv) {
+  options::Report report;
+  recipe::read_recipe(table.convert(argv, facts(), report), {}, report);
   Lines all;
   for (const auto& finding : report.findings())
-    if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
+    if (finding.message.find("missing") == std::string::npos) all.push_back(options::text_of(finding));
   return all;
 }
 
 /// Rows that are not the base's, which has tests of its own.
-std::vector<FlagRow> own_rows(const FlagTable& table) {
-  const auto base = FlagTable::named(FlagTable::usual, Mappings());
-  std::vector<FlagRow> own;
+std::vector<flags::FlagRow> own_rows(const flags::FlagTable& table) {
+  const auto base = flags::FlagTable::named(flags::FlagTable::usual, options::Mappings());
+  std::vector<flags::FlagRow> own;
   for (const auto& row : table.rows()) {
     const auto* there = base.find(row.flag);
     if (!there || there->to != row.to || there->words != row.words) own.push_back(row);
@@ -56,13 +56,13 @@ std::vector<FlagRow> own_rows(const FlagTable& table) {
 TEST(ForeignTables, EveryRowLeadsToOptionsThatExist) {
   const auto known = every_key();
   for (const auto& name : names) {
-    const auto table = FlagTable::named(name, Mappings());
+    const auto table = flags::FlagTable::named(name, options::Mappings());
     for (const auto& row : table.rows()) {
       EXPECT_TRUE(row.to.empty() || known.count(row.option())) << name << " " << row.flag << " to " << row.to;
       for (const auto* implied : {&row.also, &row.always})
         for (const auto& [option, value] : *implied)
           EXPECT_TRUE(known.count(option.substr(0, option.find('[')))) << name << " " << row.flag << " to " << option;
-      const bool told = row.kind != FlagRow::Kind::ignored && row.kind != FlagRow::Kind::refused;
+      const bool told = row.kind != flags::FlagRow::Kind::ignored && row.kind != flags::FlagRow::Kind::refused;
       EXPECT_TRUE(told || row.why.size() > 10) << name << " " << row.flag << " gives no reason";
       EXPECT_TRUE(!told || !row.to.empty() || !row.also.empty() || !row.always.empty()) << name << " " << row.flag;
     }
@@ -70,19 +70,21 @@ TEST(ForeignTables, EveryRowLeadsToOptionsThatExist) {
 }
 
 TEST(ForeignTables, TheirDefaultsPassOurLimits) {
-  for (const auto& name : names) EXPECT_EQ(complaints(FlagTable::named(name, Mappings()), {}), Lines{}) << name;
+  for (const auto& name : names)
+    EXPECT_EQ(complaints(flags::FlagTable::named(name, options::Mappings()), {}), Lines{}) << name;
 }
 
 /// A flag with a word either passes, or it is said to be planned.
 TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
   for (const auto& name : names) {
-    const auto table = FlagTable::named(name, Mappings());
+    const auto table = flags::FlagTable::named(name, options::Mappings());
     for (const auto& row : own_rows(table))
       for (const auto& [theirs, ours] : row.words) {
-        Report report;
-        const auto converted = table.convert(flags_of({row.flag, theirs}), facts(), report);
-        if (converted.flags.at(0).status != FlagStatus::mapped) {
-          EXPECT_EQ(converted.flags.at(0).status, FlagStatus::planned) << name << " " << row.flag << " " << theirs;
+        options::Report report;
+        const auto converted = table.convert(flags::flags_of({row.flag, theirs}), facts(), report);
+        if (converted.flags.at(0).status != flags::FlagStatus::mapped) {
+          EXPECT_EQ(converted.flags.at(0).status, flags::FlagStatus::planned)
+              << name << " " << row.flag << " " << theirs;
           continue;
         }
         for (const auto& line : complaints(table, {row.flag, theirs}))
@@ -94,9 +96,10 @@ TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
 /// What a bare flag stands for is a value of its option.
 TEST(ForeignTables, WhatABareFlagStandsForIsAValueOfItsOption) {
   for (const auto& name : names) {
-    const auto table = FlagTable::named(name, Mappings());
+    const auto table = flags::FlagTable::named(name, options::Mappings());
     for (const auto& row : own_rows(table)) {
-      if (row.takes != FlagRow::Takes::none || row.kind == FlagRow::Kind::refused || row.kind == FlagRow::Kind::ignored)
+      if (row.takes != flags::FlagRow::Takes::none || row.kind == flags::FlagRow::Kind::refused ||
+          row.kind == flags::FlagRow::Kind::ignored)
         continue;
       for (const auto& line : complaints(table, {row.flag}))
         EXPECT_EQ(line.find("takes "), std::string::npos) << name << " " << row.flag << ": " << line;
@@ -108,9 +111,9 @@ TEST(ForeignTables, EveryFlagThatScriptsUseHasARow) {
   std::ifstream file(TESTS_DATA "/flags_in_scripts.txt");
   std::string table_name, flag;
   std::size_t count = 0;
-  FlagTable table = FlagTable::named(names[0], Mappings());
+  flags::FlagTable table = flags::FlagTable::named(names[0], options::Mappings());
   while (file >> table_name >> flag) {
-    if (table_name != table.name()) table = FlagTable::named(table_name, Mappings());
+    if (table_name != table.name()) table = flags::FlagTable::named(table_name, options::Mappings());
     EXPECT_NE(table.find(flag), nullptr) << table_name << " " << flag;
     ++count;
   }
@@ -129,8 +132,8 @@ std::vector<std::pair<std::string, std::string>> flags_of_guides() {
 
 TEST(ForeignTables, EveryFlagOfTheGuidesHasARowOrIsALaunchersOwn) {
   const std::set<std::string> launchers = {"torchrun", "ttprun", "msrun"};
-  const LauncherTable launcher_table{Mappings()};
-  std::map<std::string, FlagTable> tables;
+  const flags::LauncherTable launcher_table{options::Mappings()};
+  std::map<std::string, flags::FlagTable> tables;
   std::size_t count = 0;
   for (const auto& [reader, flag] : flags_of_guides()) {
     if (reader == "preprocess") continue;  // tests/cli
@@ -138,15 +141,15 @@ TEST(ForeignTables, EveryFlagOfTheGuidesHasARowOrIsALaunchersOwn) {
     if (launchers.count(reader)) {
       shell::StartedProgram run;
       run.words = {reader, flag, "1", "pretrain_gpt.py", "--lr", "1"};
-      Report report;
-      const auto launch = launch_of(run, {"x.sh"}, launcher_table, report);
+      options::Report report;
+      const auto launch = flags::launch_of(run, {"x.sh"}, launcher_table, report);
       EXPECT_EQ(launch.launcher, reader);
       ASSERT_EQ(launch.options.size(), 1u) << reader << " " << flag;
       EXPECT_EQ(launch.options[0].flag, flag);
       EXPECT_EQ(launch.program, "pretrain_gpt.py") << reader << " " << flag;
       continue;
     }
-    const auto table = tables.try_emplace(reader, FlagTable::named(reader, Mappings())).first;
+    const auto table = tables.try_emplace(reader, flags::FlagTable::named(reader, options::Mappings())).first;
     EXPECT_NE(table->second.find(flag), nullptr) << reader << " " << flag;
   }
   EXPECT_GT(count, 90u);
@@ -154,8 +157,8 @@ TEST(ForeignTables, EveryFlagOfTheGuidesHasARowOrIsALaunchersOwn) {
 
 TEST(ForeignTables, ActivationCheckpointsOfOldReleasesRecomputeEveryLayer) {
   for (const std::string name : {"megatron", "deepspeed", "mindspeed-llm"}) {
-    const auto table = FlagTable::named(name, Mappings());
-    Report report;
+    const auto table = flags::FlagTable::named(name, options::Mappings());
+    options::Report report;
     const auto recipe = table.convert({"--checkpoint-activations", "--DDP-impl", "local"}, facts(), report);
     EXPECT_EQ(value_at(recipe, "model_config.recompute_granularity").scalar, "full") << name;
     EXPECT_EQ(value_at(recipe, "model_config.recompute_method").scalar, "uniform") << name;
@@ -171,8 +174,8 @@ TEST(ForeignTables, ActivationCheckpointsOfOldReleasesRecomputeEveryLayer) {
 }
 
 TEST(ForeignTables, AFlagOfTheBaseIsSpelledAsTheProgramSpellsIt) {
-  const auto table = FlagTable::named("megatron-llm", Mappings());
-  Report report;
+  const auto table = flags::FlagTable::named("megatron-llm", options::Mappings());
+  options::Report report;
   const auto recipe =
       table.convert({"--num_layers", "4", "--no_bias_gelu_fusion", "--num_attention_heads_kv", "2"}, facts(), report);
   EXPECT_EQ(value_at(recipe, "model_config.num_layers").scalar, "4");
@@ -182,21 +185,21 @@ TEST(ForeignTables, AFlagOfTheBaseIsSpelledAsTheProgramSpellsIt) {
 }
 
 TEST(ForeignTables, SwitchesThatChangeOnlyHowItIsComputedAreIgnoredWithTheReason) {
-  const auto table = FlagTable::named("mindspeed-llm", Mappings());
-  Report report;
-  const auto converted =
-      table.convert(flags_of({"--use-fused-rmsnorm", "--swap-attention", "--moe-fb-overlap", "--sequence-parallel"}),
-                    facts(), report);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(converted.flags[i].status, FlagStatus::ignored);
-  EXPECT_EQ(converted.flags.at(3).status, FlagStatus::mapped);
+  const auto table = flags::FlagTable::named("mindspeed-llm", options::Mappings());
+  options::Report report;
+  const auto converted = table.convert(
+      flags::flags_of({"--use-fused-rmsnorm", "--swap-attention", "--moe-fb-overlap", "--sequence-parallel"}), facts(),
+      report);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(converted.flags[i].status, flags::FlagStatus::ignored);
+  EXPECT_EQ(converted.flags.at(3).status, flags::FlagStatus::mapped);
   EXPECT_TRUE(report.good());
 }
 
 TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
-  const auto table = FlagTable::named("mindspeed-llm", Mappings());
+  const auto table = flags::FlagTable::named("mindspeed-llm", options::Mappings());
   const auto status = [&](const Lines& words) {
-    Report report;
-    return word_of(table.convert(flags_of(words), facts(), report).flags.at(0).status);
+    options::Report report;
+    return flags::word_of(table.convert(flags::flags_of(words), facts(), report).flags.at(0).status);
   };
   EXPECT_EQ(status({"--stage", "dpo"}), "planned");
   EXPECT_EQ(status({"--stage", "sft"}), "mapped");
@@ -217,7 +220,7 @@ TEST(ForeignTables, EveryTokenizerTypeIsOneOfOursOrRefusedByName) {
   int rows = 0;
   for (const auto* name : {"megatron@core_v0.12.1", "megatron@main", "mindspeed-llm", "mindspeed-core-ms",
                            "pai-megatron-patch", "deepspeed"}) {
-    const auto table = FlagTable::named(name, Mappings());
+    const auto table = flags::FlagTable::named(name, options::Mappings());
     for (const auto* flag : {"--tokenizer-type", "--patch-tokenizer-type"}) {
       const auto* row = table.find(flag);
       if (!row) continue;
@@ -231,8 +234,10 @@ TEST(ForeignTables, EveryTokenizerTypeIsOneOfOursOrRefusedByName) {
 
 TEST(ForeignTables, TheTokenizerOfPaiIsInTheFolderOfItsCheckpoint) {
   const auto recipe_of = [](const Lines& words) {
-    Report report;
-    return FlagTable::named("pai-megatron-patch", Mappings()).convert(flags_of(words), facts(), report).recipe;
+    options::Report report;
+    return flags::FlagTable::named("pai-megatron-patch", options::Mappings())
+        .convert(flags::flags_of(words), facts(), report)
+        .recipe;
   };
   const auto recipe = recipe_of({"--load", "hf/qwen", "--patch-tokenizer-type", "Qwen3Tokenizer"});
   EXPECT_EQ(recipe.at("dataset_config.tokenizer_type")->scalar, "HuggingFaceTokenizer");

@@ -7,16 +7,16 @@
 namespace tessera {
 namespace {
 
-Launch launch_of(const std::vector<std::string>& words, const std::string& program = "pretrain_gpt.py",
-                 const std::string& launcher = "torchrun") {
-  Launch launch;
-  launch.flags = flags_of(words);
+flags::Launch launch_of(const std::vector<std::string>& words, const std::string& program = "pretrain_gpt.py",
+                        const std::string& launcher = "torchrun") {
+  flags::Launch launch;
+  launch.flags = flags::flags_of(words);
   launch.program = program;
   launch.launcher = launcher;
   return launch;
 }
 
-std::string table_of(const Launch& launch) { return guess_source(launch, Mappings()).table; }
+std::string table_of(const flags::Launch& launch) { return flags::guess_source(launch, options::Mappings()).table; }
 
 TEST(Guess, OneFlagThatOnlyOneProgramHasTells) {
   EXPECT_EQ(table_of(launch_of({"--lr", "1", "--ai-framework", "mindspore"})), "mindspeed-llm");
@@ -24,21 +24,23 @@ TEST(Guess, OneFlagThatOnlyOneProgramHasTells) {
             "mindspeed-llm");
   EXPECT_EQ(table_of(launch_of({"--lr", "1", "--deepspeed"})), "deepspeed");
   EXPECT_EQ(table_of(launch_of({"--num_layers", "2"})), "megatron-llm");
-  EXPECT_EQ(guess_source(launch_of({"--deepspeed"}), Mappings()).why, "--deepspeed is Megatron-DeepSpeed's");
+  EXPECT_EQ(flags::guess_source(launch_of({"--deepspeed"}), options::Mappings()).why,
+            "--deepspeed is Megatron-DeepSpeed's");
 }
 
 TEST(Guess, TheTableThatKnowsMostFlagsIsTaken) {
   EXPECT_EQ(table_of(launch_of({"--lr", "1", "--use-fused-rmsnorm", "--reuse-fp32-param"})), "mindspeed-llm");
   EXPECT_EQ(table_of(launch_of({"--extra-vocab-size", "293", "--max-padding-length", "80"})), "pai-megatron-patch");
   EXPECT_EQ(table_of(launch_of({"--train-tokens", "300", "--zero-stage", "1"})), "deepspeed");
-  const auto guess = guess_source(launch_of({"--lr", "1", "--swap-attention", "--reuse-fp32-param"}), Mappings());
+  const auto guess =
+      flags::guess_source(launch_of({"--lr", "1", "--swap-attention", "--reuse-fp32-param"}), options::Mappings());
   EXPECT_EQ(guess.why, "it knows 2 more of its flags, --swap-attention first");
 }
 
 TEST(Guess, TheUsualTableIsTakenWhereNothingTells) {
-  EXPECT_EQ(table_of(launch_of({"--lr", "1"})), FlagTable::usual);
-  EXPECT_EQ(table_of(launch_of({})), FlagTable::usual);
-  EXPECT_EQ(table_of(launch_of({"--no-such-flag-anywhere"})), FlagTable::usual);
+  EXPECT_EQ(table_of(launch_of({"--lr", "1"})), flags::FlagTable::usual);
+  EXPECT_EQ(table_of(launch_of({})), flags::FlagTable::usual);
+  EXPECT_EQ(table_of(launch_of({"--no-such-flag-anywhere"})), flags::FlagTable::usual);
 }
 
 TEST(Guess, TheLauncherTellsWhereNoFlagDoes) {
@@ -47,10 +49,11 @@ TEST(Guess, TheLauncherTellsWhereNoFlagDoes) {
 }
 
 TEST(Guess, EveryTableThatASignNamesExists) {
-  const Mappings mappings;
+  const options::Mappings mappings;
   const auto signs = mappings.table("sources.yaml");
   for (const auto& sign : value_at(signs, "signs").items)
-    EXPECT_NO_THROW(FlagTable::named(value_at(sign, "table").scalar, mappings)) << value_at(sign, "table").scalar;
+    EXPECT_NO_THROW(flags::FlagTable::named(value_at(sign, "table").scalar, mappings))
+        << value_at(sign, "table").scalar;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-std::string shown(const std::vector<GivenFlag>& flags) {
+std::string shown(const std::vector<flags::GivenFlag>& flags) {
   std::string out;
   for (const auto& flag : flags) {
     out += (out.empty() ? "" : " ") + flag.flag;
@@ -19,10 +19,11 @@ std::string shown(const std::vector<GivenFlag>& flags) {
 
 class Launches : public InOwnFolder {
  protected:
-  LaunchReading read(const std::string& script, const ScriptInputs& inputs = {}, const std::string& name = "x.sh") {
+  flags::LaunchReading read(const std::string& script, const flags::ScriptInputs& inputs = {},
+                            const std::string& name = "x.sh") {
     write(name, script);
-    report = Report();
-    return read_launches(name, inputs, Mappings(), report);
+    report = options::Report();
+    return flags::read_launches(name, inputs, options::Mappings(), report);
   }
   /// "launcher: options: program: flags" of the only launch.
   std::string one(const std::string& script) {
@@ -38,7 +39,7 @@ class Launches : public InOwnFolder {
     return out;
   }
 
-  Report report;
+  options::Report report;
 };
 
 TEST_F(Launches, EveryLauncherIsToldFromWhatItStarts) {
@@ -155,7 +156,7 @@ TEST_F(Launches, AScriptThatLaunchesNothingHasOneProblem) {
   EXPECT_TRUE(says(told(), "problem x.sh:1: the script goes on and on")) << told();
   read(std::string("\0\1", 2));
   EXPECT_TRUE(says(told(), "x.sh: is binary")) << told();
-  read_launches("none.sh", {}, Mappings(), report);
+  flags::read_launches("none.sh", {}, options::Mappings(), report);
   EXPECT_TRUE(says(told(), "none.sh")) << told();
   EXPECT_EQ(report.problems().size(), 2U);
 }
@@ -167,7 +168,7 @@ TEST_F(Launches, AScriptThatEndsForWantOfArgumentsIsReadAsIfItHadThem) {
 }
 
 /// "condition (line): flags < needs: remedy", a line for each condition that is not decided.
-std::string undecided(const LaunchReading& reading) {
+std::string undecided(const flags::LaunchReading& reading) {
   const auto joined = [](const std::vector<std::string>& words) {
     std::string all;
     for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
@@ -177,7 +178,7 @@ std::string undecided(const LaunchReading& reading) {
   for (const auto& one : reading.undecided)
     out += one.condition + " (" + std::to_string(one.at.line) + "): " + joined(one.flags) +
            joined(one.launcher_options) + (one.program ? " program" : "") + " < " + joined(one.needs) + ": " +
-           remedy_for(one) + "\n";
+           flags::remedy_for(one) + "\n";
   return out;
 }
 
@@ -231,7 +232,7 @@ TEST_F(Launches, EveryKindOfConditionCanBeUndecided) {
     const auto reading = read(condition + end);
     ASSERT_EQ(reading.undecided.size(), 1u) << condition << "\n" << undecided(reading);
     EXPECT_TRUE(reading.undecided[0].decides_run()) << condition;
-    EXPECT_NE(remedy_for(reading.undecided[0]).find("--arg 1="), std::string::npos)
+    EXPECT_NE(flags::remedy_for(reading.undecided[0]).find("--arg 1="), std::string::npos)
         << condition << ": " << undecided(reading);
     EXPECT_EQ(undecided(read(condition + end, {{{1, "3"}, {2, "end"}}, {}})), "") << condition;
   }
@@ -306,7 +307,7 @@ TEST_F(Launches, AConditionWhoseBranchIsTooLongToFollowIsUndecided) {
   ASSERT_EQ(reading.undecided.size(), 1u);
   EXPECT_FALSE(reading.undecided[0].followed);
   EXPECT_TRUE(reading.undecided[0].decides_run());
-  EXPECT_EQ(text_of(reading.undecided[0]), "'[ $1 = a ]' may decide flags, but $1 is not known");
+  EXPECT_EQ(flags::text_of(reading.undecided[0]), "'[ $1 = a ]' may decide flags, but $1 is not known");
 }
 
 TEST_F(Launches, WhatIsUndecidedBehindAnUndecidedConditionIsToldToo) {

@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::json;
 using Lines = std::vector<std::string>;
 
-const FlagTable& megatron() {
-  static const FlagTable table = FlagTable::named(FlagTable::usual, Mappings());
+const flags::FlagTable& megatron() {
+  static const flags::FlagTable table = flags::FlagTable::named(flags::FlagTable::usual, options::Mappings());
   return table;
 }
 
@@ -49,13 +49,13 @@ Lines run(const Lines& more) {
 }
 
 Json arguments_of(const Lines& more, std::int64_t world = 4) {
-  static const Registries registries;
-  static const Facts facts = all_facts(registries);
-  Report report;
-  const auto recipe = read_recipe(megatron().convert(run(more), facts, report), registries, report);
-  if (report.good()) check_ranks(recipe, world, report);
+  static const recipe::Registries registries;
+  static const options::Facts facts = recipe::all_facts(registries);
+  options::Report report;
+  const auto recipe = recipe::read_recipe(megatron().convert(run(more), facts, report), registries, report);
+  if (report.good()) recipe::check_ranks(recipe, world, report);
   report.must_be_good();
-  auto all = megatron_arguments(recipe, world, megatron(), report);
+  auto all = flags::megatron_arguments(recipe, world, megatron(), report);
   report.must_be_good();
   return all;
 }
@@ -169,7 +169,7 @@ std::vector<Change> run_changes() {
 }
 
 void expect(const std::vector<Change>& changes) {
-  const auto left_out = arguments_left_out(megatron());
+  const auto left_out = flags::arguments_left_out(megatron());
   for (const auto& [flags, expected, world] : changes) {
     auto theirs = expected;
     for (const auto& name : left_out) theirs.erase(name);
@@ -184,22 +184,22 @@ TEST(Arguments, AFlagOfTheRunChangesThemAsItChangesTheirs) { expect(run_changes(
 TEST(Arguments, OfARunInSamplesHaveNoLengthInSteps) {
   Lines argv = run({"--train-samples", "640", "--rampup-batch-size", "8", "8", "64"});
   argv.erase(std::find(argv.begin(), argv.end(), "--train-iters"), std::find(argv.begin(), argv.end(), "--mock-data"));
-  Report report;
-  const auto recipe = read_recipe(megatron().convert(argv, all_facts({}), report), {}, report);
+  options::Report report;
+  const auto recipe = recipe::read_recipe(megatron().convert(argv, recipe::all_facts({}), report), {}, report);
   report.must_be_good();
-  const auto all = megatron_arguments(recipe, 1, megatron(), report);
+  const auto all = flags::megatron_arguments(recipe, 1, megatron(), report);
   EXPECT_EQ(all.at("train_iters"), nullptr);
   EXPECT_EQ(all.at("train_samples"), 640);
   EXPECT_EQ(all.at("rampup_batch_size"), Json({"8", "8", "64"}));
 }
 
 TEST(Arguments, AValueWithoutCounterpartIsToldByItsOption) {
-  Report report;
-  auto tree = megatron().convert(run({}), all_facts({}), report);
-  tree.set("optimizer_config.optimizer_type", Value::of("lion", {"run.yaml", 3, "", 4}));
-  auto recipe = read_recipe(tree, {}, report);
-  Report of_arguments;
-  megatron_arguments(recipe, 1, megatron(), of_arguments);
+  options::Report report;
+  auto tree = megatron().convert(run({}), recipe::all_facts({}), report);
+  tree.set("optimizer_config.optimizer_type", options::Value::of("lion", {"run.yaml", 3, "", 4}));
+  auto recipe = recipe::read_recipe(tree, {}, report);
+  options::Report of_arguments;
+  flags::megatron_arguments(recipe, 1, megatron(), of_arguments);
   ASSERT_FALSE(of_arguments.good());
   const auto first = of_arguments.problems().at(0);
   EXPECT_EQ(first.rfind("run.yaml:3: optimizer_config.optimizer_type lion has no counterpart", 0), 0u) << first;
@@ -207,8 +207,8 @@ TEST(Arguments, AValueWithoutCounterpartIsToldByItsOption) {
 
 /// The rules that a command line breaks, each once.
 Lines broken_by(const Lines& argv, std::int64_t world = 4) {
-  Report report;
-  check_megatron_rules(flags_of(argv), world, report);
+  options::Report report;
+  flags::check_megatron_rules(flags::flags_of(argv), world, report);
   Lines all;
   for (const auto& finding : report.findings()) all.push_back(finding.rule);
   all.erase(std::unique(all.begin(), all.end()), all.end());
@@ -262,8 +262,9 @@ TEST(MegatronRules, AboutWhatIsNotKnownAreNotAsked) {
 }
 
 TEST(MegatronRules, SayWhereWhatCameAndWhatToDo) {
-  Report report;
-  check_megatron_rules(flags_of(run({"--num-layers", "9", "--pipeline-model-parallel-size", "2"})), 4, report);
+  options::Report report;
+  flags::check_megatron_rules(flags::flags_of(run({"--num-layers", "9", "--pipeline-model-parallel-size", "2"})), 4,
+                              report);
   EXPECT_EQ(report.problems(),
             Lines{"--num-layers: Megatron-LM stops here: --pipeline-model-parallel-size does not divide the layers "
                   "(--num-layers 9, --pipeline-model-parallel-size 2); change one of them; a recipe of Tessera may cut "

@@ -14,28 +14,28 @@ using Lines = std::vector<std::string>;
 
 const std::string pangu = TESTS_DATA "/recipes/pangu_38b_nested.yaml";
 
-Recipe read_file(const std::string& file, const Lines& sets, Report& report) {
-  const Registries all;
-  const Mappings mappings;
-  const auto tree = read_yaml(file, sets, report);
-  return read_recipe(read_any(tree, mappings, all_facts(all), report).recipe, all, report);
+recipe::Recipe read_file(const std::string& file, const Lines& sets, options::Report& report) {
+  const recipe::Registries all;
+  const options::Mappings mappings;
+  const auto tree = options::read_yaml(file, sets, report);
+  return recipe::read_recipe(flags::read_any(tree, mappings, recipe::all_facts(all), report).recipe, all, report);
 }
 
 /// The recipe that `words` are, with what is wrong.
-Value flat(const std::string& words, Report& report) {
-  return read_nested(parse_yaml(words, "nested.yaml"), Mappings(), report);
+options::Value flat(const std::string& words, options::Report& report) {
+  return flags::read_nested(options::parse_yaml(words, "nested.yaml"), options::Mappings(), report);
 }
 
-std::string value_at(const Value& tree, const std::string& path) {
+std::string value_at(const options::Value& tree, const std::string& path) {
   const auto* value = tree.at(path);
   return value ? text(*value) : "nothing";
 }
 
 TEST(NestedRecipe, ThePanguRecipeLoadsUnchangedAndFitsItsThirtyTwoRanks) {
-  Report report;
+  options::Report report;
   const auto recipe = read_file(pangu, {}, report);
   EXPECT_EQ(report.problems(), Lines{});
-  check_ranks(recipe, 32, report);
+  recipe::check_ranks(recipe, 32, report);
   EXPECT_EQ(report.problems(), Lines{});
   const auto has = [&](const std::string& option, const std::string& value) {
     EXPECT_EQ(value_at(recipe.resolved, option), value) << option;
@@ -69,20 +69,20 @@ TEST(NestedRecipe, ThePanguRecipeLoadsUnchangedAndFitsItsThirtyTwoRanks) {
 }
 
 TEST(NestedRecipe, ItsModelHasTheParametersThatItsNumbersMake) {
-  Report report;
+  options::Report report;
   const auto recipe =
       read_file(pangu, {"dataset_config.dataset_type=mock", "training_config.training_iters=1"}, report);
   ASSERT_EQ(report.problems(), Lines{});
   const std::int64_t h = 6144, inner = 27648, words = 165664, heads = 48, groups = 8, width = h / heads;
   const auto layer = h * (heads + 2 * groups) * width + heads * width * h + 3 * h * inner + 4 * h;
-  EXPECT_EQ(figures(recipe, 1).parameters, 2 * words * h + 62 * layer + h);
+  EXPECT_EQ(recipe::figures(recipe, 1).parameters, 2 * words * h + 62 * layer + h);
 }
 
 TEST(NestedRecipe, AMistakeIsNamedWithItsLineInTheUsersFile) {
-  Report report;
+  options::Report report;
   const auto recipe = read_file(pangu, {"accelerate_config.parallelization.tensor_parallel=7"}, report);
   EXPECT_FALSE(report.good());
-  Report other;
+  options::Report other;
   const auto tree = flat("accelerate_config:\n  parallelization:\n    tensor_paralel: 8\n", other);
   EXPECT_EQ(other.problems(),
             Lines{"nested.yaml:3: no key 'tensor_paralel' in accelerate_config.parallelization of a nested recipe; did "
@@ -90,7 +90,7 @@ TEST(NestedRecipe, AMistakeIsNamedWithItsLineInTheUsersFile) {
 }
 
 TEST(NestedRecipe, AKeyInTheWrongMapIsToldWhereItStands) {
-  Report report;
+  options::Report report;
   flat("model_config:\n  llm:\n    blocks:\n      padded_size: 8\n", report);
   EXPECT_EQ(report.problems(),
             Lines{"nested.yaml:4: no key 'padded_size' in model_config.llm.blocks of a nested recipe; "
@@ -98,7 +98,7 @@ TEST(NestedRecipe, AKeyInTheWrongMapIsToldWhereItStands) {
 }
 
 TEST(NestedRecipe, AnOperatorInBothListsIsAMistake) {
-  Report report;
+  options::Report report;
   flat("accelerate_config:\n  precision:\n    fused_operators: rope, swiglu\n    nofused_operators: [swiglu]\n",
        report);
   EXPECT_EQ(report.problems(),
@@ -106,13 +106,13 @@ TEST(NestedRecipe, AnOperatorInBothListsIsAMistake) {
 }
 
 TEST(NestedRecipe, AnOperatorThatDoesNotExistIsAMistake) {
-  Report report;
+  options::Report report;
   flat("accelerate_config: {precision: {fused_operators: 'flash_atention'}}\n", report);
   EXPECT_EQ(report.problems(), Lines{"nested.yaml:1: no operator 'flash_atention'; did you mean 'flash_attention'?"});
 }
 
 TEST(NestedRecipe, AFusedNormIsTheNormItselfUnlessOneIsNamed) {
-  Report report;
+  options::Report report;
   const std::string fused = "accelerate_config: {precision: {fused_operators: rmsnorm}}\n";
   EXPECT_EQ(value_at(flat(fused, report), "model_config.normalization"), "FusedRMSNorm");
   const std::string named = "model_config: {llm: {blocks: {layernorm: {norm_type: LayerNorm}}}}\n";
@@ -122,7 +122,7 @@ TEST(NestedRecipe, AFusedNormIsTheNormItselfUnlessOneIsNamed) {
 }
 
 TEST(NestedRecipe, AWordWithoutCounterpartIsAMistake) {
-  Report report;
+  options::Report report;
   flat("accelerate_config:\n  precision:\n    compute_dtype: float8\n", report);
   EXPECT_EQ(
       report.problems(),
@@ -131,7 +131,7 @@ TEST(NestedRecipe, AWordWithoutCounterpartIsAMistake) {
 }
 
 TEST(NestedRecipe, GroupsOfOursMayStandBesideTheirs) {
-  Report report;
+  options::Report report;
   const auto recipe =
       flat("train_config: {ms_training_config: {seed: 7}}\ntraining_config: {training_iters: 5}\n", report);
   EXPECT_EQ(value_at(recipe, "training_config.seed"), "7");
@@ -145,7 +145,7 @@ TEST(NestedRecipe, GroupsOfOursMayStandBesideTheirs) {
 }
 
 TEST(NestedRecipe, WhatIsSetLaterWinsInEitherForm) {
-  Report report;
+  options::Report report;
   const auto recipe = read_file(pangu,
                                 {"parallel_config.tensor_model_parallel_size=4", "training_config.training_iters=3",
                                  "model_config.llm.blocks.attention.head_num=24"},
@@ -164,8 +164,10 @@ const std::string flat_words =
     "dataset_config: {eod_id: -100}\n";
 
 TEST(FlatRecipeOfCoreMs, ItsWordsAndDefaultsHold) {
-  Report report;
-  const auto recipe = read_any(parse_yaml(flat_words, "flat.yaml"), Mappings(), all_facts({}), report).recipe;
+  options::Report report;
+  const auto recipe =
+      flags::read_any(options::parse_yaml(flat_words, "flat.yaml"), options::Mappings(), recipe::all_facts({}), report)
+          .recipe;
   EXPECT_EQ(report.problems(), Lines{});
   EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type"), "adamw");
   EXPECT_EQ(value_at(recipe, "optimizer_config.clip_grad"), "2.0");
@@ -182,10 +184,10 @@ TEST(FlatRecipeOfCoreMs, ItsWordsAndDefaultsHold) {
 }
 
 TEST(FlatRecipeOfCoreMs, ARecipeWithoutItsMarksIsOurs) {
-  Report report;
-  const auto tree = parse_yaml("optimizer_config: {optimizer_type: adamw, weight_decay: 0.2}\n", "ours.yaml");
-  EXPECT_EQ(form_of(tree, Mappings()), RecipeForm::flat);
-  EXPECT_EQ(text(read_any(tree, Mappings(), {}, report).recipe), text(tree));
+  options::Report report;
+  const auto tree = options::parse_yaml("optimizer_config: {optimizer_type: adamw, weight_decay: 0.2}\n", "ours.yaml");
+  EXPECT_EQ(flags::form_of(tree, options::Mappings()), flags::RecipeForm::flat);
+  EXPECT_EQ(text(flags::read_any(tree, options::Mappings(), {}, report).recipe), text(tree));
 }
 
 }  // namespace

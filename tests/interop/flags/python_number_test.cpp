@@ -17,7 +17,7 @@ TEST(PythonNumber, LosesItsBlanksAndUnderscores) {
   const std::vector<std::pair<std::string, std::string>> numbers = {
       {"183_105", "183105"}, {" 7\n", "7"},     {"+1_0", "+10"},        {"-1_2_3", "-123"}, {"0_0", "00"},
       {"1_0.2_5", "10.25"},  {"1e1_0", "1e10"}, {"1_0e-0_5", "10e-05"}, {".5", ".5"},       {"5.", "5."}};
-  for (const auto& [word, number] : numbers) EXPECT_EQ(python_number(word), number) << word;
+  for (const auto& [word, number] : numbers) EXPECT_EQ(flags::python_number(word), number) << word;
 }
 
 TEST(PythonNumber, IsNoOtherWord) {
@@ -41,7 +41,7 @@ TEST(PythonNumber, IsNoOtherWord) {
                            "${N}_0",
                            "data_1",
                            "1_0,2_0"})
-    EXPECT_EQ(python_number(word), word);
+    EXPECT_EQ(flags::python_number(word), word);
 }
 
 /// A word of digits and what the grammar of int() and float() puts among them; sometimes one that they refuse.
@@ -94,9 +94,9 @@ TEST(PythonNumber, FollowsTheGrammarOfFloatWhateverTheWord) {
   int numbers = 0, with_underscores = 0;
   for (int i = 0; i < 200000; ++i) {
     const auto word = drawn_word(rng);
-    const auto number = python_number(word);
+    const auto number = flags::python_number(word);
     double value = 0;
-    const bool read = OptionType<double>::read(Value::of(number, {}), value);
+    const bool read = options::OptionType<double>::read(options::Value::of(number, {}), value);
     if (!Grammar(word).is_float()) {
       ASSERT_EQ(number, word);
       ASSERT_FALSE(read) << word;
@@ -115,11 +115,11 @@ TEST(PythonNumber, FollowsTheGrammarOfFloatWhateverTheWord) {
 }
 
 TEST(PythonNumber, IsWhatEveryNumericFlagTakes) {
-  const Registries registries;
-  const auto facts = all_facts(registries);
-  const auto table = FlagTable::named(FlagTable::usual, Mappings());
+  const recipe::Registries registries;
+  const auto facts = recipe::all_facts(registries);
+  const auto table = flags::FlagTable::named(flags::FlagTable::usual, options::Mappings());
   const auto converted = [&](const std::vector<std::string>& argv, const std::string& option) {
-    Report report;
+    options::Report report;
     const auto recipe = table.convert(argv, facts, report);
     EXPECT_TRUE(report.good()) << report.problems().front();
     const auto* value = recipe.at(option);

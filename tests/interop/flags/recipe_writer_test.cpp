@@ -16,11 +16,11 @@ namespace {
 
 class RecipeWriter : public InOwnFolder {
  protected:
-  const Facts facts = all_facts({});
-  const FlagTable megatron = FlagTable::from("megatron.yaml", Mappings());
+  const options::Facts facts = recipe::all_facts({});
+  const flags::FlagTable megatron = flags::FlagTable::from("megatron.yaml", options::Mappings());
 
-  Value converted(const std::vector<std::string>& argv) {
-    Report report;
+  options::Value converted(const std::vector<std::string>& argv) {
+    options::Report report;
     auto tree = megatron.convert(argv, facts, report);
     report.must_be_good();
     return tree;
@@ -60,30 +60,31 @@ TEST_F(RecipeWriter, WhatIsWrittenIsReadAsTheWholeConversionIs) {
                            {"--optimizer", "sgd"},
                            {"--fp16", "--loss-scale-window", "50"}}) {
     const auto tree = converted(with(small, more));
-    Report report;
-    const auto whole = read_recipe(tree, {}, report);
-    write("run.yaml", write_recipe(what_differs(tree, {}, facts), facts, {{}, ""}));
-    const auto again = read_recipe("run.yaml", {}, {}, report);
+    options::Report report;
+    const auto whole = recipe::read_recipe(tree, {}, report);
+    write("run.yaml", flags::write_recipe(flags::what_differs(tree, {}, facts), facts, {{}, ""}));
+    const auto again = recipe::read_recipe("run.yaml", {}, {}, report);
     report.must_be_good();
-    EXPECT_TRUE(same(whole.resolved, again.resolved));
+    EXPECT_TRUE(options::same(whole.resolved, again.resolved));
     for (const auto& [group, options] : whole.resolved.fields)
       for (const auto& field : options.fields)
-        EXPECT_TRUE(same(field.value, *again.resolved.at(group)->find(field.name)))
+        EXPECT_TRUE(options::same(field.value, *again.resolved.at(group)->find(field.name)))
             << field.name << ": " << field.value << " became " << *again.resolved.at(group)->find(field.name);
   }
 }
 
 TEST_F(RecipeWriter, OnlyWhatDiffersFromTheBaseStands) {
-  const auto tree = parse_yaml("model_config: {num_layers: 12, hidden_size: 768, rotary_base: 10000.0}\n", "t");
-  const auto base = parse_yaml("model_config: {num_layers: 12, hidden_size: 512}\n", "b");
-  EXPECT_EQ(write_recipe(what_differs(tree, base, facts), facts, {{}, "b.yaml"}),
+  const auto tree =
+      options::parse_yaml("model_config: {num_layers: 12, hidden_size: 768, rotary_base: 10000.0}\n", "t");
+  const auto base = options::parse_yaml("model_config: {num_layers: 12, hidden_size: 512}\n", "b");
+  EXPECT_EQ(flags::write_recipe(flags::what_differs(tree, base, facts), facts, {{}, "b.yaml"}),
             "base: b.yaml\nmodel_config:\n  hidden_size: 768\n");
 }
 
 TEST_F(RecipeWriter, GroupsStandInTheOrderOfThought) {
-  const auto tree = parse_yaml(
+  const auto tree = options::parse_yaml(
       "dataset_config: {batch_size: 4}\noptimizer_config: {weight_decay: 0.3}\nmodel_config: {num_layers: 3}\n", "t");
-  EXPECT_EQ(write_recipe(tree, facts, {{"a", ""}, ""}),
+  EXPECT_EQ(flags::write_recipe(tree, facts, {{"a", ""}, ""}),
             "# a\n#\nmodel_config:\n  num_layers: 3\noptimizer_config:\n  weight_decay: 0.3\ndataset_config:\n"
             "  batch_size: 4\n");
 }
@@ -91,57 +92,58 @@ TEST_F(RecipeWriter, GroupsStandInTheOrderOfThought) {
 TEST_F(RecipeWriter, WordsThatYamlTakesForSomethingElseAreQuoted) {
   for (const auto* words : {"", "null", "a: b", "# no", "- x", "[1", "'", "\"q\"", "{a}", "x #y", "tab\there", "-1",
                             "1e-5", "a b", "C:\\x", "*", "~", "end:"}) {
-    Value tree;
-    tree.set("training_config.output_dir", Value::of(words, {}));
-    auto item = Value::of(words, {});
-    Value list;
-    list.kind = Value::Kind::list;
+    options::Value tree;
+    tree.set("training_config.output_dir", options::Value::of(words, {}));
+    auto item = options::Value::of(words, {});
+    options::Value list;
+    list.kind = options::Value::Kind::list;
     list.items = {item, item};
     tree.set("training_config.other", list);
-    const auto again = parse_yaml(write_recipe(tree, facts, {{}, ""}), "again");
+    const auto again = options::parse_yaml(flags::write_recipe(tree, facts, {{}, ""}), "again");
     EXPECT_EQ(value_at(again, "training_config.output_dir").scalar, words);
-    EXPECT_EQ(value_at(again, "training_config.output_dir").kind, Value::Kind::scalar) << words;
+    EXPECT_EQ(value_at(again, "training_config.output_dir").kind, options::Value::Kind::scalar) << words;
     EXPECT_EQ(value_at(again, "training_config.other").items.at(1).scalar, words);
   }
 }
 
 TEST_F(RecipeWriter, PathsAreVariablesWithTheirUsualValue) {
-  auto tree =
-      parse_yaml("dataset_config: {data_path: corpus/text, vocab_file: \"${V}/v.json\", split: \"1,1,1\"}\n", "t");
-  make_paths_variables(tree);
+  auto tree = options::parse_yaml(
+      "dataset_config: {data_path: corpus/text, vocab_file: \"${V}/v.json\", split: \"1,1,1\"}\n", "t");
+  flags::make_paths_variables(tree);
   EXPECT_EQ(value_at(tree, "dataset_config.data_path").scalar, "${DATA_PATH:-corpus/text}");
   EXPECT_EQ(value_at(tree, "dataset_config.vocab_file").scalar, "${V}/v.json");
   EXPECT_EQ(value_at(tree, "dataset_config.split").scalar, "1,1,1");
 }
 
 TEST_F(RecipeWriter, AModelThatIsKnownIsTheBase) {
-  const auto llama = parse_yaml(
+  const auto llama = options::parse_yaml(
       "model_config: {num_layers: 32, hidden_size: 4096, ffn_hidden_size: 11008, num_attention_heads: 32, "
       "position_embedding_type: rope, normalization: RMSNorm, hidden_act: swiglu, add_bias_linear: false}\n",
       "t");
-  EXPECT_EQ(known_model(llama, facts).name, "models/llama2_7b.yaml");
+  EXPECT_EQ(flags::known_model(llama, facts).name, "models/llama2_7b.yaml");
   auto other = llama;
-  other.set("model_config.num_layers", Value::of("31", {}));
-  EXPECT_EQ(known_model(other, facts).name, "");
+  other.set("model_config.num_layers", options::Value::of("31", {}));
+  EXPECT_EQ(flags::known_model(other, facts).name, "");
   other = llama;
-  other.set("model_config.normalization", Value::of("LayerNorm", {}));
-  EXPECT_EQ(known_model(other, facts).name, "");
+  other.set("model_config.normalization", options::Value::of("LayerNorm", {}));
+  EXPECT_EQ(flags::known_model(other, facts).name, "");
 }
 
 TEST_F(RecipeWriter, WhatTheBaseSaysAndTheSourceLeavesOutIsAnswered) {
-  auto tree = parse_yaml("model_config: {num_layers: 2}\n", "t");
-  const auto base = parse_yaml("model_config: {num_layers: 2, vocab_size: 32000}\n", "b");
-  answer_base(tree, base, facts);
-  EXPECT_EQ(value_at(tree, "model_config.vocab_size").kind, Value::Kind::none);
-  EXPECT_EQ(write_recipe(what_differs(tree, base, facts), facts, {{}, ""}), "model_config:\n  vocab_size: null\n");
+  auto tree = options::parse_yaml("model_config: {num_layers: 2}\n", "t");
+  const auto base = options::parse_yaml("model_config: {num_layers: 2, vocab_size: 32000}\n", "b");
+  flags::answer_base(tree, base, facts);
+  EXPECT_EQ(value_at(tree, "model_config.vocab_size").kind, options::Value::Kind::none);
+  EXPECT_EQ(flags::write_recipe(flags::what_differs(tree, base, facts), facts, {{}, ""}),
+            "model_config:\n  vocab_size: null\n");
 }
 
 TEST_F(RecipeWriter, WhatAScriptDoesNotKnowGetsAName) {
-  Value tree;
-  tree.set("optimizer_config.learning_rate", Value::of("$3", {}));
-  tree.set("training_config.output_dir", Value::of("${26}/x/${NAME}/$OTHER-`date`", {}));
-  tree.set("dataset_config.split", Value::of("$(cat f | tr '(' ')')", {}));
-  name_unknowns(tree);
+  options::Value tree;
+  tree.set("optimizer_config.learning_rate", options::Value::of("$3", {}));
+  tree.set("training_config.output_dir", options::Value::of("${26}/x/${NAME}/$OTHER-`date`", {}));
+  tree.set("dataset_config.split", options::Value::of("$(cat f | tr '(' ')')", {}));
+  flags::name_unknowns(tree);
   EXPECT_EQ(value_at(tree, "optimizer_config.learning_rate").scalar, "${ARG_3}");
   EXPECT_EQ(value_at(tree, "training_config.output_dir").scalar, "${ARG_26}/x/${NAME}/${OTHER}-${OUTPUT_DIR}");
   EXPECT_EQ(value_at(tree, "dataset_config.split").scalar.rfind("${SPLIT}", 0), 0u);

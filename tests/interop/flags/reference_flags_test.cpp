@@ -23,11 +23,13 @@ namespace {
 
 using Json = nlohmann::json;
 using Lines = std::vector<std::string>;
-using Kind = FlagRow::Kind;
+using Kind = flags::FlagRow::Kind;
 
 const Lines releases = {"megatron", "megatron_main"};
 
-FlagTable table_of(const std::string& release) { return FlagTable::from(release + ".yaml", Mappings()); }
+flags::FlagTable table_of(const std::string& release) {
+  return flags::FlagTable::from(release + ".yaml", options::Mappings());
+}
 
 Json facts_of(const std::string& release) {
   std::ifstream file(TESTS_DATA "/flags/" + release + ".json");
@@ -36,7 +38,7 @@ Json facts_of(const std::string& release) {
 
 Lines tables() {
   Lines all;
-  for (const auto& file : Mappings().names())
+  for (const auto& file : options::Mappings().names())
     if (file.rfind("flags/", 0) == 0) all.push_back(file.substr(6));
   return all;
 }
@@ -54,13 +56,13 @@ bool equal(const std::string& a, const std::string& b) {
   return a == b || (!a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y);
 }
 
-std::string takes_of(const FlagRow& row) {
+std::string takes_of(const flags::FlagRow& row) {
   constexpr const char* words[] = {"none", "one", "optional", "many"};
   return words[static_cast<int>(row.takes)];
 }
 
 /// The default that a row's `absent` should be; nothing where the two cannot be compared.
-std::optional<std::string> expected_absent(const FlagRow& row, const Json& theirs) {
+std::optional<std::string> expected_absent(const flags::FlagRow& row, const Json& theirs) {
   const auto usual = theirs.at("default");
   if (row.to.empty() || usual.is_array()) return std::nullopt;
   if (row.kind == Kind::same) return as_text(usual);
@@ -141,19 +143,19 @@ TEST(FlagsOfMegatron, WhatIsIgnoredSaysWhatShowsThatItMayBe) {
 }
 
 TEST(FlagsOfMegatron, MostTrainingFlagsRunOrMayBeDropped) {
-  const auto facts = all_facts({});
+  const auto facts = recipe::all_facts({});
   for (const auto& release : releases) {
-    auto counts = count_by_status(table_of(release), facts);
-    const auto all =
-        counts[RowStatus::runs] + counts[RowStatus::ignored] + counts[RowStatus::planned] + counts[RowStatus::refused];
-    EXPECT_GT(10 * (counts[RowStatus::runs] + counts[RowStatus::ignored]), 7 * all);
-    EXPECT_LT(100 * counts[RowStatus::refused], 6 * all);
+    auto counts = flags::count_by_status(table_of(release), facts);
+    const auto all = counts[flags::RowStatus::runs] + counts[flags::RowStatus::ignored] +
+                     counts[flags::RowStatus::planned] + counts[flags::RowStatus::refused];
+    EXPECT_GT(10 * (counts[flags::RowStatus::runs] + counts[flags::RowStatus::ignored]), 7 * all);
+    EXPECT_LT(100 * counts[flags::RowStatus::refused], 6 * all);
   }
 }
 
 std::map<std::string, bool> every_key() {
   std::map<std::string, bool> known;  // whether it is planned
-  for (const auto& [group, schemas] : all_facts({}))
+  for (const auto& [group, schemas] : recipe::all_facts({}))
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) known[group + "." + option.name] = option.planned;
   return known;
@@ -162,7 +164,7 @@ std::map<std::string, bool> every_key() {
 TEST(FlagTables, EveryRowLeadsToOptionsThatExist) {
   const auto known = every_key();
   for (const auto& file : tables()) {
-    const auto table = FlagTable::from(file, Mappings());
+    const auto table = flags::FlagTable::from(file, options::Mappings());
     for (const auto& row : table.rows()) {
       EXPECT_TRUE(row.to.empty() || known.count(row.option())) << file << ": " << row.flag << " leads to " << row.to;
       for (const auto* said : {&row.also, &row.always})
@@ -175,29 +177,29 @@ TEST(FlagTables, EveryRowLeadsToOptionsThatExist) {
 }
 
 /// What reading the recipe of `argv` complains about, but for what is missing.
-Lines complaints(const FlagTable& table, const Facts& facts, const Lines& argv) {
-  Report report;
-  read_recipe(table.convert(argv, facts, report), {}, report);
+Lines complaints(const flags::FlagTable& table, const options::Facts& facts, const Lines& argv) {
+  options::Report report;
+  recipe::read_recipe(table.convert(argv, facts, report), {}, report);
   Lines all;
   for (const auto& finding : report.findings())
-    if (finding.message.find("missing") == std::string::npos) all.push_back(text_of(finding));
+    if (finding.message.find("missing") == std::string::npos) all.push_back(options::text_of(finding));
   return all;
 }
 
 TEST(FlagTables, WhatIsNotGivenPassesOurLimits) {
-  const auto facts = all_facts({});
+  const auto facts = recipe::all_facts({});
   for (const auto& file : tables()) {
-    const auto table = FlagTable::from(file, Mappings());
+    const auto table = flags::FlagTable::from(file, options::Mappings());
     for (const auto& line : complaints(table, facts, {}))
       EXPECT_EQ(line.find("takes "), std::string::npos) << file << ": " << line;
   }
 }
 
 TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
-  const auto facts = all_facts({});
+  const auto facts = recipe::all_facts({});
   for (const auto& file : tables()) {
-    const auto table = FlagTable::from(file, Mappings());
-    const auto own = FlagTable::from(Mappings().table("flags/" + file));
+    const auto table = flags::FlagTable::from(file, options::Mappings());
+    const auto own = flags::FlagTable::from(options::Mappings().table("flags/" + file));
     for (const auto& row : own.rows()) {
       Lines words = {""};
       for (const auto& [theirs, ours] : row.words) words.push_back(theirs);
@@ -205,8 +207,9 @@ TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
       for (const auto& word : words) {
         Lines argv{row.flag};
         if (!word.empty()) argv.push_back(word);
-        Report report;
-        if (table.convert(flags_of(argv), facts, report).flags.at(0).status == FlagStatus::planned) continue;
+        options::Report report;
+        if (table.convert(flags::flags_of(argv), facts, report).flags.at(0).status == flags::FlagStatus::planned)
+          continue;
         for (const auto& line : complaints(table, facts, argv))
           EXPECT_EQ(line.find("takes "), std::string::npos) << file << " " << row.flag << " " << word << ": " << line;
       }
@@ -217,14 +220,14 @@ TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
 TEST(FlagTables, EveryOptionIsSetByAFlagOrSaysWhyNot) {
   std::set<std::string> reached;
   for (const auto& file : tables()) {
-    const auto table = FlagTable::from(file, Mappings());
+    const auto table = flags::FlagTable::from(file, options::Mappings());
     for (const auto& row : table.rows()) {
       if (!row.to.empty()) reached.insert(row.option());
       for (const auto* said : {&row.also, &row.always})
         for (const auto& [option, value] : *said) reached.insert(option.substr(0, option.find('[')));
     }
   }
-  for (const auto& [group, schemas] : all_facts({}))
+  for (const auto& [group, schemas] : recipe::all_facts({}))
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         const auto key = group + "." + option.name;
@@ -237,14 +240,16 @@ TEST(FlagTables, EveryOptionIsSetByAFlagOrSaysWhyNot) {
 TEST(FlagsPage, IsCurrent) {
   std::ifstream file(DOCS_DIR "/flags.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});
-  EXPECT_TRUE(page == flags_page(all_facts({}), Mappings()))
+  EXPECT_TRUE(page == flags::flags_page(recipe::all_facts({}), options::Mappings()))
       << "docs/flags.md is stale; run `tessera options --flags-markdown > docs/flags.md`";
 }
 
 TEST(FlagsPage, TellsOfARowWhetherItRuns) {
-  const auto facts = all_facts({});
+  const auto facts = recipe::all_facts({});
   const auto table = table_of("megatron");
-  const auto status = [&](const std::string& flag) { return word_of(status_of(*table.find(flag), facts)); };
+  const auto status = [&](const std::string& flag) {
+    return flags::word_of(flags::status_of(*table.find(flag), facts));
+  };
   EXPECT_EQ(status("--lr"), "runs");
   EXPECT_EQ(status("--use-flash-attn"), "runs");  // planned by name, but it changes nothing
   EXPECT_EQ(status("--tokenizer-type"), "runs");
@@ -257,23 +262,24 @@ TEST(FlagsPage, TellsOfARowWhetherItRuns) {
 }
 
 TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
-  const auto facts = all_facts({});
-  const auto story = flag_story("--adam-beta2", facts, Mappings());
+  const auto facts = recipe::all_facts({});
+  const auto story = flags::flag_story("--adam-beta2", facts, options::Mappings());
   EXPECT_NE(story.find("\n  --adam-beta2: runs, one value, their name adam_beta2\n    optimizer_config.betas[1]\n"
                        "    not given: 0.999\n"),
             std::string::npos)
       << story;
   EXPECT_EQ(story.find("megatron@core_v0.12.1, megatron@main"), story.find("megatron@core"));
-  const auto interval = flag_story("--eval-interval", facts, Mappings());
+  const auto interval = flags::flag_story("--eval-interval", facts, options::Mappings());
   EXPECT_NE(interval.find("megatron@main\n  --eval-interval"), std::string::npos) << interval;
-  EXPECT_EQ(flag_story("adam_beta2", facts, Mappings()).rfind(story, 0), 0u) << "and that of programs that spell it so";
-  EXPECT_NE(flag_story("--expert-model-parallel-size", facts, Mappings()).find("only 1 is taken yet"),
+  EXPECT_EQ(flags::flag_story("adam_beta2", facts, options::Mappings()).rfind(story, 0), 0u)
+      << "and that of programs that spell it so";
+  EXPECT_NE(flags::flag_story("--expert-model-parallel-size", facts, options::Mappings()).find("only 1 is taken yet"),
             std::string::npos);
 }
 
 TEST(FlagStory, OfAFlagThatNobodyHasNamesTheNearest) {
   try {
-    flag_story("--adam-beta3", all_facts({}), Mappings());
+    flags::flag_story("--adam-beta3", recipe::all_facts({}), options::Mappings());
     FAIL() << "a story of no flag";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("did you mean '--adam-beta"), std::string::npos) << error.what();

@@ -70,7 +70,7 @@ std::set<std::string> anchors() {
   return all;
 }
 
-void take_texts(const Value& value, std::vector<std::string>& texts) {
+void take_texts(const options::Value& value, std::vector<std::string>& texts) {
   texts.push_back(value.scalar);
   for (const auto& item : value.items) take_texts(item, texts);
   for (const auto& field : value.fields) take_texts(field.value, texts);
@@ -91,7 +91,7 @@ TEST(Rules, EveryRuleHasAnAnchor) {
 TEST(Rules, WhatATableOfMappingsCitesIsInThisRepository) {
   static const std::regex cited(R"([\w./-]+\.md(#[\w-]+)?|mapping\.json)");
   const auto known = anchors();
-  const Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings(MAPPINGS_DIR);
   std::size_t citations = 0;
   for (const auto& name : mappings.names()) {
     std::vector<std::string> texts;
@@ -112,8 +112,8 @@ TEST(Rules, WhatATableOfMappingsCitesIsInThisRepository) {
 
 TEST(Rules, ThatACommandLineOrArgumentsAreHeldToAreThoseOfThePage) {
   std::set<std::string> of_commands, of_arguments;
-  for (const auto& rule : megatron_rules()) of_commands.insert(rule.name);
-  for (const auto& rule : argument_rules()) of_arguments.insert(rule);
+  for (const auto& rule : flags::megatron_rules()) of_commands.insert(rule.name);
+  for (const auto& rule : flags::argument_rules()) of_arguments.insert(rule);
   auto told = rules_of("command line");
   told.erase("C15");  // PAR17 and M28 by another name
   EXPECT_EQ(of_commands, told);
@@ -125,7 +125,7 @@ const std::string good =
     "dataset_config: {dataset_type: mock, batch_size: 2}\n"
     "training_config: {training_iters: 20}\n";
 
-void take_out(Value& tree, const std::string& path) {
+void take_out(options::Value& tree, const std::string& path) {
   for (auto& [name, group] : tree.fields)
     if (path.rfind(name + ".", 0) == 0)
       std::erase_if(group.fields, [&, prefix = name + "."](const auto& field) { return prefix + field.name == path; });
@@ -133,8 +133,8 @@ void take_out(Value& tree, const std::string& path) {
 
 /// Settings laid over a recipe without mistakes; "-option" takes it out, "world 3" starts so many processes.
 std::set<std::string> broken_by(const Lines& settings) {
-  Report report;
-  auto tree = parse_yaml(good, "run.yaml");
+  options::Report report;
+  auto tree = options::parse_yaml(good, "run.yaml");
   std::int64_t world = 0;
   for (const auto& setting : settings) {
     const auto equal = setting.find('=');
@@ -143,12 +143,12 @@ std::set<std::string> broken_by(const Lines& settings) {
     } else if (setting[0] == '-') {
       take_out(tree, setting.substr(1));
     } else {
-      auto value = parse_yaml("x: " + setting.substr(equal + 1), "set").fields.at(0).value;
+      auto value = options::parse_yaml("x: " + setting.substr(equal + 1), "set").fields.at(0).value;
       tree.set(setting.substr(0, equal), std::move(value));
     }
   }
-  const auto recipe = read_recipe(tree, {}, report);
-  if (world > 0 && report.good()) check_ranks(recipe, world, report);
+  const auto recipe = recipe::read_recipe(tree, {}, report);
+  if (world > 0 && report.good()) recipe::check_ranks(recipe, world, report);
   std::set<std::string> all;
   for (const auto& finding : report.findings()) all.insert(finding.rule.empty() ? finding.message : finding.rule);
   return all;

@@ -13,17 +13,18 @@ using Lines = std::vector<std::string>;
 
 const std::string layer = "language_model:\n  num_layers: 2\n  hidden_size: 8\n  num_attention_heads: 2\n";
 
-Value read(const std::string& words, Report& report) {
-  return read_any(parse_yaml(words, "gpt.yaml"), Mappings(), all_facts({}), report).recipe;
+options::Value read(const std::string& words, options::Report& report) {
+  return flags::read_any(options::parse_yaml(words, "gpt.yaml"), options::Mappings(), recipe::all_facts({}), report)
+      .recipe;
 }
 
-std::string value_at(const Value& tree, const std::string& path) {
+std::string value_at(const options::Value& tree, const std::string& path) {
   const auto* value = tree.at(path);
   return value ? text(*value) : "nothing";
 }
 
 TEST(YamlArguments, EachNameBecomesTheFlagThatGivesIt) {
-  Report report;
+  options::Report report;
   const auto recipe =
       read(layer +
                "  layernorm_epsilon: 1.e-6\n  apply_rope_fusion: False\n  add_bias_linear: false\n"
@@ -48,7 +49,7 @@ TEST(YamlArguments, EachNameBecomesTheFlagThatGivesIt) {
 }
 
 TEST(YamlArguments, TheActivationIsTheOneThatSuchAFileMakes) {
-  Report report;
+  options::Report report;
   const auto act = [&](const std::string& word, const std::string& more) {
     return value_at(read(layer + "  activation_func: " + word + "\n" + more, report), "model_config.hidden_act");
   };
@@ -60,7 +61,7 @@ TEST(YamlArguments, TheActivationIsTheOneThatSuchAFileMakes) {
 }
 
 TEST(YamlArguments, ANameInTheWrongGroupIsTold) {
-  Report report;
+  options::Report report;
   read(layer + "  lr: 1e-3\nmodel_parallel:\n  ffn_hidden_size: 32\nbf16: true\n", report);
   EXPECT_EQ(
       report.problems(),
@@ -70,7 +71,7 @@ TEST(YamlArguments, ANameInTheWrongGroupIsTold) {
 }
 
 TEST(YamlArguments, ANameThatNobodyKnowsIsToldWithTheNearest) {
-  Report report;
+  options::Report report;
   read(layer + "clip_grid: 1\n", report);
   ASSERT_EQ(report.problems().size(), 1u);
   EXPECT_EQ(report.problems().at(0),
@@ -78,13 +79,13 @@ TEST(YamlArguments, ANameThatNobodyKnowsIsToldWithTheNearest) {
 }
 
 TEST(YamlArguments, WhatIsNoValueOfASwitchIsTold) {
-  Report report;
+  options::Report report;
   read(layer + "model_parallel:\n  bf16: maybe\n", report);
   EXPECT_EQ(report.problems(), Lines{"gpt.yaml:6: bf16 takes true / false, not 'maybe'; give one of them"});
 }
 
 TEST(YamlArguments, TheirDefaultsHoldWhereNothingIsSaid) {
-  Report report;
+  options::Report report;
   const auto theirs = read(layer, report);
   EXPECT_EQ(value_at(theirs, "training_config.seed"), "1234");
   const auto core_ms = read(layer + "resume_training: false\n", report);
@@ -93,20 +94,22 @@ TEST(YamlArguments, TheirDefaultsHoldWhereNothingIsSaid) {
 }
 
 TEST(YamlArguments, WhoseFileItIsShowInItsNames) {
-  const Mappings mappings;
-  const auto form = [&](const std::string& words) { return form_of(parse_yaml(words, "x.yaml"), mappings); };
-  EXPECT_EQ(form(layer), RecipeForm::megatron_yaml);
-  EXPECT_EQ(form(layer + "wrap_with_ddp: true\n"), RecipeForm::br_master);
-  EXPECT_EQ(form("model_parallel: {zero_level: z1}\n"), RecipeForm::br_master);
-  EXPECT_EQ(form("MODEL_ARGS: {--lr: 1}\n"), RecipeForm::model_args);
-  EXPECT_EQ(form("accelerate_config: {}\n"), RecipeForm::nested);
-  EXPECT_EQ(form("model_config: {llm: {}}\n"), RecipeForm::nested);
-  EXPECT_EQ(form("model_config: {num_layers: 2}\n"), RecipeForm::flat);
-  EXPECT_EQ(form("anything: 2\n"), RecipeForm::none);
+  const options::Mappings mappings;
+  const auto form = [&](const std::string& words) {
+    return flags::form_of(options::parse_yaml(words, "x.yaml"), mappings);
+  };
+  EXPECT_EQ(form(layer), flags::RecipeForm::megatron_yaml);
+  EXPECT_EQ(form(layer + "wrap_with_ddp: true\n"), flags::RecipeForm::br_master);
+  EXPECT_EQ(form("model_parallel: {zero_level: z1}\n"), flags::RecipeForm::br_master);
+  EXPECT_EQ(form("MODEL_ARGS: {--lr: 1}\n"), flags::RecipeForm::model_args);
+  EXPECT_EQ(form("accelerate_config: {}\n"), flags::RecipeForm::nested);
+  EXPECT_EQ(form("model_config: {llm: {}}\n"), flags::RecipeForm::nested);
+  EXPECT_EQ(form("model_config: {num_layers: 2}\n"), flags::RecipeForm::flat);
+  EXPECT_EQ(form("anything: 2\n"), flags::RecipeForm::none);
 }
 
 TEST(YamlArguments, ListsOfMindSpeedCoreMsKeepTheirForm) {
-  Report report;
+  options::Report report;
   const auto recipe = read(layer +
                                "  recompute_config:\n    recompute: [[1, 0], [1, 1]]\n  fa_config: {pre_tokens: 64}\n"
                                "loss_func_kwargs: {loss_func_type: CrossEntropyLoss}\nwrap_with_ddp: true\n",
@@ -117,7 +120,7 @@ TEST(YamlArguments, ListsOfMindSpeedCoreMsKeepTheirForm) {
 }
 
 TEST(YamlArguments, AHalfTypeOverrulesTheTypeOfWeights) {
-  Report report;
+  options::Report report;
   const auto recipe = read(layer + "model_parallel: {bf16: true, params_dtype: float32}\n", report);
   EXPECT_EQ(value_at(recipe, "model_config.params_dtype"), "nothing");
   EXPECT_EQ(value_at(read(layer + "model_parallel: {params_dtype: bfloat16}\n", report), "model_config.params_dtype"),
@@ -125,7 +128,7 @@ TEST(YamlArguments, AHalfTypeOverrulesTheTypeOfWeights) {
 }
 
 TEST(YamlArguments, GroupsOfOursAreLaidOnTop) {
-  Report report;
+  options::Report report;
   const auto recipe = read(layer + "training_config: {seed: 5}\nseed: 4\n", report);
   EXPECT_EQ(value_at(recipe, "training_config.seed"), "5");
 }

@@ -11,13 +11,14 @@ namespace {
 class ExportCrashTest : public InOwnFolder {};
 
 TEST_F(ExportCrashTest, AnExportForTransformersIsStoredBeforeItHasItsName) {
-  const Mappings mappings(MAPPINGS_DIR);
-  const HuggingFaceModel model(TESTS_DATA "/models/gpt2/hf", mappings);
-  HuggingFaceExport how;
+  const options::Mappings mappings(MAPPINGS_DIR);
+  const hugging_face::HuggingFaceModel model(TESTS_DATA "/models/gpt2/hf", mappings);
+  hugging_face::HuggingFaceExport how;
   how.family = model.family();
   how.files = {{"config.json", "{}"}};
   how.shard_bytes = 20'000;  // several files
-  const auto given = names_given([&] { write_hugging_face("models/out", model.model_config(), model, how, mappings); });
+  const auto given =
+      names_given([&] { hugging_face::write_hugging_face("models/out", model.model_config(), model, how, mappings); });
   ASSERT_GT(given.size(), 3U);
   EXPECT_EQ(given.back(), "out");
 }

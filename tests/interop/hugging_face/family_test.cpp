@@ -21,10 +21,10 @@ using Json = nlohmann::json;
 
 const fs::path families = TESTS_DATA "/families";  // made by tests/peers/record_families.py
 
-Registries registries() {
-  Registries all;
-  all.formats.add(std::make_shared<HuggingFaceFormat>());
-  all.mappings = Mappings(MAPPINGS_DIR);
+recipe::Registries registries() {
+  recipe::Registries all;
+  all.formats.add(std::make_shared<hugging_face::HuggingFaceFormat>());
+  all.mappings = options::Mappings(MAPPINGS_DIR);
   return all;
 }
 
@@ -40,7 +40,7 @@ class Family {
   explicit Family(const std::string& name)
       : recorded_(families / name / "case.safetensors"),
         facts_(Json::parse(read_file(families / name / "case.json"))),
-        trained_(load_trained(families / name, registries())) {}
+        trained_(recipe::load_trained(families / name, registries())) {}
 
   void expect_its_logits() {
     const auto tokens = ids_of(recorded_.tensor("tokens"));
@@ -71,24 +71,24 @@ class Family {
 
   void expect_its_greedy_tokens() {
     const auto prompt = ids_of(recorded_.tensor("prompt")), expected = ids_of(recorded_.tensor("greedy"));
-    Sampling greedy;
+    model::Sampling greedy;
     greedy.temperature = 0;
     for (std::size_t row = 0; row < 2; ++row) {
       std::vector<std::int32_t> said;
-      generate(*trained_.model, tape_, std::span(prompt).subspan(row * 6, 6), greedy, {18, -1, 96}, 0,
-               [&](std::int32_t token) { said.push_back(token); });
+      model::generate(*trained_.model, tape_, std::span(prompt).subspan(row * 6, 6), greedy, {18, -1, 96}, 0,
+                      [&](std::int32_t token) { said.push_back(token); });
       EXPECT_EQ(said, std::vector<std::int32_t>(expected.begin() + static_cast<std::ptrdiff_t>(row * 18),
                                                 expected.begin() + static_cast<std::ptrdiff_t>(row * 18 + 18)));
     }
   }
 
  private:
-  SafetensorsReader recorded_;
+  checkpoint::SafetensorsReader recorded_;
   Json facts_;
-  TrainedModel trained_;
-  Threads threads_{1};
+  recipe::TrainedModel trained_;
+  kernels::Threads threads_{1};
   Arena arena_;
-  Tape tape_{arena_, threads_, false};
+  autograd::Tape tape_{arena_, threads_, false};
 };
 
 class EveryFamily : public testing::TestWithParam<const char*> {};
@@ -98,14 +98,15 @@ TEST_P(EveryFamily, ComputesWhatTransformersComputes) { Family(GetParam()).expec
 TEST_P(EveryFamily, SaysWhatTransformersSays) { Family(GetParam()).expect_its_greedy_tokens(); }
 
 TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
-  const Mappings mappings(MAPPINGS_DIR);
-  const HuggingFaceModel model(families / GetParam(), mappings);
-  const auto recipe = imported_recipe(model.recipe(), {}, {});
-  EXPECT_EQ(family_that_fits(recipe, 96, {GetParam()}, {}, mappings), GetParam());
-  const auto all = hugging_face_families(mappings);
-  const auto found = family_that_fits(recipe, 96, all, {}, mappings);
-  const auto config = write_hugging_face_config(whole_model_config(recipe, 96), found, DType::float32, "", mappings);
-  EXPECT_NO_THROW(parse_hugging_face_config(config, "config.json", mappings)) << config;
+  const options::Mappings mappings(MAPPINGS_DIR);
+  const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
+  const auto recipe = recipe::imported_recipe(model.recipe(), {}, {});
+  EXPECT_EQ(hugging_face::family_that_fits(recipe, 96, {GetParam()}, {}, mappings), GetParam());
+  const auto all = hugging_face::hugging_face_families(mappings);
+  const auto found = hugging_face::family_that_fits(recipe, 96, all, {}, mappings);
+  const auto config = hugging_face::write_hugging_face_config(hugging_face::whole_model_config(recipe, 96), found,
+                                                              DType::float32, "", mappings);
+  EXPECT_NO_THROW(hugging_face::parse_hugging_face_config(config, "config.json", mappings)) << config;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryFamily,
@@ -113,45 +114,49 @@ INSTANTIATE_TEST_SUITE_P(All, EveryFamily,
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
-  const Mappings mappings(MAPPINGS_DIR);
-  const HuggingFaceModel model(families / "llama", mappings);
-  const auto recipe = imported_recipe(model.recipe(), {"model_config.attention_logit_softcap=30"}, {});
-  const auto story = story_of([&] { family_that_fits(recipe, 96, hugging_face_families(mappings), {}, mappings); });
+  const options::Mappings mappings(MAPPINGS_DIR);
+  const hugging_face::HuggingFaceModel model(families / "llama", mappings);
+  const auto recipe = recipe::imported_recipe(model.recipe(), {"model_config.attention_logit_softcap=30"}, {});
+  const auto story = story_of(
+      [&] { hugging_face::family_that_fits(recipe, 96, hugging_face::hugging_face_families(mappings), {}, mappings); });
   EXPECT_NE(story.find("nearest is llama"), std::string::npos) << story;
   EXPECT_NE(story.find("attention_logit_softcap is 30"), std::string::npos) << story;
-  const auto forced =
-      story_of([&] { family_that_fits(imported_recipe(model.recipe(), {}, {}), 96, {"gpt2"}, {}, mappings); });
+  const auto forced = story_of([&] {
+    hugging_face::family_that_fits(recipe::imported_recipe(model.recipe(), {}, {}), 96, {"gpt2"}, {}, mappings);
+  });
   EXPECT_NE(forced.find("nearest is gpt2"), std::string::npos) << forced;
 }
 
 class TokenizerOfAModel : public InOwnFolder {};
 
 TEST_F(TokenizerOfAModel, IsThatOfItsFolder) {
-  EXPECT_TRUE(folder_tokenizer_sets(".").empty());
+  EXPECT_TRUE(hugging_face::folder_tokenizer_sets(".").empty());
   write("vocab.json", "{}");
   write("merges.txt", "");
-  EXPECT_EQ(folder_tokenizer_sets(".").front(), "dataset_config.tokenizer_type=GPT2BPETokenizer");
+  EXPECT_EQ(hugging_face::folder_tokenizer_sets(".").front(), "dataset_config.tokenizer_type=GPT2BPETokenizer");
   write("tokenizer_config.json", R"({"tokenizer_class": "CTRLTokenizer"})");
-  EXPECT_TRUE(folder_tokenizer_sets(".").empty());
+  EXPECT_TRUE(hugging_face::folder_tokenizer_sets(".").empty());
   write("tokenizer.json", "{}");
-  EXPECT_EQ(folder_tokenizer_sets("."), (std::vector<std::string>{"dataset_config.tokenizer_type=HuggingFaceTokenizer",
-                                                                  "dataset_config.tokenizer_model=."}));
+  EXPECT_EQ(hugging_face::folder_tokenizer_sets("."),
+            (std::vector<std::string>{"dataset_config.tokenizer_type=HuggingFaceTokenizer",
+                                      "dataset_config.tokenizer_model=."}));
 }
 
 /// Files of a checkpoint give the tokenizer that wrote them.
 TEST_F(TokenizerOfAModel, ComesBackFromTheFilesOfACheckpoint) {
-  const auto again = [](const Tokenizer& tokenizer) {
-    const auto blobs = tokenizer_blobs(tokenizer);
+  const auto again = [](const data::Tokenizer& tokenizer) {
+    const auto blobs = recipe::tokenizer_blobs(tokenizer);
     for (const auto& [name, content] : blobs) {
       const fs::path path = fs::path("blobs") / name;
       fs::create_directories(path.parent_path());
       std::ofstream(path, std::ios::binary) << content;
     }
-    return tokenizer_sets(blobs, "blobs");
+    return recipe::tokenizer_sets(blobs, "blobs");
   };
   const auto make = [](const std::string& type, const std::vector<std::string>& sets) {
     const auto& set = sets.at(0);
-    return chosen(tokenizers(), {{"tokenizer_type", type}, {"tokenizer_model", set.substr(set.find('=') + 1)}});
+    return data::chosen(data::tokenizers(),
+                        {{"tokenizer_type", type}, {"tokenizer_model", set.substr(set.find('=') + 1)}});
   };
   const auto model = fs::path(TESTS_DATA) / "sentencepiece" / "models" / "bpe.model";
   const auto llama = make("Llama2Tokenizer", {"dataset_config.tokenizer_model=" + model.string()});

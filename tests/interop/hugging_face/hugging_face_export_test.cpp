@@ -19,19 +19,20 @@ const fs::path models = TESTS_DATA "/models";
 
 class HuggingFaceExportTest : public InOwnFolder {
  protected:
-  Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings{MAPPINGS_DIR};
 
   /// The model of `folder` written anew as `out`.
-  std::vector<std::string> write_again(const fs::path& folder, const fs::path& out, HuggingFaceExport how = {}) {
-    const HuggingFaceModel model(folder, mappings);
+  std::vector<std::string> write_again(const fs::path& folder, const fs::path& out,
+                                       hugging_face::HuggingFaceExport how = {}) {
+    const hugging_face::HuggingFaceModel model(folder, mappings);
     how.family = model.family();
-    return write_hugging_face(out, model.model_config(), model, how, mappings);
+    return hugging_face::write_hugging_face(out, model.model_config(), model, how, mappings);
   }
 
   /// A case with its tensors changed, as the folder "changed".
   void write_changed(const std::string& of, const std::function<void(std::map<std::string, Tensor>&)>& change,
                      const std::function<void(Json&)>& change_config = {}) {
-    const SafetensorsReader file(models / of / "hf");
+    const checkpoint::SafetensorsReader file(models / of / "hf");
     std::map<std::string, Tensor> tensors;
     for (const auto& name : file.names()) tensors[name] = file.tensor(name);
     change(tensors);
@@ -39,13 +40,13 @@ class HuggingFaceExportTest : public InOwnFolder {
     if (change_config) change_config(config);
     fs::create_directories("changed");
     write("changed/config.json", config.dump());
-    write_safetensors("changed/model.safetensors", tensors);
+    checkpoint::write_safetensors("changed/model.safetensors", tensors);
   }
   std::string story_of_changed(const std::string& of,
                                const std::function<void(std::map<std::string, Tensor>&)>& change) {
     write_changed(of, change);
     return story_of([&] {
-      const HuggingFaceModel model("changed", mappings);
+      const hugging_face::HuggingFaceModel model("changed", mappings);
       for (const auto& name : model.names()) {
         std::vector<float> all(static_cast<std::size_t>(model.shape(name).elements()));
         model.read(name, all);
@@ -68,7 +69,7 @@ class HuggingFaceExportTest : public InOwnFolder {
 };
 
 void expect_same_tensors(const fs::path& a, const fs::path& b) {
-  const SafetensorsReader x(a), y(b);
+  const checkpoint::SafetensorsReader x(a), y(b);
   EXPECT_EQ(x.names(), y.names());
   for (const auto& name : x.names()) {
     EXPECT_EQ(x.dtype(name), y.dtype(name)) << name;
@@ -96,7 +97,7 @@ TEST_F(HuggingFaceExportTest, TheFolderMayBeGivenWithASlashAtItsEnd) {
 }
 
 TEST_F(HuggingFaceExportTest, SeveralFilesHaveAnIndexAndHoldTheSame) {
-  HuggingFaceExport how;
+  hugging_face::HuggingFaceExport how;
   how.shard_bytes = 60'000;
   write_again(models / "llama/hf", "out", how);
   const auto index = Json::parse(read_file("out/model.safetensors.index.json"));
@@ -104,7 +105,7 @@ TEST_F(HuggingFaceExportTest, SeveralFilesHaveAnIndexAndHoldTheSame) {
   EXPECT_EQ(index["weight_map"]["model.embed_tokens.weight"], "model-00001-of-00008.safetensors");
   EXPECT_EQ(index["weight_map"]["lm_head.weight"], "model-00008-of-00008.safetensors");
   std::uint64_t bytes = 0;
-  const SafetensorsReader all("out");
+  const checkpoint::SafetensorsReader all("out");
   for (const auto& tensor : all.names()) bytes += all.tensor(tensor).bytes();
   EXPECT_EQ(index["metadata"]["total_size"], bytes);
   expect_same_tensors(models / "llama/hf", "out");
@@ -112,10 +113,10 @@ TEST_F(HuggingFaceExportTest, SeveralFilesHaveAnIndexAndHoldTheSame) {
 }
 
 TEST_F(HuggingFaceExportTest, AnotherElementTypeIsRoundedToTheNearest) {
-  HuggingFaceExport how;
+  hugging_face::HuggingFaceExport how;
   how.dtype = DType::bfloat16;
   write_again(models / "llama/hf", "out", how);
-  const SafetensorsReader before(models / "llama/hf"), after("out");
+  const checkpoint::SafetensorsReader before(models / "llama/hf"), after("out");
   for (const auto& name : before.names()) {
     ASSERT_EQ(after.dtype(name), DType::bfloat16);
     const auto x = before.tensor(name).floats();
@@ -125,32 +126,32 @@ TEST_F(HuggingFaceExportTest, AnotherElementTypeIsRoundedToTheNearest) {
 }
 
 TEST_F(HuggingFaceExportTest, PaddedRowsOfTheVocabularyAreLeftOutAndThatIsSaid) {
-  HuggingFaceExport how;
+  hugging_face::HuggingFaceExport how;
   how.vocabulary = 200;
   const auto notes = write_again(models / "llama/hf", "out", how);
   ASSERT_EQ(notes.size(), 2U);
   EXPECT_TRUE(says(notes[0], "embedding.word_embeddings.weight: rows 200 to")) << notes[0];
   EXPECT_TRUE(says(notes[1], "output_layer.weight")) << notes[1];
-  const SafetensorsReader before(models / "llama/hf"), after("out");
+  const checkpoint::SafetensorsReader before(models / "llama/hf"), after("out");
   EXPECT_EQ(after.shape("lm_head.weight")[0], 200);
   const auto x = before.tensor("lm_head.weight").floats(), y = after.tensor("lm_head.weight").floats();
   EXPECT_TRUE(std::equal(y.begin(), y.end(), x.begin()));
 }
 
 TEST_F(HuggingFaceExportTest, RowsThatAreMissingFromTheVocabularyBecomeTheMeanAndThatIsSaid) {
-  const HuggingFaceModel model(models / "gpt2/hf", mappings);
+  const hugging_face::HuggingFaceModel model(models / "gpt2/hf", mappings);
   const std::string name = "embedding.word_embeddings.weight";
-  std::vector<TensorRange> wanted;
+  std::vector<checkpoint::TensorRange> wanted;
   std::deque<std::vector<float>> memory;
   const auto rows = model.shape(name)[0];
   for (const auto& one : model.names()) {
     auto shape = model.shape(one);
     if (one == name) shape = Shape{rows + 3, shape[1]};
     auto& values = memory.emplace_back(static_cast<std::size_t>(shape.elements()));
-    wanted.push_back(whole(one, Tensor(std::span(values), shape),
-                           one == name ? ParameterRole::word_embedding : ParameterRole::matrix));
+    wanted.push_back(checkpoint::whole(one, Tensor(std::span(values), shape),
+                                       one == name ? ParameterRole::word_embedding : ParameterRole::matrix));
   }
-  const auto notes = load_all(model, wanted);
+  const auto notes = checkpoint::load_all(model, wanted);
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_TRUE(says(notes[0], text(rows, " rows kept, 3 rows of padding filled with their mean"))) << notes[0];
   const auto all = wanted[0].tensor.floats();
@@ -160,18 +161,19 @@ TEST_F(HuggingFaceExportTest, RowsThatAreMissingFromTheVocabularyBecomeTheMeanAn
                   static_cast<float>(mean / static_cast<double>(rows)));
 
   wanted[0].global_shape = Shape{rows - 2, 48};
-  const auto story = story_of([&] { must_fit(model, wanted); });
+  const auto story = story_of([&] { checkpoint::must_fit(model, wanted); });
   EXPECT_TRUE(says(story, text("its vocabulary has ", rows, " rows and the model here ", rows - 2))) << story;
   EXPECT_TRUE(says(story, "refused, for 2 tokens would be lost")) << story;
 }
 
 TEST_F(HuggingFaceExportTest, WeightsThatAreNotWantedOrMissingAreNamed) {
-  const HuggingFaceModel model(models / "gpt2/hf", mappings);
+  const hugging_face::HuggingFaceModel model(models / "gpt2/hf", mappings);
   std::vector<float> one(48);
-  const std::vector wanted = {whole("decoder.final_layernorm.weight", Tensor(std::span(one), Shape{48})),
-                              whole("decoder.layers.9.input_layernorm.weight", Tensor(std::span(one), Shape{48})),
-                              whole("decoder.final_layernorm.bias", Tensor(std::span(one), Shape{6, 8}))};
-  const auto story = story_of([&] { must_fit(model, wanted); });
+  const std::vector wanted = {
+      checkpoint::whole("decoder.final_layernorm.weight", Tensor(std::span(one), Shape{48})),
+      checkpoint::whole("decoder.layers.9.input_layernorm.weight", Tensor(std::span(one), Shape{48})),
+      checkpoint::whole("decoder.final_layernorm.bias", Tensor(std::span(one), Shape{6, 8}))};
+  const auto story = story_of([&] { checkpoint::must_fit(model, wanted); });
   EXPECT_TRUE(says(story, "decoder.layers.9.input_layernorm.weight: is missing")) << story;
   EXPECT_TRUE(says(story, "decoder.final_layernorm.bias: is [48], and [6, 8] is wanted")) << story;
   EXPECT_TRUE(says(story, "embedding.word_embeddings.weight: is there, but the model here has no such weight"))
@@ -197,7 +199,7 @@ TEST_F(HuggingFaceExportTest, WeightsTooLargeForTheTypeAskedForAreRefused) {
     tensor = copy_of(tensor);
     tensor.floats()[7] = 1e6F;
   });
-  HuggingFaceExport how;
+  hugging_face::HuggingFaceExport how;
   how.dtype = DType::float16;
   const auto story = story_of([&] { write_again("changed", "out", how); });
   EXPECT_TRUE(says(story, "'decoder.final_layernorm.weight' as float16: element [7] is infinite")) << story;
@@ -239,7 +241,7 @@ TEST_F(HuggingFaceExportTest, NamesThatDifferByAPrefixAreRefusedWithTheHint) {
 
 TEST_F(HuggingFaceExportTest, ACopyOfTheTiedEmbeddingMustBeOne) {
   write_changed("gpt2", [&](auto& tensors) { tensors["lm_head.weight"] = tensors["transformer.wte.weight"]; });
-  EXPECT_NO_THROW(HuggingFaceModel("changed", mappings));
+  EXPECT_NO_THROW(hugging_face::HuggingFaceModel("changed", mappings));
   const auto story = story_of_changed("gpt2", [&](auto& tensors) {
     tensors["lm_head.weight"] = copy_of(tensors["transformer.wte.weight"]);
     tensors["lm_head.weight"].floats()[0] += 1;
@@ -251,7 +253,7 @@ TEST_F(HuggingFaceExportTest, AnUntiedGpt2KeepsItsHead) {
   write_changed(
       "gpt2", [&](auto& tensors) { tensors["lm_head.weight"] = copy_of(tensors["transformer.wte.weight"]); },
       [](Json& config) { config["tie_word_embeddings"] = false; });
-  const HuggingFaceModel model("changed", mappings);
+  const hugging_face::HuggingFaceModel model("changed", mappings);
   EXPECT_TRUE(model.has("output_layer.weight"));
   write_again("changed", "out");
   expect_same_tensors("changed", "out");
@@ -260,7 +262,7 @@ TEST_F(HuggingFaceExportTest, AnUntiedGpt2KeepsItsHead) {
 TEST_F(HuggingFaceExportTest, AnEmbeddingOfAnotherSizeThanConfigSaysIsNamed) {
   write_changed(
       "llama", [](auto&) {}, [](Json& config) { config["vocab_size"] = 100; });
-  const auto story = story_of([&] { HuggingFaceModel model("changed", mappings); });
+  const auto story = story_of([&] { hugging_face::HuggingFaceModel model("changed", mappings); });
   EXPECT_TRUE(says(story, "tensor 'model.embed_tokens.weight' is [")) << story;
   EXPECT_TRUE(says(story, "but config.json promises [100, 48]")) << story;
 }
@@ -269,7 +271,7 @@ TEST_F(HuggingFaceExportTest, ConfigsThatLackOrContradictAreRefusedByField) {
   const auto story = [&](const std::function<void(Json&)>& change) {
     auto config = Json::parse(read_file(models / "llama/hf/config.json"));
     change(config);
-    return story_of([&] { parse_hugging_face_config(config.dump(), "config.json", mappings); });
+    return story_of([&] { hugging_face::parse_hugging_face_config(config.dump(), "config.json", mappings); });
   };
   EXPECT_EQ(story([](Json&) {}), "no error");
   const auto two = story([](Json& c) { c.erase("hidden_size"), c.erase("num_hidden_layers"); });
@@ -286,27 +288,31 @@ TEST_F(HuggingFaceExportTest, ConfigsThatLackOrContradictAreRefusedByField) {
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += R"({"a":)";
   deep += "1" + std::string(100'000, '}');
-  EXPECT_TRUE(says(story_of([&] { parse_hugging_face_config(deep, "config.json", mappings); }), "is no JSON object"));
+  EXPECT_TRUE(says(story_of([&] { hugging_face::parse_hugging_face_config(deep, "config.json", mappings); }),
+                   "is no JSON object"));
 }
 
 TEST_F(HuggingFaceExportTest, ConfigIsWrittenInBothSpellingsAndReadsBackToTheSameModel) {
   for (const char* name : {"gpt2", "llama"}) {
     const auto words = read_file(models / name / "hf/config.json");
-    const auto config = parse_hugging_face_config(words, "in", mappings);
-    const auto out = write_hugging_face_config(config.model_config, config.family, DType::bfloat16, words, mappings);
+    const auto config = hugging_face::parse_hugging_face_config(words, "in", mappings);
+    const auto out =
+        hugging_face::write_hugging_face_config(config.model_config, config.family, DType::bfloat16, words, mappings);
     const auto json = Json::parse(out);
     EXPECT_EQ(json["torch_dtype"], "bfloat16");
     EXPECT_EQ(json["dtype"], "bfloat16");
     EXPECT_EQ(json["architectures"], Json::parse(words)["architectures"]);
     EXPECT_EQ(json["eos_token_id"], Json::parse(words)["eos_token_id"]);  // carried along
-    const auto back = parse_hugging_face_config(out, "out", mappings).model_config;
+    const auto back = hugging_face::parse_hugging_face_config(out, "out", mappings).model_config;
     for (const auto& [key, value] : config.model_config.fields) {
       ASSERT_NE(back.find(key), nullptr) << key;
       EXPECT_EQ(back.find(key)->scalar, value.scalar) << key;
     }
   }
-  const auto llama = parse_hugging_face_config(read_file(models / "llama/hf/config.json"), "in", mappings);
-  const auto json = Json::parse(write_hugging_face_config(llama.model_config, "llama", DType::float32, "", mappings));
+  const auto llama =
+      hugging_face::parse_hugging_face_config(read_file(models / "llama/hf/config.json"), "in", mappings);
+  const auto json =
+      Json::parse(hugging_face::write_hugging_face_config(llama.model_config, "llama", DType::float32, "", mappings));
   EXPECT_EQ(json["rope_theta"], json["rope_parameters"]["rope_theta"]);
 }
 
@@ -318,8 +324,8 @@ TEST_F(HuggingFaceExportTest, BentRotaryFrequenciesGoOutInBothSpellings) {
   for (const auto& bent : {llama3, linear, yarn}) {
     auto config = Json::parse(read_file(models / "llama/hf/config.json"));
     config["rope_parameters"] = bent;
-    const auto ours = parse_hugging_face_config(config.dump(), "in", mappings).model_config;
-    const auto out = Json::parse(write_hugging_face_config(ours, "llama", DType::float32, "", mappings));
+    const auto ours = hugging_face::parse_hugging_face_config(config.dump(), "in", mappings).model_config;
+    const auto out = Json::parse(hugging_face::write_hugging_face_config(ours, "llama", DType::float32, "", mappings));
     EXPECT_EQ(out["rope_parameters"], bent);
     auto four = bent;
     four.erase("rope_theta");

@@ -18,7 +18,7 @@ const fs::path models = TESTS_DATA "/models";
 
 class HuggingFaceTest : public InOwnFolder {
  protected:
-  Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings{MAPPINGS_DIR};
 
   /// config.json of a case with something changed, in this test's own folder.
   void write_config(const std::string& of, const std::function<void(Json&)>& change) {
@@ -28,13 +28,13 @@ class HuggingFaceTest : public InOwnFolder {
   }
   std::string config_story(const std::string& of, const std::function<void(Json&)>& change) {
     write_config(of, change);
-    return story_of([&] { read_hugging_face_config("config.json", mappings); });
+    return story_of([&] { hugging_face::read_hugging_face_config("config.json", mappings); });
   }
-  std::string said(const Value& config, const std::string& key) {
+  std::string said(const options::Value& config, const std::string& key) {
     const auto* value = config.find(key);
     return value == nullptr ? "nothing" : value->scalar;
   }
-  static std::vector<float> floats(const HuggingFaceModel& model, const std::string& name) {
+  static std::vector<float> floats(const hugging_face::HuggingFaceModel& model, const std::string& name) {
     std::vector<float> out(static_cast<std::size_t>(model.shape(name).elements()));
     model.read(name, out);
     return out;
@@ -42,14 +42,14 @@ class HuggingFaceTest : public InOwnFolder {
 };
 
 TEST_F(HuggingFaceTest, ConfigBecomesModelConfigInOurWords) {
-  const auto gpt2 = read_hugging_face_config(models / "gpt2/hf/config.json", mappings).model_config;
+  const auto gpt2 = hugging_face::read_hugging_face_config(models / "gpt2/hf/config.json", mappings).model_config;
   EXPECT_EQ(said(gpt2, "hidden_size"), "48");
   EXPECT_EQ(said(gpt2, "max_position_embeddings"), "64");
   EXPECT_EQ(said(gpt2, "hidden_act"), "gelu");
   EXPECT_EQ(said(gpt2, "untie_embeddings_and_output_weights"), "false");
   EXPECT_EQ(said(gpt2, "ffn_hidden_size"), "nothing");  // null: the family's habit, which is ours too
   EXPECT_EQ(said(gpt2, "hidden_dropout_rate"), "0.0");
-  const auto llama = read_hugging_face_config(models / "llama/hf/config.json", mappings).model_config;
+  const auto llama = hugging_face::read_hugging_face_config(models / "llama/hf/config.json", mappings).model_config;
   EXPECT_EQ(said(llama, "group_query_attention"), "true");
   EXPECT_EQ(said(llama, "num_query_groups"), "2");
   EXPECT_EQ(said(llama, "hidden_act"), "swiglu");
@@ -59,9 +59,10 @@ TEST_F(HuggingFaceTest, ConfigBecomesModelConfigInOurWords) {
 
 TEST_F(HuggingFaceTest, TheSpellingsOfBothVersionsMeanTheSame) {
   for (const char* name : {"gpt2", "llama"}) {
-    auto five = read_hugging_face_config(models / name / "hf/config.json", mappings).model_config;
-    auto four = read_hugging_face_config(models / name / "hf/config.transformers4.json", mappings).model_config;
-    const auto sorted = [](Value& config) {
+    auto five = hugging_face::read_hugging_face_config(models / name / "hf/config.json", mappings).model_config;
+    auto four =
+        hugging_face::read_hugging_face_config(models / name / "hf/config.transformers4.json", mappings).model_config;
+    const auto sorted = [](options::Value& config) {
       std::map<std::string, std::string> all;
       for (const auto& [key, value] : config.fields) all[key] = value.scalar;
       return all;
@@ -117,7 +118,7 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
 
 TEST_F(HuggingFaceTest, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
   const auto read = [&](const std::string& words) {
-    return parse_hugging_face_config(words, "config.json", mappings).model_config;
+    return hugging_face::parse_hugging_face_config(words, "config.json", mappings).model_config;
   };
   const std::string sizes =
       R"("vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 32, "intermediate_size": 8})";
@@ -138,7 +139,7 @@ TEST_F(HuggingFaceTest, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
 TEST_F(HuggingFaceTest, BentRotaryFrequenciesAreReadInBothSpellings) {
   const auto changed = [&](const std::function<void(Json&)>& change) {
     write_config("llama", change);
-    return read_hugging_face_config("config.json", mappings).model_config;
+    return hugging_face::read_hugging_face_config("config.json", mappings).model_config;
   };
   const Json llama3 = {{"rope_type", "llama3"},
                        {"factor", 4.0},
@@ -167,8 +168,8 @@ TEST_F(HuggingFaceTest, BentRotaryFrequenciesAreReadInBothSpellings) {
 }
 
 TEST_F(HuggingFaceTest, FusedProjectionsOfGpt2BecomeGroupedRows) {
-  const HuggingFaceModel model(models / "gpt2/hf", mappings);
-  const SafetensorsReader file(models / "gpt2/hf/model.safetensors");
+  const hugging_face::HuggingFaceModel model(models / "gpt2/hf", mappings);
+  const checkpoint::SafetensorsReader file(models / "gpt2/hf/model.safetensors");
   const auto theirs = file.tensor("transformer.h.1.attn.c_attn.weight").floats();  // [48, 144]
   const auto ours = floats(model, "decoder.layers.1.self_attention.linear_qkv.weight");
   EXPECT_EQ(model.shape("decoder.layers.1.self_attention.linear_qkv.weight"), (Shape{144, 48}));
@@ -183,8 +184,8 @@ TEST_F(HuggingFaceTest, FusedProjectionsOfGpt2BecomeGroupedRows) {
 }
 
 TEST_F(HuggingFaceTest, SeparateProjectionsOfLlamaAreJoinedByGroupsAndGateComesFirst) {
-  const HuggingFaceModel model(models / "llama/hf", mappings);
-  const SafetensorsReader file(models / "llama/hf/model.safetensors");
+  const hugging_face::HuggingFaceModel model(models / "llama/hf", mappings);
+  const checkpoint::SafetensorsReader file(models / "llama/hf/model.safetensors");
   const auto q = file.tensor("model.layers.2.self_attn.q_proj.weight").floats();
   const auto k = file.tensor("model.layers.2.self_attn.k_proj.weight").floats();
   const auto v = file.tensor("model.layers.2.self_attn.v_proj.weight").floats();
@@ -209,8 +210,8 @@ TEST_F(HuggingFaceTest, SeparateProjectionsOfLlamaAreJoinedByGroupsAndGateComesF
 
 TEST_F(HuggingFaceTest, TheWayBackGivesTheirTensorsBitForBitAndAllOfThem) {
   for (const char* name : {"gpt2", "llama"}) {
-    const HuggingFaceModel model(models / name / "hf", mappings);
-    const SafetensorsReader file(models / name / "hf");
+    const hugging_face::HuggingFaceModel model(models / name / "hf", mappings);
+    const checkpoint::SafetensorsReader file(models / name / "hf");
     std::set<std::string> given_back;
     for (const auto& ours : model.names())
       for (const auto& theirs : model.theirs(ours, floats(model, ours))) {
@@ -226,21 +227,21 @@ TEST_F(HuggingFaceTest, TheWayBackGivesTheirTensorsBitForBitAndAllOfThem) {
 
 /// The tensors of a case under other names, in this test's own folder.
 void write_renamed(const fs::path& of, const std::function<std::string(const std::string&)>& rename) {
-  const SafetensorsReader file(of);
+  const checkpoint::SafetensorsReader file(of);
   std::map<std::string, Tensor> tensors;
   for (const auto& name : file.names())
     if (const auto renamed = rename(name); !renamed.empty()) tensors[renamed] = file.tensor(name);
-  write_safetensors("model.safetensors", tensors);
+  checkpoint::write_safetensors("model.safetensors", tensors);
 }
 
 TEST_F(HuggingFaceTest, ThePublishedSpellingOfGpt2WithMasksAndWithoutPrefixIsReadToo) {
   write_config("gpt2", [](Json&) {});
-  const SafetensorsReader file(models / "gpt2/hf");
+  const checkpoint::SafetensorsReader file(models / "gpt2/hf");
   std::map<std::string, Tensor> tensors;
   for (const auto& name : file.names()) tensors[name.substr(std::string("transformer.").size())] = file.tensor(name);
   tensors["h.0.attn.bias"] = file.tensor("transformer.ln_f.bias");
-  write_safetensors("model.safetensors", tensors);
-  const HuggingFaceModel bare(".", mappings), usual(models / "gpt2/hf", mappings);
+  checkpoint::write_safetensors("model.safetensors", tensors);
+  const hugging_face::HuggingFaceModel bare(".", mappings), usual(models / "gpt2/hf", mappings);
   EXPECT_EQ(floats(bare, "embedding.word_embeddings.weight"), floats(usual, "embedding.word_embeddings.weight"));
 }
 
@@ -250,7 +251,7 @@ TEST_F(HuggingFaceTest, MissingAndUnknownTensorsAreNamed) {
     if (name == "model.layers.1.mlp.up_proj.weight") return std::string();
     return name == "model.norm.weight" ? "model.final_norm.weight" : name;
   });
-  const auto story = story_of([&] { HuggingFaceModel model(".", mappings); });
+  const auto story = story_of([&] { hugging_face::HuggingFaceModel model(".", mappings); });
   EXPECT_NE(story.find("missing:\n  model.layers.1.mlp.up_proj.weight\n  model.norm.weight"), std::string::npos)
       << story;
   EXPECT_NE(story.find("not known:\n  model.final_norm.weight"), std::string::npos) << story;
@@ -259,20 +260,24 @@ TEST_F(HuggingFaceTest, MissingAndUnknownTensorsAreNamed) {
 TEST_F(HuggingFaceTest, MoreLayersInTheFilesThanInTheConfigAreNotDroppedInSilence) {
   write_config("llama", [](Json& c) { c["num_hidden_layers"] = 2; });
   write_renamed(models / "llama/hf", [](const std::string& name) { return name; });
-  EXPECT_NE(story_of([&] { HuggingFaceModel model(".", mappings); }).find("model.layers.2.mlp.down_proj.weight"),
+  EXPECT_NE(story_of([&] {
+              hugging_face::HuggingFaceModel model(".", mappings);
+            }).find("model.layers.2.mlp.down_proj.weight"),
             std::string::npos);
 }
 
 TEST_F(HuggingFaceTest, HeadsThatDoNotFitTheProjectionAreRefused) {
   write_config("llama", [](Json& c) { c["num_key_value_heads"] = 4; });
   write_renamed(models / "llama/hf", [](const std::string& name) { return name; });
-  EXPECT_NE(story_of([&] { HuggingFaceModel model(".", mappings); }).find("[96, 48] came; 144 rows are promised"),
+  EXPECT_NE(story_of([&] {
+              hugging_face::HuggingFaceModel model(".", mappings);
+            }).find("[96, 48] came; 144 rows are promised"),
             std::string::npos);
 }
 
 TEST_F(HuggingFaceTest, Bfloat16WeightsInSeveralFilesAreWidened) {
   write_config("llama", [](Json&) {});
-  const SafetensorsReader file(models / "llama/hf");
+  const checkpoint::SafetensorsReader file(models / "llama/hf");
   std::map<std::string, std::map<std::string, Tensor>> files;
   std::deque<std::vector<bfloat16>> memory;
   Json map;
@@ -283,9 +288,9 @@ TEST_F(HuggingFaceTest, Bfloat16WeightsInSeveralFilesAreWidened) {
     files[part][name] = Tensor(std::span(halves), file.shape(name));
     map[name] = part;
   }
-  for (const auto& [name, tensors] : files) write_safetensors(name, tensors);
+  for (const auto& [name, tensors] : files) checkpoint::write_safetensors(name, tensors);
   write("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
-  const HuggingFaceModel rounded(".", mappings), exact(models / "llama/hf", mappings);
+  const hugging_face::HuggingFaceModel rounded(".", mappings), exact(models / "llama/hf", mappings);
   const std::string name = "decoder.layers.1.self_attention.linear_qkv.weight";
   const auto a = floats(rounded, name), b = floats(exact, name);
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_EQ(a[i], static_cast<float>(bfloat16(b[i])));
@@ -296,10 +301,10 @@ TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
   for (const auto& name : mappings.names()) {
     if (name.rfind("models/", 0) != 0 || name == "models/common.yaml") continue;
     ++families;
-    const auto family = hugging_face_table(mappings, name.substr(7, name.size() - 12));
+    const auto family = hugging_face::hugging_face_table(mappings, name.substr(7, name.size() - 12));
     ASSERT_NE(family.find("weights"), nullptr) << name;
     const auto weights = mappings.table(family.find("weights")->scalar);
-    EXPECT_NO_THROW(WeightTable(weights, 2, 3, {4, 2, 8}, [](const auto&) { return true; })) << name;
+    EXPECT_NO_THROW(hugging_face::WeightTable(weights, 2, 3, {4, 2, 8}, [](const auto&) { return true; })) << name;
   }
   EXPECT_EQ(families, 9);
 }

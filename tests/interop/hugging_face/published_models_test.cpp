@@ -23,9 +23,9 @@ Json published_models() { return Json::parse(read_file(TESTS_DATA "/published_mo
 
 fs::path file_of(const std::string& model) { return fs::path(CONFIGS_DIR) / "models" / (model + ".yaml"); }
 
-Recipe recipe_of_model(const std::string& model) {
-  return read_recipe(file_of(model).string(), {"training_config.training_iters=1", "dataset_config.dataset_type=mock"},
-                     {});
+recipe::Recipe recipe_of_model(const std::string& model) {
+  return recipe::read_recipe(file_of(model).string(),
+                             {"training_config.training_iters=1", "dataset_config.dataset_type=mock"}, {});
 }
 
 /// "7.61B" and what its last digit stands for: published numbers are rounded, up or down.
@@ -37,7 +37,7 @@ std::pair<double, double> number_and_rounding(const std::string& words) {
 }
 
 /// All parameters but those of the parts that the published number does not count.
-double counted_parameters(const Figures& model, const Json& facts) {
+double counted_parameters(const recipe::Figures& model, const Json& facts) {
   auto counted = model.parameters;
   for (const std::string part : facts.value("not_counted", Json::array())) {
     const auto& parts = model.parameters_by_part;
@@ -64,7 +64,7 @@ TEST(PublishedModels, EveryRecipeOfAModelHasPublishedFacts) {
 TEST(PublishedModels, HaveThePublishedNumberOfParameters) {
   const auto published = published_models();
   for (const auto& [model, facts] : published.items()) {
-    const auto figures_of_model = figures(recipe_of_model(model));
+    const auto figures_of_model = recipe::figures(recipe_of_model(model));
     EXPECT_EQ(figures_of_model.parameters, facts["parameters"].get<std::int64_t>()) << model;
     EXPECT_EQ(figures_of_model.active_parameters, facts.value("active", facts["parameters"]).get<std::int64_t>())
         << model;
@@ -74,18 +74,18 @@ TEST(PublishedModels, HaveThePublishedNumberOfParameters) {
 }
 
 TEST(PublishedModels, AreWhatTheirConfigJsonSays) {
-  const Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings(MAPPINGS_DIR);
   int compared = 0;
   const auto published = published_models();
   for (const auto& [model, facts] : published.items()) {
     if (!facts.contains("config")) continue;
     ++compared;
-    const auto config = parse_hugging_face_config(facts["config"].dump(), model, mappings);
-    auto tree = recipe_with(config.model_config);
-    tree.set("model_config.seq_length", Value::of("1024", {model, 0, "", 1}));
+    const auto config = hugging_face::parse_hugging_face_config(facts["config"].dump(), model, mappings);
+    auto tree = hugging_face::recipe_with(config.model_config);
+    tree.set("model_config.seq_length", options::Value::of("1024", {model, 0, "", 1}));
     const auto vocabulary = facts["config"]["vocab_size"].get<std::int64_t>();
-    auto theirs = whole_model_config(imported_recipe(tree, {}, {}), vocabulary);
-    auto ours = whole_model_config(recipe_of_model(model), vocabulary);
+    auto theirs = hugging_face::whole_model_config(recipe::imported_recipe(tree, {}, {}), vocabulary);
+    auto ours = hugging_face::whole_model_config(recipe_of_model(model), vocabulary);
     for (const auto& [key, value] : theirs.fields) {
       if (key == "seq_length") continue;  // how they were trained; config.json does not say it
       const auto* same = ours.find(key);

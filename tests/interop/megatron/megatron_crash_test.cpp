@@ -14,13 +14,13 @@ namespace {
 class MegatronCrashTest : public InOwnFolder {};
 
 TEST_F(MegatronCrashTest, ACheckpointForMegatronIsStoredBeforeTheTrackerNamesIt) {
-  const Mappings mappings(MAPPINGS_DIR);
-  const MegatronCheckpoint source(TESTS_DATA "/megatron", mappings);
+  const options::Mappings mappings(MAPPINGS_DIR);
+  const megatron::MegatronCheckpoint source(TESTS_DATA "/megatron", mappings);
   std::deque<std::vector<float>> memory;
-  std::vector<TensorRange> ranges;
+  std::vector<checkpoint::TensorRange> ranges;
   for (const auto& name : source.names()) {
     auto& values = memory.emplace_back(static_cast<std::size_t>(source.shape(name).elements()));
-    ranges.push_back(whole(name, Tensor(std::span(values), source.shape(name))));
+    ranges.push_back(checkpoint::whole(name, Tensor(std::span(values), source.shape(name))));
     source.read(name, ranges.back().tensor);
   }
   const auto given = names_given([&] {

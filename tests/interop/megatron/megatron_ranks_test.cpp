@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 // computed from the files without this program: of each tensor its sum, and one weighted by place.
 const fs::path recorded = TESTS_DATA "/megatron/ranks";
 
-std::vector<float> floats(const WeightSource& source, const std::string& name) {
+std::vector<float> floats(const checkpoint::WeightSource& source, const std::string& name) {
   std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
   source.read(name, Tensor(std::span(out), source.shape(name)));
   return out;
@@ -41,9 +41,9 @@ class MegatronRanks : public InOwnFolder {
  protected:
   /// Where saving waits for no disk.
   MegatronRanks() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
-  Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings{MAPPINGS_DIR};
 
-  std::vector<TensorRange> model(const Form& form, bool state = true) {
+  std::vector<checkpoint::TensorRange> model(const Form& form, bool state = true) {
     std::vector<std::pair<std::string, Shape>> all = {{"embedding.word_embeddings.weight", {form.rows, form.hidden}},
                                                       {"embedding.position_embeddings.weight", {5, form.hidden}}};
     const auto h = form.hidden, inner = form.inner * (form.gated ? 2 : 1);
@@ -62,7 +62,7 @@ class MegatronRanks : public InOwnFolder {
     }
     all.push_back({"decoder.final_layernorm.weight", {h}});
     if (!form.tied) all.push_back({"output_layer.weight", {form.rows, h}});
-    std::vector<TensorRange> ranges;
+    std::vector<checkpoint::TensorRange> ranges;
     for (const auto& [name, shape] : all) {
       ranges.push_back(filled(name, shape));
       for (const auto* slot : {"optimizer.exp_avg.", "optimizer.exp_avg_sq."})
@@ -71,11 +71,11 @@ class MegatronRanks : public InOwnFolder {
     return ranges;
   }
 
-  Value recipe(const Form& form) const {
-    Value out;
-    out.kind = Value::Kind::group;
+  options::Value recipe(const Form& form) const {
+    options::Value out;
+    out.kind = options::Value::Kind::group;
     const auto set = [&](const char* option, const std::string& value) {
-      out.set(text("model_config.", option), Value::of(value, Origin{"test", 1, "", 1}));
+      out.set(text("model_config.", option), options::Value::of(value, options::Origin{"test", 1, "", 1}));
     };
     set("num_layers", std::to_string(form.layers));
     set("hidden_size", std::to_string(form.hidden));
@@ -92,14 +92,14 @@ class MegatronRanks : public InOwnFolder {
     return out;
   }
 
-  fs::path save(const std::string& root, const Form& form, const CheckpointLayout& layout,
+  fs::path save(const std::string& root, const Form& form, const checkpoint::CheckpointLayout& layout,
                 DType type = DType::float32) {
     fs::remove_all(root);
     return save_megatron(root, {.iteration = 7, .updates = 6}, model(form), recipe(form), type, mappings, layout);
   }
 
   /// Empty, or what differs.
-  std::string differences(const WeightSource& source, std::span<const TensorRange> expected) {
+  std::string differences(const checkpoint::WeightSource& source, std::span<const checkpoint::TensorRange> expected) {
     std::string all;
     for (const auto& range : expected) {
       if (!source.has(range.name)) {
@@ -116,10 +116,10 @@ class MegatronRanks : public InOwnFolder {
   }
 
  private:
-  TensorRange filled(const std::string& name, const Shape& shape) {
+  checkpoint::TensorRange filled(const std::string& name, const Shape& shape) {
     auto& values = memory_.emplace_back(static_cast<std::size_t>(shape.elements()));
     for (auto& value : values) value = static_cast<float>(++count_ % 16777213);
-    return whole(name, Tensor(std::span(values), shape));
+    return checkpoint::whole(name, Tensor(std::span(values), shape));
   }
   std::deque<std::vector<float>> memory_;
   std::int64_t count_ = 0;
@@ -128,7 +128,7 @@ class MegatronRanks : public InOwnFolder {
 TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
   int tensors = 0;
   for (const auto* run : {"llama_tp2", "gpt_pp2", "gpt_bf16_dp2_distributed_optimizer"}) {
-    const MegatronCheckpoint source(recorded / run, mappings);
+    const megatron::MegatronCheckpoint source(recorded / run, mappings);
     const auto sums = Json::parse(read_file(recorded / run / "sums.json"));
     EXPECT_EQ(2 * source.names().size(), sums.size()) << run;
     for (const auto& [name, expected] : sums.items()) {
@@ -144,7 +144,7 @@ TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
       EXPECT_NEAR(placed, expected[1].get<double>(), 1e-12 * placed_size) << run << " " << name;
       ++tensors;
     }
-    const auto progress = source.progress().value_or(Progress{});
+    const auto progress = source.progress().value_or(checkpoint::Progress{});
     EXPECT_EQ(progress.iteration, 10);
     EXPECT_EQ(progress.updates, 10);
     EXPECT_EQ(progress.consumed_samples, 80);
@@ -153,7 +153,7 @@ TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
 }
 
 TEST_F(MegatronRanks, TheLayoutThatSavedIsKnown) {
-  const MegatronCheckpoint tensors(recorded / "llama_tp2", mappings), stages(recorded / "gpt_pp2", mappings),
+  const megatron::MegatronCheckpoint tensors(recorded / "llama_tp2", mappings), stages(recorded / "gpt_pp2", mappings),
       shared(recorded / "gpt_bf16_dp2_distributed_optimizer", mappings);
   EXPECT_EQ(tensors.layout().tensor, 2);
   EXPECT_EQ(stages.layout().layers, (std::vector<std::vector<std::int64_t>>{{1}, {1}}));
@@ -173,15 +173,16 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
         for (const auto& layers : cuts)
           for (const bool shared : {false, true}) {
             const Form form{.gated = gated, .tied = tied, .groups = gated ? 2 : 4};  // 4 ranks have copies of 2 groups
-            const CheckpointLayout layout{tensor, 2, layers, shared};
+            const checkpoint::CheckpointLayout layout{tensor, 2, layers, shared};
             const auto type = layouts % 3 == 0 ? DType::bfloat16 : DType::float32;
             const auto folder = save("run", form, layout, type);
             const auto name = text(gated, tied, " tensor ", tensor, " stages ", layout.stages(), " shared ", shared);
-            EXPECT_EQ(fs::exists(folder / megatron_rank_folder(tensor - 1, layout.stages() - 1, layout.stages()) /
-                                 "distrib_optim.pt"),
-                      shared)
+            EXPECT_EQ(
+                fs::exists(folder / megatron::megatron_rank_folder(tensor - 1, layout.stages() - 1, layout.stages()) /
+                           "distrib_optim.pt"),
+                shared)
                 << name;
-            const MegatronCheckpoint source("run", mappings);
+            const megatron::MegatronCheckpoint source("run", mappings);
             EXPECT_EQ(source.layout().tensor, tensor) << name;
             if (!layers.empty()) {
               EXPECT_EQ(source.layout().layers, layers) << name;
@@ -197,11 +198,12 @@ TEST_F(MegatronRanks, ValuesAndOrderSurviveEveryLayout) {
   for (const auto& form : {Form{true, false}, Form{false, true}, Form{.gated = true, .groups = 2}}) {
     const auto all = model(form);
     for (const auto& layout :
-         {CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, true}, CheckpointLayout{4, 1, {{3}, {1}}, false},
-          CheckpointLayout{1, 1, {{1}, {1}, {2}}, true}, CheckpointLayout{2, 1, {}, false}}) {
+         {checkpoint::CheckpointLayout{2, 1, {{1, 1}, {1, 1}}, true},
+          checkpoint::CheckpointLayout{4, 1, {{3}, {1}}, false},
+          checkpoint::CheckpointLayout{1, 1, {{1}, {1}, {2}}, true}, checkpoint::CheckpointLayout{2, 1, {}, false}}) {
       fs::remove_all("run");
       save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, layout);
-      const MegatronCheckpoint source("run", mappings);
+      const megatron::MegatronCheckpoint source("run", mappings);
       EXPECT_EQ(differences(source, all), "") << layout.tensor << " " << layout.stages();
       std::vector<std::string> weights;
       for (const auto& range : all)
@@ -217,10 +219,10 @@ TEST_F(MegatronRanks, AParticularRankHasItsRowsOfGateAndUp) {
   const auto all = model(form);
   fs::remove_all("run");
   save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, {2, 1, {}, false});
-  const TorchFile file("run/iter_0000007/mp_rank_01/model_optim_rng.pt");
+  const torch::TorchFile file("run/iter_0000007/mp_rank_01/model_optim_rng.pt");
   const auto own = file.tensor(*file.root().find("model")->find("decoder.layers.0.mlp.linear_fc1.bias"), "bias");
   std::vector<float> values(24);
-  copy_converted(own, Tensor(std::span(values), Shape{24}));
+  checkpoint::copy_converted(own, Tensor(std::span(values), Shape{24}));
   const auto* bias = &*std::find_if(
       all.begin(), all.end(), [](const auto& range) { return range.name == "decoder.layers.0.mlp.linear_fc1.bias"; });
   const auto given = bias->tensor.floats();
@@ -231,16 +233,16 @@ TEST_F(MegatronRanks, AParticularRankHasItsRowsOfGateAndUp) {
 TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
   const Form form{false, true};
   const auto all = model(form);
-  const CheckpointLayout layout{2, 1, {{2}, {2}}, false};
+  const checkpoint::CheckpointLayout layout{2, 1, {{2}, {2}}, false};
   const auto to_save = megatron_save("run", {.iteration = 7}, recipe(form), DType::float32, mappings, layout);
   const auto ranks = ranks_of(recipe(form), layout);
   fs::remove_all("run");
   for (std::int64_t stage = 0; stage < 2; ++stage)
     for (std::int64_t tensor = 0; tensor < 2; ++tensor) {
-      std::vector<TensorRange> own;
+      std::vector<checkpoint::TensorRange> own;
       for (const auto& range : all) {
-        const auto weight = weight_of(range.name);
-        const auto layer = layer_of(weight);
+        const auto weight = checkpoint::weight_of(range.name);
+        const auto layer = checkpoint::layer_of(weight);
         const bool table = weight == "embedding.word_embeddings.weight";
         if (layer >= 0 ? layer / 2 != stage : !table && (weight.rfind("embedding.", 0) == 0) != (stage == 0)) continue;
         own.push_back(range);
@@ -249,13 +251,13 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
         own.back().tensor = range.tensor.slice(tensor * rows, rows);
         own.back().offsets[0] = tensor * rows;
       }
-      MegatronFormat().write_rank(to_save, ranks[static_cast<std::size_t>(stage * 2 + tensor)], own);
+      megatron::MegatronFormat().write_rank(to_save, ranks[static_cast<std::size_t>(stage * 2 + tensor)], own);
       if (stage == 1 && tensor == 0) {
-        EXPECT_THROW(MegatronFormat().write_rank(to_save, ranks[3], own), BugError);
+        EXPECT_THROW(megatron::MegatronFormat().write_rank(to_save, ranks[3], own), BugError);
       }
     }
-  EXPECT_EQ(MegatronFormat().finish(to_save), fs::path("run/iter_0000007"));
-  EXPECT_EQ(differences(MegatronCheckpoint("run", mappings), all), "");
+  EXPECT_EQ(megatron::MegatronFormat().finish(to_save), fs::path("run/iter_0000007"));
+  EXPECT_EQ(differences(megatron::MegatronCheckpoint("run", mappings), all), "");
 }
 
 TEST_F(MegatronRanks, APartOfATensorIsReadFromTheRanksThatHaveIt) {
@@ -263,7 +265,7 @@ TEST_F(MegatronRanks, APartOfATensorIsReadFromTheRanksThatHaveIt) {
   const auto all = model(form);
   fs::remove_all("run");
   save_megatron("run", {.iteration = 7}, all, recipe(form), DType::float32, mappings, {4, 1, {}, true});
-  const MegatronCheckpoint source("run", mappings);
+  const megatron::MegatronCheckpoint source("run", mappings);
   for (const auto& range : all) {
     if (range.global_shape.rank() != 2) continue;
     const Shape part{range.global_shape[0] - 2, 3};
@@ -279,20 +281,20 @@ TEST_F(MegatronRanks, APartOfATensorIsReadFromTheRanksThatHaveIt) {
 }
 
 TEST_F(MegatronRanks, BucketsOfTheSharedOptimizerFollowTheRunsArguments) {
-  const std::vector<MegatronFlat> weights = {{100, false}, {30, false}, {64, false}, {10, false}};
-  EXPECT_EQ(megatron_flat_places(weights, 0), (std::vector<std::int64_t>{192, 128, 64, 0, 292}));
+  const std::vector<megatron::MegatronFlat> weights = {{100, false}, {30, false}, {64, false}, {10, false}};
+  EXPECT_EQ(megatron::megatron_flat_places(weights, 0), (std::vector<std::int64_t>{192, 128, 64, 0, 292}));
   // The last 10 and 64 fill a bucket of 70; the end of a bucket is not padded in the file.
-  EXPECT_EQ(megatron_flat_places(weights, 70), (std::vector<std::int64_t>{192, 128, 64, 0, 292}));
-  EXPECT_EQ(megatron_flat_places({{100, false}, {30, false}, {10, false}}, 40),
+  EXPECT_EQ(megatron::megatron_flat_places(weights, 70), (std::vector<std::int64_t>{192, 128, 64, 0, 292}));
+  EXPECT_EQ(megatron::megatron_flat_places({{100, false}, {30, false}, {10, false}}, 40),
             (std::vector<std::int64_t>{94, 64, 0, 194}));
-  EXPECT_EQ(megatron_flat_places({{7, true}, {30, false}}, 0), (std::vector<std::int64_t>{64, 0, 71}));
-  EXPECT_EQ(megatron_flat_places({{30, false}, {7, true}}, 0), (std::vector<std::int64_t>{7, 0, 37}));
+  EXPECT_EQ(megatron::megatron_flat_places({{7, true}, {30, false}}, 0), (std::vector<std::int64_t>{64, 0, 71}));
+  EXPECT_EQ(megatron::megatron_flat_places({{30, false}, {7, true}}, 0), (std::vector<std::int64_t>{7, 0, 37}));
 }
 
 TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
   const Form form{false, true};
-  const auto read = [&] { return story_of([&] { MegatronCheckpoint("run", mappings); }); };
-  const CheckpointLayout layout{2, 1, {{2}, {2}}, true};
+  const auto read = [&] { return story_of([&] { megatron::MegatronCheckpoint("run", mappings); }); };
+  const checkpoint::CheckpointLayout layout{2, 1, {{2}, {2}}, true};
   const auto folder = save("run", form, layout);
   EXPECT_EQ(read(), "no error");
   fs::remove_all(folder / "mp_rank_01_001");
@@ -310,7 +312,7 @@ TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
 
 TEST_F(MegatronRanks, AnotherModelThanTheRecipesIsNotSaved) {
   const Form form{false, true};
-  const CheckpointLayout layout{2, 1, {{2}, {2}}, true};
+  const checkpoint::CheckpointLayout layout{2, 1, {{2}, {2}}, true};
   const auto saved = [&](const Form& other) {
     return story_of(
         [&] { save_megatron("run", {.iteration = 7}, model(other), recipe(form), DType::float32, mappings, layout); });
@@ -332,17 +334,17 @@ TEST_F(MegatronRanks, AnotherModelThanTheRecipesIsNotSaved) {
 TEST_F(MegatronRanks, PartsAreJoinedAsTheSavedRecipeDividesThem) {
   const Form form{true, true};
   const auto with_recipe = [&](const std::string& resolved, std::int64_t tensor) {
-    const CheckpointLayout layout{tensor, 1, {{4}}, false};
+    const checkpoint::CheckpointLayout layout{tensor, 1, {{4}}, false};
     auto to_save = megatron_save("run", {.iteration = 7}, recipe(form), DType::float32, mappings, layout);
-    to_save.files[recipe_blob] = resolved;
+    to_save.files[checkpoint::recipe_blob] = resolved;
     fs::remove_all("run");
-    save_all_ranks(MegatronFormat(), to_save, ranks_of(recipe(form), layout), model(form));
-    return story_of([&] { MegatronCheckpoint("run", mappings); });
+    checkpoint::save_all_ranks(megatron::MegatronFormat(), to_save, ranks_of(recipe(form), layout), model(form));
+    return story_of([&] { megatron::MegatronCheckpoint("run", mappings); });
   };
   auto other = form;
   other.gated = false;
-  EXPECT_EQ(with_recipe(write_yaml(recipe(form)), 2), "no error");
-  const auto story = with_recipe(write_yaml(recipe(other)), 2);
+  EXPECT_EQ(with_recipe(options::write_yaml(recipe(form)), 2), "no error");
+  const auto story = with_recipe(options::write_yaml(recipe(other)), 2);
   EXPECT_TRUE(says(story, "decoder.layers.0.mlp.linear_fc1.bias' is [24] on tensor-parallel rank 0, and [12] in"))
       << story;
   const auto none = with_recipe("model_config: {}", 2);
@@ -355,7 +357,7 @@ TEST_F(MegatronRanks, NamesThatNoModelHasAreRefusedOrKeptAsTheyAre) {
   fs::create_directories("odd/iter_0000001/mp_rank_00");
   const auto story = [&](const std::string& name) {
     std::vector<float> four(4);
-    TorchFileWriter file;
+    torch::TorchFileWriter file;
     auto& p = file.pickle;
     p.empty_dict();
     p.mark();
@@ -367,14 +369,15 @@ TEST_F(MegatronRanks, NamesThatNoModelHasAreRefusedOrKeptAsTheyAre) {
     p.set_items();
     p.set_items();
     file.write("odd/iter_0000001/mp_rank_00/model_optim_rng.pt");
-    return story_of([&] { MegatronCheckpoint("odd/iter_0000001", mappings); });
+    return story_of([&] { megatron::MegatronCheckpoint("odd/iter_0000001", mappings); });
   };
   EXPECT_EQ(story("decoder.layers.0.mlp.linear_fc2.bias"), "no error");
   EXPECT_EQ(story("decoder.layers.5"), "no error");
   EXPECT_EQ(story("decoder.layers.x.y"), "no error");
   EXPECT_TRUE(says(story("decoder.layers.9223372036854775807.mlp.linear_fc2.bias"), "of a layer beyond 1000000"));
   fs::rename("odd/iter_0000001/mp_rank_00", "odd/iter_0000001/mp_rank_2000000000_2000000000");
-  EXPECT_TRUE(says(story_of([&] { MegatronCheckpoint("odd/iter_0000001", mappings); }), "no place in a layout"));
+  EXPECT_TRUE(
+      says(story_of([&] { megatron::MegatronCheckpoint("odd/iter_0000001", mappings); }), "no place in a layout"));
 }
 
 TEST_F(MegatronRanks, ABufferOfAnotherLengthThanTheLayoutsIsRefused) {
@@ -384,7 +387,7 @@ TEST_F(MegatronRanks, ABufferOfAnotherLengthThanTheLayoutsIsRefused) {
   const auto other = save("other", longer, {1, 1, {}, true});
   fs::copy_file(other / "mp_rank_00" / "distrib_optim.pt", folder / "mp_rank_00" / "distrib_optim.pt",
                 fs::copy_options::overwrite_existing);
-  const auto story = story_of([&] { MegatronCheckpoint("run", mappings); });
+  const auto story = story_of([&] { megatron::MegatronCheckpoint("run", mappings); });
   EXPECT_TRUE(says(story, "elements of 'param'; the model's layout makes")) << story;
 }
 

@@ -18,7 +18,7 @@ using namespace std::string_literals;  // bytes with zeros among them
 
 const fs::path recorded = TESTS_DATA "/megatron";  // made by tests/peers/record_megatron.py
 
-std::vector<float> floats(const WeightSource& source, const std::string& name) {
+std::vector<float> floats(const checkpoint::WeightSource& source, const std::string& name) {
   std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
   source.read(name, Tensor(std::span(out), source.shape(name)));
   return out;
@@ -26,17 +26,17 @@ std::vector<float> floats(const WeightSource& source, const std::string& name) {
 
 class MegatronTest : public InOwnFolder {
  protected:
-  Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings{MAPPINGS_DIR};
 
   /// All that a checkpoint holds, in memory.
-  std::vector<TensorRange> everything(const MegatronCheckpoint& source) {
-    std::vector<TensorRange> ranges;
+  std::vector<checkpoint::TensorRange> everything(const megatron::MegatronCheckpoint& source) {
+    std::vector<checkpoint::TensorRange> ranges;
     auto names = source.names();
     const auto slots = source.optimizer_names();
     names.insert(names.end(), slots.begin(), slots.end());
     for (const auto& name : names) {
       auto& values = memory_.emplace_back(floats(source, name));
-      ranges.push_back(whole(name, Tensor(std::span(values), source.shape(name))));
+      ranges.push_back(checkpoint::whole(name, Tensor(std::span(values), source.shape(name))));
     }
     return ranges;
   }
@@ -44,13 +44,13 @@ class MegatronTest : public InOwnFolder {
     fs::create_directories("m/iter_0000001/mp_rank_00");
     fs::create_directories("m");
     write("m/latest_checkpointed_iteration.txt", "1");
-    ZipWriter zip("m/iter_0000001/mp_rank_00/model_optim_rng.pt");
+    torch::ZipWriter zip("m/iter_0000001/mp_rank_00/model_optim_rng.pt");
     zip.add("model_optim_rng/data.pkl", bytes);
     zip.finish();
   }
   std::string story_of_pickle(const std::string& bytes) {
     put(bytes);
-    return story_of([&] { MegatronCheckpoint("m", mappings); });
+    return story_of([&] { megatron::MegatronCheckpoint("m", mappings); });
   }
 
  private:
@@ -58,7 +58,7 @@ class MegatronTest : public InOwnFolder {
 };
 
 TEST_F(MegatronTest, WeightsAreMastersUnderOurNames) {
-  const MegatronCheckpoint source(recorded, mappings);
+  const megatron::MegatronCheckpoint source(recorded, mappings);
   EXPECT_EQ(source.names().size(), 8U);
   EXPECT_EQ(source.shape("decoder.layers.0.mlp.linear_fc1.weight"), (Shape{32, 8}));
   const auto norm = floats(source, "decoder.layers.0.input_layernorm.weight");  // number 2 of the record
@@ -68,7 +68,7 @@ TEST_F(MegatronTest, WeightsAreMastersUnderOurNames) {
 }
 
 TEST_F(MegatronTest, OptimizerStateFollowsWhatGroupsSayNotTheirOrder) {
-  const MegatronCheckpoint source(recorded, mappings);
+  const megatron::MegatronCheckpoint source(recorded, mappings);
   EXPECT_EQ(source.optimizer_names().size(), 16U);
   EXPECT_FLOAT_EQ(floats(source, "optimizer.exp_avg.embedding.word_embeddings.weight")[0], 100.F);
   EXPECT_FLOAT_EQ(floats(source, "optimizer.exp_avg.decoder.layers.0.input_layernorm.weight")[1], 102 + 1.F / 1024);
@@ -76,8 +76,8 @@ TEST_F(MegatronTest, OptimizerStateFollowsWhatGroupsSayNotTheirOrder) {
 }
 
 TEST_F(MegatronTest, ProgressAndRecipeAreInOurWords) {
-  const MegatronCheckpoint source(recorded, mappings);
-  const auto progress = Json::parse(write_progress(*source.progress()));
+  const megatron::MegatronCheckpoint source(recorded, mappings);
+  const auto progress = Json::parse(checkpoint::write_progress(*source.progress()));
   EXPECT_EQ(progress["iteration"], 5);
   EXPECT_EQ(progress["updates"], 4);
   EXPECT_EQ(progress["consumed_samples"], 40);
@@ -96,19 +96,19 @@ TEST_F(MegatronTest, ProgressAndRecipeAreInOurWords) {
 }
 
 TEST_F(MegatronTest, WhatIsSavedReadsBackTheSame) {
-  const MegatronCheckpoint source(recorded, mappings);
+  const megatron::MegatronCheckpoint source(recorded, mappings);
   const auto ranges = everything(source);
   for (const auto type : {DType::float32, DType::bfloat16, DType::float16}) {
     const auto root = std::string(name_of(type));
     const auto folder = save_megatron(root, *source.progress(), ranges, source.recipe(), type, mappings);
     EXPECT_EQ(folder, fs::path(root) / "iter_0000005");
     EXPECT_EQ(read_file(root + "/latest_checkpointed_iteration.txt"), "5");
-    const MegatronCheckpoint again(root, mappings);
+    const megatron::MegatronCheckpoint again(root, mappings);
     for (const auto& range : ranges) {
       const auto expected = range.tensor.floats();
       EXPECT_EQ(floats(again, range.name), std::vector<float>(expected.begin(), expected.end())) << range.name;
     }
-    EXPECT_EQ(write_progress(*again.progress()), write_progress(*source.progress()));
+    EXPECT_EQ(checkpoint::write_progress(*again.progress()), checkpoint::write_progress(*source.progress()));
     if (type == DType::bfloat16) {
       EXPECT_EQ(text(again.recipe()), text(source.recipe()));
     }
@@ -117,13 +117,15 @@ TEST_F(MegatronTest, WhatIsSavedReadsBackTheSame) {
 
 TEST_F(MegatronTest, OtherFormatsAreRefusedByName) {
   put("\x80\x02}.");
-  EXPECT_TRUE(says(story_of([&] { MegatronCheckpoint("m", mappings); }), "its file holds no 'model'"));
+  EXPECT_TRUE(says(story_of([&] { megatron::MegatronCheckpoint("m", mappings); }), "its file holds no 'model'"));
   write("m/iter_0000001/metadata.json", "{}");
-  EXPECT_TRUE(says(story_of([&] { MegatronCheckpoint("m", mappings); }), "torch_dist; only torch is read"));
-  EXPECT_TRUE(says(story_of([&] { MegatronCheckpoint("nowhere", mappings); }), "no checkpoint of Megatron-LM"));
+  EXPECT_TRUE(says(story_of([&] { megatron::MegatronCheckpoint("m", mappings); }), "torch_dist; only torch is read"));
+  EXPECT_TRUE(
+      says(story_of([&] { megatron::MegatronCheckpoint("nowhere", mappings); }), "no checkpoint of Megatron-LM"));
   fs::create_directory("odd");
   write("odd/latest_checkpointed_iteration.txt", "many");
-  EXPECT_TRUE(says(story_of([&] { MegatronCheckpoint("odd", mappings); }), "says 'many'; an iteration was expected"));
+  EXPECT_TRUE(
+      says(story_of([&] { megatron::MegatronCheckpoint("odd", mappings); }), "says 'many'; an iteration was expected"));
 }
 
 TEST_F(MegatronTest, AFileThatWouldExecuteSomethingIsRefusedByTheNameOfIt) {
@@ -159,7 +161,7 @@ TEST_F(MegatronTest, HostileAndDamagedPicklesAreRefused) {
 TEST_F(MegatronTest, ATensorBeyondItsStorageIsRefused) {
   fs::create_directories("m/iter_0000001/mp_rank_00");
   std::vector<float> four(4);
-  TorchFileWriter file;
+  torch::TorchFileWriter file;
   auto& p = file.pickle;
   p.empty_dict();
   p.mark();
@@ -174,12 +176,12 @@ TEST_F(MegatronTest, ATensorBeyondItsStorageIsRefused) {
   const auto with = [&](const std::string& from, const std::string& to) {
     auto changed = bytes;
     changed.replace(changed.rfind(from), from.size(), to);
-    ZipWriter zip("m/iter_0000001/mp_rank_00/model_optim_rng.pt");
+    torch::ZipWriter zip("m/iter_0000001/mp_rank_00/model_optim_rng.pt");
     zip.add("x/data.pkl", changed);
     zip.add("x/data/0", std::as_bytes(std::span(four)));
     zip.finish();
     return story_of([&] {
-      const MegatronCheckpoint checkpoint("m/iter_0000001", mappings);
+      const megatron::MegatronCheckpoint checkpoint("m/iter_0000001", mappings);
       floats(checkpoint, "decoder.final_layernorm.weight");
     });
   };
@@ -192,16 +194,16 @@ TEST_F(MegatronTest, ATensorBeyondItsStorageIsRefused) {
 TEST_F(MegatronTest, ArchivesCutShortAreRefused) {
   const auto whole_file = read_file(recorded / "iter_0000005/mp_rank_00/model_optim_rng.pt");
   const auto bytes = std::as_bytes(std::span(whole_file.data(), whole_file.size()));
-  EXPECT_NO_THROW(read_zip_directory(bytes, "x"));
+  EXPECT_NO_THROW(torch::read_zip_directory(bytes, "x"));
   for (std::size_t size = 0; size < bytes.size(); size += 97)
-    EXPECT_THROW(read_zip_directory(bytes.first(size), "x"), ConfigError) << size;
+    EXPECT_THROW(torch::read_zip_directory(bytes.first(size), "x"), ConfigError) << size;
 }
 
 TEST_F(MegatronTest, TheSumOfZipIsTheOneEverybodyUses) {
   const std::string words = "123456789";
   const auto bytes = std::as_bytes(std::span(words.data(), words.size()));
-  EXPECT_EQ(crc32_ieee(bytes), 0xCBF43926U);
-  EXPECT_EQ(crc32_ieee(bytes.subspan(2), crc32_ieee(bytes.first(2))), 0xCBF43926U);
+  EXPECT_EQ(torch::crc32_ieee(bytes), 0xCBF43926U);
+  EXPECT_EQ(torch::crc32_ieee(bytes.subspan(2), torch::crc32_ieee(bytes.first(2))), 0xCBF43926U);
 }
 
 }  // namespace

@@ -11,19 +11,20 @@
 namespace tessera {
 
 /// What each rank of the layout has of the model that `recipe` describes, stage by stage.
-inline std::vector<RankWeights> ranks_of(const Value& recipe, const CheckpointLayout& layout) {
-  Report report;
-  Group group(recipe, "model_config", report);
-  const auto choice = models().read(group);
-  const auto size = read_own<ModelSizeOptions>(group);
+inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recipe,
+                                                     const checkpoint::CheckpointLayout& layout) {
+  options::Report report;
+  options::Group group(recipe, "model_config", report);
+  const auto choice = model::models().read(group);
+  const auto size = options::read_own<model::ModelSizeOptions>(group);
   report.must_be_good();
   const auto stages = layout.stages();
   const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
-  std::vector<RankWeights> all(static_cast<std::size_t>(stages * layout.tensor));
+  std::vector<checkpoint::RankWeights> all(static_cast<std::size_t>(stages * layout.tensor));
   std::int64_t first = 0;
   for (std::size_t c = 0; c < chunks; ++c)
     for (std::int64_t stage = 0; stage < stages; ++stage) {
-      ModelChunk chunk;
+      model::ModelChunk chunk;
       if (!layout.layers.empty()) {
         chunk.embedding = stage == 0 && c == 0;
         chunk.loss = stage + 1 == stages && c + 1 == chunks;
@@ -38,32 +39,36 @@ inline std::vector<RankWeights> ranks_of(const Value& recipe, const CheckpointLa
                                         .chunk = chunk});
         auto& rank = all[static_cast<std::size_t>(stage * layout.tensor + tensor)];
         rank.tensor = tensor, rank.stage = stage;
-        rank.chunks.push_back(held_parts(model->parameters()));
+        rank.chunks.push_back(nn::held_parts(model->parameters()));
       }
     }
   return all;
 }
 
 /// What a test saves for Megatron-LM as <root>/iter_<progress.iteration>.
-inline ForeignSave megatron_save(const std::filesystem::path& root, const Progress& progress, const Value& recipe,
-                                 DType type, const Mappings& mappings, const CheckpointLayout& layout = {}) {
-  ForeignSave save{.root = root,
-                   .iteration = progress.iteration,
-                   .progress = progress,
-                   .recipe = recipe,
-                   .type = type,
-                   .layout = layout,
-                   .mappings = mappings};
+inline checkpoint::ForeignSave megatron_save(const std::filesystem::path& root, const checkpoint::Progress& progress,
+                                             const options::Value& recipe, DType type,
+                                             const options::Mappings& mappings,
+                                             const checkpoint::CheckpointLayout& layout = {}) {
+  checkpoint::ForeignSave save{.root = root,
+                               .iteration = progress.iteration,
+                               .progress = progress,
+                               .recipe = recipe,
+                               .type = type,
+                               .layout = layout,
+                               .mappings = mappings};
   save.layout.vocabulary = std::stoll(recipe.at("model_config.vocab_size")->scalar);
   return save;
 }
 
 /// `tensors` cover every tensor. Returns the folder of the iteration.
-inline std::filesystem::path save_megatron(const std::filesystem::path& root, const Progress& progress,
-                                           std::span<const TensorRange> tensors, const Value& recipe, DType type,
-                                           const Mappings& mappings, const CheckpointLayout& layout = {}) {
-  return save_all_ranks(MegatronFormat(), megatron_save(root, progress, recipe, type, mappings, layout),
-                        ranks_of(recipe, layout), tensors);
+inline std::filesystem::path save_megatron(const std::filesystem::path& root, const checkpoint::Progress& progress,
+                                           std::span<const checkpoint::TensorRange> tensors,
+                                           const options::Value& recipe, DType type, const options::Mappings& mappings,
+                                           const checkpoint::CheckpointLayout& layout = {}) {
+  return checkpoint::save_all_ranks(megatron::MegatronFormat(),
+                                    megatron_save(root, progress, recipe, type, mappings, layout),
+                                    ranks_of(recipe, layout), tensors);
 }
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 #include "framework/parallel/context_parallel.h"
 #include "tests/parallel/ranks/cut.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 struct Exchange {
@@ -22,7 +22,7 @@ std::ostream& operator<<(std::ostream& out, const Exchange& e) {
 /// A drawn attention of all tokens, the same on all ranks.
 struct Drawn {
   std::mt19937 draw;
-  AttentionExtents e{};
+  kernels::AttentionExtents e{};
   std::vector<std::int32_t> first, last;
   std::vector<std::uint8_t> among;
   std::vector<std::int64_t> ids;
@@ -66,12 +66,12 @@ struct Drawn {
       for (std::int64_t s = 0; s < e.S; ++s) among.push_back(draw() % 3 == 0 && t % 11 != 4 ? 1 : 0);
     }
   }
-  VisibleKeys visible() const { return {first, last, among}; }
-  DropoutMask mask() const { return {RandomKey(3, Purpose::attention_dropout, 1), ids, rate, first_element}; }
+  kernels::VisibleKeys visible() const { return {first, last, among}; }
+  kernels::DropoutMask mask() const { return {RandomKey(3, Purpose::attention_dropout, 1), ids, rate, first_element}; }
 };
 
 /// The rows of a rank's tokens of [B, S, width].
-std::vector<float> held(const std::vector<float>& whole, const ContextRank& context, std::int64_t samples,
+std::vector<float> held(const std::vector<float>& whole, const nn::ContextRank& context, std::int64_t samples,
                         std::int64_t length, std::int64_t width) {
   std::vector<float> out;
   for (std::int64_t b = 0; b < samples; ++b)
@@ -98,18 +98,18 @@ struct Outcome {
   std::vector<float> y, dx;
 };
 
-Outcome run(DType type, const Drawn& d, const AttentionExtents& e, std::vector<float> x, const std::vector<float>& dy,
-            const ContextParallelAttention* core, const ProcessGroups& groups) {
+Outcome run(DType type, const Drawn& d, const kernels::AttentionExtents& e, std::vector<float> x,
+            const std::vector<float>& dy, const ContextParallelAttention* core, const ProcessGroups& groups) {
   Work work;
   work.tape.computes_in(type);
-  Pass pass;
+  nn::Pass pass;
   pass.B = e.B;
   pass.T = e.T;
   pass.S = d.e.S;
   pass.core = core;
   pass.groups = &groups;
   const auto input = work.tape.input(Tensor(std::span(x), {e.B, e.T, e.q.row_stride}), true);
-  Var qkv = input;
+  autograd::Var qkv = input;
   std::vector<std::byte> halves;
   if (type != DType::float32) {  // as a projection that was computed in 16 bits
     halves.resize(x.size() * size_of(type));
@@ -117,7 +117,7 @@ Outcome run(DType type, const Drawn& d, const AttentionExtents& e, std::vector<f
     qkv = work.tape.input(stored, true);
     std::copy(x.begin(), x.end(), work.tape.write(qkv).span().begin());
   }
-  const auto y = core_attention(qkv, e, d.visible(), d.mask(), 0, pass);
+  const auto y = nn::core_attention(qkv, e, d.visible(), d.mask(), 0, pass);
   Outcome out;
   {
     const auto floats = work.tape.read(y);
@@ -187,4 +187,4 @@ INSTANTIATE_TEST_SUITE_P(
                     Exchange{ContextExchange::a2a_p2p, 8, 4}));
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -11,23 +11,23 @@
 #include "framework/parallel/tensor_parallel.h"
 #include "tests/ranks/ranks.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 /// A tape with memory, and a way to ask for gradients.
 struct Work {
-  Threads threads{1};
+  kernels::Threads threads{1};
   Arena arena;
-  Tape tape{arena, threads, true};
+  autograd::Tape tape{arena, threads, true};
 
-  Var input(std::vector<float>& values, const Shape& shape) {
+  autograd::Var input(std::vector<float>& values, const Shape& shape) {
     return tape.input(Tensor(std::span(values), shape), true);
   }
-  void backward(const Var& y, std::vector<float> dy) {
+  void backward(const autograd::Var& y, std::vector<float> dy) {
     tape.seed(y, Tensor(std::span(dy), y.shape()));
     tape.backward();
   }
   /// The gradient of `x` when that of `y` is `dy`.
-  std::vector<float> backward(const Var& y, const std::vector<float>& dy, const Var& x) {
+  std::vector<float> backward(const autograd::Var& y, const std::vector<float>& dy, const autograd::Var& x) {
     backward(y, dy);
     const auto dx = tape.take_grad(x);
     const auto floats = dx.tensor.floats();
@@ -35,7 +35,7 @@ struct Work {
   }
 };
 
-inline std::vector<float> values_of(const Var& y) { return {y.floats().begin(), y.floats().end()}; }
+inline std::vector<float> values_of(const autograd::Var& y) { return {y.floats().begin(), y.floats().end()}; }
 
 /// Numbers that look drawn, the same on every rank: in [-1, 1), or whole ones in [-8, 8) for sums without rounding.
 inline std::vector<float> made(std::int64_t count, int which, bool whole = false) {
@@ -74,15 +74,15 @@ inline void expect_near(const std::vector<float>& got, const std::vector<float>&
 /// A module with memory for its parameters, which begin as every layout's do.
 class Weights {
  public:
-  explicit Weights(Module& module) : layout_(module.parameters()) {
+  explicit Weights(nn::Module& module) : layout_(module.parameters()) {
     values_.resize(static_cast<std::size_t>(layout_.elements()));
     grads_.resize(values_.size());
     layout_.bind(values_, grads_);
-    Threads threads(1);
+    kernels::Threads threads(1);
     layout_.initialise(threads, 7, values_);
   }
-  const FlatParameters& layout() const { return layout_; }
-  std::span<float> grad(const ParameterRange& run) {
+  const nn::FlatParameters& layout() const { return layout_; }
+  std::span<float> grad(const nn::ParameterRange& run) {
     return std::span(grads_).subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count));
   }
 
@@ -95,7 +95,7 @@ class Weights {
       ASSERT_NE(same, runs.end()) << run.parameter->name;
       const auto all = whole.grad(*same);
       std::vector<float> expected(static_cast<std::size_t>(run.count));
-      for (const auto& placed : contiguous_ranges_of(*run.parameter))
+      for (const auto& placed : nn::contiguous_ranges_of(*run.parameter))
         std::copy_n(all.begin() + placed.global_first, placed.count, expected.begin() + placed.first);
       const auto here = grad(run);
       expect_near({here.begin(), here.end()}, expected, "gradient of " + run.parameter->name);
@@ -103,8 +103,8 @@ class Weights {
   }
 
  private:
-  FlatParameters layout_;
+  nn::FlatParameters layout_;
   std::vector<float> values_, grads_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

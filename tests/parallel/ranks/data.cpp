@@ -4,7 +4,7 @@
 #include "tests/parallel/ranks/cut.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 const std::vector<std::string> zero_and_one = {"0", "1"};
@@ -14,7 +14,7 @@ std::vector<float> floats_of(const Tensor& tensor) { return {tensor.floats().beg
 TEST(ModelParallel, RanksStandAsInMegatron) {
   const auto groups = initialize_model_parallel(world(), 2, 2);
   const int rank = world().rank();
-  const auto ranks = [](const Communicator& group) {
+  const auto ranks = [](const comm::Communicator& group) {
     return std::vector<int>(group.world_ranks().begin(), group.world_ranks().end());
   };
   EXPECT_EQ(ranks(groups.tensor), (std::vector{rank / 2 * 2, rank / 2 * 2 + 1}));
@@ -82,7 +82,7 @@ TEST(BroadcastData, WhatTheFirstLacksIsToldOnAll) {
     EXPECT_TRUE(says(story, words)) << story;
   }
   if (groups.tensor.rank() > 0)
-    EXPECT_THROW(broadcast_data(zero_and_one, data, DType::int64, groups.tensor), PeerFailed);
+    EXPECT_THROW(broadcast_data(zero_and_one, data, DType::int64, groups.tensor), comm::PeerFailed);
   else
     EXPECT_THROW(broadcast_data(zero_and_one, data, DType::int64, groups.tensor), ShapeError);
 }
@@ -122,4 +122,4 @@ TEST(Split1d, WhatDoesNotDivideOrFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -6,11 +6,11 @@
 #include "tests/parallel/ranks/cut.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr std::int64_t B = 2, T = 8, in = 16, out = 24;
-const Init drawn = Init::normal(0.5);
+const nn::Init drawn = nn::Init::normal(0.5);
 
 /// A layer with its weights and its place of work.
 template <class Layer>
@@ -22,19 +22,19 @@ struct Bench {
   Work work;
 };
 
-struct WholeLinear : Module {
-  WholeLinear(const std::string& name, const LinearSizes& sizes)
-      : Module(""), linear(whole_layers().column_parallel(name, sizes, {})) {
+struct WholeLinear : nn::Module {
+  WholeLinear(const std::string& name, const nn::LinearSizes& sizes)
+      : nn::Module(""), linear(nn::whole_layers().column_parallel(name, sizes, {})) {
     contains(*linear);
   }
-  std::unique_ptr<ActivatedLinearLayer> linear;
+  std::unique_ptr<nn::ActivatedLinearLayer> linear;
 };
 
 class OnGroupsOf : public testing::TestWithParam<int> {
  protected:
-  TensorRank cut(bool sequence = false) const { return groups.tensor_rank(sequence); }
-  Pass pass() const {
-    Pass pass;
+  nn::TensorRank cut(bool sequence = false) const { return groups.tensor_rank(sequence); }
+  nn::Pass pass() const {
+    nn::Pass pass;
     pass.B = B;
     pass.T = pass.S = T;
     pass.groups = &groups;
@@ -47,7 +47,7 @@ class OnGroupsOf : public testing::TestWithParam<int> {
   const ProcessGroups groups = initialize_model_parallel(world(), members);
 };
 
-const LinearSizes linear_sizes{.in = in, .out = out, .has_bias = true, .init = drawn};
+const nn::LinearSizes linear_sizes{.in = in, .out = out, .has_bias = true, .init = drawn};
 const Shape x_shape{B, T, in}, y_shape{B, T, out};
 
 TEST_P(OnGroupsOf, AColumnParallelLinearGivesItsColumnsOfThePlainOne) {
@@ -56,8 +56,8 @@ TEST_P(OnGroupsOf, AColumnParallelLinearGivesItsColumnsOfThePlainOne) {
       Bench<WholeLinear> whole("linear", linear_sizes);
       Bench<ColumnParallelLinear> part("linear", linear_sizes, cut(), gathers);
       auto values = made(x_shape.elements(), 1), slope = made(y_shape.elements(), 2);
-      const auto forward = [&](const ActivatedLinearLayer& layer, const Var& x) {
-        return activated ? layer.forward(x, Activation::gelu_tanh, pass()) : layer.forward(x, pass());
+      const auto forward = [&](const nn::ActivatedLinearLayer& layer, const autograd::Var& x) {
+        return activated ? layer.forward(x, kernels::Activation::gelu_tanh, pass()) : layer.forward(x, pass());
       };
       const auto x = whole.work.input(values, x_shape), x_here = part.work.input(values, x_shape);
       const auto y = forward(*whole.layer.linear, x), y_here = forward(part.layer, x_here);
@@ -86,23 +86,23 @@ TEST_P(OnGroupsOf, ARowParallelLinearGivesThePlainOne) {
 }
 
 /// The pair that a feed-forward is: columns, an activation, rows.
-struct Pair : Module {
-  explicit Pair(const LayerMaker& maker) : Module("") {
+struct Pair : nn::Module {
+  explicit Pair(const nn::LayerMaker& maker) : nn::Module("") {
     up = maker.column_parallel("up", {.in = in, .out = out, .has_bias = true, .init = drawn},
                                maker.tensor().part(0, out, "rows"));
     down = maker.row_parallel("down", {.in = out, .out = in, .has_bias = true, .init = drawn});
     contains(*up);
     contains(*down);
   }
-  Var forward(const Var& x, const Pass& pass) const {
-    return down->forward(up->forward(x, Activation::gelu_tanh, pass), pass);
+  autograd::Var forward(const autograd::Var& x, const nn::Pass& pass) const {
+    return down->forward(up->forward(x, kernels::Activation::gelu_tanh, pass), pass);
   }
-  std::unique_ptr<ActivatedLinearLayer> up;
-  std::unique_ptr<LinearLayer> down;
+  std::unique_ptr<nn::ActivatedLinearLayer> up;
+  std::unique_ptr<nn::LinearLayer> down;
 };
 
 TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
-  Bench<Pair> whole(whole_layers());
+  Bench<Pair> whole(nn::whole_layers());
   const TensorParallelLayers maker(cut(true));
   Bench<Pair> part(maker);
   auto values = made(x_shape.elements(), 1), slope = made(x_shape.elements(), 2);
@@ -117,10 +117,10 @@ TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
   part.weights.expect_part_of(whole.weights);
 }
 
-struct WholeTable : Module {
+struct WholeTable : nn::Module {
   WholeTable(std::int64_t rows, std::int64_t width)
-      : Module("table"), weight(declare("weight", ParameterRole::word_embedding, {rows, width}, drawn)) {}
-  Parameter& weight;
+      : nn::Module("table"), weight(declare("weight", ParameterRole::word_embedding, {rows, width}, drawn)) {}
+  nn::Parameter& weight;
 };
 
 TEST_P(OnGroupsOf, AVocabParallelEmbeddingGivesThePlainOne) {
@@ -131,7 +131,7 @@ TEST_P(OnGroupsOf, AVocabParallelEmbeddingGivesThePlainOne) {
     Bench<WholeTable> whole(rows, in);
     Bench<VocabParallelEmbedding> part("table", rows, in, drawn, cut(sequence));
     auto slope = made(x_shape.elements(), 3);
-    const auto y = embedding(whole.work.tape, {B, T}, tokens, whole.layer.weight.leaf, {}, nullptr);
+    const auto y = autograd::embedding(whole.work.tape, {B, T}, tokens, whole.layer.weight.leaf, {}, nullptr);
     const auto y_here = part.layer.forward(part.work.tape, tokens, pass());
     const bool cuts = sequence && members > 1;
     EXPECT_EQ(values_of(y_here), cuts ? my_part(values_of(y), x_shape, 1) : values_of(y));
@@ -209,8 +209,8 @@ INSTANTIATE_TEST_SUITE_P(Members, OnGroupsOf, testing::Values(1, 2, 4, 8));
 
 // Attention with 8 heads in 2 groups: on 4 and 8 processes each key and value head has copies.
 
-AttentionSizes grouped_heads() {
-  AttentionSizes sizes;
+nn::AttentionSizes grouped_heads() {
+  nn::AttentionSizes sizes;
   sizes.hidden = in;
   sizes.heads = 8;
   sizes.groups = 2;
@@ -218,13 +218,13 @@ AttentionSizes grouped_heads() {
   sizes.qkv_bias = sizes.out_bias = true;
   sizes.init = sizes.out_init = drawn;
   sizes.scale = 0.5;
-  sizes.head_norm = NormKind{Normalization::rms_norm};
+  sizes.head_norm = nn::NormKind{nn::Normalization::rms_norm};
   return sizes;
 }
 
-Pass causal_pass(const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to) {
+nn::Pass causal_pass(const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to) {
   static const std::vector<std::int64_t> ids = {0, 1};
-  Pass pass;
+  nn::Pass pass;
   pass.B = B;
   pass.T = pass.S = T;
   pass.visible.first = from;
@@ -239,7 +239,7 @@ void sum_shared(Weights& weights, const ProcessGroups& groups) {
     for (const auto& shared : run.parameter->shared) {
       const auto part = weights.grad(run).subspan(static_cast<std::size_t>(shared.elements.first),
                                                   static_cast<std::size_t>(shared.elements.count));
-      (shared.with == GradientSharers::tensor ? groups.tensor : groups.head_copies).all_reduce(part, "shared");
+      (shared.with == nn::GradientSharers::tensor ? groups.tensor : groups.head_copies).all_reduce(part, "shared");
     }
 }
 
@@ -252,9 +252,9 @@ TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
       const auto groups = initialize_model_parallel(world(), members, 1, 2);
       pass.groups = &groups;
       EXPECT_EQ(groups.head_copies.size(), members / 2);
-      Bench<SelfAttention> whole("attention", 0, grouped_heads(), nullptr, whole_layers());
+      Bench<nn::SelfAttention> whole("attention", 0, grouped_heads(), nullptr, nn::whole_layers());
       const TensorParallelLayers maker(groups.tensor_rank(sequence));
-      Bench<SelfAttention> part("attention", 0, grouped_heads(), nullptr, maker);
+      Bench<nn::SelfAttention> part("attention", 0, grouped_heads(), nullptr, maker);
       const auto mine = [&](const std::vector<float>& all) {
         return sequence ? part_of(all, x_shape, 1, groups.tensor.rank(), members) : all;
       };
@@ -274,4 +274,4 @@ TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -8,7 +8,7 @@
 #include "tests/parallel/ranks/cut.h"
 #include "tests/story.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 std::vector<float> times(int count, int value) {
@@ -24,7 +24,7 @@ std::vector<float> joined(const std::vector<std::vector<float>>& parts) {
 // The notebook's layout: tensor 4, pipeline 2. Ranks 0 to 3 share a stage, and ranks 4 to 7.
 class OnTensor4Pipeline2 : public testing::Test {
  protected:
-  Var input(std::vector<float> values, const Shape& shape) {
+  autograd::Var input(std::vector<float> values, const Shape& shape) {
     kept_.push_back(std::move(values));
     return work.input(kept_.back(), shape);
   }
@@ -139,14 +139,14 @@ enum class Done { keep, sum, part, joined, part_of_sum };
 
 struct Way {
   const char* name;
-  std::function<Var(const Var&, const Communicator&)> run;
+  std::function<autograd::Var(const autograd::Var&, const comm::Communicator&)> run;
   std::size_t dim;
   Done there, back;
 };
 
 const std::vector<Way>& ways() {
-  using V = const Var&;
-  using C = const Communicator&;
+  using V = const autograd::Var&;
+  using C = const comm::Communicator&;
   static const std::vector<Way> all = {
       {"copy", [](V x, C g) { return copy_to_tensor_region(x, g, "t"); }, 0, Done::keep, Done::sum},
       {"reduce", [](V x, C g) { return reduce_from_tensor_region(x, g, "t"); }, 0, Done::sum, Done::keep},
@@ -203,7 +203,7 @@ std::vector<float> floats_of(const Tensor& tensor) {
 }
 
 template <class T>
-void expect_as_by_one_process(const Way& way, const Communicator& group) {
+void expect_as_by_one_process(const Way& way, const comm::Communicator& group) {
   const Shape shape{2, 8, 16};
   const auto members = group.size();
   const auto shape_after = after(way.there, way.dim, shape, members);
@@ -238,4 +238,4 @@ TEST(EveryMapping, IsWhatOneProcessReckonsOnGroupsOf1And2And4And8InEveryType) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -8,14 +8,14 @@
 #include "tests/ranks/ranks.h"
 #include "tests/training/stand_in_model.h"
 
-namespace tessera {
+namespace tessera::training {
 namespace {
 
 /// Exact in fp32 for the whole numbers used here, so every layout must give the same bits.
-class Descent final : public Optimizer {
+class Descent final : public optim::Optimizer {
  public:
   std::vector<std::string> slots() const override { return {"sum"}; }
-  void update(const StepScalars& s, Block b) const override {
+  void update(const optim::StepScalars& s, optim::Block b) const override {
     for (std::size_t i = 0; i < b.master.size(); ++i) {
       b.slots[0][i] += b.grad[i];
       b.master[i] -= static_cast<float>(s.lr) * b.slots[0][i];
@@ -27,7 +27,7 @@ class SomeTensors final : public StandInModel {
  public:
   SomeTensors() {
     for (const std::int64_t rows : {3, 40, 1, 200, 7}) {
-      auto& p = declare(text("p", all.size()), ParameterRole::matrix, {rows, 5}, Init::zeros());
+      auto& p = declare(text("p", all.size()), ParameterRole::matrix, {rows, 5}, nn::Init::zeros());
       if (all.size() % 2 == 1) p.type = DType::bfloat16;
       all.push_back(&p);
     }
@@ -36,7 +36,7 @@ class SomeTensors final : public StandInModel {
     std::vector<float> out;
     for (const auto* p : all) {
       std::vector<float> own(static_cast<std::size_t>(p->elements()));
-      copy_converted(p->leaf.value, Tensor(std::span(own), p->shape()));
+      checkpoint::copy_converted(p->leaf.value, Tensor(std::span(own), p->shape()));
       out.insert(out.end(), own.begin(), own.end());
     }
     return out;
@@ -49,14 +49,14 @@ class SomeTensors final : public StandInModel {
         gradient[i] += static_cast<float>(static_cast<int>(i % 5) - 2 + rank * step);
     }
   }
-  std::vector<Parameter*> all;
+  std::vector<nn::Parameter*> all;
 };
 
 TEST(SharedState, EveryDivisionOfTheWorkGivesTheWeightsOfOneRankToTheBit) {
   const auto group = world().all();
   const Descent descent;
-  Threads threads(1);
-  const auto step = [&](ModelState& state) { state.update(threads, StepScalars{.step = 1, .lr = 1}); };
+  kernels::Threads threads(1);
+  const auto step = [&](ModelState& state) { state.update(threads, optim::StepScalars{.step = 1, .lr = 1}); };
   SomeTensors alone;
   ModelState reference(alone, &descent);
   for (int k = 1; k <= 3; ++k) {
@@ -96,16 +96,16 @@ TEST(SharedState, EveryDivisionOfTheWorkGivesTheWeightsOfOneRankToTheBit) {
 TEST(SharedState, InitialWeightsAndLoadedOnesReachEveryRank) {
   const auto group = world().all();
   const Descent descent;
-  Threads threads(1);
+  kernels::Threads threads(1);
   SomeTensors model;
-  for (auto* p : model.all) p->init = Init::normal(1);
+  for (auto* p : model.all) p->init = nn::Init::normal(1);
   StateLayout layout(model.parameters(), &descent,
                      {.rank = group.rank(), .ranks = group.size(), .distributed_optimizer = true});
   StateMemory memory(layout.segment(), group);
   ModelState state(std::move(layout), std::move(memory), &descent);
   state.initialise(threads, 5);
   SomeTensors alone;
-  for (auto* p : alone.all) p->init = Init::normal(1);
+  for (auto* p : alone.all) p->init = nn::Init::normal(1);
   ModelState reference(alone, nullptr);
   reference.initialise(threads, 5);
   EXPECT_EQ(model.read(), alone.read());
@@ -130,4 +130,4 @@ TEST(StageChannel, SendsToTheNextStageAndReceivesFromTheOneBefore) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training

@@ -5,7 +5,7 @@
 #include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 #include "framework/data/unicode/unicode_code_points.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 AddedTokenFinder::AddedTokenFinder(std::vector<Entry> entries) : entries_(std::move(entries)) {
   std::erase_if(entries_, [](const Entry& entry) { return entry.spelt.empty(); });
@@ -90,4 +90,4 @@ void AddedTokenFinder::find(std::string_view text, const Visit<Part>& sink) cons
   if (from < text.size()) sink({from, text.size(), std::nullopt});
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

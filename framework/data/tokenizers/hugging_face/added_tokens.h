@@ -9,7 +9,7 @@
 
 #include "framework/data/tokenizers/hugging_face/visit.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A token that is found in the text before the model sees it.
 struct AddedToken {
@@ -53,4 +53,4 @@ class AddedTokenFinder {
   std::array<bool, 256> begins_{};
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

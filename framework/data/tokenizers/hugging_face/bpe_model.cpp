@@ -11,7 +11,7 @@
 #include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 constexpr std::size_t short_word = 64;  // up to here scanning all pairs beats a heap
@@ -287,4 +287,4 @@ class Bpe final : public TokenModel {
 
 std::unique_ptr<TokenModel> make_bpe(BpeParts parts) { return std::make_unique<Bpe>(std::move(parts)); }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -5,7 +5,7 @@
 
 #include "framework/data/unicode/unicode_code_points.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 CodeSet set_of(unicode::Property which) {
@@ -90,4 +90,4 @@ const CodeSet& word_characters() {
   return set;
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

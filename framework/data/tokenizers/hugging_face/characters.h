@@ -5,7 +5,7 @@
 
 #include "framework/data/tokenizers/hugging_face/code_set.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// The class that `\p{name}` names in Oniguruma, Unicode 16: a general category ("Lu", "L") or Han; case, blanks, `_` and
 /// `-` in the name do not count. Null: not known. U+D800 to U+DFFF are in no class.
@@ -15,4 +15,4 @@ const CodeSet& white_space();
 /// `\w` of Oniguruma.
 const CodeSet& word_characters();
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

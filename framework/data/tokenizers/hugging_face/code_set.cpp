@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 CodeSet::CodeSet(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
@@ -59,4 +59,4 @@ CodeBits::CodeBits(const CodeSet& set) : words_((CodeSet::last_code >> 6U) + 1) 
   }
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A set of code points as sorted, disjoint ranges (both ends belong to them).
 class CodeSet {
@@ -38,4 +38,4 @@ class CodeBits {
   std::vector<std::uint64_t> words_;
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

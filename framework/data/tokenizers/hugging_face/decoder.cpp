@@ -9,7 +9,7 @@
 #include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 constexpr std::string_view known =
@@ -407,4 +407,4 @@ std::string DecodeChain::piece(std::string token) const {
   return token;
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -9,7 +9,7 @@
 
 #include "framework/data/tokenizers/hugging_face/json_value.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// One step from tokens to text, with the state of one text. A step before it may have joined all tokens to one: then
 /// that one comes in chunks.
@@ -68,4 +68,4 @@ class DecodeChain {
   std::unique_ptr<Output> output_;
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -7,7 +7,7 @@
 #include "framework/data/tokenizers/word_cache.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 constexpr std::string_view metaspace = "\xE2\x96\x81";
@@ -287,4 +287,4 @@ std::string Engine::piece(std::int32_t id) const {
   return words ? DecodeChain(decoders_, false).piece(*std::move(words)) : std::string(replacement_character);
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

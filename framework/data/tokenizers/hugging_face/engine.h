@@ -14,7 +14,7 @@
 #include "framework/data/tokenizers/hugging_face/token_model.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// One tokenizer.json at work: what the class Tokenizer of the library `tokenizers` does.
 class Engine {
@@ -67,4 +67,4 @@ class Engine {
   DecodeSteps decoders_;
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -2,7 +2,7 @@
 
 #include "framework/base/error.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 void JsonValue::refuse(const std::string& what) const {
   throw ConfigError(tessera::text(*file_, ": ", path_, path_.empty() ? "" : ": ", what));
@@ -64,4 +64,4 @@ bool JsonValue::boolean_of(std::string_view name, bool otherwise) const {
   return value ? value->boolean() : otherwise;
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

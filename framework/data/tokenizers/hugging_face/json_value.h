@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// One value of a parsed JSON file, with its path in the file for messages. Looks into the parser's memory, which must
 /// outlive it. All readers throw ConfigError, naming file and path, when the value is not of the wanted form.
@@ -46,4 +46,4 @@ class JsonValue {
   simdjson::dom::element element_;
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -3,7 +3,7 @@
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/hugging_face/token_model.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 void read_vocabulary(const JsonValue& entry, Vocabulary& vocabulary) {
@@ -132,4 +132,4 @@ std::unique_ptr<TokenModel> read_model(const JsonValue& entry, bool from_bytes) 
   return make_word_piece(std::move(parts));
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

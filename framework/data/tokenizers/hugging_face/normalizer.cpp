@@ -12,7 +12,7 @@
 #include "framework/data/unicode/unicode_normal.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 using unicode::Property;
@@ -313,4 +313,4 @@ Normalizers make_normalizers(const JsonValue& entry) {
   return made;
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

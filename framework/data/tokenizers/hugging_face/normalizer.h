@@ -6,7 +6,7 @@
 
 #include "framework/data/tokenizers/hugging_face/json_value.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A text on its way through the normalizers, UTF-8.
 struct Normalized {
@@ -29,4 +29,4 @@ using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 /// field's value is not supported.
 Normalizers make_normalizers(const JsonValue& entry);
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -7,7 +7,7 @@
 #include "framework/data/tokenizers/hugging_face/token_model.h"
 #include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 std::int32_t unknown_id(const Vocabulary& vocabulary, const std::string& unk_token) {
@@ -198,4 +198,4 @@ std::unique_ptr<TokenModel> make_word_level(Vocabulary vocabulary, std::string u
   return std::make_unique<WordLevel>(std::move(vocabulary), std::move(unk_token));
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -11,7 +11,7 @@
 #include "framework/data/unicode/unicode_code_points.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 using unicode::Property;
@@ -381,4 +381,4 @@ PreTokenizers make_pre_tokenizers(const JsonValue& entry, bool model_takes_bytes
   return made;
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -9,7 +9,7 @@
 #include "framework/data/tokenizers/hugging_face/json_value.h"
 #include "framework/data/tokenizers/hugging_face/visit.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A piece of the normalized text, UTF-8.
 struct Piece {
@@ -42,4 +42,4 @@ struct PreTokenizers {
 PreTokenizers make_pre_tokenizers(const JsonValue& entry, bool model_takes_bytes,
                                   std::optional<bool> add_prefix_space = {});
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -7,7 +7,7 @@
 #include "framework/data/tokenizers/hugging_face/regex_syntax.h"
 #include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 constexpr std::size_t most_steps = 20000;
@@ -424,4 +424,4 @@ bool Regex::Finder::run(std::uint32_t program, std::size_t at, std::size_t& end)
   }
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

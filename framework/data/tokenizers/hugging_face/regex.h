@@ -10,7 +10,7 @@
 #include "framework/base/range.h"
 #include "framework/data/tokenizers/hugging_face/code_set.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A regular expression in Oniguruma's syntax, as `tokenizers` uses it to split text. Supported are literals, `.`, `^`,
 /// `$`, `\A`, `\z`, alternation, groups (plain, `(?:...)`, `(?i:...)`, atomic `(?>...)`, named), lookahead `(?=...)` and
@@ -97,4 +97,4 @@ class Regex {
   std::optional<CodeBits> first_;  // characters that a match can begin with; null: it may be empty
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -9,7 +9,7 @@
 #include "framework/data/tokenizers/hugging_face/characters.h"
 #include "framework/data/unicode/utf8.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 namespace {
 
 using Kind = RegexNode::Kind;
@@ -370,4 +370,4 @@ class Parser {
 
 RegexNode parse_regex(std::string_view pattern) { return Parser(pattern).parse(); }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -7,7 +7,7 @@
 
 #include "framework/data/tokenizers/hugging_face/code_set.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A parsed regular expression: what regex.cpp compiles.
 struct RegexNode {
@@ -39,4 +39,4 @@ struct RegexNode {
 /// Throws ConfigError as the constructor of Regex.
 RegexNode parse_regex(std::string_view pattern);
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

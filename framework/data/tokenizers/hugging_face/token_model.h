@@ -11,7 +11,7 @@
 #include "framework/data/tokenizers/hugging_face/json_value.h"
 #include "framework/data/tokenizers/hugging_face/vocabulary.h"
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// The part of tokenizer.json that turns one piece of text into ids. Const and safe to share between threads.
 class TokenModel {
@@ -71,4 +71,4 @@ std::unique_ptr<TokenModel> read_model(const JsonValue& entry, bool from_bytes);
 /// Whether a BPE model can take plain bytes in the stead of spelt ones.
 bool can_take_bytes(const JsonValue& entry);
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

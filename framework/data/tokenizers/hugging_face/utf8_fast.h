@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A character of a text that is known to be UTF-8.
 struct Utf8Character {
@@ -27,4 +27,4 @@ inline std::size_t before(std::string_view text, std::size_t at) {
   return at;
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// A function that is handed down and called, never kept: no memory is taken for what it captures.
 template <class Argument>
@@ -21,4 +21,4 @@ class Visit {
   void (*call_)(const void*, Argument);
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

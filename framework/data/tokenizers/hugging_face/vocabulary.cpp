@@ -2,7 +2,7 @@
 
 #include <functional>
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 std::uint64_t Vocabulary::hash_of(std::string_view token) { return std::hash<std::string_view>{}(token); }
 
@@ -56,4 +56,4 @@ std::optional<std::string_view> Vocabulary::token(std::int32_t id) const {
   return entry == 0 ? std::nullopt : std::optional(text_of(entries_[entry - 1]));
 }
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face

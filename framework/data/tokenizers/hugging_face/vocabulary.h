@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::hugging_face {
+namespace tessera::data::hugging_face {
 
 /// Tokens and their ids. Texts lie one behind another in one buffer; a text is found by open addressing.
 class Vocabulary {
@@ -42,4 +42,4 @@ class Vocabulary {
   std::size_t count_ = 0;
 };
 
-}  // namespace tessera::hugging_face
+}  // namespace tessera::data::hugging_face
