@@ -23,9 +23,9 @@ constexpr int something_differs = 1;
 /// The recipe of `given`: itself, or what a run folder or a checkpoint keeps of it.
 std::string recipe_in(const std::string& given) {
   if (!fs::is_directory(given)) return given;
-  const auto kept = fs::path(given) / recipe::recipe_blob;
+  const auto kept = fs::path(given) / checkpoint::recipe_blob;
   if (!fs::exists(kept))
-    throw ConfigError(text(given, ": a folder without ", recipe::recipe_blob, "; give a recipe or a run folder"));
+    throw ConfigError(text(given, ": a folder without ", checkpoint::recipe_blob, "; give a recipe or a run folder"));
   return kept.string();
 }
 

@@ -1,3 +1,3 @@
 #include "framework/cli/run.h"
 
-int main(int argc, char** argv) { return tessera::run(argc, argv); }
+int main(int argc, char** argv) { return tessera::cli::run(argc, argv); }

@@ -25,7 +25,7 @@ struct Flags {
 
 /// What was noted and is news: an earlier start of the same run told the rest.
 std::vector<std::string> news(const Flags& flags, const options::Report& report, const recipe::Recipe& recipe) {
-  const auto resolved = std::filesystem::path(recipe.training.output_dir) / recipe::recipe_blob;
+  const auto resolved = std::filesystem::path(recipe.training.output_dir) / checkpoint::recipe_blob;
   const bool begins = recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved);
   return training::new_notes(report.notes(),
                              flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));

@@ -37,9 +37,10 @@ class TableSource {
     report_.must_be_good();
     return text("// Generated from ", name_,
                 " by options/planned_source.cpp.\n#include \"framework/recipe/planned_options.h\"\n\n",
-                "namespace tessera::options {\nnamespace {\n\nusing enum Value::Kind;\n\n", lists_.str(),
-                "constexpr PlannedRow rows[] = {\n", rows_.str(), "};\n\n}  // namespace\n\n",
-                "std::span<const PlannedRow> planned_rows() { return rows; }\n\n}  // namespace tessera\n");
+                "namespace tessera::recipe {\nnamespace {\n\nusing options::PlannedRow;\nusing "
+                "options::PlannedValue;\nusing enum options::Value::Kind;\n\n",
+                lists_.str(), "constexpr PlannedRow rows[] = {\n", rows_.str(), "};\n\n}  // namespace\n\n",
+                "std::span<const PlannedRow> planned_rows() { return rows; }\n\n}  // namespace tessera::recipe\n");
   }
 
  private:

@@ -235,20 +235,20 @@ options::Value LayerIds::Option::write(const LayerIds& layers) {
   return layers.ids.empty() ? options::Value{} : options::OptionType<Numbers>::write(layers.ids);
 }
 
-bool options::OptionType<ContextExchanges>::read(const options::Value& value, ContextExchanges& out) {
+bool ContextExchanges::Option::read(const options::Value& value, ContextExchanges& out) {
   if (says_nothing(value)) return out = {}, true;
   ContextExchange one{};
   if (options::OptionType<ContextExchange>::read(value, one)) return out.layers = {one}, true;
   return options::OptionType<std::vector<ContextExchange>>::read(value, out.layers);
 }
 
-options::Value options::OptionType<ContextExchanges>::write(const ContextExchanges& all) {
+options::Value ContextExchanges::Option::write(const ContextExchanges& all) {
   if (all.empty()) return {};
   return all.layers.size() == 1 ? options::OptionType<ContextExchange>::write(all.layers[0])
                                 : options::OptionType<std::vector<ContextExchange>>::write(all.layers);
 }
 
-std::string options::OptionType<ContextExchanges>::json_schema() {
+std::string ContextExchanges::Option::json_schema() {
   std::string choices;
   for (const auto& word : options::OptionType<ContextExchange>::choices())
     choices += (choices.empty() ? "\"" : ", \"") + word + "\"";

@@ -58,15 +58,15 @@ inline options::Words<ContextExchange> words(ContextExchange) {
 struct ContextExchanges {
   std::vector<ContextExchange> layers;
   bool empty() const { return layers.empty(); }
-};
-/// How the option is read, written and described.
-template <>
-struct OptionType<ContextExchanges> {
-  using Item = ContextExchange;
-  static std::string name() { return options::OptionType<ContextExchange>::name() + ", a list of them, or null"; }
-  static std::string json_schema();
-  static bool read(const options::Value& value, ContextExchanges& out);
-  static options::Value write(const ContextExchanges& all);
+
+  /// How the option is read, written and described.
+  struct Option {
+    using Item = ContextExchange;
+    static std::string name() { return options::OptionType<ContextExchange>::name() + ", a list of them, or null"; }
+    static std::string json_schema();
+    static bool read(const options::Value& value, ContextExchanges& out);
+    static options::Value write(const ContextExchanges& all);
+  };
 };
 
 /// MindSpeed's names of the algorithms of context parallelism: a2a, p2p, a2a+p2p and all_gather.

@@ -59,7 +59,7 @@ SavedRecipe recipe_in(const std::filesystem::path& folder, const checkpoint::Blo
   auto sets = tokenizer_sets(blobs, files);
   sets.insert(sets.end(), given_sets.begin(), given_sets.end());
   SavedRecipe out;
-  out.recipe = read_recipe((files / recipe_blob).string(), sets, registries);
+  out.recipe = read_recipe((files / checkpoint::recipe_blob).string(), sets, registries);
   out.tokenizer = out.recipe.tokenizer.make();
   return out;
 }
@@ -99,14 +99,14 @@ SavedRecipe described_recipe(const checkpoint::OpenedCheckpoint& checkpoint, con
 
 SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
                          const std::vector<std::string>& sets) {
-  if (checkpoint.blobs().count(recipe_blob))
+  if (checkpoint.blobs().count(checkpoint::recipe_blob))
     return recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, sets);
   return described_recipe(checkpoint, registries, sets);
 }
 
 std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
                               const std::vector<std::string>& sets) {
-  return resolved_yaml(read_recipe((checkpoint / "blobs" / recipe_blob).string(), sets, registries));
+  return resolved_yaml(read_recipe((checkpoint / "blobs" / checkpoint::recipe_blob).string(), sets, registries));
 }
 
 SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,

@@ -34,13 +34,13 @@ int launch(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   try {
-    return tessera::launch({argv + 1, argv + argc});
+    return tessera::tsrun::launch({argv + 1, argv + argc});
   } catch (const tessera::ConfigError& error) {
     const std::string words = error.what();
-    tessera::logger.error((words.rfind("tsrun: ", 0) == 0 ? "" : "tsrun: ") + words);
+    tessera::tsrun::logger.error((words.rfind("tsrun: ", 0) == 0 ? "" : "tsrun: ") + words);
     return 2;
   } catch (const std::exception& error) {
-    tessera::logger.error(std::string("tsrun: ") + error.what());
+    tessera::tsrun::logger.error(std::string("tsrun: ") + error.what());
     return 1;
   }
 }

@@ -170,8 +170,8 @@ TEST(Split, IsCutAsCheckpointCutsIt) {
   const auto bounds = [](const std::string& weights) {
     std::vector<std::int64_t> all;
     for (const auto& range : cut_split(weights, 1000)) {
-      all.push_back(range ? range->first : -1);
-      all.push_back(range ? range->last : -1);
+      all.push_back(range ? range->begin : -1);
+      all.push_back(range ? range->end : -1);
     }
     return all;
   };
@@ -181,8 +181,8 @@ TEST(Split, IsCutAsCheckpointCutsIt) {
   EXPECT_EQ(bounds("99,1,0"), (Bounds{0, 990, 990, 1000, -1, -1}));
   EXPECT_EQ(bounds("1,1,1"), (Bounds{0, 333, 333, 667, 667, 1000}));
   EXPECT_EQ(bounds("100"), (Bounds{0, 1000, -1, -1, -1, -1}));
-  EXPECT_EQ(cut_split("1,1", 3)[0]->last, 2);  // 1.5 goes to the even neighbour
-  EXPECT_EQ(cut_split("1,1", 5)[0]->last, 2);
+  EXPECT_EQ(cut_split("1,1", 3)[0]->end, 2);  // 1.5 goes to the even neighbour
+  EXPECT_EQ(cut_split("1,1", 5)[0]->end, 2);
   for (const auto* words : {"", "1,2,3,4", "0,0,0", "1.2.3", "-1,2"})
     expect_refused([&] { (void)cut_split(words, 10); }, {words, "969, 30, 1"});
 }

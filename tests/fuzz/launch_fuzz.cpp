@@ -11,7 +11,7 @@ using namespace tessera;
 
 void read_words(const std::string& words) {
   static const flags::LauncherTable table{options::Mappings()};
-  shell::Run run;
+  shell::StartedProgram run;
   run.at = {0, 1};
   std::istringstream in(words);
   for (std::string word; std::getline(in, word, ' ');) run.words.push_back(word);

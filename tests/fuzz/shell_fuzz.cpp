@@ -4,22 +4,22 @@
 #include "framework/interop/shell/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tessera::shell;
   std::string words(reinterpret_cast<const char*>(data), size);
   std::replace_if(  // as read_script_text does
-      words.begin(), words.end(), [](char c) { return c >= shell::unknown_begin && c <= shell::place_end; }, ' ');
-  shell::Inputs inputs;
+      words.begin(), words.end(),
+      [](char c) { return c >= tessera::shell::unknown_begin && c <= tessera::shell::place_end; }, ' ');
+  tessera::shell::Inputs inputs;
   inputs.arguments[1] = "a b";
   constexpr long steps = 5000;
-  const auto usual = shell::follow_text(words, "fuzz", inputs, {}, steps);
-  shell::Choices choices;
+  const auto usual = tessera::shell::follow_text(words, "fuzz", inputs, {}, steps);
+  tessera::shell::Choices choices;
   for (const auto& decision : usual.decisions) choices[decision] = decision.taken == 0 ? 1 : 0;
-  const auto other = shell::follow_text(words, "fuzz", {}, choices, steps);
+  const auto other = tessera::shell::follow_text(words, "fuzz", {}, choices, steps);
   for (const auto& reading : {usual, other})
     for (const auto& run : reading.runs)
       for (const auto& word : run.words)
-        if (shell::place_of(word, run.at).file >= static_cast<int>(reading.files.size()) ||
-            shell::plain(word).size() > word.size())
+        if (tessera::shell::place_of(word, run.at).file >= static_cast<int>(reading.files.size()) ||
+            tessera::shell::plain(word).size() > word.size())
           __builtin_trap();
   return 0;
 }

@@ -137,8 +137,8 @@ class FakeChunk final : public StandInModel {
 /// Micro-batches by their number; counts how often each is read.
 class FakeBatches final : public BatchSource {
  public:
-  std::int64_t samples() const override { return tessera::samples; }
-  std::int64_t seq_length() const override { return tessera::seq_length; }
+  std::int64_t samples() const override { return training::samples; }
+  std::int64_t seq_length() const override { return training::seq_length; }
   double read(std::int64_t micro_batch, Batch& batch) override {
     ++times[micro_batch];
     for (std::size_t i = 0; i < tokens_of_batch; ++i) {

@@ -71,7 +71,7 @@ class RecordingOptimizer final : public optim::Optimizer {
 class Counting final : public data::Dataset {
  public:
   std::int64_t samples() const override { return 100; }
-  std::int64_t seq_length() const override { return tessera::seq_length; }
+  std::int64_t seq_length() const override { return training::seq_length; }
   void read(std::int64_t index, const SampleView& out) const override {
     out.tokens[0] = static_cast<std::int32_t>(index);
     out.tokens[1] = static_cast<std::int32_t>(10 * index);

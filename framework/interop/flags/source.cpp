@@ -99,7 +99,7 @@ std::string named(const std::string& words, const std::string& option) {
 }
 
 /// What a YAML file is, its bases and the environment aside. A file that is no YAML is a recipe that says so.
-RecipeForm form_of(const std::string& file, const options::Mappings& mappings) {
+RecipeForm form_of_file(const std::string& file, const options::Mappings& mappings) {
   try {
     options::Report unheard;
     return form_of(options::parse_yaml(read_file(file), file, unheard), mappings);
@@ -128,7 +128,7 @@ Source::Kind kind_of(RecipeForm form) {
 Source::Kind kind_of(const std::string& file, const options::Mappings& mappings) {
   std::error_code failed;
   if (fs::is_directory(file, failed)) return Source::Kind::recipe;  // which says that it is one
-  return is_yaml(file) ? kind_of(form_of(file, mappings)) : Source::Kind::script;
+  return is_yaml(file) ? kind_of(form_of_file(file, mappings)) : Source::Kind::script;
 }
 
 /// What would become of the flags of branches that were not taken.

@@ -10,8 +10,8 @@
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   try {
-    const tessera::World world;
-    tessera::GroupBuffer buffer(world.all(), 1 << 20);
+    const tessera::comm::World world;
+    tessera::comm::GroupBuffer buffer(world.all(), 1 << 20);
     world.all().barrier("all are here");
     if (world.size() < 2) return 2;
     if (world.rank() == 1) {
