@@ -396,21 +396,6 @@ autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pas
   return autograd::vocabulary_loss(h, head(), own);
 }
 
-namespace {
-
-/// `all` [samples, length], each sample moved one place to the left, 0 at its end; in memory of the tape.
-template <class T>
-std::span<const T> moved_left(autograd::Tape& tape, std::span<const T> all, std::int64_t length) {
-  const std::span<T> out(reinterpret_cast<T*>(tape.keep(all.size_bytes()).data()), all.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const bool last = (i + 1) % static_cast<std::size_t>(length) == 0;
-    out[i] = last ? T{} : all[i + 1];
-  }
-  return out;
-}
-
-}  // namespace
-
 /// The layers of multi-token prediction behind the decoder's output `h`, after its final norm. Layer k sees the embedding
 /// of the token k + 1 places to the right and predicts the one behind it; the position of a token does not change.
 /// Source: Megatron-LM core, MultiTokenPredictionBlock; Gloeckle et al., arXiv:2404.19737.

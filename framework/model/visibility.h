@@ -28,6 +28,17 @@ std::span<const T> held_tokens(autograd::Tape& tape, const nn::ContextRank& cont
   return out;
 }
 
+/// `all` [samples, length], each sample moved one place to the left, 0 at its end; in memory of the tape.
+template <class T>
+std::span<const T> moved_left(autograd::Tape& tape, std::span<const T> all, std::int64_t length) {
+  const std::span<T> out(reinterpret_cast<T*>(tape.keep(all.size_bytes()).data()), all.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const bool last = (i + 1) % static_cast<std::size_t>(length) == 0;
+    out[i] = last ? T{} : all[i + 1];
+  }
+  return out;
+}
+
 /// The Pass of a generation step: each of `count` new tokens per sample sees all tokens in the cache, the earlier new
 /// tokens and itself; in layers with sliding-window attention, those in the window. Throws ConfigError if the window
 /// extends to the right, because those tokens do not exist yet.
