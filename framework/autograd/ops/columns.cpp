@@ -49,7 +49,7 @@ class SideBySideNode final : public Node {
 
 Var copied(const Var& x, const kernels::ColumnBlocks& blocks) {
   auto& tape = x.tape();
-  const auto& shape = x.shape();
+  const Shape shape = x.shape();  // a copy: `make` may move the values of the tape
   const auto width = blocks.blocks * blocks.width;
   auto y = tape.make(x.value().dtype(), shape.with_width(width), x.wants_grad());
   kernels::copy_columns(tape.threads(), shape.rows(), x.value(), shape.width(), y.value(), width, blocks);
