@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
@@ -114,8 +115,19 @@ void check_parallel(const Recipe& r, options::Report& report) {
                                      .vocabulary = r.size.vocab_size.value_or(0),
                                      .seq_length = r.size.seq_length};
   tell_all(r, report, parallel::mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
-  tell_all(r, report, parallel::mistakes_of_context(r.parallel, extents, gpt->num_layers),
-           {cut + "context_parallel_size", cut + "cp_comm_type"});
+  // They calculate with these numbers, which must be within their limits.
+  const auto outside = [&](const char* option) { return report.concerns(option); };
+  constexpr std::array needed{"parallel_config.context_parallel_size",
+                              "parallel_config.tensor_model_parallel_size",
+                              "parallel_config.ulysses_degree_in_cp",
+                              "parallel_config.hierarchical_context_parallel_sizes",
+                              "model_config.seq_length",
+                              "model_config.num_layers",
+                              "model_config.num_attention_heads",
+                              "model_config.num_query_groups"};
+  if (std::none_of(needed.begin(), needed.end(), outside))
+    tell_all(r, report, parallel::mistakes_of_context(r.parallel, extents, gpt->num_layers),
+             {cut + "context_parallel_size", cut + "cp_comm_type"});
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);

@@ -169,6 +169,11 @@ void check_model(const Recipe& recipe, options::Report& report) {
   if (!gpt) return;
   if (const auto broken = model::broken_length(*gpt, recipe.size.seq_length))
     tell(recipe, report, group, *broken, {group + "seq_length"});
+  // They calculate with these numbers, which must be within their limits.
+  for (const auto* option :
+       {"model_config.num_layers", "model_config.num_experts", "moe_config.num_experts", "moe_config.moe_router_topk",
+        "moe_config.moe_router_num_groups", "moe_config.moe_router_group_topk"})
+    if (report.concerns(option)) return;
   for (const auto& broken : model::broken_rules(*gpt, recipe.moe))
     tell(recipe, report, "", broken, {group + "num_experts", "moe_config.num_experts"});
 }
