@@ -167,6 +167,22 @@ TEST(Experts, TheBiasChangesTheChoiceButNotTheWeights) {
     EXPECT_NEAR(weights[i], i % 4 == 2 ? 1 / (1 + std::exp(-logits[i])) : 0, 1e-6) << i;
 }
 
+TEST(Predictions, IgnoreTheLabelOfATokenThatTheMaskLeavesOut) {
+  Built b(base + "mtp_num_layers:1");
+  const auto loss = [&](std::int32_t label, float counts) {
+    Tokens tokens;
+    tokens.labels[5] = label;
+    tokens.mask[5] = counts;
+    nn::AuxiliaryLog log(b.model->auxiliary());
+    autograd::Tape tape(b.arena, b.threads, true);
+    objective(b, tokens, {}, tape, log);
+    tape.clear();
+    return log.prediction_loss(0);
+  };
+  EXPECT_EQ(loss(1, 0), loss(2, 0));  // mask and labels move together
+  EXPECT_NE(loss(1, 1), loss(2, 1));
+}
+
 std::vector<std::string> names_of(const std::string& words) {
   Built b(words);
   std::vector<std::string> names;

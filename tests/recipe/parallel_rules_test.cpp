@@ -66,6 +66,14 @@ TEST_F(ParallelRules, WhatContextRanksShareMustDivideAtItsLine) {
           "4; start 3 processes or a multiple of that"});
 }
 
+TEST_F(ParallelRules, NumbersOutsideTheirLimitsAreNotCalculatedWith) {
+  const auto all = problems(
+      "parallel_config:\n  context_parallel_size: 0\nmoe_config:\n  num_experts: 4\n  moe_router_num_groups: 0\n  "
+      "moe_router_group_topk: 1\n");
+  EXPECT_EQ(all, (Lines{"run.yaml:5: context_parallel_size must be >= 1, is 0; give a value >= 1",
+                        "run.yaml:8: moe_router_num_groups must be >= 1, is 0; give a value >= 1"}));
+}
+
 TEST_F(ParallelRules, WhatTensorRanksShareMustDivideAtItsLine) {
   EXPECT_EQ(
       problems("parallel_config: {tensor_model_parallel_size: 3}\n"),
