@@ -8,26 +8,10 @@
 
 #include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/linear.h"
+#include "tests/autograd/weight.h"
 
 namespace tessera::autograd {
 namespace {
-
-std::vector<float> normal(std::int64_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> draw;
-  std::vector<float> out(static_cast<std::size_t>(n));
-  for (auto& v : out) v = draw(random);
-  return out;
-}
-
-struct Weight {
-  Weight(const Shape& shape, unsigned seed) : value(normal(shape.elements(), seed)), grad(value.size(), 0.0F) {
-    leaf.value = Tensor(std::span<float>(value), shape);
-    leaf.grad = Tensor(std::span<float>(grad), shape);
-  }
-  std::vector<float> value, grad;
-  Leaf leaf;
-};
 
 class Experts : public testing::Test {
  protected:
