@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/tables/our_names.h"
+#include "framework/model/moe_options.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -30,9 +32,11 @@ std::int64_t needed(const options::Value& config, const std::string& speaker, co
   return value;
 }
 
-bool is_true(const options::Value& config, const std::string& key) {
-  const auto* value = config.find(key);
-  return value != nullptr && value->scalar == "true";
+/// True, or a number other than 0.
+bool holds(const options::Value& config, const std::string& key) {
+  const auto* value = config.at(key);
+  if (value == nullptr || value->kind != options::Value::Kind::scalar) return false;
+  return value->scalar == "true" || std::strtod(value->scalar.c_str(), nullptr) != 0;
 }
 
 std::string list_of(const std::vector<std::string>& names) {
@@ -74,7 +78,8 @@ std::string prefix_hint(const std::vector<std::string>& missing, const std::vect
 HeadLayout head_layout(const options::Value& config, const std::string& speaker) {
   const auto heads = needed(config, speaker, "num_attention_heads");
   const auto hidden = needed(config, speaker, "hidden_size");
-  const auto groups = is_true(config, "group_query_attention") ? needed(config, speaker, "num_query_groups") : heads;
+  if (holds(config, "multi_latent_attention")) return {heads, heads, 1};  // no fused projection of all heads
+  const auto groups = holds(config, "group_query_attention") ? needed(config, speaker, "num_query_groups") : heads;
   const auto channels = number(config, "kv_channels", 0);
   if (channels == 0 && hidden % heads != 0)
     throw ConfigError(text(speaker, ": hidden_size ", hidden, " is no multiple of num_attention_heads ", heads,
@@ -89,18 +94,48 @@ HeadLayout head_layout(const options::Value& config, const std::string& speaker)
   return layout;
 }
 
+namespace {
+
+std::int64_t counted(const options::Value& config, const std::string& speaker, const std::string& key,
+                     std::int64_t most) {
+  const auto count = holds(config, key) ? number(config, key, 0) : 0;
+  if (count > most)
+    throw ConfigError(text(speaker, ": ", key, " ", count, " cannot be meant; at most ", most, " is read"));
+  return count;
+}
+
+/// moe_layer_freq; every layer where nothing is said.
+model::LayerFrequency layers_with_experts(const options::Value& config, const std::string& speaker,
+                                          std::int64_t layers) {
+  model::LayerFrequency freq;
+  const auto* value = config.at("moe_config.moe_layer_freq");
+  if (value == nullptr) return freq;
+  if (!model::LayerFrequency::Option::read(*value, freq) ||
+      (!freq.list.empty() && static_cast<std::int64_t>(freq.list.size()) != layers))
+    throw ConfigError(text(speaker, ": moe_layer_freq is ", *value, "; a number, or 0 or 1 for each of ", layers,
+                           " layers was expected"));
+  return freq;
+}
+
+}  // namespace
+
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker) {
-  constexpr std::int64_t most_layers = 10'000;
-  const auto layers = needed(model_config, speaker, "num_layers");
-  if (layers > most_layers)
-    throw ConfigError(text(speaker, ": ", layers, " layers cannot be meant; at most ", most_layers, " are read"));
-  constexpr std::int64_t most_experts = 65536;
-  const auto experts = number(model_config, "num_experts", 0);
-  if (experts > most_experts)
-    throw ConfigError(text(speaker, ": ", experts, " experts cannot be meant; at most ", most_experts, " are read"));
-  return {mappings.table(name), layers, experts, head_layout(model_config, speaker),
-          [&](const std::string& key) { return is_true(model_config, key); }};
+  constexpr std::int64_t most_layers = 10'000, most_experts = 65536, most_of_model = 1 << 18;
+  ModelLayers model;
+  model.layers = needed(model_config, speaker, "num_layers");
+  if (model.layers > most_layers)
+    throw ConfigError(text(speaker, ": ", model.layers, " layers cannot be meant; at most ", most_layers, " are read"));
+  model.experts = counted(model_config, speaker, "num_experts", most_experts);
+  model.predictions = counted(model_config, speaker, "mtp_num_layers", most_layers);
+  if (const auto all = model.layers + model.predictions; model.experts * all > most_of_model)
+    throw ConfigError(text(speaker, ": ", model.experts, " experts in each of ", all,
+                           " layers cannot be meant; at most ", most_of_model, " of a model are read"));
+  model.has_experts = [freq = layers_with_experts(model_config, speaker, model.layers)](std::int64_t layer) {
+    return freq.has_experts(layer);
+  };
+  return {mappings.table(name), model, head_layout(model_config, speaker),
+          [&](const std::string& key) { return holds(model_config, key); }};
 }
 
 HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappings& mappings)
@@ -108,13 +143,28 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
       carried_(HuggingFaceFormat().carried_files(folder)),
       config_(read_hugging_face_config(folder / "config.json", mappings)),
       files_(folder),
-      table_(weight_table(config_.weights_table, config_.model_config, mappings, (folder / "config.json").string())) {
+      table_(table_of_files(mappings)) {
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
   refuse_missing_and_left_over();
   refuse_other_types();
   for (const auto& row : table_.rows()) shape_of(row, part_shapes(row), table_.heads());
   refuse_another_size();
   refuse_copies_that_differ();
+}
+
+/// Transformers drops the layers of multi-token prediction and keeps saying their number.
+WeightTable HuggingFaceModel::table_of_files(const options::Mappings& mappings) {
+  const auto speaker = (folder_ / "config.json").string();
+  auto& config = config_.model_config;
+  const auto whole = weight_table(config_.weights_table, config, mappings, speaker);
+  if (!holds(config, "mtp_num_layers")) return whole;
+  const bool there = std::any_of(whole.rows().begin(), whole.rows().end(), [&](const auto& row) {
+    return row.name.rfind("mtp.", 0) == 0 &&
+           std::any_of(row.from.begin(), row.from.end(), [&](const auto& name) { return files_.has(name); });
+  });
+  if (there) return whole;
+  config.set("mtp_num_layers", options::Value::of("0", {folder_.string(), 0, "", 1}));
+  return weight_table(config_.weights_table, config, mappings, speaker);
 }
 
 std::string HuggingFaceModel::found(const std::string& name) const {
@@ -166,18 +216,18 @@ void HuggingFaceModel::refuse_another_size() const {
 }
 
 void HuggingFaceModel::refuse_copies_that_differ() const {
-  for (const auto& pair : table_.copies()) {
-    const auto &copy = pair.first, &of = pair.second;  // Clang 14 lets no lambda see a structured binding
-    const auto there = found(copy), original = found(of);
+  for (const auto& copy : table_.copies()) {
+    const auto there = found(copy.name), original = found(copy.of);
     if (there.empty() || original.empty()) continue;
     const bool taken = std::any_of(table_.rows().begin(), table_.rows().end(), [&](const auto& row) {
-      return std::find(row.from.begin(), row.from.end(), copy) != row.from.end();
+      return std::find(row.from.begin(), row.from.end(), copy.name) != row.from.end();
     });
     if (taken) continue;
     const auto a = files_.tensor(there), b = files_.tensor(original);
     if (a.dtype() != b.dtype() || a.shape() != b.shape() || std::memcmp(a.raw().data(), b.raw().data(), a.bytes()) != 0)
       throw ConfigError(text(folder_.string(), ": tensor '", there, "' differs from '", original,
-                             "', but config.json says that one serves for both (tie_word_embeddings)"));
+                             copy.written ? "', of which it must be a copy"
+                                          : "', but config.json says that one serves for both (tie_word_embeddings)"));
   }
 }
 

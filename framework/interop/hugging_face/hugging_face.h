@@ -70,10 +70,10 @@ std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& fold
 /// Opening reads headers only.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  public:
-  /// Throws ConfigError for what read_hugging_face_config refuses, for tensors that the table wants and the files lack,
+  /// A model whose files have no layer of multi-token prediction has none, whatever config.json says. Throws
+  /// ConfigError for what read_hugging_face_config refuses, for tensors that the table wants and the files lack,
   /// for tensors that the files have and no row takes, for one whose elements are no floating-point numbers, for an
-  /// embedding of another size than config.json says, and for a copy of the tied embedding that differs from it; each
-  /// by name.
+  /// embedding of another size than config.json says, and for a copy of a tensor that differs from it; each by name.
   HuggingFaceModel(const std::filesystem::path& folder, const options::Mappings& mappings);
 
   const options::Value& model_config() const { return config_.model_config; }
@@ -104,6 +104,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::vector<Theirs> theirs(const std::string& name, std::span<const float> elements) const;
 
  private:
+  WeightTable table_of_files(const options::Mappings& mappings);
   const WeightRow& row(const std::string& name) const;
   std::string found(const std::string& name) const;
   std::vector<Shape> part_shapes(const WeightRow& row) const;

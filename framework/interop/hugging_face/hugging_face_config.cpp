@@ -3,6 +3,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/tables/config_table.h"
 
@@ -58,6 +59,7 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     const auto* weights = family.find("weights");
     if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
     auto config = tables::read_by_table(words, speaker, family, &common);
+    without_facts(config, family, speaker);
     head_layout(config, speaker);
     return {std::move(config), type.get<std::string>(), weights->scalar};
   } catch (ConfigError& error) {

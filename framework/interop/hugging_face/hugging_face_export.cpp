@@ -11,6 +11,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/interop/tables/our_names.h"
 
@@ -28,7 +29,8 @@ void take_over(const std::string& carried, const std::vector<options::Value::Fie
                                             "transformers_version"};
   for (const auto& [key, value] : old.items())
     for (const auto& row : rows)
-      if (row.name == key && row.value.find("ignored") != nullptr && own.count(key) == 0 && !json.contains(key))
+      if (row.name == key && (row.value.find("ignored") != nullptr || row.value.find("carried") != nullptr) &&
+          own.count(key) == 0 && !json.contains(key))
         json[key] = value;
 }
 
@@ -99,7 +101,6 @@ class Exporter {
   }
 
   void plan() {
-    std::uint64_t filled = 0;
     shards_.emplace_back();
     for (std::size_t i = 0; i < table_.rows().size(); ++i) {
       const auto& row = table_.rows()[i];
@@ -107,34 +108,50 @@ class Exporter {
         notes_.push_back(text(row.name, ": rows ", how_.vocabulary, " to ", weights_.shape(row.name)[0] - 1,
                               " are padding and left out"));
       const auto shapes = part_shapes_of(row, kept_shape(row.name), table_.heads());
-      for (std::size_t part = 0; part < shapes.size(); ++part) {
-        Piece piece{.name = row.from[part],
-                    .row = i,
-                    .part = part,
-                    .shape = shapes[part],
-                    .dtype = how_.dtype.value_or(weights_.dtype(row.name))};
-        if (filled > 0 && filled + piece.bytes() > how_.shard_bytes) {
-          shards_.emplace_back();
-          filled = 0;
-        }
-        filled += piece.bytes();
-        shards_.back().push_back(std::move(piece));
-      }
+      for (std::size_t part = 0; part < shapes.size(); ++part)
+        place({row.from[part], i, part, shapes[part], type(row)});
     }
+    plan_copies();
+  }
+
+  void plan_copies() {
+    for (const auto& copy : table_.copies())
+      for (std::size_t i = 0; i < table_.rows().size() && copy.written; ++i) {
+        const auto& row = table_.rows()[i];
+        const auto of = std::find(row.from.begin(), row.from.end(), copy.of);
+        if (of == row.from.end()) continue;
+        const auto part = static_cast<std::size_t>(of - row.from.begin());
+        place({copy.name, i, part, part_shapes_of(row, kept_shape(row.name), table_.heads())[part], type(row)});
+      }
+  }
+
+  /// Into the file that is being filled, or a new one.
+  void place(Piece piece) {
+    if (filled_ > 0 && filled_ + piece.bytes() > how_.shard_bytes) {
+      shards_.emplace_back();
+      filled_ = 0;
+    }
+    filled_ += piece.bytes();
+    shards_.back().push_back(std::move(piece));
+  }
+
+  DType type(const WeightRow& row) const {
+    return row.always_float32 ? DType::float32 : how_.dtype.value_or(weights_.dtype(row.name));
   }
 
   /// A tensor of ours, converted, in their layout.
   std::vector<std::byte> converted(std::size_t number) {
     const auto& row = table_.rows()[number];
-    const auto type = how_.dtype.value_or(weights_.dtype(row.name));
+    const auto written = type(row);
     const auto shape = weights_.shape(row.name);
-    std::vector<std::byte> ours(static_cast<std::size_t>(shape.elements()) * size_of(type));
-    const Tensor all{std::span(ours), type, shape};
+    std::vector<std::byte> ours(static_cast<std::size_t>(shape.elements()) * size_of(written));
+    const Tensor all{std::span(ours), written, shape};
     weights_.read(row.name, all);
-    checkpoint::must_be_finite(all, text(weights_.folder().string(), ": tensor '", row.name, "' as ", name_of(type)));
+    checkpoint::must_be_finite(all,
+                               text(weights_.folder().string(), ": tensor '", row.name, "' as ", name_of(written)));
     const auto kept = kept_shape(row.name);
-    ours.resize(static_cast<std::size_t>(kept.elements()) * size_of(type));
-    return to_theirs(row, std::move(ours), size_of(type), part_shapes_of(row, kept, table_.heads()), table_.heads());
+    ours.resize(static_cast<std::size_t>(kept.elements()) * size_of(written));
+    return to_theirs(row, std::move(ours), size_of(written), part_shapes_of(row, kept, table_.heads()), table_.heads());
   }
 
   void write_shard(const fs::path& path, const std::vector<Piece>& pieces) {
@@ -161,6 +178,7 @@ class Exporter {
   const HuggingFaceExport& how_;
   WeightTable table_;
   std::vector<std::vector<Piece>> shards_;
+  std::uint64_t filled_ = 0;  ///< bytes of the last of them
   std::vector<std::string> notes_;
   std::vector<std::byte> held_;  ///< the last tensor of ours that was converted
   std::size_t held_row_ = 0;
@@ -173,7 +191,8 @@ std::string write_hugging_face_config(const options::Value& model_config, const 
   const auto table = hugging_face_table(mappings, family), common = mappings.table("models/common.yaml");
   Json json = {{"model_type", family}};
   if (const auto* name = table.find("architecture")) json["architectures"] = {name->scalar};
-  json = Json::parse(tables::write_by_table(model_config, table, family, &common, json.dump()));
+  json =
+      Json::parse(tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);
   json["torch_dtype"] = name_of(dtype);
   take_over(carried, tables::config_rows(table, &common), json);

@@ -38,6 +38,13 @@ WeightStep step_named(const std::string& name, const options::Origin& at) {
   throw ConfigError(text(at, ": no step '", name, "'; have transpose, group_qkv"));
 }
 
+/// Whether the row of a table is for layers with experts ("experts"), for the others ("dense") or for all of them.
+std::optional<bool> kind_named(const options::Value& kind) {
+  if (kind.scalar != "experts" && kind.scalar != "dense")
+    throw ConfigError(text(kind.origin, ": no layers '", kind.scalar, "'; have experts, dense"));
+  return kind.scalar == "experts";
+}
+
 WeightRow row_of(const options::Value::Field& field) {
   WeightRow row{field.name, {}, {}};
   for (const auto& [key, value] : field.value.fields) {
@@ -45,17 +52,30 @@ WeightRow row_of(const options::Value::Field& field) {
       row.from = scalars(value);
     else if (key == "steps")
       for (const auto& step : scalars(value)) row.steps.push_back(step_named(step, value.origin));
-    else if (key != "when")
-      throw ConfigError(text(value.origin, ": no '", key, "' in a row of weights; have from, steps, when"));
+    else if (key == "layers")
+      row.of_experts = kind_named(value);
+    else if (key == "always_float32")
+      row.always_float32 = value.scalar == "true";
+    else if (key != "when" && key != "unless")
+      throw ConfigError(text(value.origin, ": no '", key,
+                             "' in a row of weights; have from, steps, layers, always_float32, when, unless"));
   }
   if (row.from.empty()) throw ConfigError(text(field.value.origin, ": '", field.name, "' has no 'from'"));
   return row;
 }
 
-WeightRow numbered(WeightRow row, const std::string& mark, std::int64_t number) {
-  row.name = numbered(std::move(row.name), mark, number);
-  for (auto& name : row.from) name = numbered(std::move(name), mark, number);
+WeightRow numbered(WeightRow row, const std::string& mark, std::int64_t ours, std::int64_t theirs) {
+  row.name = numbered(std::move(row.name), mark, ours);
+  for (auto& name : row.from) name = numbered(std::move(name), mark, theirs);
   return row;
+}
+
+bool is_marked(const WeightRow& row, const std::string& mark) { return row.name.find(mark) != std::string::npos; }
+
+bool is_in(const WeightRow& row, const ModelLayers& model, std::int64_t layer) {
+  if (!row.of_experts) return true;
+  const auto last = std::min(layer, model.layers - 1);
+  return *row.of_experts == (model.experts > 0 && (!model.has_experts || model.has_experts(last)));
 }
 
 using Bytes = std::vector<std::byte>;
@@ -116,8 +136,8 @@ Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const Hea
 
 }  // namespace
 
-WeightTable::WeightTable(const options::Value& table, std::int64_t layers, std::int64_t experts,
-                         const HeadLayout& heads, const std::function<bool(const std::string& key)>& holds)
+WeightTable::WeightTable(const options::Value& table, const ModelLayers& model, const HeadLayout& heads,
+                         const std::function<bool(const std::string& key)>& holds)
     : heads_(heads) {
   if (heads.groups < 1 || heads.channels < 1 || heads.heads % heads.groups != 0)
     throw ConfigError(text("weights: ", heads.heads, " heads in ", heads.groups, " groups of ", heads.channels,
@@ -125,40 +145,72 @@ WeightTable::WeightTable(const options::Value& table, std::int64_t layers, std::
   if (const auto* prefix = table.find("optional_prefix")) optional_prefix_ = prefix->scalar;
   if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
   if (const auto* copies = table.find("copies"))
-    for (const auto& [copy, of] : copies->fields) {
-      copies_.emplace_back(copy, of.scalar);
-      ignored_.push_back(copy);
-    }
+    for (const auto& [copy, of] : copies->fields) copies_.push_back({copy, of.scalar});
   const auto* tensors = table.find("tensors");
   if (tensors == nullptr) throw ConfigError(text(table.origin, ": has no 'tensors'"));
-  std::vector<WeightRow> of_layer, of_expert;
+  add_tensors(*tensors, model, holds);
+  if (const auto* prediction = table.find("prediction")) add_predictions(*prediction, model);
+  for (const auto& copy : copies_) ignored_.push_back(copy.name);
+}
+
+void WeightTable::add_tensors(const options::Value& tensors, const ModelLayers& model,
+                              const std::function<bool(const std::string& key)>& holds) {
+  std::vector<WeightRow> of_expert;
+  std::size_t done = 0;  // rows of layers that are in rows_
   const auto add_experts = [&] {
-    for (std::int64_t expert = 0; expert < experts && !of_expert.empty(); ++expert)
-      for (const auto& row : of_expert) of_layer.push_back(numbered(row, expert_mark, expert));
+    for (std::int64_t expert = 0; expert < model.experts && !of_expert.empty(); ++expert)
+      for (const auto& row : of_expert) {
+        layer_rows_.push_back(numbered(row, expert_mark, expert, expert));
+        layer_rows_.back().of_experts = true;
+      }
     of_expert.clear();
   };
   const auto add_layers = [&] {
     add_experts();
-    for (std::int64_t layer = 0; layer < layers && !of_layer.empty(); ++layer)
-      for (const auto& row : of_layer) rows_.push_back(numbered(row, layer_mark, layer));
-    of_layer.clear();
+    for (std::int64_t layer = 0; layer < model.layers && done < layer_rows_.size(); ++layer)
+      for (auto row = done; row < layer_rows_.size(); ++row)
+        if (is_in(layer_rows_[row], model, layer))
+          rows_.push_back(numbered(layer_rows_[row], layer_mark, layer, layer));
+    done = layer_rows_.size();
   };
-  for (const auto& field : tensors->fields) {
+  for (const auto& field : tensors.fields) {
     auto row = row_of(field);
     if (const auto* when = field.value.find("when"); when != nullptr && !holds(when->scalar)) continue;
-    if (row.name.find(expert_mark) != std::string::npos) {
+    if (const auto* unless = field.value.find("unless"); unless != nullptr && holds(unless->scalar)) continue;
+    if (is_marked(row, expert_mark)) {
       of_expert.push_back(std::move(row));
       continue;
     }
     add_experts();
-    if (row.name.find(layer_mark) != std::string::npos) {
-      of_layer.push_back(std::move(row));
+    if (is_marked(row, layer_mark)) {
+      layer_rows_.push_back(std::move(row));
       continue;
     }
     add_layers();
     rows_.push_back(std::move(row));
   }
   add_layers();
+}
+
+/// Our layers of multi-token prediction are numbered from 0 and have a layer as the decoder's in them; theirs follow
+/// the decoder's with the same names inside.
+void WeightTable::add_predictions(const options::Value& prediction, const ModelLayers& model) {
+  const std::string decoder = "decoder.layers." + layer_mark + ".";
+  const auto *layer = prediction.find("layer"), *tensors = prediction.find("tensors");
+  if (layer == nullptr || tensors == nullptr)
+    throw ConfigError(text(prediction.origin, ": 'prediction' has 'layer' and 'tensors'"));
+  for (std::int64_t k = 0; k < model.predictions; ++k) {
+    const auto theirs = model.layers + k;
+    for (const auto& field : tensors->fields) rows_.push_back(numbered(row_of(field), layer_mark, k, theirs));
+    for (auto row : layer_rows_) {
+      if (!is_in(row, model, theirs) || row.name.rfind(decoder, 0) != 0) continue;
+      row.name = layer->scalar + row.name.substr(decoder.size());
+      rows_.push_back(numbered(std::move(row), layer_mark, k, theirs));
+    }
+    if (const auto* copies = prediction.find("copies"))
+      for (const auto& [copy, of] : copies->fields)
+        copies_.push_back({numbered(copy, layer_mark, theirs), of.scalar, true});
+  }
 }
 
 bool WeightTable::ignores(const std::string& name) const {

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "framework/options/value.h"
@@ -28,15 +28,32 @@ struct WeightRow {
   std::string name;
   std::vector<std::string> from;
   std::vector<WeightStep> steps;
+  std::optional<bool> of_experts = std::nullopt;  ///< only in layers that have experts, or only in those that have none
+  bool always_float32 = false;                    ///< written as float32 whatever type the other weights get
+};
+
+/// A tensor of theirs that repeats another of theirs when no row takes it.
+struct WeightCopy {
+  std::string name, of;
+  bool written = false;  ///< a folder that is written has it too
+};
+
+/// The layers of a model.
+struct ModelLayers {
+  std::int64_t layers = 0, experts = 0;  ///< experts: of each layer that has some
+  std::int64_t predictions = 0;          ///< layers of multi-token prediction; theirs are numbered behind the others
+  /// Whether layer `index` has experts; a layer of multi-token prediction is as the last of the others. Empty: every
+  /// layer has, if there are any.
+  std::function<bool(std::int64_t index)> has_experts = {};
 };
 
 /// mappings/weights/<family>.yaml for a model of given size: rows for every layer, one layer after the other, and in it
-/// for every expert, one expert after the other; those left out whose `when` is not true.
+/// for every expert, one expert after the other; those left out whose `when` or `unless` says so.
 class WeightTable {
  public:
-  /// `holds` says whether a key of model_config is true. Throws ConfigError with the table's line for what it may not
-  /// say.
-  WeightTable(const options::Value& table, std::int64_t layers, std::int64_t experts, const HeadLayout& heads,
+  /// `holds` says whether a key of model_config is true or a number other than 0. Throws ConfigError with the table's
+  /// line for what it may not say.
+  WeightTable(const options::Value& table, const ModelLayers& model, const HeadLayout& heads,
               const std::function<bool(const std::string& key)>& holds);
 
   const std::vector<WeightRow>& rows() const { return rows_; }
@@ -46,14 +63,17 @@ class WeightTable {
   /// Whether the table says to drop their tensor `name`, with the prefix or without: a table anybody can compute, or a
   /// copy.
   bool ignores(const std::string& name) const;
-  /// Their tensors that repeat another of theirs when no row takes them: copy, original.
-  const std::vector<std::pair<std::string, std::string>>& copies() const { return copies_; }
+  const std::vector<WeightCopy>& copies() const { return copies_; }
 
  private:
+  void add_tensors(const options::Value& tensors, const ModelLayers& model,
+                   const std::function<bool(const std::string& key)>& holds);
+  void add_predictions(const options::Value& prediction, const ModelLayers& model);
+
   HeadLayout heads_;
-  std::vector<WeightRow> rows_;
+  std::vector<WeightRow> rows_, layer_rows_;  ///< layer_rows_: of any layer, by their marks
   std::vector<std::string> ignored_;
-  std::vector<std::pair<std::string, std::string>> copies_;
+  std::vector<WeightCopy> copies_;
   std::string optional_prefix_;
 };
 

@@ -60,7 +60,7 @@ class ConfigReader {
         if (const auto* absent = row.find("absent"); absent != nullptr && !seen(key)) take_absent(key, row, *absent);
     if (needed != nullptr)
       for (const auto& key : needed->items)
-        if (!model_config_.find(key.scalar)) problems_ += text("\n  nothing in it says ", key.scalar);
+        if (!model_config_.at(key.scalar)) problems_ += text("\n  nothing in it says ", key.scalar);
     if (!problems_.empty()) throw ConfigError(text(file_, ":", problems_));
     return model_config_;
   }

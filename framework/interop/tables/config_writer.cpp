@@ -9,10 +9,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A number or a truth value as such, anything else as text.
+/// A number, a truth value or a list as such, anything else as text.
 Json json_of(const std::string& words) {
   auto json = Json::parse(words, nullptr, false);
-  return json.is_number() || json.is_boolean() ? json : Json(words);
+  return json.is_number() || json.is_boolean() || json.is_array() ? json : Json(words);
+}
+
+/// 1 as 1.0 where the row asks for a `float`: a program may tell them apart.
+Json number_of(Json json, const options::Value& row) {
+  return row.find("float") != nullptr && json.is_number() ? Json(json.get<double>()) : json;
 }
 
 /// Set "rope_parameters.rope_theta".
@@ -73,6 +78,8 @@ class ConfigWriter {
   void write_value(const std::string& key, const options::Value& row, const options::Value& to) {
     const auto first = to.kind == options::Value::Kind::scalar ? to.scalar : to.items.front().scalar;
     const auto* value = find(ours_, first);
+    if (value != nullptr && value->kind == options::Value::Kind::list && row.find("words") == nullptr)
+      return write_list(key, *value);
     for (const auto& item : to.items) {
       const auto* other = find(ours_, item.scalar);
       if (said(value) != said(other) || (said(value) && value->scalar != other->scalar))
@@ -84,11 +91,17 @@ class ConfigWriter {
     }
     if (const auto* none = row.find("unwritten"); none != nullptr && none->scalar == value->scalar) return;
     const auto* words = row.find("words");
-    if (words == nullptr) return set(json_, key, json_of(value->scalar));
+    if (words == nullptr) return set(json_, key, number_of(json_of(value->scalar), row));
     for (const auto& [theirs, ours] : words->fields)
       if (ours.scalar == value->scalar) return set(json_, key, json_of(theirs));
     if (const auto* otherwise = row.find("otherwise")) return set(json_, key, json_of(otherwise->scalar));
     throw ConfigError(text("a ", program_, " has no ", key, " for ", first, " ", *value, "; it has ", *words));
+  }
+
+  void write_list(const std::string& key, const options::Value& list) {
+    auto items = Json::array();
+    for (const auto& item : list.items) items.push_back(json_of(item.scalar));
+    set(json_, key, std::move(items));
   }
 
   const options::Value& ours_;

@@ -76,7 +76,7 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
     return config_story(of, change);
   };
   EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "mamba"; })
-                .find("model_type mamba is not built; have gemma, gpt2, gpt_neox, llama"),
+                .find("model_type mamba is not built; have deepseek_v2, deepseek_v3, gemma, gpt2, gpt_neox, llama"),
             std::string::npos);
   EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "common"; }).find("is not built"), std::string::npos);
   EXPECT_NE(refused("llama", [](Json& c) { c["clever_new_thing"] = 3; }).find("clever_new_thing is 3: no row"),
@@ -304,9 +304,9 @@ TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
     const auto family = hugging_face::hugging_face_table(mappings, name.substr(7, name.size() - 12));
     ASSERT_NE(family.find("weights"), nullptr) << name;
     const auto weights = mappings.table(family.find("weights")->scalar);
-    EXPECT_NO_THROW(hugging_face::WeightTable(weights, 2, 3, {4, 2, 8}, [](const auto&) { return true; })) << name;
+    EXPECT_NO_THROW(hugging_face::WeightTable(weights, {2, 3, 1}, {4, 2, 8}, [](const auto&) { return true; })) << name;
   }
-  EXPECT_EQ(families, 9);
+  EXPECT_EQ(families, 12);
 }
 
 }  // namespace
