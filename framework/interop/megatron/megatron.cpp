@@ -36,9 +36,16 @@ std::string trimmed(std::string words) {
   return words;
 }
 
-/// Plain values as JSON; objects (enumerations, types) say nothing.
-Json json_of(const torch::PickleNode& node) {
+/// Plain values and lists of them as JSON; objects (enumerations, types) say nothing.
+Json json_of(const torch::PickleNode& node, bool in_list = false) {
   switch (node.kind) {
+    case Kind::list:
+    case Kind::tuple: {
+      auto list = Json::array();
+      for (const auto* item : node.items)
+        if (!in_list) list.push_back(json_of(*item, true));
+      return in_list ? Json() : list;
+    }
     case Kind::boolean:
       return node.flag;
     case Kind::integer:
@@ -112,7 +119,7 @@ void MegatronCheckpoint::know_parts() {
   }
   for (const auto& [name, stage] : holders_)
     for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
-      const auto given = part(name, tensor).shape(), expected = weight_part(name, tensor).shape();
+      const auto given = part_shape(name, tensor), expected = weight_part(name, tensor).shape();
       if (given != expected)
         refuse(text("'", name, "' is ", given, " on tensor-parallel rank ", tensor, ", and ", expected,
                     " in the model of that rank"));
@@ -184,7 +191,7 @@ void MegatronCheckpoint::place_layers() {
       for (const auto& name : own.all_names()) {
         if (tensor == 0 && !holders_.emplace(name, stage).second) refuse(text("'", name, "' is on two stages"));
         const auto holder = holders_.find(name);
-        if (holder == holders_.end() || holder->second != stage || part(name, tensor).shape() != part(name, 0).shape())
+        if (holder == holders_.end() || holder->second != stage || part_shape(name, tensor) != part_shape(name, 0))
           refuse(text("'", name, "' is not the same on all tensor parallel ranks"));
       }
     }
@@ -195,14 +202,24 @@ void MegatronCheckpoint::place_layers() {
     }
 }
 
-Tensor MegatronCheckpoint::part(const std::string& name, std::int64_t tensor_rank) const {
+std::int64_t MegatronCheckpoint::stage_of(const std::string& name) const {
   const auto holder = holders_.find(name);
   if (holder == holders_.end()) refuse(text("has no tensor '", name, "'"));
-  return rank(tensor_rank, holder->second).tensor(name);
+  return holder->second;
 }
 
+Tensor MegatronCheckpoint::part(const std::string& name, std::int64_t tensor_rank) const {
+  return rank(tensor_rank, stage_of(name)).tensor(name);
+}
+
+Shape MegatronCheckpoint::part_shape(const std::string& name, std::int64_t tensor_rank) const {
+  return rank(tensor_rank, stage_of(name)).shape(name);
+}
+
+DType MegatronCheckpoint::dtype(const std::string& name) const { return rank(0, stage_of(name)).dtype(name); }
+
 Shape MegatronCheckpoint::shape(const std::string& name) const {
-  const auto own = part(name, 0).shape();  // throws for a name that is not there
+  const auto own = part_shape(name, 0);  // throws for a name that is not there
   return layout_.tensor == 1 ? own : weight_part(name, 0).global_shape;
 }
 

@@ -57,7 +57,7 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   std::vector<std::string> names() const override { return names_; }  ///< of weights
   bool has(const std::string& name) const override { return holders_.count(name) != 0; }
   Shape shape(const std::string& name) const override;
-  DType dtype(const std::string& name) const override { return part(name, 0).dtype(); }
+  DType dtype(const std::string& name) const override;
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const checkpoint::TensorRange& into) const override;
 
@@ -84,7 +84,9 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   const MegatronRank& rank(std::int64_t tensor, std::int64_t stage) const {
     return *ranks_[static_cast<std::size_t>(stage * layout_.tensor + tensor)];
   }
+  std::int64_t stage_of(const std::string& name) const;
   Tensor part(const std::string& name, std::int64_t tensor_rank) const;
+  Shape part_shape(const std::string& name, std::int64_t tensor_rank) const;
   const WeightPart& weight_part(const std::string& name, std::int64_t tensor_rank) const;
   [[noreturn]] void refuse(const std::string& story) const;
 
@@ -98,7 +100,8 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   std::map<std::string, std::int64_t> holders_;  ///< our names, optimizer state included -> the stage
 };
 
-/// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is no weight.
+/// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is no weight. Has {expert} where the
+/// weights of all experts are one tensor.
 std::string our_name_of_megatron(const std::string& theirs, const options::Value& table);
 
 }  // namespace tessera::megatron

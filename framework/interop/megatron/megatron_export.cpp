@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <deque>
 #include <map>
 #include <set>
@@ -129,6 +130,8 @@ class RankContent {
     weight.name = theirs;
     weight.tensor = joined(part.name, part, out);
     weight.decays = decays(part.role);
+    weight.buffer = part.role == ParameterRole::expert_bias;
+    if (weight.buffer) return weight;
     for (const auto& slot : slots_) weight.slots.push_back(joined(optimizer_mark + slot + "." + part.name, part, out));
     return weight;
   }
@@ -178,6 +181,30 @@ Json arguments_of(const options::Value& recipe, const options::Mappings& mapping
 
 }  // namespace
 
+namespace {
+
+/// The name of a weight in a module of all experts, by the ends of names under `experts`.
+std::string name_in_experts(const std::string& theirs, const options::Value& table) {
+  const std::string mark = "{expert}";
+  const auto* experts = table.find("experts");
+  if (experts == nullptr) return theirs;
+  auto digits = theirs.size();
+  while (digits > 0 && std::isdigit(static_cast<unsigned char>(theirs[digits - 1])) != 0) --digits;
+  const auto number = theirs.substr(digits);
+  for (const auto& [end, ours] : experts->fields) {
+    const bool one = ends(end, mark);  // of the expert whose number is the end of the name
+    const auto before = one ? theirs.substr(0, digits) : theirs;
+    const auto pattern = one ? end.substr(0, end.size() - mark.size()) : end;
+    if ((one && number.empty()) || !ends(before, pattern)) continue;
+    auto name = before.substr(0, before.size() - pattern.size()) + ours.scalar;
+    if (one) name.replace(name.find(mark), mark.size(), number);
+    return name;
+  }
+  return theirs;
+}
+
+}  // namespace
+
 std::string our_name_of_megatron(const std::string& theirs, const options::Value& table) {
   if (const auto* ignored = table.find("ignored"))
     for (const auto& end : ignored->items)
@@ -192,7 +219,7 @@ std::string our_name_of_megatron(const std::string& theirs, const options::Value
   if (const auto* renamed = table.find("renamed"))
     for (const auto& [pattern, ours] : renamed->fields)
       if (theirs == of_layer(pattern)) return of_layer(ours.scalar);
-  return theirs;
+  return name_in_experts(theirs, table);
 }
 
 void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,

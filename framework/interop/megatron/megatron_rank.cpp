@@ -1,6 +1,8 @@
 #include "framework/interop/megatron/megatron_rank.h"
 
 #include <algorithm>
+#include <cstring>
+#include <set>
 
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron.h"
@@ -15,12 +17,17 @@ using Kind = torch::PickleNode::Kind;
 
 constexpr const char* weights_file = "model_optim_rng.pt";
 constexpr const char* shared_file = "distrib_optim.pt";
-constexpr std::int64_t most_layers = 1000000;
+constexpr std::int64_t most_layers = 1000000, most_experts = 65536;
+const std::string expert_mark = "{expert}", state_begin = "optimizer.";
 const std::string table_name = "embedding.word_embeddings.weight", head_name = "output_layer.weight";
 
 /// Whether a weight decays, as Megatron's groups tell it.
 bool decays(const std::string& name, std::size_t rank) {
   return rank != 1 && (name.size() < 5 || name.compare(name.size() - 5, 5, ".bias") != 0);
+}
+
+bool ends(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
 bool flag_of(const torch::PickleNode& group, const char* key) {
@@ -29,6 +36,31 @@ bool flag_of(const torch::PickleNode& group, const char* key) {
 }
 
 }  // namespace
+
+/// linear_fc1 is [in, experts x out] there, linear_fc2 [experts x in, out]; as Megatron-LM views both, the experts lie one
+/// behind the other. Source: Megatron-LM core, GroupedMLP.
+bool MegatronRank::Weight::is_input_of_expert() const { return name.find(".linear_fc1.") != std::string::npos; }
+
+Shape MegatronRank::Weight::kept() const {
+  return is_input_of_expert() ? Shape{shape[0], shape[1] / experts} : Shape{shape[0] / experts, shape[1]};
+}
+
+std::string MegatronRank::Weight::name_of(std::int64_t e) const {
+  auto own = name;
+  return own.replace(own.find(expert_mark), expert_mark.size(), std::to_string(e));
+}
+
+void MegatronRank::put(const Weight& weight, const std::string& beginning, const torch::TorchFile& file,
+                       const torch::PickleNode& node, std::int64_t first) {
+  if (weight.experts == 0) {
+    pieces_[beginning + weight.name] = {&file, &node, first, weight.shape};
+    return;
+  }
+  const auto kept = weight.kept();
+  for (std::int64_t e = 0; e < weight.experts; ++e)
+    pieces_[beginning + weight.name_of(e)] = {&file, &node, std::max<std::int64_t>(first, 0) + e * kept.elements(),
+                                              kept, true};
+}
 
 MegatronRank::MegatronRank(const fs::path& folder, std::int64_t stage, const options::Value& table)
     : folder_(folder), stage_(stage) {
@@ -53,8 +85,23 @@ void MegatronRank::take_chunk(const torch::PickleNode& model, const options::Val
     if (ours.empty()) continue;
     if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
     if (checkpoint::layer_of(ours) > most_layers) refuse(text("'", theirs, "' is of a layer beyond ", most_layers));
-    weights.push_back({ours, model.items[i + 1]});
+    weights.push_back(weight_of(ours, *model.items[i + 1], table));
   }
+}
+
+MegatronRank::Weight MegatronRank::weight_of(const std::string& name, const torch::PickleNode& node,
+                                             const options::Value& table) const {
+  Weight weight{.name = name, .node = &node, .shape = file_->tensor(node, name).shape()};
+  if (const auto* buffers = table.find("buffers"))
+    weight.buffer = std::any_of(buffers->items.begin(), buffers->items.end(),
+                                [&](const auto& end) { return ends(name, end.scalar); });
+  if (name.find(expert_mark) == std::string::npos) return weight;
+  weight.experts = static_cast<std::int64_t>(number(argument("num_experts")).value_or(0));
+  if (weight.experts < 1 || weight.experts > most_experts || weight.shape.rank() != 2 ||
+      weight.shape[weight.is_input_of_expert() ? 1 : 0] % weight.experts != 0)
+    refuse(text("'", name, "' is ", weight.shape, ", which is not that of the num_experts ", weight.experts,
+                " that its 'args' name"));
+  return weight;
 }
 
 const torch::PickleNode* MegatronRank::arguments() const {
@@ -99,20 +146,37 @@ void MegatronRank::place(const std::vector<std::int64_t>& first_layers, bool tie
     for (auto& weight : chunks_[c]) {
       weight.name = megatron_shifted(weight.name, first_layers[c]);
       weight.copy = tied && !has_table && weight.name == head_name;
-      if (!weight.copy && !pieces_.emplace(weight.name, Piece{file_.get(), weight.node}).second)
-        refuse(text("'", weight.name, "' is there twice"));
+      if (weight.copy) continue;
+      if (has(weight.experts > 0 ? weight.name_of(0) : weight.name)) refuse(text("'", weight.name, "' is there twice"));
+      put(weight, "", *file_, *weight.node);
     }
   }
   if (shared_)
     take_shared_optimizer();
   else
     take_optimizer();
+  add_state_of_buffers();
+}
+
+/// Where weights have optimizer state, buffers have zeros: here every parameter has some.
+void MegatronRank::add_state_of_buffers() {
+  std::set<std::string> slots;
+  for (const auto& [name, piece] : pieces_)
+    if (checkpoint::is_optimizer_state(name)) slots.insert(name.substr(0, name.find('.', state_begin.size()) + 1));
+  for (const auto* weight : weights()) {
+    if (!weight->buffer) continue;
+    zeros_.resize(std::max(zeros_.size(), static_cast<std::size_t>(weight->shape.elements())));
+    for (const auto& slot : slots) pieces_[slot + weight->name] = {nullptr, nullptr, -1, weight->shape};
+  }
 }
 
 std::vector<std::string> MegatronRank::names(std::size_t chunk) const {
   std::vector<std::string> all;
-  for (const auto& weight : chunks_[chunk])
-    if (!weight.copy) all.push_back(weight.name);
+  for (const auto& weight : chunks_[chunk]) {
+    if (weight.copy) continue;
+    if (weight.experts == 0) all.push_back(weight.name);
+    for (std::int64_t e = 0; e < weight.experts; ++e) all.push_back(weight.name_of(e));
+  }
   return all;
 }
 
@@ -143,8 +207,9 @@ void MegatronRank::take_groups(const torch::PickleNode& groups, const torch::Pic
                                      [](const auto* group) { return flag_of(*group, "is_decoupled_lr"); });
   std::vector<std::size_t> used(groups.items.size(), 0);
   for (const auto* weight : weights()) {
+    if (weight->buffer) continue;
     const auto& name = weight->name;
-    const double wd = decays(name, file_->tensor(*weight->node, name).shape().rank()) ? 1 : 0;
+    const double wd = decays(name, weight->shape.rank()) ? 1 : 0;
     std::size_t at = 0;
     const auto fits = [&](const torch::PickleNode& group) {
       return number(group.find("wd_mult")) == wd &&
@@ -158,7 +223,7 @@ void MegatronRank::take_groups(const torch::PickleNode& groups, const torch::Pic
     if (weight->copy) continue;
     if (masters != nullptr && masters->kind == Kind::list && at < masters->items.size() &&
         place < masters->items[at]->items.size())
-      pieces_[name] = {file_.get(), masters->items[at]->items[place]};
+      put(*weight, "", *file_, *masters->items[at]->items[place]);
     const auto found = state_of.find(ids->items[place]->integer);
     if (found != state_of.end() && found->second->kind == Kind::dict) take_state(*found->second, *weight);
   }
@@ -171,10 +236,9 @@ void MegatronRank::take_state(const torch::PickleNode& state, const Weight& weig
   for (std::size_t i = 0; i + 1 < slots.size(); i += 2) {
     if (slots[i]->text == "step") updates_ = number(slots[i + 1]).value_or(updates_);
     if (slots[i]->text == "step" || !torch::TorchFile::is_tensor(*slots[i + 1])) continue;
-    const auto key = text("optimizer.", slots[i]->text, ".", weight.name);
-    pieces_[key] = {file_.get(), slots[i + 1]};
-    const auto own = tensor(weight.name).shape(), kept = tensor(key).shape();
-    if (kept != own) refuse(text("its optimizer keeps ", kept, " for '", weight.name, "' of ", own));
+    const auto kept = file_->tensor(*slots[i + 1], weight.name).shape();
+    if (kept != weight.shape) refuse(text("its optimizer keeps ", kept, " for '", weight.name, "' of ", weight.shape));
+    put(weight, text(state_begin, slots[i]->text, "."), *file_, *slots[i + 1]);
   }
 }
 
@@ -209,7 +273,7 @@ std::int64_t MegatronRank::bucket_size(std::size_t chunk) const {
   if (!on("overlap_grad_reduce") || stage_ > 0 || chunk > 0 || on("overlap_param_gather_with_optimizer_step")) return 0;
   if (const auto buckets = count("ddp_num_buckets"); buckets > 0) {
     std::int64_t all = 0;
-    for (const auto* weight : weights()) all += file_->tensor(*weight->node, weight->name).elements();
+    for (const auto* weight : weights()) all += weight->buffer ? 0 : weight->shape.elements();
     return all / buckets;
   }
   if (const auto given = count("ddp_bucket_size"); given > 0) return given;
@@ -223,10 +287,11 @@ void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chun
   const auto* untied = argument("untie_embeddings_and_output_weights");
   const bool tied = copied || (untied != nullptr && untied->kind == Kind::boolean && !untied->flag);
   std::vector<MegatronFlat> flats;
-  std::vector<Shape> shapes;
+  std::vector<const Weight*> trained;
   for (const auto& weight : chunks_[chunk]) {
-    shapes.push_back(file_->tensor(*weight.node, weight.name).shape());
-    flats.push_back({shapes.back().elements(), tied && stages > 1 && tables::has_vocabulary_rows(weight.name)});
+    if (weight.buffer) continue;
+    trained.push_back(&weight);
+    flats.push_back({weight.shape.elements(), tied && stages > 1 && tables::has_vocabulary_rows(weight.name)});
   }
   const auto places = megatron_flat_places(flats, bucket_size(chunk));
   for (std::size_t i = 0; i + 1 < buffer.items.size(); i += 2) {
@@ -236,12 +301,10 @@ void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chun
     if (there != places.back())
       refuse(text(shared_file, " has ", there, " elements of '", slot, "'; the model's layout makes ", places.back(),
                   " of them"));
-    for (std::size_t w = 0; w < flats.size(); ++w) {
-      const auto& weight = chunks_[chunk][w];
-      if (weight.copy) continue;
-      const auto key = slot == "param" ? weight.name : text("optimizer.", slot, ".", weight.name);
-      pieces_[key] = {shared_.get(), buffer.items[i + 1], places[w], shapes[w]};
-    }
+    for (std::size_t w = 0; w < flats.size(); ++w)
+      if (!trained[w]->copy)
+        put(*trained[w], slot == "param" ? "" : text(state_begin, slot, "."), *shared_, *buffer.items[i + 1],
+            places[w]);
   }
 }
 
@@ -256,13 +319,41 @@ std::vector<std::string> MegatronRank::all_names() const {
   return all;
 }
 
-Tensor MegatronRank::tensor(const std::string& name) const {
+const MegatronRank::Piece& MegatronRank::piece(const std::string& name) const {
   const auto found = pieces_.find(name);
   if (found == pieces_.end()) refuse(text("has no tensor '", name, "'"));
-  const auto& piece = found->second;
-  const auto all = piece.file->tensor(*piece.node, text("tensor '", name, "'"));
-  if (piece.first < 0) return all;
-  return all.slice(piece.first, piece.shape.elements()).reshaped(piece.shape);
+  return found->second;
+}
+
+Shape MegatronRank::shape(const std::string& name) const {
+  const auto& own = piece(name);
+  if (own.turned) return Shape{own.shape[1], own.shape[0]};
+  return own.first < 0 && own.file != nullptr ? own.file->tensor(*own.node, name).shape() : own.shape;
+}
+
+DType MegatronRank::dtype(const std::string& name) const {
+  const auto& own = piece(name);
+  return own.file == nullptr ? DType::float32 : own.file->tensor(*own.node, name).dtype();
+}
+
+Tensor MegatronRank::tensor(const std::string& name) const {
+  const auto& own = piece(name);
+  if (own.file == nullptr) return {std::span(zeros_), own.shape};
+  const auto all = own.file->tensor(*own.node, text("tensor '", name, "'"));
+  if (own.first < 0) return all;
+  const auto kept = all.reshaped(Shape{all.elements()}).slice(own.first, own.shape.elements()).reshaped(own.shape);
+  return own.turned ? turned(kept) : kept;
+}
+
+Tensor MegatronRank::turned(const Tensor& kept) const {
+  const auto rows = kept.shape()[0], width = kept.shape()[1];
+  const auto size = static_cast<std::int64_t>(size_of(kept.dtype()));
+  turned_.resize(kept.bytes());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < width; ++c)
+      std::memcpy(turned_.data() + (c * rows + r) * size, kept.raw().data() + (r * width + c) * size,
+                  static_cast<std::size_t>(size));
+  return {std::span(turned_), kept.dtype(), Shape{width, rows}};
 }
 
 }  // namespace tessera::megatron

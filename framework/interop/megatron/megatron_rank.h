@@ -39,8 +39,11 @@ class MegatronRank {
 
   bool has(const std::string& name) const { return pieces_.count(name) != 0; }
   std::vector<std::string> all_names() const;  ///< optimizer state too
-  /// This rank's part. Throws ConfigError. Valid as long as this.
+  /// This rank's part. Throws ConfigError. Valid as long as this; of an expert that is kept transposed until the next
+  /// call.
   Tensor tensor(const std::string& name) const;
+  Shape shape(const std::string& name) const;
+  DType dtype(const std::string& name) const;
   std::uint64_t bytes() const { return file_->bytes() + (shared_ ? shared_->bytes() : 0); }  ///< of its files
   /// Reads its files and compares every checksum. Throws DamageError.
   void verify() const;
@@ -48,19 +51,34 @@ class MegatronRank {
 
  private:
   struct Weight {
-    std::string name;  ///< ours
+    std::string name;  ///< ours; with `experts` the place of their number is {expert}
     const torch::PickleNode* node;
+    Shape shape = {};  ///< of the tensor in the file
     bool copy = false;
+    bool buffer = false;       ///< part of the model, not of the optimizer
+    std::int64_t experts = 0;  ///< 0: one weight; else those of so many experts, one behind the other, each [in, out]
+    bool is_input_of_expert() const;            ///< linear_fc1, not linear_fc2
+    Shape kept() const;                         ///< of one expert in the file
+    std::string name_of(std::int64_t e) const;  ///< of expert `e`
   };
   /// Where a tensor lies: all of a tensor of a file, or some of its elements.
   struct Piece {
-    const torch::TorchFile* file;
+    const torch::TorchFile* file;  ///< null: all elements are zero
     const torch::PickleNode* node;
     std::int64_t first = -1;  ///< -1: all
-    Shape shape = {};
+    Shape shape = {};         ///< there
+    bool turned = false;      ///< the transpose of what is there is meant
   };
 
   void take_chunk(const torch::PickleNode& model, const options::Value& table);
+  Weight weight_of(const std::string& name, const torch::PickleNode& node, const options::Value& table) const;
+  /// Says where `weight`, or its optimizer state with that beginning of its name, lies: in the tensor `node` from
+  /// element `first` on, or all of it.
+  void put(const Weight& weight, const std::string& beginning, const torch::TorchFile& file,
+           const torch::PickleNode& node, std::int64_t first = -1);
+  void add_state_of_buffers();
+  const Piece& piece(const std::string& name) const;
+  Tensor turned(const Tensor& kept) const;
   void take_optimizer();
   void take_groups(const torch::PickleNode& groups, const torch::PickleNode& state, const torch::PickleNode* masters);
   void take_state(const torch::PickleNode& state, const Weight& weight);
@@ -76,6 +94,8 @@ class MegatronRank {
   std::vector<std::vector<Weight>> chunks_;
   std::map<std::string, Piece> pieces_;
   double updates_ = -1;
+  mutable std::vector<std::byte> turned_;  ///< the last tensor that was transposed
+  mutable std::vector<float> zeros_;       ///< as many as the largest buffer has elements
 };
 
 }  // namespace tessera::megatron

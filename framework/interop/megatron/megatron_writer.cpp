@@ -22,6 +22,7 @@ Groups groups_of(const std::vector<std::vector<MegatronWeight>>& chunks) {
   Groups out;
   for (const auto& chunk : chunks)
     for (const auto& weight : chunk) {
+      if (weight.buffer) continue;
       const auto found = std::find(out.decay.begin(), out.decay.end(), weight.decays);
       const auto at = static_cast<std::size_t>(found - out.decay.begin());
       if (found == out.decay.end()) {
@@ -117,7 +118,7 @@ class Writer {
     p_.mark();
     for (const auto& weight : chunk) {
       key(weight.name);
-      file_.tensor(as(weight.tensor, type_));
+      file_.tensor(as(weight.tensor, weight.buffer ? DType::float32 : type_));
     }
     p_.set_items();
   }
@@ -263,7 +264,9 @@ class SharedWriter {
     p_.boolean(true);
     for (std::size_t c = 0; c < content_.chunks.size(); ++c) {
       p_.integer(static_cast<std::int64_t>(c));
-      buffer(content_.chunks[c]);
+      auto trained = content_.chunks[c];
+      std::erase_if(trained, [](const auto& weight) { return weight.buffer; });
+      buffer(trained);
     }
     p_.set_items();
     file_.write(path);

@@ -17,6 +17,7 @@ struct MegatronWeight {
   Tensor tensor;              ///< this rank's part, fp32
   std::vector<Tensor> slots;  ///< optimizer state, in the order of MegatronContent::slots
   bool decays = true;
+  bool buffer = false;             ///< fp32 in the model, and not in the optimizer
   bool bucket_of_its_own = false;  ///< MegatronFlat
 };
 

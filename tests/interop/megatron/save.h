@@ -17,6 +17,8 @@ inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recip
   options::Group group(recipe, "model_config", report);
   const auto choice = model::models().read(group);
   const auto size = options::read_own<model::ModelSizeOptions>(group);
+  options::Group experts(recipe, "moe_config", report);
+  const auto moe = options::read_own<model::MoeOptions>(experts);
   report.must_be_good();
   const auto stages = layout.stages();
   const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
@@ -35,6 +37,7 @@ inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recip
       for (std::int64_t tensor = 0; tensor < layout.tensor; ++tensor) {
         const auto model = choice.make({.seq_length = size.seq_length,
                                         .vocabulary = size.vocab_size.value_or(0),
+                                        .moe = moe,
                                         .tensor = {static_cast<int>(tensor), static_cast<int>(layout.tensor)},
                                         .chunk = chunk});
         auto& rank = all[static_cast<std::size_t>(stage * layout.tensor + tensor)];
