@@ -12,7 +12,9 @@ enum class Purpose : std::uint32_t {
   hidden_dropout = 2,
   attention_dropout = 3,
   data = 4,
-  sampling = 5
+  sampling = 5,
+  router_jitter = 6,
+  forced_routing = 7
 };
 
 /// One block of Philox4x32-10: a pure function of key and counter.

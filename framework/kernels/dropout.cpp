@@ -12,6 +12,7 @@
 #include "framework/kernels/dropout.h"
 #include "framework/kernels/extents.h"
 #include "framework/kernels/float_window.h"
+#include "framework/kernels/keyed_ranges.h"
 #include "framework/kernels/philox-inl.h"
 #include "framework/kernels/philox.h"
 #include "framework/kernels/range-inl.h"
@@ -96,22 +97,6 @@ struct Operands {
   bool floats;
 };
 
-/// Elements [first, first + size) of the batch, all of one sample and on one side of the mask's gap. Drawing begins at a whole block of four words; `skip`
-/// words of it belong to earlier elements.
-void run_part_of_sample(const DropoutMask& mask, Operands& operands, std::size_t per_sample, std::size_t first,
-                        std::size_t size) {
-  std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read behind the end
-  const auto id = static_cast<std::uint64_t>(mask.sample_ids[first / per_sample]);
-  const auto at = static_cast<std::int64_t>(first % per_sample);
-  const auto element = static_cast<std::uint64_t>(mask.first_element + at + (at >= mask.gap_at ? mask.gap : 0));
-  const std::size_t skip = element % 4;
-  philox_words(mask.key, id, element / 4, (skip + size + 3) / 4, words);
-  HWY_DYNAMIC_DISPATCH(KeepSome)
-  (operands.x.at(first, size), operands.residual.at(first, size), words + skip, dropout_limit(mask.rate),
-   static_cast<float>(1 / (1 - mask.rate)), operands.y.at(first, size, false), size);
-  operands.y.store();
-}
-
 void run(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
          const MutableElements& y) {
   must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
@@ -132,16 +117,21 @@ void run(Threads& threads, const DropoutMask& mask, const Elements& x, const Ele
     throw ShapeError(text("dropout: ", elements, " values are no whole number for each of ", samples, " samples"));
   }
   const auto per_sample = elements / samples;
-  threads.parallel_for(elements, tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(elements, tile, [&](std::size_t begin, std::size_t end) {
     Operands operands(x, residual, y);
-    while (first < last) {
-      const auto sample = first / per_sample * per_sample, gap = sample + static_cast<std::size_t>(mask.gap_at);
-      const auto end = std::min(last, first < gap && gap < sample + per_sample ? gap : sample + per_sample);
-      in_windows(first, end, operands.floats, [&](std::size_t begin, std::size_t count) {
-        run_part_of_sample(mask, operands, per_sample, begin, count);
-      });
-      first = end;
-    }
+    std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read behind the end
+    for_keyed_ranges(mask, per_sample, begin, end, operands.floats ? tile : float_window,
+                     [&](std::uint64_t id, std::uint64_t element, std::size_t first, std::size_t size) {
+                       // Drawing begins at a whole block of four words; the first `skip` of them belong to earlier
+                       // elements.
+                       const std::size_t skip = element % 4;
+                       philox_words(mask.key, id, element / 4, (skip + size + 3) / 4, words);
+                       HWY_DYNAMIC_DISPATCH(KeepSome)
+                       (operands.x.at(first, size), operands.residual.at(first, size), words + skip,
+                        dropout_limit(mask.rate), static_cast<float>(1 / (1 - mask.rate)),
+                        operands.y.at(first, size, false), size);
+                       operands.y.store();
+                     });
   });
 }
 

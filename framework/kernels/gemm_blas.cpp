@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
+#include "framework/kernels/float_window.h"
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
 #include "framework/kernels/type_conversion.h"
@@ -13,9 +14,8 @@
 namespace tessera::kernels {
 namespace {
 
-/// Blocks of at most 512 x 512: large enough that OpenBLAS reaches its peak, small enough for several threads.
-TaskGrid grid_for_blas(const MatrixProduct& p) {
-  constexpr std::int64_t rows = 512, cols = 512;
+/// Blocks of at most rows x cols.
+TaskGrid grid_for_blas(const MatrixProduct& p, std::int64_t rows, std::int64_t cols) {
   TaskGrid grid{};
   grid.rows = even_part(p.M, rows, 8);
   grid.cols = even_part(p.N, cols, 16);
@@ -100,22 +100,83 @@ void block(const MatrixProduct& p, std::int64_t row, std::int64_t rows, std::int
   }
 }
 
+/// A factor's elements [count, steps] from row `first` and index k on as doubles, with the same inner index; returns
+/// the stride of the outer one.
+int to_doubles(const Factor& factor, std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t steps,
+               std::span<double> out) {
+  const auto part = factor.from(first, k);
+  const bool inner = factor.along == 1;
+  const auto lines = inner ? count : steps, width = inner ? steps : count;
+  for (std::int64_t line = 0; line < lines; ++line) {
+    const auto elements = part.elements.part(static_cast<std::size_t>(line * (inner ? factor.across : factor.along)),
+                                             static_cast<std::size_t>(width));
+    FloatReader in(elements);
+    in_windows(0, elements.size(), in.in_place(), [&](std::size_t begin, std::size_t size) {
+      std::copy_n(in.at(begin, size), size, out.data() + static_cast<std::size_t>(line * width) + begin);
+    });
+  }
+  return leading(width, 1);
+}
+
+/// One block of c, in double. The factors are widened in pieces of k.
+void block_in_double(const MatrixProduct& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
+  constexpr std::int64_t piece = 512;
+  const auto steps = std::min(p.K, piece);
+  const DoubleScratch a(static_cast<std::size_t>(rows * steps)), b(static_cast<std::size_t>(cols * steps)),
+      sums(static_cast<std::size_t>(rows * cols));
+  const auto c = sums.all();
+  const auto width = static_cast<std::size_t>(cols);
+  const auto line_of = [&](std::int64_t r) { return p.c.part(static_cast<std::size_t>((row + r) * p.N + col), width); };
+  const auto each_line = [&](bool update, const auto& body) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      FloatWriter out(line_of(r));
+      in_windows(0, width, out.in_place(), [&](std::size_t begin, std::size_t size) {
+        body(out.at(begin, size, update), c.data() + static_cast<std::size_t>(r) * width + begin, size);
+        if (!update) out.store();
+      });
+    }
+  };
+  std::fill(c.begin(), c.end(), 0.0);
+  if (p.add) each_line(true, [](const float* y, double* sum, std::size_t size) { std::copy_n(y, size, sum); });
+  for (std::int64_t k = 0; k < p.K; k += piece) {
+    const auto some = std::min(steps, p.K - k);
+    const auto a_row = to_doubles(p.a, row, rows, k, some, a.all()),
+               b_row = to_doubles(p.b, col, cols, k, some, b.all());
+    cblas_dgemm(CblasRowMajor, p.a.along == 1 ? CblasNoTrans : CblasTrans, p.b.along == 1 ? CblasTrans : CblasNoTrans,
+                static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(some), 1, a.all().data(), a_row,
+                b.all().data(), b_row, 1, c.data(), static_cast<int>(cols));
+  }
+  each_line(false, [](float* y, const double* sum, std::size_t size) {
+    for (std::size_t i = 0; i < size; ++i) y[i] = static_cast<float>(sum[i]);
+  });
+}
+
 /// Once per process: OpenBLAS must not start threads of its own inside our tiles.
 void one_thread_each() {
   static const bool told = (openblas_set_num_threads(1), true);
   static_cast<void>(told);
 }
 
-}  // namespace
-
-void multiply_blas(Threads& threads, const MatrixProduct& p) {
+/// Computes the blocks of the grid by `block_of`.
+void for_blocks(Threads& threads, const MatrixProduct& p, const TaskGrid& grid,
+                void (*block_of)(const MatrixProduct&, std::int64_t, std::int64_t, std::int64_t, std::int64_t)) {
   one_thread_each();
-  const TaskGrid grid = grid_for_blas(p);
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
     const std::int64_t row = grid.row_of(at), col = grid.col_of(at);
-    block(p, row, std::min(grid.rows, p.M - row), col, std::min(grid.cols, p.N - col));
+    block_of(p, row, std::min(grid.rows, p.M - row), col, std::min(grid.cols, p.N - col));
   });
+}
+
+}  // namespace
+
+void multiply_blas(Threads& threads, const MatrixProduct& p) {
+  // Large enough that OpenBLAS reaches its peak, small enough for several threads.
+  for_blocks(threads, p, grid_for_blas(p, 512, 512), block);
+}
+
+void multiply_in_double(Threads& threads, const MatrixProduct& p) {
+  if (p.M > 0 && p.N > 0) for_blocks(threads, p, grid_for_blas(p, 128, 256), block_in_double);
 }
 
 }  // namespace tessera::kernels

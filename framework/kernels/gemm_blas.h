@@ -9,4 +9,7 @@ namespace tessera::kernels {
 /// variable OPENBLAS_CORETYPE overrides that.
 void multiply_blas(Threads& threads, const MatrixProduct& product);
 
+/// The same product, without bias and activation, with factors and sums in double; each element of c is rounded once.
+void multiply_in_double(Threads& threads, const MatrixProduct& product);
+
 }  // namespace tessera::kernels

@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/gemm.h"
+#include "framework/kernels/gemm_blas.h"
 #include "framework/kernels/task_grid.h"
 #include "framework/kernels/type_conversion.h"
 
@@ -27,6 +28,22 @@ MatrixProduct forward(LinearExtents e, const Elements& x, const Elements& w, std
   MatrixProduct p{.M = e.rows, .N = e.out, .K = e.in, .a = {x, e.in, 1}, .b = {w, e.in, 1}, .c = y};
   if (!bias.empty()) p.bias = bias.data();
   return p;
+}
+
+MatrixProduct backward_input(const char* who, LinearExtents e, const Elements& dy, const Elements& w,
+                             const MutableElements& dx, bool add) {
+  promised(who, "dy", dy.size(), e.rows, e.out);
+  promised(who, "w", w.size(), e.out, e.in);
+  promised(who, "dx", dx.size(), e.rows, e.in);
+  return {e.rows, e.in, e.out, {dy, e.out, 1}, {w, 1, e.in}, dx, add};
+}
+
+MatrixProduct backward_weight(const char* who, LinearExtents e, const Elements& dy, const Elements& x,
+                              std::span<float> dw) {
+  promised(who, "dy", dy.size(), e.rows, e.out);
+  promised(who, "x", x.size(), e.rows, e.in);
+  promised(who, "dw", dw.size(), e.out, e.in);
+  return {e.out, e.in, e.rows, {dy, 1, e.out}, {x, 1, e.in}, dw, true};
 }
 
 }  // namespace
@@ -56,22 +73,33 @@ void linear_activation_forward(Threads& threads, LinearExtents e, Activation act
   multiply(threads, p);
 }
 
+void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
+                              const MutableElements& y) {
+  constexpr auto me = "linear_forward_in_double";
+  promised(me, "x", x.size(), e.rows, e.in);
+  promised(me, "w", w.size(), e.out, e.in);
+  promised(me, "y", y.size(), e.rows, e.out);
+  multiply_in_double(threads, forward(e, x, w, {}, y));
+}
+
 void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
                            const MutableElements& dx, bool add) {
-  constexpr auto me = "linear_backward_input";
-  promised(me, "dy", dy.size(), e.rows, e.out);
-  promised(me, "w", w.size(), e.out, e.in);
-  promised(me, "dx", dx.size(), e.rows, e.in);
-  multiply(threads, {e.rows, e.in, e.out, {dy, e.out, 1}, {w, 1, e.in}, dx, add});
+  multiply(threads, backward_input("linear_backward_input", e, dy, w, dx, add));
+}
+
+void linear_backward_input_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+                                     const MutableElements& dx, bool add) {
+  multiply_in_double(threads, backward_input("linear_backward_input_in_double", e, dy, w, dx, add));
 }
 
 void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
                             std::span<float> dw) {
-  constexpr auto me = "linear_backward_weight";
-  promised(me, "dy", dy.size(), e.rows, e.out);
-  promised(me, "x", x.size(), e.rows, e.in);
-  promised(me, "dw", dw.size(), e.out, e.in);
-  multiply(threads, {e.out, e.in, e.rows, {dy, 1, e.out}, {x, 1, e.in}, dw, true});
+  multiply(threads, backward_weight("linear_backward_weight", e, dy, x, dw));
+}
+
+void linear_backward_weight_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
+                                      std::span<float> dw) {
+  multiply_in_double(threads, backward_weight("linear_backward_weight_in_double", e, dy, x, dw));
 }
 
 void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,

@@ -46,6 +46,14 @@ void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy
 void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
                             std::span<float> dw);
 
+/// The three products with factors and sums in double; each result is rounded once.
+void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
+                              const MutableElements& y);
+void linear_backward_input_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+                                     const MutableElements& dx, bool add);
+void linear_backward_weight_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
+                                      std::span<float> dw);
+
 /// y += bias in every row. For a row-parallel layer, whose y must first be summed over the ranks.
 void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,
                      std::span<float> y);

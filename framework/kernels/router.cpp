@@ -1,6 +1,7 @@
 #include "framework/kernels/router.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -15,16 +16,6 @@ namespace {
 constexpr double never_zero = 1e-20;  // added to sums of sigmoids, as Megatron-LM does
 constexpr std::size_t tile = 32;      // tokens; each takes some microseconds
 
-/// Scratch memory for doubles.
-class Doubles {
- public:
-  explicit Doubles(std::size_t count) : memory_(2 * count) {}
-  std::span<double> all() const { return {reinterpret_cast<double*>(memory_.data()), memory_.floats().size() / 2}; }
-
- private:
-  Scratch memory_;
-};
-
 /// Working memory for one token.
 struct Token {
   explicit Token(const RouterRule& rule) : lease(static_cast<std::size_t>(2 * rule.experts + rule.groups + rule.topk)) {
@@ -36,7 +27,7 @@ struct Token {
     chosen = memory.subspan(E + G, K);
     order = {reinterpret_cast<std::int32_t*>(memory.data() + E + G + K), E};
   }
-  Doubles lease;
+  DoubleScratch lease;
   std::span<double> values, groups;
   std::span<double> chosen;  ///< scores of the chosen experts
   double sum = 1;            ///< weight k = scaling * chosen[k] / sum
@@ -85,8 +76,15 @@ void largest(std::span<const double> values, std::size_t count, std::span<std::i
                     });
 }
 
-/// Sets the values of the experts of all but the best groups to -infinity.
-void keep_best_groups(const RouterRule& rule, Token& token) {
+/// The value of place `kept` - 1 of `order` less that of place `kept`; infinity if there is no such place.
+double gap_behind(std::span<const double> values, std::size_t kept, std::span<const std::int32_t> order) {
+  if (kept >= values.size()) return std::numeric_limits<double>::infinity();
+  return values[static_cast<std::size_t>(order[kept - 1])] - values[static_cast<std::size_t>(order[kept])];
+}
+
+/// Sets the values of the experts of all but the best groups to -infinity. Returns the gap between the groups, per
+/// value.
+double keep_best_groups(const RouterRule& rule, Token& token) {
   const auto size = static_cast<std::size_t>(rule.experts / rule.groups);
   const auto counted = static_cast<std::size_t>(std::max<std::int64_t>(rule.topk / rule.groups_kept, 1));
   const auto values = token.values;
@@ -99,10 +97,20 @@ void keep_best_groups(const RouterRule& rule, Token& token) {
       token.groups[g] += group[static_cast<std::size_t>(order[i])];
   }
   const auto kept = static_cast<std::size_t>(rule.groups_kept);
-  largest(token.groups, kept, order.first(token.groups.size()));
+  largest(token.groups, std::min(kept + 1, token.groups.size()), order.first(token.groups.size()));
+  // The score of a group is a sum, which moves by that many times what its values move by.
+  const auto gap = gap_behind(token.groups, kept, order) / static_cast<double>(std::min(counted, size));
   for (std::size_t i = kept; i < token.groups.size(); ++i)
     for (auto& v : values.subspan(static_cast<std::size_t>(order[i]) * size, size))
       v = -std::numeric_limits<double>::infinity();
+  return gap;
+}
+
+/// smallest = the smaller of both.
+void lower(std::atomic<double>& smallest, double value) {
+  auto now = smallest.load(std::memory_order_relaxed);
+  while (value < now && !smallest.compare_exchange_weak(now, value, std::memory_order_relaxed)) {
+  }
 }
 
 /// Whether the weights are the plain scores of the chosen experts, so that their gradient needs the scores of all.
@@ -135,12 +143,13 @@ void for_tokens(Threads& threads, const RouterRule& rule, std::int64_t count, co
 
 }  // namespace
 
-void choose_experts(Threads& threads, const RouterRule& rule, std::span<const float> logits,
-                    std::span<const float> bias, std::span<std::int32_t> chosen) {
+double choose_experts(Threads& threads, const RouterRule& rule, std::span<const float> logits,
+                      std::span<const float> bias, std::span<std::int32_t> chosen) {
   const auto count = tokens(rule, logits);
   const auto E = static_cast<std::size_t>(rule.experts), K = static_cast<std::size_t>(rule.topk);
   expect_values("router", "chosen", chosen.size(), count * rule.topk);
   if (!bias.empty()) expect_values("router", "bias", bias.size(), rule.experts);
+  std::atomic<double> smallest = std::numeric_limits<double>::infinity();
   for_tokens(threads, rule, count, [&](std::size_t t, Token& token) {
     const auto row = logits.subspan(t * E, E);
     if (rule.score == RouterScore::softmax && !rule.pre_softmax)
@@ -149,10 +158,12 @@ void choose_experts(Threads& threads, const RouterRule& rule, std::span<const fl
       scores(rule, row, false, token.values);
     if (!bias.empty())
       for (std::size_t e = 0; e < E; ++e) token.values[e] += static_cast<double>(bias[e]);
-    if (rule.groups > 0) keep_best_groups(rule, token);
-    largest(token.values, K, token.order);
+    if (rule.groups > 0) lower(smallest, keep_best_groups(rule, token));
+    largest(token.values, std::min(K + 1, E), token.order);
+    lower(smallest, gap_behind(token.values, K, token.order));
     std::copy_n(token.order.begin(), K, chosen.begin() + static_cast<std::ptrdiff_t>(t * K));
   });
+  return smallest;
 }
 
 void choose_by_sinkhorn(const RouterRule& rule, std::span<const float> logits, std::span<std::int32_t> chosen) {
@@ -162,7 +173,7 @@ void choose_by_sinkhorn(const RouterRule& rule, std::span<const float> logits, s
   const auto T = static_cast<std::size_t>(count), E = static_cast<std::size_t>(rule.experts);
   constexpr double tolerance = 1e-4, never_zero_sum = 1e-8;
   constexpr int most_rounds = 10000;  // it converges in some tens; NaN logits never do
-  const Doubles lease(T * E + T + 2 * E);
+  const DoubleScratch lease(T * E + T + 2 * E);
   const auto memory = lease.all();
   const auto cost = memory.first(T * E), of_token = memory.subspan(T * E, T), of_expert = memory.subspan(T * E + T, E),
              sums = memory.subspan(T * E + T + E, E);
@@ -259,7 +270,7 @@ void balance_score_sums(Threads& threads, const RouterRule& rule, std::int64_t s
   const auto E = static_cast<std::size_t>(rule.experts), of_sequence = static_cast<std::size_t>(count / sequences);
   // Each sequence is summed by one thread, in the order of its tokens.
   threads.parallel_for(static_cast<std::size_t>(sequences), 1, [&](std::size_t first, std::size_t last) {
-    const Doubles lease(E);
+    const DoubleScratch lease(E);
     const auto score = lease.all();
     for (auto t = first * of_sequence; t < last * of_sequence; ++t) {
       scores(rule, logits.subspan(t * E, E), true, score);

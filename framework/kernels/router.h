@@ -37,9 +37,11 @@ struct RouterRule {
 // Each token is computed in double and rounded once. Results do not depend on the number of threads. All throw ShapeError
 // if a size differs from these shapes.
 
-/// Chooses the experts of each token. `bias` [E] is added to the scores for the selection only; empty: none.
-void choose_experts(Threads& threads, const RouterRule& rule, std::span<const float> logits,
-                    std::span<const float> bias, std::span<std::int32_t> chosen);
+/// Chooses the experts of each token. `bias` [E] is added to the scores for the selection only; empty: none. Returns
+/// the smallest gap of all tokens: the least chosen value less the largest refused one, of experts or of groups of
+/// them, so that a change of values by less than half of it changes no choice. Infinity if nothing can be refused.
+double choose_experts(Threads& threads, const RouterRule& rule, std::span<const float> logits,
+                      std::span<const float> bias, std::span<std::int32_t> chosen);
 
 /// Chooses by Sinkhorn normalisation of exp(logits) over tokens and experts, which balances the load. Iterates until the
 /// mean change of the experts' factors is at most 1e-4. Source: Megatron-LM core, `sinkhorn`; Clark et al.,

@@ -33,6 +33,16 @@ class Scratch {
   std::span<float> floats_;
 };
 
+/// The same for doubles.
+class DoubleScratch {
+ public:
+  explicit DoubleScratch(std::size_t doubles) : memory_(2 * doubles) {}
+  std::span<double> all() const { return {reinterpret_cast<double*>(memory_.data()), memory_.floats().size() / 2}; }
+
+ private:
+  Scratch memory_;
+};
+
 /// Makes the calling thread's ready buffers.
 void prepare_scratch();
 

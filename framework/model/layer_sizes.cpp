@@ -64,10 +64,13 @@ nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
   sizes.z_coefficient = moe.moe_z_loss_coeff.value_or(0);
   sizes.capacity_factor = std::max(moe.moe_expert_capacity_factor.value_or(0), 0.0);
   sizes.drop_policy = moe.moe_token_drop_policy;
-  sizes.router_in_fp32 = moe.moe_router_dtype.has_value();
+  sizes.product = moe.moe_router_dtype.value_or(nn::RouterProduct::as_layer);
+  sizes.jitter = moe.moe_input_jitter_eps.value_or(0);
+  sizes.forces_balance = moe.moe_router_force_load_balancing;
   sizes.has_bias = moe.moe_router_enable_expert_bias;
   sizes.weights_on_input = moe.moe_apply_probs_on_input;
   sizes.shared_inner = moe.moe_shared_expert_intermediate_size.value_or(0);
+  sizes.shared_gate = moe.moe_shared_expert_gate;
   const auto wide = nn::is_gated(o.feed_forward()) ? 2 * sizes.inner : sizes.inner;
   sizes.init = o.weight_init(wide, o.hidden_size, false);
   sizes.out_init = o.weight_init(o.hidden_size, sizes.inner, true);

@@ -135,6 +135,10 @@ void describe_layers(options::Schema<O>& s) {
            "Hidden size of the shared expert, which processes every token; null: no shared expert.")
       .at_least(1)
       .at_most(4 * most_width);
+  s.option("moe_shared_expert_gate", &O::moe_shared_expert_gate,
+           "Multiply the output of the shared expert by a gate: the sigmoid of the input's product with a weight.")
+      .matters_when([](const O& o) { return o.moe_shared_expert_intermediate_size.has_value(); },
+                    "`moe_shared_expert_intermediate_size` is not given");
   s.option("moe_layer_recompute", &O::moe_layer_recompute,
            "Recompute the experts and their router in the backward pass, as `recompute_modules: [moe]` does.");
 }
@@ -147,8 +151,10 @@ void describe_router(options::Schema<O>& s) {
   s.option("moe_router_topk", &O::moe_router_topk, "Number of experts per token (top-k).")
       .at_least(1)
       .at_most(most_experts);
-  s.option("moe_router_dtype", &O::moe_router_dtype,
-           "Data type of the router's matrix product; null: that of the activations.");
+  s.option(
+      "moe_router_dtype", &O::moe_router_dtype,
+      "Data type of the router's matrix product; null: that of the activations. fp64: products are summed in double, "
+      "and each logit is rounded once to fp32.");
   s.option("moe_router_score_function", &O::moe_router_score_function, "Function that turns router logits into scores.")
       .matters_when([](const O& o) { return !sinkhorn(o); }, "`moe_router_load_balancing_type` is sinkhorn");
   s.option("moe_router_pre_softmax", &O::moe_router_pre_softmax,
@@ -215,6 +221,13 @@ void describe_router(options::Schema<O>& s) {
       .at_most(1e6)
       .matters_when([](const O& o) { return o.moe_router_enable_expert_bias; },
                     "`moe_router_enable_expert_bias` is false");
+  s.option("moe_input_jitter_eps", &O::moe_input_jitter_eps,
+           "Amplitude of the router's input jitter: in training the router sees its input times random factors between "
+           "1 - eps and 1 + eps; null: none.")
+      .at_least(0)
+      .at_most(1);
+  s.option("moe_router_force_load_balancing", &O::moe_router_force_load_balancing,
+           "Route tokens evenly at random, for benchmarks: random numbers take the place of the router's logits.");
 }
 
 void describe_losses(options::Schema<O>& s) {

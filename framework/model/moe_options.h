@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/autograd/ops/router.h"
+#include "framework/nn/mixture_of_experts.h"
 #include "framework/options/schema.h"
 
 // The words are found in the namespace of their enumeration.
@@ -32,6 +32,15 @@ inline options::Words<RouterBalance> words(RouterBalance) {
 
 }  // namespace tessera::autograd
 
+// The words are found in the namespace of their enumeration.
+namespace tessera::nn {
+
+inline options::Words<RouterProduct> words(RouterProduct) {
+  return {{"fp32", RouterProduct::float32}, {"fp64", RouterProduct::float64}};
+}
+
+}  // namespace tessera::nn
+
 namespace tessera::model {
 
 /// Which layers are mixtures of experts: every n-th, beginning with the first, or a list with 0 or 1 for each layer.
@@ -55,19 +64,17 @@ struct LayerFrequency {
   };
 };
 
-enum class RouterType { float32 };
-inline options::Words<RouterType> words(RouterType) { return {{"fp32", RouterType::float32}}; }
-
 /// moe_config. describe() has the meaning of each.
 struct MoeOptions {
   std::int64_t num_experts = 1;
   LayerFrequency moe_layer_freq;
   std::optional<std::int64_t> moe_ffn_hidden_size;
   std::optional<std::int64_t> moe_shared_expert_intermediate_size;
+  bool moe_shared_expert_gate = false;
   bool moe_layer_recompute = false;
 
   std::int64_t moe_router_topk = 2;
-  std::optional<RouterType> moe_router_dtype;
+  std::optional<nn::RouterProduct> moe_router_dtype;
   kernels::RouterScore moe_router_score_function = kernels::RouterScore::softmax;
   bool moe_router_pre_softmax = false;
   std::optional<std::int64_t> moe_router_num_groups;
@@ -75,6 +82,8 @@ struct MoeOptions {
   std::optional<double> moe_router_topk_scaling_factor;
   bool moe_router_enable_expert_bias = false;
   double moe_router_bias_update_rate = 1e-3;
+  std::optional<double> moe_input_jitter_eps;
+  bool moe_router_force_load_balancing = false;
 
   autograd::RouterBalance moe_router_load_balancing_type = autograd::RouterBalance::aux_loss;
   double moe_aux_loss_coeff = 0;

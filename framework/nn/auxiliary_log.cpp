@@ -1,6 +1,7 @@
 #include "framework/nn/auxiliary_log.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tessera::nn {
 namespace {
@@ -14,10 +15,15 @@ double mean(double sum, double reports) { return reports > 0 ? sum / reports : 0
 AuxiliaryLog::AuxiliaryLog(const Extents& extents)
     : extents_(extents),
       width_(extents.experts > 0 ? sums + 2 * static_cast<std::size_t>(extents.experts) : 0),
-      values_(at_prediction(extents.predictions), 0.0) {}
+      values_(at_prediction(extents.predictions), 0.0),
+      negative_gaps_(static_cast<std::size_t>(extents.layers)) {
+  clear();
+}
 
-void AuxiliaryLog::add_routing(std::int64_t layer, double aux_loss, double z_loss, std::span<const float> counts,
-                               std::span<const std::int32_t> chosen) {
+void AuxiliaryLog::add_routing(std::int64_t layer, double aux_loss, double z_loss, double gap,
+                               std::span<const float> counts, std::span<const std::int32_t> chosen) {
+  auto& smallest = negative_gaps_[static_cast<std::size_t>(layer)];
+  smallest = std::max(smallest, static_cast<float>(-gap));
   const auto all = std::span(values_).subspan(at(layer), width_);
   all[0] += 1;
   all[1] += aux_loss;
@@ -33,13 +39,17 @@ void AuxiliaryLog::add_prediction(std::int64_t index, double loss) {
   values_[at_prediction(index) + 1] += loss;
 }
 
-void AuxiliaryLog::clear() { std::fill(values_.begin(), values_.end(), 0.0); }
+void AuxiliaryLog::clear() {
+  std::fill(values_.begin(), values_.end(), 0.0);
+  std::fill(negative_gaps_.begin(), negative_gaps_.end(), -std::numeric_limits<float>::infinity());
+}
 
 AuxiliaryLog::Layer AuxiliaryLog::layer(std::int64_t index) const {
   const auto all = std::span(values_).subspan(at(index), width_);
   if (all.empty()) return {};
   const auto experts = static_cast<std::size_t>(extents_.experts);
-  return {all[0], all[1], all[2], all.subspan(sums, experts), all.subspan(sums + experts)};
+  const auto gap = -static_cast<double>(negative_gaps_[static_cast<std::size_t>(index)]);
+  return {all[0], gap, all[1], all[2], all.subspan(sums, experts), all.subspan(sums + experts)};
 }
 
 double AuxiliaryLog::aux_loss() const {

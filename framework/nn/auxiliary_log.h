@@ -21,6 +21,7 @@ class AuxiliaryLog {
   /// One layer with experts. Sums over `reports` micro-batches.
   struct Layer {
     double reports = 0;               ///< 0: the layer has no experts
+    double gap = 0;                   ///< smallest difference between a chosen and a refused score; infinity: none
     double aux_loss = 0, z_loss = 0;  ///< without their coefficients
     std::span<const double> chosen;   ///< [experts] choices of each expert, before dropping
     std::span<const double> kept;     ///< [experts] those that were not dropped
@@ -29,8 +30,9 @@ class AuxiliaryLog {
   explicit AuxiliaryLog(const Extents& extents);
 
   const Extents& extents() const { return extents_; }
-  /// A router chose `chosen` [tokens * topk], -1 where dropped; `counts` [experts] are those before dropping.
-  void add_routing(std::int64_t layer, double aux_loss, double z_loss, std::span<const float> counts,
+  /// A router chose `chosen` [tokens * topk], -1 where dropped; `counts` [experts] are those before dropping. `gap`:
+  /// the smallest difference between a chosen and a refused score.
+  void add_routing(std::int64_t layer, double aux_loss, double z_loss, double gap, std::span<const float> counts,
                    std::span<const std::int32_t> chosen);
   /// The mean loss of a micro-batch over its tokens that count, of prediction layer `index`.
   void add_prediction(std::int64_t index, double loss);
@@ -39,6 +41,9 @@ class AuxiliaryLog {
 
   /// All sums, to be summed over the ranks.
   std::span<double> values() { return values_; }
+  /// Of each layer its smallest gap, negated; -infinity where there is none. To be reduced to the maximum over the
+  /// ranks.
+  std::span<float> negative_gaps() { return negative_gaps_; }
   Layer layer(std::int64_t index) const;
   /// Means over micro-batches, layers with experts and ranks; 0 if nothing was reported.
   double aux_loss() const;
@@ -55,6 +60,7 @@ class AuxiliaryLog {
   Extents extents_;
   std::size_t width_;           ///< of a layer: reports, aux loss, z loss, chosen, kept
   std::vector<double> values_;  ///< layers, then for each prediction reports and sum
+  std::vector<float> negative_gaps_;
 };
 
 }  // namespace tessera::nn

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "framework/kernels/dropout.h"
-
 namespace tessera::nn {
 
 /// The position of a rank in its context-parallel group: which tokens of each sample it has. Plain numbers, like
@@ -44,12 +42,13 @@ struct HeldTokens {
     held.gap = context.index(chunk, length) - context.index(chunk - 1, length) - 1;
     return held;
   }
-  /// `mask` for rows of `width` elements, one for each token.
-  kernels::DropoutMask rows(kernels::DropoutMask mask, std::int64_t width) const {
-    mask.first_element = first * width;
-    mask.gap_at = before_gap * width;
-    mask.gap = gap * width;
-    return mask;
+  /// `random`, a DropoutMask or SampleNoise, for rows of `width` elements, one for each token.
+  template <class Random>
+  Random rows(Random random, std::int64_t width) const {
+    random.first_element = first * width;
+    random.gap_at = before_gap * width;
+    random.gap = gap * width;
+    return random;
   }
 };
 

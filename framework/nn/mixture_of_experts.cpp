@@ -5,6 +5,8 @@
 #include "framework/autograd/ops/experts.h"
 #include "framework/autograd/ops/linear.h"
 #include "framework/autograd/ops/residual.h"
+#include "framework/autograd/ops/router_noise.h"
+#include "framework/autograd/ops/row_gate.h"
 #include "framework/nn/auxiliary_log.h"
 
 namespace tessera::nn {
@@ -22,6 +24,8 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
     fc2_.push_back(&declare(expert + "linear_fc2.weight", ParameterRole::expert, {s.hidden, s.inner}, s.out_init).leaf);
   }
   if (s.shared_inner == 0) return;
+  if (s.shared_gate)
+    shared_gate_ = &declare("shared_experts.gate_weight", ParameterRole::router, {1, s.hidden}, s.init);
   const FeedForwardSizes shared{
       .hidden = s.hidden, .inner = s.shared_inner, .has_bias = false, .init = s.init, .out_init = s.out_init};
   shared_ = make_feed_forward(kind, inner("shared_experts"), shared, maker);
@@ -44,13 +48,30 @@ autograd::RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) co
   return terms;
 }
 
-autograd::Var MixtureOfExperts::logits(const autograd::Var& x) const {
+autograd::Var MixtureOfExperts::logits(const autograd::Var& x, const Pass& pass) const {
   auto& tape = x.tape();
-  const auto type = tape.type();
-  if (sizes_.router_in_fp32) tape.computes_in(DType::float32);
-  auto out = autograd::linear(x, router_->leaf, nullptr);
-  tape.computes_in(type);
-  return out;
+  const auto site = static_cast<std::uint64_t>(layer_);
+  const bool jitters = pass.training && sizes_.jitter > 0;
+  const auto in =
+      jitters ? autograd::jittered(x, sizes_.jitter, pass.noise(Purpose::router_jitter, site, sizes_.hidden)) : x;
+  autograd::Var out;
+  if (sizes_.product == RouterProduct::float64) {
+    out = autograd::linear_in_double(in, router_->leaf);
+  } else {
+    const auto type = tape.type();
+    // The jittered input is fp32, and so is its product, as in Megatron-LM.
+    if (jitters || sizes_.product == RouterProduct::float32) tape.computes_in(DType::float32);
+    out = autograd::linear(in, router_->leaf, nullptr);
+    tape.computes_in(type);
+  }
+  // Generated text belongs to no sample: there the router itself chooses.
+  if (!sizes_.forces_balance || pass.sample_ids.empty()) return out;
+  return autograd::random_logits(out, pass.noise(Purpose::forced_routing, site, sizes_.rule.experts));
+}
+
+autograd::Var MixtureOfExperts::shared_output(const autograd::Var& x, const Pass& pass) const {
+  auto y = shared_->forward(x, pass);
+  return shared_gate_ ? autograd::gated_rows(y, autograd::linear(x, shared_gate_->leaf, nullptr)) : y;
 }
 
 void MixtureOfExperts::show_weights(const autograd::ExpertChoices& choices, const Pass& pass, const Shape& x) const {
@@ -67,16 +88,21 @@ void MixtureOfExperts::show_weights(const autograd::ExpertChoices& choices, cons
 }
 
 autograd::Var MixtureOfExperts::forward(const autograd::Var& x, const Pass& pass) const {
-  const auto scores = logits(x);
+  const auto scores = logits(x, pass);
   if (pass.tap) pass.show(inner("router"), scores);
   const bool records = x.tape().records();
   const auto choices = autograd::route(scores, terms(pass, records));
   if (pass.tap) show_weights(choices, pass, x.shape());
   if (pass.log && pass.training && records)
-    pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.counts, choices.chosen);
-  auto y = autograd::experts(x, choices, fc1_, fc2_, {act_, gated_, sizes_.weights_on_input});
+    pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.gap, choices.counts, choices.chosen);
+  autograd::ExpertTap tap;
+  if (pass.tap && *pass.tap)
+    tap = [&](std::size_t expert, const Tensor& output) {
+      (*pass.tap)(text(inner("experts.local_experts."), expert), output);
+    };
+  auto y = autograd::experts(x, choices, fc1_, fc2_, {act_, gated_, sizes_.weights_on_input}, tap);
   if (!shared_) return y;
-  return autograd::dropout_add(shared_->forward(x, pass), y, {});
+  return autograd::dropout_add(shared_output(x, pass), y, {});
 }
 
 }  // namespace tessera::nn

@@ -8,6 +8,9 @@
 
 namespace tessera::nn {
 
+/// The type that the product of a router is computed in.
+enum class RouterProduct { as_layer, float32, float64 };
+
 /// Configuration of a mixture of experts of the unsharded model.
 struct ExpertSizes {
   std::int64_t hidden = 0, inner = 0;  ///< inner: moe_ffn_hidden_size, of each expert
@@ -16,21 +19,25 @@ struct ExpertSizes {
   double aux_coefficient = 0, z_coefficient = 0;
   double capacity_factor = 0;  ///< 0: no choice is dropped
   kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
-  bool router_in_fp32 = false;    ///< else the logits are in the compute type
+  RouterProduct product = RouterProduct::as_layer;
+  double jitter = 0;  ///< in training the router's input is multiplied by random factors in [1 - jitter, 1 + jitter]
+  bool forces_balance = false;    ///< random numbers take the place of the logits
   bool has_bias = false;          ///< the router has a bias for the selection
   bool weights_on_input = false;  ///< weights of choices multiply the experts' input
   std::int64_t shared_inner = 0;  ///< of the shared expert, which sees every token; 0: none
+  bool shared_gate = false;       ///< its output is multiplied by a sigmoid of a product with the input
   Init init = {}, out_init = {};  ///< of router and linear_fc1, and of linear_fc2
 };
 
 /// A mixture of experts: a router sends each token to the best of many feed-forward networks. Their weighted outputs are
 /// added up, and that of the shared expert, if there is one. No layer has a bias.
 ///
-/// Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so; experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner,
-/// hidden] and .linear_fc2.weight [hidden, inner] with e the index among all experts of the layer;
-/// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights" the
-/// weights of the chosen experts, both [.., E]. Source: Megatron-LM core, MoELayer; Shazeer et
-/// al., arXiv:1701.06538.
+/// Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so;
+/// experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner, hidden] and .linear_fc2.weight [hidden, inner] with e
+/// the index among all experts of the layer; shared_experts.gate_weight [1, hidden] if sizes say so;
+/// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights"
+/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs of an expert,
+/// [rows, hidden]. Source: Megatron-LM core, MoELayer; Shazeer et al., arXiv:1701.06538.
 class MixtureOfExperts final : public FeedForward {
  public:
   /// `layer` counts from 0 over the whole model. Throws ShapeError for a tensor-parallel group.
@@ -40,7 +47,8 @@ class MixtureOfExperts final : public FeedForward {
 
  private:
   autograd::RouterTerms terms(const Pass& pass, bool records) const;
-  autograd::Var logits(const autograd::Var& x) const;
+  autograd::Var logits(const autograd::Var& x, const Pass& pass) const;
+  autograd::Var shared_output(const autograd::Var& x, const Pass& pass) const;
   /// Passes the weights of the chosen experts as [.., E], 0 for the others, to the tap; x is the shape of the input.
   void show_weights(const autograd::ExpertChoices& choices, const Pass& pass, const Shape& x) const;
 
@@ -51,6 +59,7 @@ class MixtureOfExperts final : public FeedForward {
   Parameter* router_;
   Parameter* bias_ = nullptr;
   std::vector<autograd::Leaf*> fc1_, fc2_;  ///< of each expert
+  Parameter* shared_gate_ = nullptr;
   std::unique_ptr<FeedForward> shared_;
 };
 

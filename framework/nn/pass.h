@@ -5,6 +5,7 @@
 
 #include "framework/autograd/ops/attention.h"
 #include "framework/base/random.h"
+#include "framework/kernels/sample_noise.h"
 #include "framework/nn/context_rank.h"
 
 namespace tessera::parallel {
@@ -48,6 +49,10 @@ struct Pass {
   /// The dropout mask of a `site`, a number unique to each place in the unsharded model. Rate 0 when not training.
   kernels::DropoutMask dropout(Purpose purpose, std::uint64_t site, double rate) const {
     return {RandomKey(seed, purpose, site), sample_ids, training ? rate : 0.0};
+  }
+  /// Random numbers of this rank's tokens, with `width` of them for each; `site` as for dropout.
+  kernels::SampleNoise noise(Purpose purpose, std::uint64_t site, std::int64_t width) const {
+    return held.rows(kernels::SampleNoise{RandomKey(seed, purpose, site), sample_ids}, width);
   }
 };
 

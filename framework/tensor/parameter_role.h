@@ -10,10 +10,10 @@ enum class ParameterRole {
   output_layer,        ///< [vocabulary, hidden], not tied to the embedding
   matrix,              ///< [out, in], the weight of a linear layer within the model
   expert,              ///< [out, in], the weight of a linear layer of one expert of a mixture of experts
-  router,              ///< [experts, hidden], the weight of a router of a mixture of experts
-  expert_bias,         ///< [experts], added to a router's scores; moved by the load of the experts, not by an optimizer
-  norm_gain,           ///< the scale of a norm, also that of QK norm
-  bias                 ///< of a linear layer or of a norm
+  router,       ///< [experts, hidden], the weight of a router; [1, hidden], that of the gate of its shared expert
+  expert_bias,  ///< [experts], added to a router's scores; moved by the load of the experts, not by an optimizer
+  norm_gain,    ///< the scale of a norm, also that of QK norm
+  bias          ///< of a linear layer or of a norm
 };
 
 /// Whether weight decay applies to parameters of this role: not to biases and norm gains, as in Megatron-LM. Options

@@ -12,6 +12,8 @@
 #include "framework/autograd/ops/norm.h"
 #include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
+#include "framework/autograd/ops/router_noise.h"
+#include "framework/autograd/ops/row_gate.h"
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/kernels/type_conversion.h"
 #include "tests/autograd/weight.h"
@@ -74,6 +76,45 @@ class Ops : public testing::Test {
 TEST_F(Ops, LinearGivesTheGradientsOfInputWeightAndBias) {
   Weight w({4, 5}, 1), b({4}, 2);
   check({2, 3, 5}, {&w, &b}, [&](Tape&, const Var& x) { return linear(x, w.leaf, &b.leaf); });
+}
+
+TEST_F(Ops, LinearInDoubleGivesTheGradientsOfInputAndWeight) {
+  Weight w({4, 5}, 1);
+  check({2, 3, 5}, {&w}, [&](Tape&, const Var& x) { return linear_in_double(x, w.leaf); });
+}
+
+TEST_F(Ops, GatedRowsGiveTheGradientsOfTheRowsAndTheirGates) {
+  Weight w({4, 5}, 1), gate({1, 5}, 2);
+  check({2, 3, 5}, {&w, &gate},
+        [&](Tape&, const Var& x) { return gated_rows(linear(x, w.leaf, nullptr), linear(x, gate.leaf, nullptr)); });
+  EXPECT_THROW(gated_rows(tape.make({2, 3}, false), tape.make({2, 2}, false)), ShapeError);
+  tape.clear();
+}
+
+TEST_F(Ops, JitterGivesTheGradientOfItsInputAndAddsToAnother) {
+  Weight w({5, 5}, 1);
+  const std::vector<std::int64_t> ids = {7, 11};
+  const kernels::SampleNoise noise{RandomKey(5, Purpose::router_jitter, 3), ids, 4};
+  check({2, 3, 5}, {&w},
+        [&](Tape&, const Var& x) { return dropout_add(linear(jittered(x, 0.4, noise), w.leaf, nullptr), x, {}); });
+}
+
+TEST_F(Ops, RandomLogitsDoNotDependOnTheLogitsAndPassTheGradientThrough) {
+  const std::vector<std::int64_t> ids = {7, 11};
+  const kernels::SampleNoise noise{RandomKey(5, Purpose::forced_routing, 3), ids, 0};
+  auto a = normal(2 * 3 * 4, 1), b = normal(2 * 3 * 4, 2), seed = normal(2 * 3 * 4, 3);
+  {
+    const auto in = tape.input(Tensor(std::span<float>(a), {2, 3, 4}), true);
+    const auto y = random_logits(in, noise),
+               other = random_logits(tape.input(Tensor(std::span<float>(b), {2, 3, 4}), false), noise);
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(y.floats()[i], other.floats()[i]);
+    EXPECT_NE(y.floats()[0], a[0]);
+    tape.seed(y, Tensor(std::span<float>(seed), y.shape()));
+    tape.backward();
+    const auto grad = tape.take_grad(in);
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(grad.tensor.floats()[i], seed[i]);
+  }
+  tape.clear();
 }
 
 TEST_F(Ops, LinearWithActivationGivesTheGradientsOfBoth) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -142,6 +143,39 @@ TEST_F(Router, ChoosesAndWeighsAsThePlainComputation) {
         ASSERT_NEAR(weights[i], weight[k], 1e-6 * std::max(1.0, weight[k]));
       }
     }
+  }
+}
+
+TEST_F(Router, TheGapIsTheLeastChangeThatAnotherChoiceTakes) {
+  for (int round = 0; round < 200; ++round) {
+    auto rule = draw_rule();
+    rule.score = RouterScore::softmax;
+    rule.pre_softmax = false;  // chosen by the logits themselves
+    const std::int64_t T = upto(40);
+    const auto logits = draw(T * rule.experts, 1);
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(T * rule.topk)), again(chosen.size());
+    const auto gap = choose_experts(threads, rule, logits, {}, chosen);
+    ASSERT_EQ(std::isinf(gap), rule.topk == rule.experts) << "round " << round;
+    if (rule.groups == 0) {
+      double least = std::numeric_limits<double>::infinity();
+      for (std::size_t t = 0; t < static_cast<std::size_t>(T) && rule.topk < rule.experts; ++t) {
+        auto values = row(logits, t, rule.experts);
+        std::sort(values.rbegin(), values.rend());
+        const auto k = static_cast<std::size_t>(rule.topk);
+        least = std::min(least, values[k - 1] - values[k]);
+      }
+      ASSERT_EQ(gap, least) << "round " << round;
+    }
+    if (std::isinf(gap)) continue;
+    auto moved = logits;
+    for (auto& l : moved) l += static_cast<float>((coin() ? 0.49 : -0.49) * gap);
+    choose_experts(threads, rule, moved, {}, again);
+    for (auto* all : {&chosen, &again})  // the order of the chosen may change
+      for (std::size_t t = 0; t < static_cast<std::size_t>(T); ++t)
+        std::sort(all->begin() + static_cast<std::ptrdiff_t>(t) * rule.topk,
+                  all->begin() + static_cast<std::ptrdiff_t>(t + 1) * rule.topk);
+    if (gap < 1e-5) continue;  // rounding of the moved logits counts
+    ASSERT_EQ(chosen, again) << "round " << round;
   }
 }
 

@@ -48,6 +48,9 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair(experts, Objective()),
         std::pair(experts + "moe_router_load_balancing_type:seq_aux_loss", Objective()),
         std::pair(experts + "moe_router_score_function:sigmoid moe_router_topk_scaling_factor:2", Objective()),
+        std::pair(experts + "moe_input_jitter_eps:0.3 moe_router_dtype:fp64 moe_shared_expert_intermediate_size:6 "
+                            "moe_shared_expert_gate:true",
+                  Objective()),
         std::pair(base + "mtp_num_layers:2 mtp_loss_scaling_factor:0.2", Objective()),
         std::pair(base + latent + "mtp_num_layers:1 num_experts:4 moe_router_pre_softmax:true", Objective())));
 
@@ -78,12 +81,11 @@ TEST_P(EveryObjective, HasTheGradientThatThePassComputes) {
 }
 
 TEST(Experts, RecomputingChangesNoBitAndReportsOnce) {
-  const auto usual = experts + latent + "mtp_num_layers:1 moe_expert_capacity_factor:0.7 ";
+  const auto usual = experts + latent + "mtp_num_layers:1 moe_expert_capacity_factor:0.7 moe_input_jitter_eps:0.2 ";
   std::vector<std::vector<float>> grads;
   std::vector<std::vector<double>> logs;
   for (const auto* how : {"", "recompute_granularity:full recompute_method:uniform recompute_num_layers:1",
-                          "recompute_granularity:selective recompute_modules[0]:moe recompute_modules[1]:core_attn",
-                          "moe_layer_recompute:true"}) {
+                          "recompute_granularity:selective recompute_modules[0]:moe recompute_modules[1]:core_attn", "moe_layer_recompute:true"}) {
     Built b(usual + how);
     const Tokens tokens;
     nn::AuxiliaryLog log(b.model->auxiliary());
@@ -167,6 +169,84 @@ TEST(Experts, TheBiasChangesTheChoiceButNotTheWeights) {
     EXPECT_NEAR(weights[i], i % 4 == 2 ? 1 / (1 + std::exp(-logits[i])) : 0, 1e-6) << i;
 }
 
+/// The value of `name` in a pass.
+std::vector<float> shown(Built& b, const Tokens& tokens, const std::string& name, bool training) {
+  std::vector<float> found;
+  const nn::Tap tap = [&](std::string_view of, const Tensor& value) {
+    if (of == name) found.assign(value.floats().begin(), value.floats().end());
+  };
+  ForwardMode mode;
+  mode.training = training;
+  mode.tap = &tap;
+  mode.seed = 3;
+  autograd::Tape tape(b.arena, b.threads, false);
+  b.model->loss(tape, tokens.batch(), mode);
+  tape.clear();
+  return found;
+}
+
+const std::string first_router = "decoder.layers.0.mlp.router";
+
+TEST(Experts, JitterChangesWhatTheRouterSeesInTrainingAlone) {
+  const auto still = experts + "hidden_dropout_rate:0 attention_dropout_rate:0 ";
+  Built plain(still), noisy(still + "moe_input_jitter_eps:0.1");
+  Tokens tokens;
+  const auto usual = shown(plain, tokens, first_router, true);
+  EXPECT_EQ(usual, shown(noisy, tokens, first_router, false));
+  const auto jittered = shown(noisy, tokens, first_router, true);
+  EXPECT_NE(usual, jittered);
+  EXPECT_EQ(jittered, shown(noisy, tokens, first_router, true));
+  tokens.ids[0] = 77;  // other numbers for another sample, the same ones for the other
+  const auto other = shown(noisy, tokens, first_router, true);
+  for (std::size_t i = 0; i < usual.size(); ++i) {
+    if (i < usual.size() / 2)
+      EXPECT_NE(other[i], jittered[i]) << i;
+    else
+      EXPECT_EQ(other[i], jittered[i]) << i;
+  }
+}
+
+TEST(Experts, ForcedBalanceTakesNoLogitIntoAccount) {
+  Built b(experts + "moe_router_force_load_balancing:true");
+  const Tokens tokens;
+  const auto before = shown(b, tokens, first_router, true);
+  for (auto& value : b.values) value *= 2;
+  EXPECT_EQ(before, shown(b, tokens, first_router, true));
+  EXPECT_EQ(before, shown(b, tokens, first_router, false));
+  EXPECT_NE(before, shown(b, tokens, "decoder.layers.1.mlp.router", true));
+}
+
+TEST(Experts, ARouterIn64BitsDiffersFromOneIn32BitsByRoundingOnly) {
+  const auto of = [](const std::string& words) {
+    Built b(experts + words);
+    return shown(b, Tokens(), first_router, true);
+  };
+  const auto narrow = of("moe_router_dtype:fp32"), wide = of("moe_router_dtype:fp64");
+  EXPECT_NE(narrow, wide);
+  ASSERT_EQ(narrow.size(), wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 1e-6);  // sums of 16 products of size 1
+}
+
+TEST(Experts, AnOutputThatIsNotFiniteIsShownWithItsLayerAndExpert) {
+  Built b(experts);
+  for (auto* p : b.model->parameters())
+    if (p->name == "decoder.layers.1.mlp.experts.local_experts.2.linear_fc2.weight")
+      for (auto& w : p->leaf.value.floats()) w = 3e38F;
+  std::string first;
+  const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
+    const auto values = value.floats();
+    const bool finite = std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+    if (first.empty() && !finite) first = name;
+  };
+  ForwardMode mode;
+  mode.tap = &tap;
+  autograd::Tape tape(b.arena, b.threads, false);
+  const Tokens tokens;
+  b.model->loss(tape, tokens.batch(), mode);
+  tape.clear();
+  EXPECT_EQ(first, "decoder.layers.1.mlp.experts.local_experts.2");
+}
+
 TEST(Predictions, IgnoreTheLabelOfATokenThatTheMaskLeavesOut) {
   Built b(base + "mtp_num_layers:1");
   const auto loss = [&](std::int32_t label, float counts) {
@@ -193,7 +273,8 @@ std::vector<std::string> names_of(const std::string& words) {
 
 TEST(Experts, LatentAttentionAndPredictionHaveMegatronsNamesAndShapes) {
   EXPECT_EQ(
-      names_of(base + latent + "num_layers:1 num_experts:2 moe_shared_expert_intermediate_size:5 mtp_num_layers:1"),
+      names_of(base + latent + "num_layers:1 num_experts:2 moe_shared_expert_intermediate_size:5 mtp_num_layers:1 " +
+               "moe_shared_expert_gate:true"),
       (std::vector<std::string>{
           "embedding.word_embeddings.weight [29, 16]",
           "decoder.final_layernorm.weight [16]",
@@ -214,6 +295,7 @@ TEST(Experts, LatentAttentionAndPredictionHaveMegatronsNamesAndShapes) {
           "mtp.layers.0.transformer_layer.mlp.experts.local_experts.0.linear_fc2.weight [16, 12]",
           "mtp.layers.0.transformer_layer.mlp.experts.local_experts.1.linear_fc1.weight [24, 16]",
           "mtp.layers.0.transformer_layer.mlp.experts.local_experts.1.linear_fc2.weight [16, 12]",
+          "mtp.layers.0.transformer_layer.mlp.shared_experts.gate_weight [1, 16]",
           "mtp.layers.0.transformer_layer.mlp.shared_experts.linear_fc1.weight [10, 16]",
           "mtp.layers.0.transformer_layer.mlp.shared_experts.linear_fc2.weight [16, 5]",
           "mtp.layers.0.final_layernorm.weight [16]",

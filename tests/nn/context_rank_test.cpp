@@ -5,6 +5,8 @@
 #include <random>
 #include <vector>
 
+#include "framework/kernels/sample_noise.h"
+
 namespace tessera::nn {
 namespace {
 
@@ -65,7 +67,7 @@ TEST(HeldTokens, AMaskOfRowsCountsThemInTheWholeSample) {
     const auto length = context.parts() * tensor * static_cast<std::int64_t>(1 + draw() % 3);
     const auto here = length / context.ranks / tensor;
     const auto mask = HeldTokens::of(context, part * here, (part + 1) * here, length)
-                          .rows({RandomKey(1, Purpose::hidden_dropout, 0), {}}, width);
+                          .rows(kernels::SampleNoise{RandomKey(1, Purpose::hidden_dropout, 0), {}}, width);
     for (std::int64_t e = 0; e < here * width; ++e) {
       const auto counted = mask.first_element + e + (e >= mask.gap_at ? mask.gap : 0);
       ASSERT_EQ(counted, context.index(part * here + e / width, length) * width + e % width)

@@ -217,7 +217,7 @@ bool trains(std::span<Leaf* const> leaves) {
 }  // namespace
 
 Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
-            const ExpertNetwork& network) {
+            const ExpertNetwork& network, const ExpertTap& tap) {
   auto& tape = x.tape();
   auto& threads = tape.threads();
   const auto sizes = sizes_of(x, choices, fc1, fc2, network.gated);
@@ -250,6 +250,7 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
     kernels::linear_forward(
         threads, {count, sizes.inner, sizes.hidden}, part(kernels::Elements(value), first, count, sizes.inner),
         RoundedWeight(tape, *fc2[e], type), {}, part(kernels::MutableElements(out), first, count, sizes.hidden));
+    if (tap) tap(e, out.tensor().slice(first, count));
   });
   kernels::sum_rows(threads, choices.topk, sizes.hidden, rows.row_of_choice, out.floats(), y.value(), false);
   if (y.wants_grad())

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "framework/autograd/ops/router.h"
 #include "framework/autograd/tape.h"
 #include "framework/kernels/linear.h"
@@ -13,6 +15,9 @@ struct ExpertNetwork {
   bool weights_on_input = false;  ///< the weight of a choice multiplies the expert's input, not its activation
 };
 
+/// Sees the output of one expert, [rows of it, h] fp32, times the weights of its choices; valid during the call only.
+using ExpertTap = std::function<void(std::size_t expert, const Tensor& output)>;
+
 /// y[t] = sum over the choices k of token t of fc2_e (w act(fc1_e x[t])), with e the chosen expert and w its weight; a token
 /// without a choice that was kept gets zeros.
 ///
@@ -24,8 +29,9 @@ struct ExpertNetwork {
 ///
 /// Keeps, besides x, what is before the activation for each choice; the activation is computed again in the backward
 /// pass. `fc1` and `fc2` must stay valid until the backward pass is done. Experts that no token chose take part with a zero
-/// gradient. Throws ShapeError if the extents do not match.
+/// gradient. `tap`, if there is one, is called for each expert that has rows, in the forward pass. Throws ShapeError if
+/// the extents do not match.
 Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
-            const ExpertNetwork& network);
+            const ExpertNetwork& network, const ExpertTap& tap = {});
 
 }  // namespace tessera::autograd

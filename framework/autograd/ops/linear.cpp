@@ -28,15 +28,18 @@ struct Products {
   kernels::LinearExtents e;
   LeafUse w, bias;
   DType type;  ///< of the results
+  bool in_double = false;
 
   void backward(Tape& tape, const kernels::Elements& dy) const {
     auto& threads = tape.threads();
-    if (w.leaf->trained()) kernels::linear_backward_weight(threads, e, dy, x.value(), w.leaf->grad.floats());
+    const auto backward_weight =
+        in_double ? kernels::linear_backward_weight_in_double : kernels::linear_backward_weight;
+    const auto backward_input = in_double ? kernels::linear_backward_input_in_double : kernels::linear_backward_input;
+    if (w.leaf->trained()) backward_weight(threads, e, dy, x.value(), w.leaf->grad.floats());
     if (bias && bias.leaf->trained())
       kernels::linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
     const auto dx = tape.grad_target(x_place);
-    if (!dx.tensor.empty())
-      kernels::linear_backward_input(threads, e, dy, RoundedWeight(tape, *w.leaf, type), dx.tensor, dx.add);
+    if (!dx.tensor.empty()) backward_input(threads, e, dy, RoundedWeight(tape, *w.leaf, type), dx.tensor, dx.add);
     tape.done(w);
     tape.done(bias);
   }
@@ -111,6 +114,20 @@ Var linear(const Var& x, Leaf& w, Leaf* bias) {
   kernels::linear_forward(tape.threads(), e, x.value(), RoundedWeight(tape, w, tape.type()), read_bias(tape, bias),
                           y.value());
   if (y.wants_grad()) tape.record<Linear>(y, products(x, e, w, bias));
+  return y;
+}
+
+Var linear_in_double(const Var& x, Leaf& w) {
+  auto& tape = x.tape();
+  const auto e = extents(x, w);
+  auto y = tape.make(x.shape().with_width(e.out), wants_grad(x, w, nullptr));
+  kernels::linear_forward_in_double(tape.threads(), e, x.value(), w.value, y.value());
+  if (y.wants_grad()) {
+    auto both = products(x, e, w, nullptr);
+    both.type = DType::float32;
+    both.in_double = true;
+    tape.record<Linear>(y, std::move(both));
+  }
   return y;
 }
 

@@ -16,6 +16,10 @@ namespace tessera::autograd {
 /// `bias` [out] may be nullptr.
 Var linear(const Var& x, Leaf& w, Leaf* bias);
 
+/// y = x w^T in fp32, whatever the compute type: products and sums are computed in double, also those of the gradients,
+/// and each result is rounded once. The weight is not rounded to the compute type.
+Var linear_in_double(const Var& x, Leaf& w);
+
 /// y = act(x w^T + bias) in one pass over y, for any act except `none`. Keeps x and the input of the activation.
 Var linear_activation(const Var& x, Leaf& w, Leaf* bias, kernels::Activation act);
 

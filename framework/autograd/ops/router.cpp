@@ -127,7 +127,7 @@ ExpertChoices route(const Var& logits, const RouterTerms& terms) {
     const auto in = tape.read(logits);
     const auto of_weights = rule_of_weights(terms);
     if (terms.balance != RouterBalance::sinkhorn)
-      kernels::choose_experts(
+      out.gap = kernels::choose_experts(
           threads, rule, in, terms.bias ? std::span<const float>(terms.bias->value.floats()) : std::span<const float>{},
           chosen);
     else if (terms.training)

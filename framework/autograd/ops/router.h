@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "framework/autograd/tape.h"
 #include "framework/kernels/expert_rows.h"
 #include "framework/kernels/router.h"
@@ -31,6 +33,7 @@ struct ExpertChoices {
   std::span<const float> counts;         ///< [E] choices of each expert before dropping
   double aux_loss = 0;                   ///< the balancing loss without its coefficient; 0 where there is none
   double z_loss = 0;                     ///< likewise
+  double gap = std::numeric_limits<double>::infinity();  ///< as choose_experts returns it; infinity for Sinkhorn
 };
 
 /// Chooses experts by `logits` [T, E], which are kept. In 16 bits the weights are rounded to the type of the logits, as in

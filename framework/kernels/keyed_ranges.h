@@ -1,0 +1,27 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::kernels {
+
+/// Calls body(id, element, first, size) for consecutive ranges of the elements [begin, end) of a batch with
+/// `per_sample` elements in each sample. A range has at most `most` elements, all of the sample `id`, and their indices
+/// in the unsharded sample are consecutive from `element` on. `keyed` has the members sample_ids, first_element, gap_at
+/// and gap of DropoutMask (dropout.h). Internal to this component.
+template <class Keyed, class Body>
+void for_keyed_ranges(const Keyed& keyed, std::size_t per_sample, std::size_t begin, std::size_t end, std::size_t most,
+                      const Body& body) {
+  const auto gap_at = static_cast<std::size_t>(keyed.gap_at);
+  while (begin < end) {
+    const auto sample = begin / per_sample, at = begin % per_sample;
+    const auto limit = at < gap_at && gap_at < per_sample ? gap_at : per_sample;
+    const auto size = std::min({end - begin, limit - at, most});
+    const auto element = keyed.first_element + static_cast<std::int64_t>(at) + (at >= gap_at ? keyed.gap : 0);
+    body(static_cast<std::uint64_t>(keyed.sample_ids[sample]), static_cast<std::uint64_t>(element), begin, size);
+    begin += size;
+  }
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "framework/base/random.h"
+#include "framework/kernels/elements.h"
+#include "framework/kernels/threads.h"
+
+namespace tessera::kernels {
+
+/// Random numbers for the elements of the samples of a batch. The number of element e of sample s is a pure function of
+/// `key`, s and e: it comes from word e of Philox stream s (base/random.h), so it is the same on every parallel layout,
+/// and the backward pass draws it again instead of storing it. The members are those of DropoutMask (dropout.h).
+struct SampleNoise {
+  RandomKey key;
+  std::span<const std::int64_t> sample_ids;  ///< one per sample of the batch; owned by the caller
+  std::int64_t first_element = 0;
+  std::int64_t gap_at = 0, gap = 0;
+};
+
+/// y = x * u, or y += x * u when `add`, with u uniform in [1 - eps, 1 + eps] for each element.
+///
+///   x, y   [samples, elements per sample]   of any type, also different ones
+///
+/// Computed in fp32 and rounded once. Results do not depend on the number of threads. Throws ShapeError if the sizes
+/// differ or x does not divide into the samples of `noise`.
+void jitter(Threads& threads, const SampleNoise& noise, double eps, const Elements& x, const MutableElements& y,
+            bool add);
+
+/// y = standard normal numbers, those of RandomKey::normal.
+///
+///   y   [samples, elements per sample]
+///
+/// Throws as jitter.
+void draw_normal(Threads& threads, const SampleNoise& noise, std::span<float> y);
+
+}  // namespace tessera::kernels
