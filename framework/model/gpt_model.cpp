@@ -41,7 +41,8 @@ class GptModel final : public Model {
             .experts = experts_,
             .predictions = o_.predictions(),
             .balances = experts_ > 0 && moe_.balances(),
-            .has_z_loss = experts_ > 0 && moe_.moe_z_loss_coeff.has_value()};
+            .has_z_loss = experts_ > 0 && moe_.moe_z_loss_coeff.has_value(),
+            .per_layer = moe_.moe_per_layer_logging};
   }
 
  private:

@@ -250,6 +250,8 @@ void describe_losses(options::Schema<O>& s) {
            "Coefficient of the router z-loss, the mean squared log-sum-exp of the logits; null: none.")
       .at_least(0)
       .at_most(1e6);
+  s.option("moe_per_layer_logging", &O::moe_per_layer_logging,
+           "Write the losses of each layer's router to TensorBoard, besides their means over the layers.");
 }
 
 void describe_capacity(options::Schema<O>& s) {

@@ -88,6 +88,7 @@ struct MoeOptions {
   autograd::RouterBalance moe_router_load_balancing_type = autograd::RouterBalance::aux_loss;
   double moe_aux_loss_coeff = 0;
   std::optional<double> moe_z_loss_coeff;
+  bool moe_per_layer_logging = false;
 
   std::optional<double> moe_expert_capacity_factor;
   bool moe_pad_expert_input_to_capacity = false;

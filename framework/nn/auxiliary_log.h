@@ -17,6 +17,7 @@ class AuxiliaryLog {
     std::int64_t predictions = 0;  ///< layers of multi-token prediction
     bool balances = false;         ///< routers have a load-balancing loss, perhaps with coefficient 0
     bool has_z_loss = false;       ///< likewise
+    bool per_layer = false;        ///< the losses of each layer are reported to TensorBoard too
   };
   /// One layer with experts. Sums over `reports` micro-batches.
   struct Layer {

@@ -94,6 +94,7 @@ void describe_experts(RecipeSchema& s) {
                            "moe_router_load_balancing_type",
                            "moe_aux_loss_coeff",
                            "moe_z_loss_coeff",
+                           "moe_per_layer_logging",
                            "moe_expert_capacity_factor",
                            "moe_pad_expert_input_to_capacity",
                            "moe_token_drop_policy",

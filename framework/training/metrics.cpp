@@ -20,22 +20,23 @@ namespace {
 constexpr std::string_view last_bytes = "}\n";  // of every line
 constexpr std::string_view first_key = "{\"iteration\": ";
 
-/// One JSON object on one line, assembled in memory of a fixed size.
+// Bytes of an object: 34 numbers of at most 24 letters and their names; the names of the arrays over layers, and in
+// each array a number and a separator for each layer.
+constexpr std::size_t plain_bytes = 2048, routing_bytes = 512, bytes_of_layer = 6 * 26;
+
+/// One JSON object on one line, assembled in memory of the caller, which is long enough.
 class Object {
  public:
+  explicit Object(std::vector<char>& memory) : at_(memory.data()), end_(memory.data() + memory.size()), begin_(at_) {}
+
   void number(std::string_view key, std::int64_t value) {
     name(key);
-    used_ = std::to_chars(bytes_ + used_, bytes_ + sizeof bytes_, value).ptr - bytes_;
+    add(value);
   }
   void number(std::string_view key, double value) { number(key, "", value); }
   void number(std::string_view key, std::string_view suffix, double value) {
     name(key, suffix);
-    if (!std::isfinite(value)) return add("null");
-    const auto begin = used_;
-    used_ = std::to_chars(bytes_ + used_, bytes_ + sizeof bytes_, value).ptr - bytes_;
-    if (std::string_view(bytes_ + begin, static_cast<std::size_t>(used_ - begin)).find_first_of(".e") ==
-        std::string_view::npos)
-      add(".0");
+    add(value);
   }
   /// "mtp_2_loss"
   void number(std::string_view key, std::size_t index, std::string_view suffix, double value) {
@@ -44,6 +45,20 @@ class Object {
     end = std::to_chars(end, end + 24, index).ptr;
     end = std::copy(suffix.begin(), suffix.end(), end);
     number({words, static_cast<std::size_t>(end - words)}, value);
+  }
+  /// An array with value(layer) for each layer with experts, null for the others.
+  template <class Value>
+  void array(std::string_view key, std::span<const RoutingRecord> layers, const Value& value) {
+    name(key);
+    add("[");
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if (i > 0) add(", ");
+      if (layers[i].has_experts)
+        add(value(layers[i]));
+      else
+        add("null");
+    }
+    add("]");
   }
   void flag(std::string_view key, bool value) {
     name(key);
@@ -54,7 +69,7 @@ class Object {
   void resume() { first_ = false; }
   std::string_view close() {
     add(last_bytes);
-    return {bytes_, static_cast<std::size_t>(used_)};
+    return {begin_, static_cast<std::size_t>(at_ - begin_)};
   }
 
  private:
@@ -67,14 +82,32 @@ class Object {
     add("\": ");
   }
   void add(std::string_view words) {
-    if (words.empty()) return;  // an empty view may have no address, which memcpy must not get
-    std::memcpy(bytes_ + used_, words.data(), words.size());
-    used_ += static_cast<std::ptrdiff_t>(words.size());
+    must(words.size() <= static_cast<std::size_t>(end_ - at_), "a line of metrics.jsonl fits its memory");
+    at_ = std::copy(words.begin(), words.end(), at_);
   }
-  char bytes_[2048];  // 34 numbers of at most 24 letters and their names
-  std::ptrdiff_t used_ = 0;
+  void add(std::int64_t value) { at_ = std::to_chars(at_, end_, value).ptr; }
+  void add(double value) {
+    if (!std::isfinite(value)) return add("null");
+    const auto* begin = at_;
+    at_ = std::to_chars(at_, end_, value).ptr;
+    if (std::string_view(begin, static_cast<std::size_t>(at_ - begin)).find_first_of(".e") == std::string_view::npos)
+      add(".0");
+  }
+
+  char *at_, *end_;
+  const char* begin_;
   bool first_ = true;
 };
+
+/// How the routers of all layers distributed the choices.
+void add_routing(Object& line, std::span<const RoutingRecord> layers) {
+  line.array("least_loaded_expert", layers, [](const auto& layer) { return layer.least; });
+  line.array("least_load", layers, [](const auto& layer) { return layer.least_load; });
+  line.array("most_loaded_expert", layers, [](const auto& layer) { return layer.most; });
+  line.array("most_load", layers, [](const auto& layer) { return layer.most_load; });
+  line.array("dropped_share", layers, [](const auto& layer) { return layer.dropped; });
+  line.array("smallest_router_gap", layers, [](const auto& layer) { return layer.gap; });
+}
 
 /// The iteration of a complete line; -1 if the line has another format.
 std::int64_t iteration_of(std::string_view line) {
@@ -130,7 +163,8 @@ Kept keep(std::string_view content, std::int64_t resume_iteration) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, std::int64_t resume_iteration) {
+MetricsFile::MetricsFile(const std::string& path, std::int64_t resume_iteration, std::size_t routed_layers)
+    : line_(plain_bytes + (routed_layers > 0 ? routing_bytes + routed_layers * bytes_of_layer : 0)) {
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file_ < 0) throw IoError(text("cannot write ", path, ": ", std::strerror(errno)));
   const auto content = read_file(path);
@@ -158,7 +192,7 @@ bool MetricsFile::replace(const std::string& path, const std::string& content) {
 }
 
 void MetricsFile::step(const StepRecord& r) {
-  Object line;
+  Object line(line_);
   line.open();
   line.number("iteration", r.iteration);
   line.number("consumed_samples", r.consumed_samples);
@@ -167,6 +201,7 @@ void MetricsFile::step(const StepRecord& r) {
   if (r.z_loss) line.number("z_loss", *r.z_loss);
   for (std::size_t k = 0; k < r.prediction_losses.size(); ++k)
     line.number("mtp_", k + 1, "_loss", r.prediction_losses[k]);
+  if (!r.routing.empty()) add_routing(line, r.routing);
   line.number("grad_norm", r.grad_norm);
   line.number("learning_rate", r.learning_rate);
   line.number("weight_decay", r.weight_decay);
@@ -186,7 +221,7 @@ void MetricsFile::step(const StepRecord& r) {
 void MetricsFile::evaluation(const EvaluationRecord& r) {
   auto& of_set = evaluated_[static_cast<std::size_t>(r.set)];
   const bool joins = r.iteration == last_iteration_ && r.number >= of_set;
-  Object line;
+  Object line(line_);
   if (joins) {
     line.resume();
   } else {

@@ -6,8 +6,22 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::training {
+
+/// How a layer's router distributed the choices of a step.
+struct RoutingRecord {
+  bool has_experts = false;  ///< false: a dense layer, and nothing else is set
+  std::int64_t least = 0;    ///< the least and the most chosen expert; of equal ones the lower number
+  std::int64_t most = 0;
+  double least_load = 0;  ///< their choices, before dropping, relative to those of an even distribution
+  double most_load = 0;
+  double dropped = 0;              ///< share of the choices that exceeded a capacity
+  double gap = 0;                  ///< smallest difference between a chosen and a refused score; not finite: none
+  double load_balancing_loss = 0;  ///< mean over micro-batches, without its coefficient
+  double z_loss = 0;               ///< likewise
+};
 
 /// The record of one training step: a plain value, filled by the training loop, for all reports. JSON cannot express
 /// values that are not finite; they are written as null.
@@ -32,6 +46,7 @@ struct StepRecord {
   std::optional<double> params_norm;          ///< L2 norm of the weights; absent: not computed
   std::optional<double> load_balancing_loss;  ///< of routers, mean over layers, without its coefficient; absent: none
   std::optional<double> z_loss;               ///< likewise
+  std::span<const RoutingRecord> routing;     ///< of each layer; empty: the model has no experts
   std::span<const double> prediction_losses;  ///< of each layer of multi-token prediction, mean over micro-batches
   std::int64_t epoch = 0;                     ///< epochs completed before this step
   std::int64_t step_in_epoch = 0;             ///< from 1; 0: not known, `iteration` is used instead
@@ -60,8 +75,8 @@ struct EvaluationRecord {
 class MetricsFile {
  public:
   /// Opens `path`, or creates it. Removes lines of steps after `resume_iteration` and incomplete lines; 0: all lines.
-  /// Throws IoError if the file cannot be written.
-  MetricsFile(const std::string& path, std::int64_t resume_iteration);
+  /// `routed_layers`: length of StepRecord::routing. Throws IoError if the file cannot be written.
+  MetricsFile(const std::string& path, std::int64_t resume_iteration, std::size_t routed_layers = 0);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
@@ -80,6 +95,7 @@ class MetricsFile {
   bool write(std::string_view bytes, std::int64_t at);
 
   int file_ = -1;
+  std::vector<char> line_;                      // the object in the making
   std::int64_t end_ = 0;                        // bytes of complete lines
   std::int64_t last_iteration_ = -1;            // of the last line
   std::array<std::int64_t, 3> evaluated_ = {};  // number of evaluations of each Set in the last line

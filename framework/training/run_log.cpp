@@ -1,6 +1,8 @@
 #include "framework/training/run_log.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -48,6 +50,21 @@ class ValidationTag {
   std::size_t used_ = 0, over_steps_ = 0;
 };
 
+/// Megatron-LM's name of a curve of one layer: "moe/z_loss_layer_7". Allocates nothing.
+class LayerTag {
+ public:
+  std::string_view of(std::string_view name, std::size_t layer) {
+    auto* end = bytes_;
+    for (const auto words : {std::string_view("moe/"), name, std::string_view("_layer_")})
+      end = std::copy(words.begin(), words.end(), end);
+    end = std::to_chars(end, bytes_ + sizeof bytes_, layer).ptr;
+    return {bytes_, static_cast<std::size_t>(end - bytes_)};
+  }
+
+ private:
+  char bytes_[64];
+};
+
 }  // namespace
 
 struct RunLog::Outputs {
@@ -61,7 +78,9 @@ struct RunLog::Outputs {
   bool metrics_complained = false, events_complained = false;
 
   explicit Outputs(const RunLogOptions& options)
-      : o(options), metrics(options.folder + "/metrics.jsonl", options.resume_iteration), lines(options.console) {
+      : o(options),
+        metrics(options.folder + "/metrics.jsonl", options.resume_iteration, options.routed_layers),
+        lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
     log::set_log_file(o.folder + "/" + log_file_name);
@@ -116,6 +135,24 @@ struct RunLog::Outputs {
     if (logged) both("iteration-time", "iteration-time vs samples", interval.seconds_per_step());
     events->add(step.iteration, over_steps.all());
     events->add(step.consumed_samples, over_samples.all());
+    if (!o.events_per_layer) return;
+    if (step.load_balancing_loss)
+      add_layer_events(step, "load_balancing_loss", [](const auto& layer) { return layer.load_balancing_loss; });
+    if (step.z_loss) add_layer_events(step, "z_loss", [](const auto& layer) { return layer.z_loss; });
+  }
+
+  /// A curve for each layer, as Megatron-LM names them; 0 for layers without experts.
+  template <class Value>
+  void add_layer_events(const StepRecord& step, std::string_view name, const Value& value) {
+    constexpr std::size_t at_once = 16;
+    for (std::size_t first = 0; first < step.routing.size(); first += at_once) {
+      const auto layers = step.routing.subspan(first, std::min(at_once, step.routing.size() - first));
+      std::array<LayerTag, at_once> tags;
+      Points points;
+      for (std::size_t i = 0; i < layers.size(); ++i)
+        points.add(tags[i].of(name, first + i), layers[i].has_experts ? value(layers[i]) : 0);
+      events->add(step.iteration, points.all());
+    }
   }
 };
 

@@ -25,6 +25,8 @@ struct RunLogOptions {
   double flops_per_step = 0;                 ///< of the model, for the bar; 0: not shown
   double gemm_flops_per_second = 0;  ///< what the machine's matrix product reaches, measured at start; 0: not shown
   bool log_throughput = false;       ///< TFLOP/s in the plain lines
+  std::size_t routed_layers = 0;     ///< length of StepRecord::routing
+  bool events_per_layer = false;     ///< TensorBoard gets the losses of each layer's router too
   bool progress_bar = true;          ///< draw a bar where the console is a terminal
   int console = 1;                   ///< file descriptor: standard output
 };

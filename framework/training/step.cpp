@@ -108,6 +108,11 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   return outcome;
 }
 
+void TrainingStep::share_router_gaps() {
+  if (auxiliary_.extents().experts > 0)
+    processes().world.all_reduce_max(auxiliary_.negative_gaps(), "the gaps of routers");
+}
+
 void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
   const auto& schedule = *optimization_.schedule;
   const auto& own = optimization_.groups;

@@ -53,6 +53,8 @@ class TrainingStep {
   /// weight, the output of a layer, or a gradient.
   std::string first_not_finite(std::int64_t consumed);
 
+  /// Makes the gaps in auxiliary() those of all ranks; of a run without experts does nothing.
+  void share_router_gaps();
   /// What routers and prediction layers reported in the last backward(), of all ranks.
   const nn::AuxiliaryLog& auxiliary() const { return auxiliary_; }
   const Arena& arena() const { return pipeline_.arena(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -52,6 +53,7 @@ class Trainer {
   [[noreturn]] void stop_at(const StepOutcome& outcome);
   void count_epoch(StepRecord& record) const;
   void add_auxiliary(StepRecord& record);
+  void add_routing(StepRecord& record);
   bool skip_iteration();
   void save_before_growth();
   std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
@@ -70,6 +72,7 @@ class Trainer {
   worker::LaunchLink launcher_;
   Stopwatch running_;
   std::array<double, options::most_predictions> prediction_losses_ = {};  ///< of the last step
+  std::vector<RoutingRecord> routing_;                                    ///< of each layer in the last step
   int stop_signal_ = 0;  ///< that some rank received; the same on all ranks
   bool time_is_up_ = false;
   bool evaluated_ = false;
@@ -122,6 +125,8 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   progress_.run =
       folder_.begin(restored_.continues, progress_.run,
                     with_notes(setup_.documents.resolved_recipe, setup_.documents.notes), setup_.documents.same_recipe);
+  if (const auto& extents = work_.auxiliary().extents(); extents.experts > 0)
+    routing_.resize(static_cast<std::size_t>(extents.layers));
   comm::together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   last_ = restored_.folder;
@@ -173,6 +178,8 @@ RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
   options.log_interval = o_.log_interval;
   options.log_style = o_.log_style;
   options.tensorboard = o_.tensorboard;
+  options.routed_layers = routing_.size();
+  options.events_per_layer = work_.auxiliary().extents().per_layer;
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
   options.flops_per_step = setup_.model.first().flops(samples_per_step(), setup_.data.splits->train->seq_length());
@@ -211,6 +218,7 @@ void Trainer::step() {
   if (o_.log_params_norm) record.params_norm = work_.weight_norm();
   count_epoch(record);
   add_auxiliary(record);
+  add_routing(record);
   progress_.iteration += 1;
   progress_.consumed_samples += size.samples;
 
@@ -238,6 +246,28 @@ void Trainer::step() {
   if (log_) log_->step(record);
 }
 
+RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
+  RoutingRecord record;
+  if (layer.reports == 0) return record;
+  record.has_experts = true;
+  const auto least = std::min_element(layer.chosen.begin(), layer.chosen.end()),
+             most = std::max_element(layer.chosen.begin(), layer.chosen.end());
+  const auto all = std::accumulate(layer.chosen.begin(), layer.chosen.end(), 0.0),
+             kept = std::accumulate(layer.kept.begin(), layer.kept.end(), 0.0);
+  const auto mean = all / static_cast<double>(layer.chosen.size());
+  record.least = least - layer.chosen.begin();
+  record.most = most - layer.chosen.begin();
+  if (all > 0) {
+    record.least_load = *least / mean;
+    record.most_load = *most / mean;
+    record.dropped = (all - kept) / all;
+  }
+  record.gap = layer.gap;
+  record.load_balancing_loss = layer.aux_loss / layer.reports;
+  record.z_loss = layer.z_loss / layer.reports;
+  return record;
+}
+
 /// Losses of routers and prediction layers, where the model has some.
 void Trainer::add_auxiliary(StepRecord& record) {
   const auto& log = work_.auxiliary();
@@ -246,6 +276,16 @@ void Trainer::add_auxiliary(StepRecord& record) {
   for (std::int64_t k = 0; k < log.extents().predictions; ++k)
     prediction_losses_[static_cast<std::size_t>(k)] = log.prediction_loss(k);
   record.prediction_losses = std::span(prediction_losses_).first(static_cast<std::size_t>(log.extents().predictions));
+}
+
+/// How the routers of all layers distributed the choices of the step. The gaps are those of all ranks in steps that are
+/// logged.
+void Trainer::add_routing(StepRecord& record) {
+  const auto& log = work_.auxiliary();
+  if (log.extents().experts == 0) return;
+  if ((progress_.iteration + 1) % o_.log_interval == 0) work_.share_router_gaps();
+  for (std::size_t i = 0; i < routing_.size(); ++i) routing_[i] = routing_of(log.layer(static_cast<std::int64_t>(i)));
+  record.routing = routing_;
 }
 
 /// The epoch of the step, and the number of the step in it.

@@ -119,6 +119,7 @@ const std::vector<Case> cases = {
     {e + "moe_router_load_balancing_type", "none", "seq_aux_loss"},
     {e + "moe_aux_loss_coeff", "0.1", "0.2"},
     {e + "moe_z_loss_coeff", "0.1", "0.2"},
+    {e + "moe_per_layer_logging", "true", "false"},
     {e + "moe_expert_capacity_factor", "1", "2"},
     {e + "moe_pad_expert_input_to_capacity", "true", "false", {e + "moe_expert_capacity_factor=1"}},
     {e + "moe_token_drop_policy", "position", "probs"},

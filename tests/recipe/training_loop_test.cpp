@@ -342,5 +342,35 @@ TEST_F(TrainingLoop, ARunMayGoOnLongerWhereNoScheduleDependsOnItsLength) {
   EXPECT_TRUE(weights("run") == weights("straight"));
 }
 
+TEST_F(TrainingLoop, MetricsTellHowTheExpertsAreLoaded) {
+  const Lines experts = {m + "num_layers=3", m + "num_experts=4", m + "add_bias_linear=false",
+                         "moe_config.moe_layer_freq=[0, 1, 1]", "moe_config.moe_expert_capacity_factor=0.5"};
+  run("run", experts);
+  run("even", experts + Lines{"moe_config.moe_router_topk=4", "moe_config.moe_expert_capacity_factor="});
+  for (const auto& row : metrics("run")) {
+    for (const char* key : {"least_loaded_expert", "least_load", "most_loaded_expert", "most_load", "dropped_share",
+                            "smallest_router_gap"}) {
+      ASSERT_EQ(row.at(key).size(), 3U) << key;
+      EXPECT_TRUE(row.at(key)[0].is_null()) << key;  // a dense layer
+    }
+    for (const std::size_t layer : {1, 2}) {
+      const auto least = row.at("least_load")[layer].get<double>(), most = row.at("most_load")[layer].get<double>();
+      EXPECT_LE(least, 1);
+      EXPECT_GE(most, 1);
+      EXPECT_LE(most, 2);  // two choices among four experts
+      // Half of an even load fits; with what all experts have beyond that, that much is dropped at least.
+      EXPECT_GE(row.at("dropped_share")[layer].get<double>(), (most - 0.5) / 4);
+      EXPECT_GT(row.at("smallest_router_gap")[layer].get<double>(), 0);
+      EXPECT_NE(row.at("least_loaded_expert")[layer] == row.at("most_loaded_expert")[layer], least != most);
+    }
+  }
+  for (const auto& row : metrics("even")) {  // every expert is chosen by every token
+    EXPECT_EQ(row.at("least_load")[1], 1.0);
+    EXPECT_EQ(row.at("most_load")[2], 1.0);
+    EXPECT_EQ(row.at("dropped_share")[1], 0.0);
+    EXPECT_TRUE(row.at("smallest_router_gap")[1].is_null());
+  }
+}
+
 }  // namespace
 }  // namespace tessera::recipe

@@ -73,6 +73,31 @@ TEST_F(MetricsFileTest, ALineHasTheLossesOfRoutersAndPredictions) {
   EXPECT_EQ(line["mtp_8_loss"], 1.0 / 3);
 }
 
+TEST_F(MetricsFileTest, ALineHasTheRoutingOfEachLayer) {
+  std::vector<RoutingRecord> layers(400);  // of the longest numbers
+  for (auto& layer : layers) {
+    layer.has_experts = true;
+    layer.least = layer.most = options::most_tokens_known;
+    layer.least_load = layer.most_load = layer.dropped = layer.gap = -1.0 / 3 * 1e-300;
+  }
+  layers[0] = {};
+  layers[1].gap = INFINITY;
+  MetricsFile file("metrics.jsonl", 0, layers.size());
+  auto step = record(1);
+  step.routing = layers;
+  file.step(step);
+  const auto line = lines().at(0);
+  for (const char* key : {"least_loaded_expert", "least_load", "most_loaded_expert", "most_load", "dropped_share",
+                          "smallest_router_gap"}) {
+    ASSERT_EQ(line[key].size(), layers.size()) << key;
+    EXPECT_TRUE(line[key][0].is_null()) << key;
+  }
+  EXPECT_EQ(line["most_loaded_expert"][399], layers[399].most);
+  EXPECT_EQ(line["most_load"][399], layers[399].most_load);
+  EXPECT_EQ(line["smallest_router_gap"][399], layers[399].gap);
+  EXPECT_TRUE(line["smallest_router_gap"][1].is_null());
+}
+
 TEST_F(MetricsFileTest, WhatIsNotFiniteBecomesNull) {
   MetricsFile file("metrics.jsonl", 0);
   auto bad = record(1);

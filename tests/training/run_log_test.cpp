@@ -141,6 +141,27 @@ TEST_F(RunLogTest, WritesMegatronsTags) {
   }
 }
 
+TEST_F(RunLogTest, WritesTheLossesOfEachLayerWhenAsked) {
+  std::vector<RoutingRecord> layers(40);  // more than an event has points
+  for (std::size_t i = 1; i < layers.size(); ++i) {
+    layers[i].has_experts = true;
+    layers[i].load_balancing_loss = 1.5;
+  }
+  auto s = step(1);
+  s.routing = layers;
+  s.load_balancing_loss = 1;
+  for (const bool asked : {false, true}) {
+    auto o = options();
+    o.routed_layers = layers.size();
+    o.events_per_layer = asked;
+    RunLog log(o);
+    log.step(s);
+    for (const char* tag : {"moe/load_balancing_loss_layer_0", "moe/load_balancing_loss_layer_39"})
+      EXPECT_EQ(events().find(tag) != std::string::npos, asked) << tag;
+    EXPECT_EQ(events().find("moe/z_loss_layer_"), std::string::npos);  // there is no z loss
+  }
+}
+
 TEST_F(RunLogTest, WritesNoEventsWhenNotAsked) {
   auto o = options();
   o.tensorboard = false;
