@@ -450,7 +450,8 @@ void describe_rest(options::Schema<O>& s) {
           "leave it out", {"recompute_granularity"});
   s.option("recompute_modules", &O::recompute_modules,
            "With recompute_granularity selective: modules to recompute: core_attn (attention without its projections), "
-           "mlp (the feed-forward network of dense layers), moe (experts and their router).")
+           "mlp (the feed-forward network of dense layers), moe (experts and their router), moe_act (activations of "
+           "experts; no effect, they are always recomputed).")
       .matters_when([](const O& o) { return o.recompute_granularity == Recomputation::selective; },
                     "`recompute_granularity` is not selective");
 }

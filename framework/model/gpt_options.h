@@ -79,9 +79,12 @@ enum class RecomputedLayers { uniform, block };
 inline options::Words<RecomputedLayers> words(RecomputedLayers) {
   return {{"uniform", RecomputedLayers::uniform}, {"block", RecomputedLayers::block}};
 }
-enum class RecomputedModule { core_attn, mlp, moe };
+enum class RecomputedModule { core_attn, mlp, moe, moe_act };
 inline options::Words<RecomputedModule> words(RecomputedModule) {
-  return {{"core_attn", RecomputedModule::core_attn}, {"mlp", RecomputedModule::mlp}, {"moe", RecomputedModule::moe}};
+  return {{"core_attn", RecomputedModule::core_attn},
+          {"mlp", RecomputedModule::mlp},
+          {"moe", RecomputedModule::moe},
+          {"moe_act", RecomputedModule::moe_act}};
 }
 
 /// model_config for model_type gpt: a decoder of the GPT family is a combination of these options. describe() has the

@@ -139,6 +139,17 @@ void describe_layers(options::Schema<O>& s) {
            "Multiply the output of the shared expert by a gate: the sigmoid of the input's product with a weight.")
       .matters_when([](const O& o) { return o.moe_shared_expert_intermediate_size.has_value(); },
                     "`moe_shared_expert_intermediate_size` is not given");
+  s.option(
+       "moe_use_upcycling", &O::moe_use_upcycling,
+       "Begin with the weights of a dense model, `training_config.load_checkpoint`: its feed-forward network is copied "
+       "into every expert (upcycling). No effect once the run has checkpoints of its own.")
+      .must(
+          "upcycling", [](const O& o) { return !o.moe_use_upcycling || !o.moe_shared_expert_intermediate_size; },
+          [](const O& o) {
+            return text("moe_use_upcycling is true, but moe_shared_expert_intermediate_size is ",
+                        *o.moe_shared_expert_intermediate_size, ": a dense model has no weights of a shared expert");
+          },
+          "leave one of them out", {"moe_shared_expert_intermediate_size"});
   s.option("moe_layer_recompute", &O::moe_layer_recompute,
            "Recompute the experts and their router in the backward pass, as `recompute_modules: [moe]` does.");
 }

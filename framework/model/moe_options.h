@@ -71,6 +71,7 @@ struct MoeOptions {
   std::optional<std::int64_t> moe_ffn_hidden_size;
   std::optional<std::int64_t> moe_shared_expert_intermediate_size;
   bool moe_shared_expert_gate = false;
+  bool moe_use_upcycling = false;
   bool moe_layer_recompute = false;
 
   std::int64_t moe_router_topk = 2;

@@ -145,6 +145,7 @@ void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training:
                              processes.tensor_rank(recipe.parallel.sequence_parallel),
                              parallel::context_layout(recipe.parallel, processes.context.rank()));
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
+  setup.upcycles = recipe.moe.moe_use_upcycling;
   if (processes.world.size() == 1) return;
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters())

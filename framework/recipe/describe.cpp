@@ -79,6 +79,7 @@ void describe_experts(RecipeSchema& s) {
                            "moe_ffn_hidden_size",
                            "moe_shared_expert_intermediate_size",
                            "moe_shared_expert_gate",
+                           "moe_use_upcycling",
                            "moe_layer_recompute",
                            "moe_router_topk",
                            "moe_router_dtype",

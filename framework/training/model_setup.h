@@ -20,6 +20,7 @@ struct ModelSetup {
   model::Precision precision;
   std::vector<checkpoint::TensorRange>
       all_weights;          ///< names and shapes of the whole model; empty: this rank has all of it
+  bool upcycles = false;    ///< load_checkpoint is of a dense model, whose networks are copied into the experts
   std::int64_t tokens = 0;  ///< rows of the vocabulary without padding; 0: not known
 
   /// The first chunk: the whole model in a run of one stage.

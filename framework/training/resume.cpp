@@ -6,6 +6,7 @@
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
 #include "framework/training/run_checkpoints.h"
+#include "framework/training/upcycling.h"
 
 namespace tessera::training {
 namespace {
@@ -69,6 +70,7 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
   const auto read = [&](const std::vector<checkpoint::TensorRange>& ranges) {
     for (const auto& range : ranges) given.read_box(range);
   };
+  refuse_dense(given, state.weight_ranges());
   naming_options(setup, given.blobs(), [&] {
     const auto weights = read_other_paddings(given, state.weight_ranges(), setup.model.tokens, notes);
     given.must_fit_weights(weights, setup.model.all_weights);
@@ -87,11 +89,23 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
   return progress;
 }
 
+/// Fills `ranges` with the weights of a dense model, those of its feed-forward networks into every expert.
+std::vector<std::string> load_upcycled(const checkpoint::OpenedCheckpoint& dense,
+                                       const std::vector<checkpoint::TensorRange>& ranges, const ModelSetup& model) {
+  const auto all = upcycled(model.all_weights.empty() ? ranges : model.all_weights);
+  auto changes = checkpoint::load_all(UpcycledWeights(dense, all), upcycled(ranges), all);
+  changes.push_back(
+      text("every expert begins with the feed-forward network of its layer; routers keep their initial weights"));
+  return changes;
+}
+
 /// The weights alone; all else begins anew.
 void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state,
                 std::vector<std::string>& notes) {
   const auto ranges = state.weight_ranges();
-  const auto changes = checkpoint::load_all(given, ranges, setup.model.all_weights);
+  if (!setup.model.upcycles) refuse_dense(given, ranges);
+  const auto changes = setup.model.upcycles ? load_upcycled(given, ranges, setup.model)
+                                            : checkpoint::load_all(given, ranges, setup.model.all_weights);
   for (const auto& range : ranges)
     checkpoint::must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
   notes.insert(notes.end(), changes.begin(), changes.end());
@@ -163,7 +177,8 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: beginning anew"));
     return;
   }
-  const auto progress = o.resume_training != Resume::never ? given->progress() : std::nullopt;
+  const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles;
+  const auto progress = resumes ? given->progress() : std::nullopt;
   if (!progress) return begin_with(*given, setup, state, out.notes);
   out.progress = continue_from(*given, *progress, setup, state, out.notes);
   out.folder = given->folder();

@@ -104,6 +104,7 @@ const std::vector<Case> cases = {
     {e + "moe_ffn_hidden_size", "8", "16"},
     {e + "moe_shared_expert_intermediate_size", "8", "16"},
     {e + "moe_shared_expert_gate", "true", "false"},
+    {e + "moe_use_upcycling", "true", "false"},
     {e + "moe_layer_recompute", "true", "false"},
     {e + "moe_input_jitter_eps", "0.1", "0.2"},
     {e + "moe_router_force_load_balancing", "true", "false"},

@@ -242,6 +242,8 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"moe_router_topk", {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_router_topk=5"}},
       {"sinkhorn", {e + "moe_router_load_balancing_type=sinkhorn", e + "moe_aux_loss_coeff=1"}},
       {"one expert", {e + "moe_apply_probs_on_input=true"}},
+      {"upcycling", {e + "moe_use_upcycling=true", e + "moe_shared_expert_intermediate_size=8"}},
+      {"C14", {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_use_upcycling=true"}},
       {"MLA", {m + "multi_latent_attention=true", m + "sliding_window=4"}},
       {"not built", {m + "num_experts=4", m + "add_bias_linear=false", p + "tensor_model_parallel_size=2"}},
       {"muon", {o + "optimizer_type=muon", p + "tensor_model_parallel_size=2"}},
