@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/derived_flags.h"
 #include "framework/interop/flags/python_number.h"
 
 namespace tessera::flags {
@@ -48,6 +49,16 @@ FlagRow read_row(const std::string& flag, const options::Value& row) {
     if (const auto* refused = row.find("refused_words"))
       for (const auto& [theirs, why] : refused->fields) out.refused_words.emplace_back(theirs, why.scalar);
   }
+  if (const auto* settings = row.find("settings")) {
+    if (out.kind == FlagRow::Kind::same && out.to.empty()) out.kind = FlagRow::Kind::settings;
+    for (const auto& [theirs, options] : settings->fields) {
+      auto& said = out.settings.emplace_back(theirs, std::vector<std::pair<std::string, std::string>>()).second;
+      for (const auto& [option, value] : options.fields) said.emplace_back(option, value.scalar);
+    }
+    if (const auto* refused = row.find("refused_words"); refused && out.refused_words.empty())
+      for (const auto& [theirs, why] : refused->fields) out.refused_words.emplace_back(theirs, why.scalar);
+  }
+  if (row.find("derived")) out.kind = FlagRow::Kind::derived, out.rule = word("derived");
   if (const auto* also = row.find("also"))
     for (const auto& [option, implied] : also->fields) out.also.emplace_back(option, implied.scalar);
   if (const auto* options = row.find("also_to"))
@@ -178,6 +189,7 @@ class Converter {
   }
 
   Conversion finish() {
+    for (const auto& [index, row] : derived_) derive(index, *row);
     leave_out_unchosen(out_.recipe, facts_, report_);
     return std::move(out_);
   }
@@ -224,7 +236,12 @@ class Converter {
     if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagStatus::refused, "a value is missing");
     if (row.takes != FlagRow::Takes::many && values.size() > 1)
       report_.note(origin(), story(text("takes one value; the words '", value, "' are read as one")));
+    for (const auto& [word, refusal] : row.refused_words)
+      if (word == value) return end(FlagStatus::refused, text("'", word, "' is refused: ", refusal));
+    if (row.kind == FlagRow::Kind::settings && !settings_of(row, value) && value.find('$') == std::string::npos)
+      return end(FlagStatus::refused, text("no counterpart for '", value, "'"));
     imply(row, value);
+    if (row.kind == FlagRow::Kind::derived) derived_.emplace_back(out_.flags.size() - 1, &row);
     if (row.kind == FlagRow::Kind::same)
       set(row.to, row.takes == FlagRow::Takes::many && wants_list(row.to, values) ? list_of(values, origin())
                                                                                   : single(row.to, value));
@@ -240,7 +257,7 @@ class Converter {
     for (const auto& value : values) {
       const auto word =
           std::find_if(row.words.begin(), row.words.end(), [&](const auto& w) { return w.first == value; });
-      for (const auto& [refused, why] : row.refused_words)
+      for (const auto& [refused, why] : row.refused_words)  // of several words
         if (refused == value) return end(FlagStatus::refused, text("'", value, "' is refused: ", why));
       const bool unknown = value.find('$') != std::string::npos;  // what the caller will say
       if (word == row.words.end() && !unknown)
@@ -275,13 +292,16 @@ class Converter {
     return list_of(items, origin());
   }
 
+  void note_planned(ConvertedFlag& flag, const std::string& to, const options::Value& value) const {
+    if (!asks_for_planned(to, value, facts_)) return;
+    flag.status = FlagStatus::planned;
+    flag.why = option_at(to, facts_)->doc + " Not implemented yet.";
+  }
+
   void set(const std::string& to, options::Value value) {
     auto& flag = out_.flags.back();
     (value.origin.layer == implied ? flag.implied : flag.to).push_back(to);
-    if (asks_for_planned(to, value, facts_)) {
-      flag.status = FlagStatus::planned;
-      flag.why = option_at(to, facts_)->doc + " Not implemented yet.";
-    }
+    note_planned(flag, to, value);
     const auto* there = out_.recipe.at(to);
     if (there && there->origin.layer > value.origin.layer)
       report_.note(value.origin, text("overruled: another flag says ", to, " ", *there));
@@ -289,8 +309,38 @@ class Converter {
       out_.recipe.set(to, std::move(value));
   }
 
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+
+  /// What the word says besides; null where its row says nothing of it.
+  static const Settings* settings_of(const FlagRow& row, const std::string& word) {
+    const auto found =
+        std::find_if(row.settings.begin(), row.settings.end(), [&](const auto& s) { return s.first == word; });
+    return found == row.settings.end() ? nullptr : &found->second;
+  }
+
+  /// Rows that depend on other flags, now that all of these are known.
+  void derive(std::size_t index, const FlagRow& row) {
+    auto& flag = out_.flags[index];
+    try {
+      for (const auto& [option, value] : derived_settings(row.rule, joined(flag.given.values), out_.recipe)) {
+        auto at = flag.given.at;
+        at.layer = given;
+        flag.to.push_back(option);
+        note_planned(flag, option, options::Value::of(value, at));
+        out_.recipe.set(option, options::Value::of(value, at));
+      }
+    } catch (const ConfigError& error) {
+      flag.status = FlagStatus::refused;
+      flag.why = error.what();
+      report_.problem(flag.given.at, flag.given.flag,
+                      flag.given.at.source == flag.given.flag ? flag.why : text(flag.given.flag, ": ", flag.why), "");
+    }
+  }
+
   void imply(const FlagRow& row, const std::string& own_value) {
     auto settings = row.also;
+    if (const auto* of_word = settings_of(row, own_value))
+      settings.insert(settings.end(), of_word->begin(), of_word->end());
     for (const auto& option : row.also_to) settings.emplace_back(option, own_value);
     for (const auto& [option, value] : settings) {
       const auto* there = out_.recipe.at(option);
@@ -310,6 +360,7 @@ class Converter {
   const options::Facts& facts_;
   options::Report& report_;
   Conversion out_;
+  std::vector<std::pair<std::size_t, const FlagRow*>> derived_;  ///< given flags, by their index in out_.flags
 };
 
 }  // namespace

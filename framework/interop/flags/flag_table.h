@@ -24,11 +24,11 @@ std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv);
 
 /// One row of a table under mappings/flags/: what another program's flag becomes here.
 struct FlagRow {
-  enum class Kind { same, fixed, words, implied, ignored, refused };
+  enum class Kind { same, fixed, words, settings, derived, implied, ignored, refused };
   enum class Takes { none, one, optional, many };
   std::string flag;
   std::string dest;        ///< the name of its argument over there: "adam_beta1"
-  Kind kind = Kind::same;  ///< implied: `also` or `always` is all it says
+  Kind kind = Kind::same;  ///< settings, implied: `settings`, or `also` or `always`, is all it says
   Takes takes = Takes::one;
   std::string to;     ///< "optimizer_config.eps", or one item: "optimizer_config.betas[0]"
   std::string fixed;  ///< Kind::fixed: the value the bare flag stands for
@@ -41,6 +41,11 @@ struct FlagRow {
   /// The same, but it wins over a flag that sets the option itself.
   std::vector<std::pair<std::string, std::string>> always;
   std::string why;  ///< Kind::ignored and Kind::refused
+
+  /// What one of its words says besides, as `also`. Kind::settings: that is all the flag says, and it takes no other
+  /// word.
+  std::vector<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>> settings;
+  std::string rule;  ///< Kind::derived: the rule of derived_flags.h
 
   std::string option() const { return to.substr(0, to.find('[')); }  ///< "optimizer_config.betas"
 };
@@ -77,15 +82,18 @@ struct Conversion {
 ///     to                   the value goes over unchanged; with `takes: many` all values up to the next flag, as a list
 ///     to + value           the bare flag stands for this value
 ///     to + words           their word -> our word
+///     settings             their word -> options and values; a word of several words is written with blanks
+///     derived: RULE        with the values of other flags it says options: the rules of derived_flags.h
 ///     ignored: why         harmless to drop, and what shows that; the converter says so
 ///     refused: why         dropping it would change the run; the converter stops
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is left out; which
 /// those are, the schemas know. `absent` is our value when the flag is not given, that is, their default. `also` is
 /// what the flag says besides, option and value; a flag that sets the option itself wins. `always` is the same, but
-/// wins over such a flag. `also_to`, a list of options, gives them the flag's own value, as `also`. `refused_words`
-/// beside `words` says of each further word why it is refused. A word may lead to a word that the option does not have yet: that is planned. `takes` is how
-/// many words follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of
-/// its argument where that is not the flag's with underscores.
+/// wins over such a flag. `settings` beside `words` is what a word says besides, as `also`. `also_to`, a list of
+/// options, gives them the flag's own value, as `also`. `refused_words` beside `words` says of each further word why it
+/// is refused. A word may lead to a word that the option does not have yet: that is planned. `takes` is how many words
+/// follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of its
+/// argument where that is not the flag's with underscores.
 class FlagTable {
  public:
   /// The table in a file of mappings/flags/, "megatron.yaml", with its bases.

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/derived_flags.h"
 
 namespace tessera::flags {
 namespace {
@@ -69,6 +70,9 @@ std::string meaning_of(const FlagRow& row, const options::Facts& facts) {
     parts.push_back(code(row.to + ": " + row.fixed));
   else if (!row.to.empty())
     parts.push_back(code(row.to) + (row.words.empty() ? "" : ": " + words_of(row, option)));
+  for (const auto& [word, settings] : row.settings)
+    parts.push_back(code(word) + (settings.empty() ? ": nothing else" : ": " + settings_of(settings)));
+  if (row.kind == FlagRow::Kind::derived) parts.push_back(describe_rule(row.rule));
   if (!row.refused_words.empty()) parts.push_back("refused: " + refusals_of(row));
   for (const auto& to : row.also_to) parts.push_back("also " + code(to) + " where no flag says otherwise");
   if (!row.also.empty()) parts.push_back("also " + settings_of(row.also) + " where no flag says otherwise");

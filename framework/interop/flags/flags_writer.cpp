@@ -40,7 +40,7 @@ class Search {
   void run() {
     for (int pass = 0; pass < 3; ++pass)
       for (const auto& row : table_.rows())
-        if (row.kind != FlagRow::Kind::implied && (differs(row.to) || must_be_said(row))) say(row);
+        if (!row.to.empty() && (differs(row.to) || must_be_said(row))) say(row);
     for (const auto& row : table_.rows())
       if (row.kind == FlagRow::Kind::implied && helps(row)) give(row, {});
     drop_needless();

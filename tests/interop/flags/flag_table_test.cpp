@@ -83,12 +83,12 @@ TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
   options::Report report;
   const auto flags = megatron()
-                         .convert(flags::flags_of({"--recompute-modules", "mlp", "moe_act", "--tokenizer-type",
+                         .convert(flags::flags_of({"--recompute-modules", "mlp", "layernorm", "--tokenizer-type",
                                                    "NullTokenizer", "--position-embedding-type", "wrong"}),
                                   recipe::all_facts({}), report)
                          .flags;
   EXPECT_EQ(flags.at(0).status, flags::FlagStatus::planned);
-  EXPECT_EQ(flags.at(0).why, "model_config.recompute_modules has no 'moe_act' yet.");
+  EXPECT_EQ(flags.at(0).why, "model_config.recompute_modules has no 'layernorm' yet.");
   EXPECT_EQ(flags.at(1).status, flags::FlagStatus::mapped);
   EXPECT_EQ(flags.at(2).status, flags::FlagStatus::refused);
 }

@@ -64,7 +64,11 @@ TEST(ForeignTables, EveryRowLeadsToOptionsThatExist) {
           EXPECT_TRUE(known.count(option.substr(0, option.find('[')))) << name << " " << row.flag << " to " << option;
       const bool told = row.kind != flags::FlagRow::Kind::ignored && row.kind != flags::FlagRow::Kind::refused;
       EXPECT_TRUE(told || row.why.size() > 10) << name << " " << row.flag << " gives no reason";
-      EXPECT_TRUE(!told || !row.to.empty() || !row.also.empty() || !row.always.empty()) << name << " " << row.flag;
+      for (const auto& [word, settings] : row.settings)
+        for (const auto& [option, value] : settings) EXPECT_TRUE(known.count(option)) << name << " " << row.flag;
+      EXPECT_TRUE(!told || !row.to.empty() || !row.also.empty() || !row.always.empty() || !row.settings.empty() ||
+                  !row.rule.empty())
+          << name << " " << row.flag;
     }
   }
 }

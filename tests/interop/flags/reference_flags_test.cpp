@@ -203,7 +203,10 @@ TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
     for (const auto& row : own.rows()) {
       Lines words = {""};
       for (const auto& [theirs, ours] : row.words) words.push_back(theirs);
-      if (row.kind != Kind::fixed && row.kind != Kind::implied) words.erase(words.begin());
+      for (const auto& [theirs, settings] : row.settings) words.push_back(theirs);
+      const bool bare = row.kind == Kind::fixed || row.kind == Kind::implied ||
+                        (row.kind == Kind::derived && row.takes == flags::FlagRow::Takes::none);
+      if (!bare) words.erase(words.begin());
       for (const auto& word : words) {
         Lines argv{row.flag};
         if (!word.empty()) argv.push_back(word);
