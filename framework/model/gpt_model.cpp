@@ -83,7 +83,9 @@ class GptModel final : public Model {
   ModelChunk chunk_;
   nn::TensorRank tensor_;
   nn::ContextRank context_;
+  nn::ExpertRank expert_;
   std::optional<parallel::ContextParallelAttention> shared_attention_;  ///< if ranks share each sequence
+  std::optional<parallel::ExpertParallel> shared_experts_;  ///< if ranks share experts, or tokens of a micro-batch
   parallel::TensorParallelLayers maker_;
   std::int64_t vocabulary_, positions_;
   std::optional<nn::RotaryEmbedding> rotary_;
@@ -111,6 +113,7 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
       chunk_(parts.chunk),
       tensor_(parts.tensor),
       context_(parts.context.rank),
+      expert_(parts.expert),
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
@@ -124,6 +127,8 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
         "model_config.mtp_num_layers: multi-token prediction with residual connections of another data type than the "
         "computation is not implemented yet; leave fp32_residual_connection and residual_connection_dtype out");
   if (!context_.whole()) shared_attention_.emplace(parts.context);
+  if (!expert_.whole() || !context_.whole() || tensor_.cuts_sequence())
+    shared_experts_.emplace(expert_, context_, tensor_);
   if (!chunk_.layers) chunk_.layers = o_.num_layers - chunk_.first_layer;
   declare_tables();
   add_layers();
@@ -220,11 +225,11 @@ void GptModel::set_types() {
 }
 
 /// Parameters that are replicated in the tensor-parallel group are owned by its first rank. With sequence parallelism
-/// each rank computes their gradient from its own tokens, so these are summed.
+/// each rank computes their gradient from its own tokens, so these are summed. Experts have groups of their own.
 void GptModel::share_copies() {
   if (tensor_.whole()) return;
   for (auto* parameter : parameters()) {
-    if (!parameter->cut.strips.empty()) continue;
+    if (!parameter->cut.strips.empty() || parameter->role == ParameterRole::expert) continue;
     if (tensor_.rank > 0) parameter->cut = nn::TensorCut::copy(parameter->global_shape[0]);
     if (tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(nn::GradientSharers::tensor);
   }
@@ -259,7 +264,7 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
   parts.attention = make_attention(name + ".self_attention", number);
   if (has_experts(o_, moe_, number))
     parts.feed_forward = std::make_unique<nn::MixtureOfExperts>(o_.feed_forward(), name + ".mlp", number,
-                                                                expert_sizes(o_, moe_), maker_);
+                                                                expert_sizes(o_, moe_), expert_, maker_);
   else
     parts.feed_forward = nn::make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward_sizes(o_), maker_);
   return parts;
@@ -363,6 +368,7 @@ nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const 
     pass.positions = held_tokens(tape, context_, pass.B, pass.S, batch.positions);
     pass.core = &*shared_attention_;
   }
+  if (shared_experts_) pass.experts = &*shared_experts_;
   const auto here = tokens_between_layers(pass.S), first = tensor_.cuts_sequence() ? here * tensor_.rank : 0;
   pass.held = nn::HeldTokens::of(context_, first, first + here, pass.S);
   return pass;

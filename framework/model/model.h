@@ -12,6 +12,7 @@
 #include "framework/nn/pass.h"
 #include "framework/options/registry.h"
 #include "framework/parallel/context_parallel.h"
+#include "framework/parallel/expert_parallel.h"
 #include "framework/tensor/batch.h"
 
 namespace tessera::model {
@@ -52,6 +53,7 @@ struct ModelParts {
   MoeOptions moe = {};
   nn::TensorRank tensor = {};            ///< whose part of the layers
   parallel::ContextLayout context = {};  ///< and which tokens of each sample
+  nn::ExpertRank expert = {};            ///< and which experts
   ModelChunk chunk = {};
 };
 

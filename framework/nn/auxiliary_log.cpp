@@ -21,17 +21,17 @@ AuxiliaryLog::AuxiliaryLog(const Extents& extents)
 }
 
 void AuxiliaryLog::add_routing(std::int64_t layer, double aux_loss, double z_loss, double gap,
-                               std::span<const float> counts, std::span<const std::int32_t> chosen) {
+                               std::span<const float> counts, std::span<const float> kept) {
   auto& smallest = negative_gaps_[static_cast<std::size_t>(layer)];
   smallest = std::max(smallest, static_cast<float>(-gap));
   const auto all = std::span(values_).subspan(at(layer), width_);
   all[0] += 1;
   all[1] += aux_loss;
   all[2] += z_loss;
-  for (std::size_t e = 0; e < counts.size(); ++e) all[sums + e] += static_cast<double>(counts[e]);
-  const auto kept = all.subspan(sums + counts.size());
-  for (const auto expert : chosen)
-    if (expert >= 0) kept[static_cast<std::size_t>(expert)] += 1;
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    all[sums + e] += static_cast<double>(counts[e]);
+    all[sums + counts.size() + e] += static_cast<double>(kept[e]);
+  }
 }
 
 void AuxiliaryLog::add_prediction(std::int64_t index, double loss) {

@@ -31,10 +31,10 @@ class AuxiliaryLog {
   explicit AuxiliaryLog(const Extents& extents);
 
   const Extents& extents() const { return extents_; }
-  /// A router chose `chosen` [tokens * topk], -1 where dropped; `counts` [experts] are those before dropping. `gap`:
-  /// the smallest difference between a chosen and a refused score.
+  /// The choices of each expert [experts] by the tokens of a micro-batch, before and after dropping. `gap`: the smallest
+  /// difference between a chosen and a refused score.
   void add_routing(std::int64_t layer, double aux_loss, double z_loss, double gap, std::span<const float> counts,
-                   std::span<const std::int32_t> chosen);
+                   std::span<const float> kept);
   /// The mean loss of a micro-batch over its tokens that count, of prediction layer `index`.
   void add_prediction(std::int64_t index, double loss);
   /// A step begins: all sums are zero.

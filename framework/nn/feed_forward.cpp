@@ -8,18 +8,6 @@
 namespace tessera::nn {
 namespace {
 
-/// Rows of linear_fc1 on this rank: `parts` blocks (gate and up) of `inner` rows, each divided equally.
-TensorCut rows_of(const FeedForwardSizes& s, int parts, const LayerMaker& maker) {
-  TensorCut cut;
-  if (maker.tensor().whole()) return cut;
-  for (int part = 0; part < parts; ++part) {
-    auto strip = maker.tensor().part(0, s.inner, "channels of a feed-forward layer").strips[0];
-    strip.first += part * s.inner;
-    cut.strips.push_back(strip);
-  }
-  return cut;
-}
-
 /// linear_fc1 fuses the activation into the product unless it is a gate, which needs both halves.
 class Mlp final : public FeedForward {
  public:
@@ -28,7 +16,7 @@ class Mlp final : public FeedForward {
     const int parts = gated ? 2 : 1;
     fc1_ = maker.column_parallel(inner("linear_fc1"),
                                  {.in = s.hidden, .out = parts * s.inner, .has_bias = s.has_bias, .init = s.init},
-                                 rows_of(s, parts, maker));
+                                 rows_of_network(s.inner, parts, maker.tensor()));
     fc2_ = maker.row_parallel(inner("linear_fc2"),
                               {.in = s.inner, .out = s.hidden, .has_bias = s.has_bias, .init = s.out_init});
     contains(*fc1_);
@@ -67,6 +55,17 @@ const Row& row_of(FeedForwardKind kind) {
 }
 
 }  // namespace
+
+TensorCut rows_of_network(std::int64_t inner, int parts, const TensorRank& tensor) {
+  TensorCut cut;
+  if (tensor.whole()) return cut;
+  for (int part = 0; part < parts; ++part) {
+    auto strip = tensor.part(0, inner, "channels of a feed-forward network").strips[0];
+    strip.first += part * inner;
+    cut.strips.push_back(strip);
+  }
+  return cut;
+}
 
 kernels::Activation activation_of(FeedForwardKind kind) { return row_of(kind).act; }
 bool is_gated(FeedForwardKind kind) { return row_of(kind).as_gate == kind; }

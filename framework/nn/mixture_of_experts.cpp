@@ -8,21 +8,16 @@
 #include "framework/autograd/ops/router_noise.h"
 #include "framework/autograd/ops/row_gate.h"
 #include "framework/nn/auxiliary_log.h"
+#include "framework/nn/expert_sharing.h"
 
 namespace tessera::nn {
 
 MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer,
-                                   const ExpertSizes& s, const LayerMaker& maker)
+                                   const ExpertSizes& s, const ExpertRank& rank, const LayerMaker& maker)
     : FeedForward(name), sizes_(s), layer_(layer), act_(activation_of(kind)), gated_(is_gated(kind)) {
-  if (!maker.tensor().whole()) throw ShapeError(text(name, ": experts are not sharded over tensor-parallel ranks"));
   router_ = &declare("router.weight", ParameterRole::router, {s.rule.experts, s.hidden}, s.init);
   if (s.has_bias) bias_ = &declare("router.expert_bias", ParameterRole::expert_bias, {s.rule.experts}, Init::zeros());
-  const auto wide = gated_ ? 2 * s.inner : s.inner;
-  for (std::int64_t e = 0; e < s.rule.experts; ++e) {
-    const auto expert = text("experts.local_experts.", e, ".");
-    fc1_.push_back(&declare(expert + "linear_fc1.weight", ParameterRole::expert, {wide, s.hidden}, s.init).leaf);
-    fc2_.push_back(&declare(expert + "linear_fc2.weight", ParameterRole::expert, {s.hidden, s.inner}, s.out_init).leaf);
-  }
+  declare_experts(rank);
   if (s.shared_inner == 0) return;
   if (s.shared_gate)
     shared_gate_ = &declare("shared_experts.gate_weight", ParameterRole::router, {1, s.hidden}, s.init);
@@ -30,6 +25,25 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
       .hidden = s.hidden, .inner = s.shared_inner, .has_bias = false, .init = s.init, .out_init = s.out_init};
   shared_ = make_feed_forward(kind, inner("shared_experts"), shared, maker);
   contains(*shared_);
+}
+
+void MixtureOfExperts::declare_experts(const ExpertRank& rank) {
+  const auto& s = sizes_;
+  if (s.rule.experts % rank.ranks != 0)
+    throw ShapeError(text(name(), ": ", s.rule.experts, " experts do not divide among ", rank.ranks, " ranks"));
+  const TensorRank tensor{rank.tensor_rank, rank.tensor_ranks};
+  const auto parts = gated_ ? 2 : 1;
+  const auto rows = rows_of_network(s.inner, parts, tensor);
+  const auto columns = tensor.part(1, s.inner, "channels of an expert");
+  const auto first = rank.first(s.rule.experts);
+  for (auto e = first; e < first + rank.count(s.rule.experts); ++e) {
+    const auto expert = text("experts.local_experts.", e, ".");
+    const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut) {
+      return &declare(expert + which, ParameterRole::expert, shape, init, cut).leaf;
+    };
+    fc1_.push_back(add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows));
+    fc2_.push_back(add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns));
+  }
 }
 
 autograd::RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) const {
@@ -91,16 +105,19 @@ autograd::Var MixtureOfExperts::forward(const autograd::Var& x, const Pass& pass
   const auto scores = logits(x, pass);
   if (pass.tap) pass.show(inner("router"), scores);
   const bool records = x.tape().records();
-  const auto choices = autograd::route(scores, terms(pass, records));
+  const auto all_terms = terms(pass, records);
+  const auto choices = pass.experts ? pass.experts->route(scores, all_terms, pass) : autograd::route(scores, all_terms);
   if (pass.tap) show_weights(choices, pass, x.shape());
   if (pass.log && pass.training && records)
-    pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.gap, choices.counts, choices.chosen);
+    pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.gap, choices.counts, choices.kept);
+  const autograd::ExpertNetwork network{act_, gated_, sizes_.weights_on_input};
   autograd::ExpertTap tap;
   if (pass.tap && *pass.tap)
     tap = [&](std::size_t expert, const Tensor& output) {
       (*pass.tap)(text(inner("experts.local_experts."), expert), output);
     };
-  auto y = autograd::experts(x, choices, fc1_, fc2_, {act_, gated_, sizes_.weights_on_input}, tap);
+  auto y = pass.experts ? pass.experts->experts(x, choices, fc1_, fc2_, network, pass)
+                        : autograd::experts(x, choices, fc1_, fc2_, network, nullptr, tap);
   if (!shared_) return y;
   return autograd::dropout_add(shared_output(x, pass), y, {});
 }

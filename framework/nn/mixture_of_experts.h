@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "framework/autograd/ops/router.h"
+#include "framework/nn/expert_rank.h"
 #include "framework/nn/feed_forward.h"
 
 namespace tessera::nn {
@@ -32,20 +33,23 @@ struct ExpertSizes {
 /// A mixture of experts: a router sends each token to the best of many feed-forward networks. Their weighted outputs are
 /// added up, and that of the shared expert, if there is one. No layer has a bias.
 ///
-/// Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so;
+/// Of the experts a rank has those of its ExpertRank; it has the whole router, and its tensor-parallel part of the shared
+/// expert. Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so;
 /// experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner, hidden] and .linear_fc2.weight [hidden, inner] with e
 /// the index among all experts of the layer; shared_experts.gate_weight [1, hidden] if sizes say so;
 /// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights"
-/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs of an expert,
+/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs of an expert if one rank has all,
 /// [rows, hidden]. Source: Megatron-LM core, MoELayer; Shazeer et al., arXiv:1701.06538.
 class MixtureOfExperts final : public FeedForward {
  public:
-  /// `layer` counts from 0 over the whole model. Throws ShapeError for a tensor-parallel group.
+  /// `layer` counts from 0 over the whole model. Throws ShapeError if the ranks do not divide the experts, or their inner
+  /// width.
   MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer, const ExpertSizes& sizes,
-                   const LayerMaker& maker);
+                   const ExpertRank& rank, const LayerMaker& maker);
   autograd::Var forward(const autograd::Var& x, const Pass& pass) const override;
 
  private:
+  void declare_experts(const ExpertRank& rank);
   autograd::RouterTerms terms(const Pass& pass, bool records) const;
   autograd::Var logits(const autograd::Var& x, const Pass& pass) const;
   autograd::Var shared_output(const autograd::Var& x, const Pass& pass) const;
@@ -58,7 +62,7 @@ class MixtureOfExperts final : public FeedForward {
   bool gated_;
   Parameter* router_;
   Parameter* bias_ = nullptr;
-  std::vector<autograd::Leaf*> fc1_, fc2_;  ///< of each expert
+  std::vector<autograd::Leaf*> fc1_, fc2_;  ///< of each expert of this rank
   Parameter* shared_gate_ = nullptr;
   std::unique_ptr<FeedForward> shared_;
 };

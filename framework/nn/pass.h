@@ -17,6 +17,7 @@ namespace tessera::nn {
 class AttentionCore;
 class KeyValueCache;
 class AuxiliaryLog;
+class ExpertSharing;
 
 /// Observes named intermediate values: to find where a NaN first appears, or to compare with another program. The value
 /// is valid only during the call.
@@ -37,6 +38,7 @@ struct Pass {
   double auxiliary_seed = 0;                 ///< gradient of the objective with respect to a router's auxiliary loss
   AuxiliaryLog* log = nullptr;               ///< where routers and prediction layers report; null: nowhere
   const AttentionCore* core = nullptr;       ///< of layers whose sequence ranks share; null: of this rank alone
+  const ExpertSharing* experts = nullptr;    ///< of experts that ranks share; null: this rank has all and all tokens
   KeyValueCache* cache = nullptr;            ///< generation: keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
   /// The groups that sharded layers communicate in (parallel/process_groups.h); null if every layer is whole.

@@ -1,6 +1,7 @@
 #include "framework/parallel/mesh.h"
 
 #include <algorithm>
+#include <array>
 
 namespace tessera::parallel {
 
@@ -67,6 +68,34 @@ std::vector<int> Mesh::group_of(int rank, std::span<const Axis> axes) const {
     stride *= size;
   }
   return members;
+}
+
+ExpertPlace Mesh::expert_place_of(int rank) const {
+  const auto place = place_of(rank);
+  const auto in_stage = place.tensor + sizes_.tensor * (place.context + sizes_.context * place.data);
+  const auto sharers = sizes_.sharers_of_expert();
+  return {in_stage % sharers, in_stage / sharers % sizes_.expert, in_stage / (sharers * sizes_.expert)};
+}
+
+/// The ranks of the stage of `rank` whose place for experts is the same as its own in what `same` compares.
+template <class Same>
+std::vector<int> Mesh::of_stage(int rank, const Same& same) const {
+  constexpr std::array stage{Axis::tensor, Axis::context, Axis::data};
+  const auto own = expert_place_of(rank);
+  std::vector<int> members;
+  for (const auto other : group_of(rank, stage))
+    if (same(own, expert_place_of(other))) members.push_back(other);
+  return members;
+}
+
+std::vector<int> Mesh::expert_group_of(int rank) const {
+  return of_stage(rank, [](const ExpertPlace& a, const ExpertPlace& b) { return a.data == b.data; });
+}
+
+std::vector<int> Mesh::expert_data_group_of(int rank) const {
+  return of_stage(rank, [](const ExpertPlace& a, const ExpertPlace& b) {
+    return a.expert_tensor == b.expert_tensor && a.expert == b.expert;
+  });
 }
 
 std::vector<std::vector<int>> Mesh::groups(std::span<const Axis> axes) const {

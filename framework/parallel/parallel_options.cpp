@@ -1,6 +1,7 @@
 #include "framework/parallel/parallel_options.h"
 
 #include <cctype>
+#include <numeric>
 
 #include "framework/options/limits.h"
 
@@ -187,6 +188,19 @@ void describe_context(options::Schema<ParallelOptions>& s) {
       .matters_when(shares, alone);
 }
 
+void describe_experts(options::Schema<ParallelOptions>& s) {
+  using O = ParallelOptions;
+  s.option("expert_model_parallel_size", &O::expert_model_parallel_size,
+           "Expert-parallel size: number of groups of ranks that divide the experts of a layer.")
+      .at_least(1)
+      .at_most(options::most_ranks);
+  s.option("expert_tensor_parallel_size", &O::expert_tensor_parallel_size,
+           "Expert-tensor-parallel size: number of ranks that share each expert.")
+      .at_least(1)
+      .at_most(options::most_ranks)
+      .otherwise([](const O& o) { return o.tensor_model_parallel_size; }, "`tensor_model_parallel_size`");
+}
+
 /// Ranks that have one replica of the model.
 std::int64_t ranks_of_replica(const ParallelOptions& o) {
   return o.tensor_model_parallel_size * o.context_parallel_size * o.pipeline_model_parallel_size;
@@ -277,6 +291,7 @@ void describe(options::Schema<ParallelOptions>& s) {
            "Order ranks as tp-cp-pp-dp instead of tp-cp-dp-pp: pipeline stages of a replica have adjacent ranks.")
       .matters_when(has_stages, no_stages);
   describe_context(s);
+  describe_experts(s);
   describe_pipeline(s);
   describe_recompute(s);
   s.option("zero_level", &O::zero_level, "ZeRO level; z1: same as `training_config.use_distributed_optimizer`.");
@@ -309,6 +324,46 @@ std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& o, std::i
                         " hold one copy of the model make ", world / model),
                    text("start ", model * *o.data_parallel_size, " processes, or leave data_parallel_size out"),
                    "PAR3"});
+  const auto stages = o.pipeline_model_parallel_size, experts = o.sharers_of_expert() * o.expert_model_parallel_size;
+  if (all.empty() && world / stages % experts != 0)
+    all.push_back(
+        {group + (o.expert_model_parallel_size > 1 ? "expert_model_parallel_size" : "expert_tensor_parallel_size"),
+         text("all experts of a layer take ", experts, " processes (expert_tensor_parallel_size ",
+              o.sharers_of_expert(), " x expert_model_parallel_size ", o.expert_model_parallel_size,
+              "), which do not divide the ", world / stages, " of a pipeline stage"),
+         text("start ", std::lcm(model, experts * stages), " processes or a multiple of that"), "PAR12"});
+  return all;
+}
+
+std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& o, const ExpertExtents& e) {
+  std::vector<options::Finding> all;
+  const std::string group = "parallel_config.", ep = group + "expert_model_parallel_size",
+                    etp = group + "expert_tensor_parallel_size";
+  const auto ranks = o.expert_model_parallel_size, sharers = o.sharers_of_expert();
+  if (e.experts == 0) {
+    for (const auto& [given, option] :
+         {std::pair(ranks > 1, ep), std::pair(o.expert_tensor_parallel_size.has_value(), etp)})
+      if (given)
+        all.push_back({option, text(option, " is given, but the model has no experts"),
+                       "leave it out, or give model_config.num_experts", "MOE3"});
+    return all;
+  }
+  if (e.experts % ranks != 0)
+    all.push_back({ep, text("num_experts ", e.experts, " is not divisible by expert_model_parallel_size ", ranks),
+                   text("make num_experts a multiple of ", ranks, ", or change expert_model_parallel_size"), "MOE3"});
+  if (e.inner % sharers != 0)
+    all.push_back(
+        {o.expert_tensor_parallel_size ? etp : group + "tensor_model_parallel_size",
+         text("the hidden size of an expert, moe_ffn_hidden_size ", e.inner, ", is not divisible by ",
+              o.expert_tensor_parallel_size ? "expert_tensor_parallel_size " : "tensor_model_parallel_size ", sharers),
+         text("make it a multiple of ", sharers, ", or give expert_tensor_parallel_size 1"), "M9"});
+  if (ranks > 1 && e.half)
+    all.push_back({ep, "fp16 and expert_model_parallel_size above 1 do not go together", "train in bf16", "MOE3"});
+  if (o.tensor_model_parallel_size > 1 && !o.sequence_parallel)
+    all.push_back({group + "sequence_parallel",
+                   text("the model has experts and tensor_model_parallel_size is ", o.tensor_model_parallel_size,
+                        ", but sequence_parallel is off"),
+                   "give sequence_parallel true", "PAR7"});
   return all;
 }
 

@@ -93,6 +93,8 @@ struct ParallelOptions {
   std::optional<std::vector<std::int64_t>> hierarchical_context_parallel_sizes;
   std::optional<ContextAlgorithm> context_parallel_algo;
   std::optional<std::int64_t> ulysses_degree_in_cp;
+  std::int64_t expert_model_parallel_size = 1;
+  std::optional<std::int64_t> expert_tensor_parallel_size;
   std::optional<std::int64_t> data_parallel_size;
   bool sequence_parallel = false;
   bool use_tp_pp_dp_mapping = false;
@@ -117,6 +119,9 @@ struct ParallelOptions {
 
   std::optional<ZeroLevel> zero_level;
   std::optional<bool> overlap_grad_reduce;
+
+  /// Ranks that share each expert.
+  std::int64_t sharers_of_expert() const { return expert_tensor_parallel_size.value_or(tensor_model_parallel_size); }
 };
 /// Declares the options: name, default, limits, meaning.
 void describe(options::Schema<ParallelOptions>& s);
@@ -129,6 +134,15 @@ std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t wo
 
 /// Ranks of the smallest run with these sizes: one replica, or data_parallel_size of them.
 std::int64_t fewest_ranks(const ParallelOptions& options);
+
+/// The experts of a model, for the rules of expert parallelism.
+struct ExpertExtents {
+  std::int64_t experts = 0;  ///< of each mixture of experts; 0: the model has none
+  std::int64_t inner = 0;    ///< moe_ffn_hidden_size
+  bool half = false;         ///< it is trained in fp16
+};
+/// The options that do not fit these experts.
+std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& options, const ExpertExtents& extents);
 
 /// The extents that tensor parallelism divides.
 struct CutExtents {

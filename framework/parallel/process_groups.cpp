@@ -34,6 +34,13 @@ ProcessGroups::ProcessGroups(const comm::World& all, const Mesh& ranks, std::int
   tensor = group("tensor", {Axis::tensor});
   context = group("context", {Axis::context});
   data = group("data", {Axis::context, Axis::data});
+  const auto& sizes = ranks.sizes();
+  // As with other groups: one that would be another anew is that one.
+  micro_batch = sizes.context == 1  ? tensor
+                : sizes.tensor == 1 ? context
+                                    : group("micro-batch", {Axis::tensor, Axis::context});
+  experts = sizes.experts_like_dense() ? tensor : all.group("experts", ranks.expert_group_of(all.rank()));
+  expert_data = sizes.experts_like_dense() ? data : all.group("expert data", ranks.expert_data_group_of(all.rank()));
   pipeline = group("pipeline", {Axis::pipeline});
   model = group("model", {Axis::tensor, Axis::pipeline});
   if (const auto heads = ranks.sizes().context_heads; heads > 1) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "framework/comm/world.h"
+#include "framework/nn/expert_rank.h"
 #include "framework/nn/layers.h"
 #include "framework/parallel/mesh.h"
 
@@ -21,6 +22,11 @@ struct ProcessGroups {
   nn::TensorRank tensor_rank(bool sequence_parallel = false) const {
     return {tensor.rank(), tensor.size(), sequence_parallel};
   }
+  /// The part of each mixture of experts that this rank has.
+  nn::ExpertRank expert_rank() const {
+    const auto at = mesh.expert_place_of(world.rank());
+    return {at.expert, mesh.sizes().expert, at.expert_tensor, mesh.sizes().sharers_of_expert()};
+  }
 
   Mesh mesh;
   int cores = 0;             ///< cores for this process when its host's are divided among the ranks there; 0: not known
@@ -32,6 +38,9 @@ struct ProcessGroups {
       context_heads;                ///< hierarchical context parallelism: the neighbours that exchange tokens for heads
   comm::Communicator context_ring;  ///< and the ranks, one of each of those groups, that make a ring
   comm::Communicator data;          ///< ranks with the same weights and different tokens: context and data parallelism
+  comm::Communicator micro_batch;   ///< ranks that each have some of the tokens of a micro-batch: tensor and context
+  comm::Communicator experts;       ///< ranks that together have every expert of a layer (Mesh::expert_group_of)
+  comm::Communicator expert_data;   ///< ranks that have the same parts of the same experts
   comm::Communicator pipeline;      ///< the stages of one replica, in order
   comm::Communicator model;         ///< tensor and pipeline: together they hold all weights of a replica
   comm::Communicator head_copies;   ///< ranks of the tensor group with copies of the same key and value heads

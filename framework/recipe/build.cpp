@@ -117,13 +117,15 @@ model::ModelChunk chunk_of(const parallel::LayerPlan& plan, const parallel::Chun
 std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
                                                        const parallel::LayerPlan& plan, std::int64_t stage,
                                                        const nn::TensorRank& tensor,
-                                                       const parallel::ContextLayout& context) {
+                                                       const parallel::ContextLayout& context,
+                                                       const nn::ExpertRank& expert) {
   model::ModelParts parts{.seq_length = recipe.size.seq_length,
                           .vocabulary = rows,
                           .precision = model::precision(recipe.half, recipe.precision),
                           .moe = recipe.moe,
                           .tensor = tensor,
-                          .context = context};
+                          .context = context,
+                          .expert = expert};
   std::vector<std::unique_ptr<model::Model>> chunks;
   for (const auto& chunk : plan.stage(stage)) {
     parts.chunk = chunk_of(plan, chunk);
@@ -141,9 +143,10 @@ void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training:
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = setup.processes;
-  setup.chunks = build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
-                             processes.tensor_rank(recipe.parallel.sequence_parallel),
-                             parallel::context_layout(recipe.parallel, processes.context.rank()));
+  setup.chunks =
+      build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
+                  processes.tensor_rank(recipe.parallel.sequence_parallel),
+                  parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   setup.upcycles = recipe.moe.moe_use_upcycling;
   if (processes.world.size() == 1) return;

@@ -31,11 +31,12 @@ std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer);
 /// The chunks of one pipeline stage of `plan`, with the part of them that the tensor-parallel rank `tensor` holds;
 /// without memory for weights. A rank of a run constructs its own; layout_figures constructs those of every stage.
-/// `context` does not change what they hold. `rows`: see vocabulary().
+/// `context` does not change what they hold; `expert` says which experts. `rows`: see vocabulary().
 std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
                                                        const parallel::LayerPlan& plan, std::int64_t stage,
                                                        const nn::TensorRank& tensor,
-                                                       const parallel::ContextLayout& context = {});
+                                                       const parallel::ContextLayout& context = {},
+                                                       const nn::ExpertRank& expert = {});
 
 /// Steps of a run that is counted in passes over a training split of so many samples. Throws ConfigError when a pass
 /// has none.

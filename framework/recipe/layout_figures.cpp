@@ -53,8 +53,8 @@ double LayoutFigures::bubble() const {
 }
 
 // The tensor-parallel ranks of a stage hold equally many elements of each parameter: every division among them is even
-// (TensorRank::part) or gives each a copy of one key and value head. So rank 0 of each stage stands for all; a property
-// test constructs the others too.
+// (TensorRank::part) or gives each a copy of one key and value head; and so do the ranks that share experts. So rank 0 of
+// each stage stands for all; a property test constructs the others too.
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto mesh = mesh_of(recipe, world);
   LayoutFigures out{.mesh = mesh,
@@ -64,18 +64,24 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
                     .costs = {}};
   const auto rows = vocabulary(recipe, recipe.tokenizer.make().get());
   const auto optimizer = recipe.optimizer.make();
-  const auto sharers = mesh.sizes().context * mesh.sizes().data;
-  const training::StateSharing sharing{.ranks = sharers,
-                                       .distributed_optimizer = recipe.shares_optimizer(),
-                                       .bucket_elements = recipe.data_parallel.bucket_elements(sharers)};
+  const auto& sizes = mesh.sizes();
+  const auto state_of = [&](const std::vector<nn::Parameter*>& parameters, int sharers) {
+    return state_of_data_ranks(parameters, *optimizer,
+                               {.ranks = sharers,
+                                .distributed_optimizer = recipe.shares_optimizer(),
+                                .bucket_elements = recipe.data_parallel.bucket_elements(sharers)});
+  };
+  const nn::ExpertRank expert{0, sizes.expert, 0, sizes.sharers_of_expert()};
   const nn::TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
   struct Stage {
     std::int64_t parameters = 0;
-    std::vector<training::StateBytes> state = {};  ///< of each data-parallel rank
+    std::vector<training::StateBytes> state = {};  ///< of each data-parallel rank, of the dense layers
+    std::vector<training::StateBytes> experts =
+        {};  ///< of each rank with the same experts; empty: there are none apart
   };
   std::vector<Stage> stages;
   for (std::int64_t p = 0; p < out.plan.stages(); ++p) {
-    const auto chunks = build_stage(recipe, rows, out.plan, p, tensor);
+    const auto chunks = build_stage(recipe, rows, out.plan, p, tensor, {}, expert);
     auto& stage = stages.emplace_back();
     auto& costs = out.costs.emplace_back();
     std::vector<nn::Parameter*> held;
@@ -86,13 +92,16 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     }
     for (const auto* parameter : held)
       stage.parameters = checked_sum({{"parameters", stage.parameters}, {"more", parameter->elements()}});
-    stage.state = state_of_data_ranks(held, *optimizer, sharing);
+    for (const auto& group : training::groups_of_parameters(held, sizes))
+      (group.experts ? stage.experts : stage.state) =
+          state_of(group.parameters, group.experts ? sizes.expert_data() : sizes.context * sizes.data);
   }
   for (int rank = 0; rank < world; ++rank) {
     const auto place = mesh.place_of(rank);
     const auto& stage = stages[static_cast<std::size_t>(place.pipeline)];
-    out.ranks.push_back({place, stage.parameters,
-                         stage.state[static_cast<std::size_t>(place.context + mesh.sizes().context * place.data)]});
+    auto state = stage.state[static_cast<std::size_t>(place.context + sizes.context * place.data)];
+    if (!stage.experts.empty()) state += stage.experts[static_cast<std::size_t>(mesh.expert_place_of(rank).data)];
+    out.ranks.push_back({place, stage.parameters, state});
   }
   return out;
 }

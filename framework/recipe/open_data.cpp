@@ -183,6 +183,10 @@ parallel::Mesh mesh_of(const Recipe& recipe, std::int64_t ranks) {
   sizes.context_heads = static_cast<int>(parallel::context_heads(o));
   sizes.pipeline = static_cast<int>(o.pipeline_model_parallel_size);
   sizes.data = static_cast<int>(parallel::data_parallel_ranks(o, ranks));
+  if (recipe.experts() > 0) {
+    sizes.expert = static_cast<int>(o.expert_model_parallel_size);
+    sizes.expert_tensor = static_cast<int>(o.sharers_of_expert());
+  }
   sizes.pipeline_before_data = o.use_tp_pp_dp_mapping;
   return parallel::Mesh(sizes);
 }

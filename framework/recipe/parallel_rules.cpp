@@ -42,20 +42,22 @@ void check_built(const Recipe& r, options::Report& report) {
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
   const auto whole = [&](bool given, const char* option, const char* what) {
-    const auto alone = [&](std::int64_t size, const std::string& key, const char* kind) {
-      if (given && size > 1)
-        tell(r, report, "not built", {cut + key, option},
-             text(key, " is ", size, ", and the model has ", what, ", whose ", kind,
-                  " parallelism is not implemented yet"),
-             "give " + key + " 1");
-    };
-    alone(r.parallel.tensor_model_parallel_size, "tensor_model_parallel_size", "tensor");
-    if (r.experts() > 0) alone(r.parallel.context_parallel_size, "context_parallel_size", "context");
+    const auto size = r.parallel.tensor_model_parallel_size;
+    if (given && size > 1)
+      tell(r, report, "not built", {cut + "tensor_model_parallel_size", option},
+           text("tensor_model_parallel_size is ", size, ", and the model has ", what,
+                ", whose tensor parallelism is not implemented yet"),
+           "give tensor_model_parallel_size 1");
   };
   const auto* gpt = r.model.options<model::GptOptions>();
-  whole(r.experts() > 0, "model_config.num_experts", "experts");
   whole(gpt && gpt->multi_latent_attention, "model_config.multi_latent_attention", "multi-latent attention");
   whole(gpt && gpt->predictions() > 0, "model_config.mtp_num_layers", "multi-token prediction");
+  if (r.experts() > 0 && r.training.ckpt_format == training::CheckpointFormatName::torch &&
+      (r.parallel.expert_model_parallel_size > 1 ||
+       r.parallel.sharers_of_expert() != r.parallel.tensor_model_parallel_size))
+    tell(r, report, "not built", {cut + "expert_model_parallel_size", "training_config.ckpt_format"},
+         "Megatron-LM's checkpoints (ckpt_format torch) of ranks that divide the experts are not implemented yet",
+         "leave ckpt_format out");
   if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == training::CheckpointFormatName::torch)
     tell(r, report, "noop layers", {cut + "noop_layers", "training_config.ckpt_format"},
          "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
@@ -128,6 +130,12 @@ void check_parallel(const Recipe& r, options::Report& report) {
   if (std::none_of(needed.begin(), needed.end(), outside))
     tell_all(r, report, parallel::mistakes_of_context(r.parallel, extents, gpt->num_layers),
              {cut + "context_parallel_size", cut + "cp_comm_type"});
+  if (std::none_of(needed.begin(), needed.end(), outside))
+    tell_all(r, report,
+             parallel::mistakes_of_experts(r.parallel, {.experts = r.experts(),
+                                                        .inner = r.moe.moe_ffn_hidden_size.value_or(gpt->inner()),
+                                                        .half = r.half.fp16}),
+             {cut + "expert_model_parallel_size", "model_config.num_experts"});
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);

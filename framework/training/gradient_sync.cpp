@@ -33,12 +33,15 @@ GradientSync::GradientSync(const SharedGradients& shared, kernels::Threads& thre
     : shared_(shared),
       threads_(threads),
       options_(options),
+      first_leaf_(shared.parameters.ranges().empty()
+                      ? 0
+                      : static_cast<std::size_t>(shared.parameters.ranges().front().parameter->leaf.number)),
       bucket_of_(buckets_of(shared.parameters, shared.buckets)),
       tensor_(ranges_shared_with(nn::GradientSharers::tensor)),
       head_copies_(ranges_shared_with(nn::GradientSharers::head_copies)),
       ends_(ranges_shared_with(nn::GradientSharers::ends)) {}
 
-GradientSync::GradientSync(const parallel::ProcessGroups& groups, ModelState& state, kernels::Threads& threads,
+GradientSync::GradientSync(const parallel::ProcessGroups& groups, SharedState& state, kernels::Threads& threads,
                            const Options& options)
     : GradientSync({.groups = groups,
                     .parameters = state.layout().parameters(),
@@ -69,7 +72,9 @@ void GradientSync::begin_pass(bool last) { last_ = last; }
 /// Buckets are begun in one order on all members, so a bucket that is complete waits for those before it.
 void GradientSync::gradient_complete(const autograd::Leaf& leaf) {
   if (!options_.overlapped || !shared_.reducer) return;
-  const auto bucket = bucket_of_[static_cast<std::size_t>(leaf.number)];
+  const auto number = static_cast<std::size_t>(leaf.number) - first_leaf_;
+  if (number >= bucket_of_.size()) return;
+  const auto bucket = bucket_of_[number];
   must(bucket >= begun_ && missing_[bucket] > 0, "no gradient changes after the reduction of its bucket was begun");
   if (!last_) return;
   --missing_[bucket];

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deque>
+
 #include "framework/parallel/process_groups.h"
 #include "framework/training/backward_listener.h"
 #include "framework/training/model_state.h"
@@ -27,12 +29,13 @@ class GradientSync final : public BackwardListener {
   /// Throws BugError unless the buckets divide the parameters from the last to the first, each in one bucket.
   GradientSync(const SharedGradients& shared, kernels::Threads& threads, const Options& options);
   /// Of all gradients of `state`, which is not owned.
-  GradientSync(const parallel::ProcessGroups& groups, ModelState& state, kernels::Threads& threads,
+  GradientSync(const parallel::ProcessGroups& groups, SharedState& state, kernels::Threads& threads,
                const Options& options);
 
   void begin_step() override;
   void begin_pass(bool last) override;
-  /// Throws BugError if the parameter's bucket was begun already: that reduction missed this gradient.
+  /// Throws BugError if the parameter's bucket was begun already: that reduction missed this gradient. Ignores leaves of
+  /// other numbers than its parameters have.
   void gradient_complete(const autograd::Leaf& leaf) override;
   void end_pass() override;
   /// Begins what is left, and waits for all sums. Throws CommError as Communicator does.
@@ -47,11 +50,40 @@ class GradientSync final : public BackwardListener {
   kernels::Threads& threads_;
   Options options_;
   bool last_ = false;
+  std::size_t first_leaf_ = 0;          ///< number of the first parameter's leaf
   std::vector<std::size_t> bucket_of_;  ///< of each parameter
   std::vector<std::size_t> missing_;    ///< parameters of each bucket whose gradients are not complete
   std::size_t begun_ = 0;               ///< buckets; always the first ones
   std::vector<std::span<float>> tensor_, head_copies_, ends_;
   std::vector<float> packed_;
+};
+
+/// The same for all parts of a model's state, which different groups of ranks share.
+class ModelGradientSync final : public BackwardListener {
+ public:
+  /// Nothing is owned; all outlive this.
+  ModelGradientSync(const parallel::ProcessGroups& groups, ModelState& state, kernels::Threads& threads,
+                    const GradientSync::Options& options) {
+    for (const auto& part : state.parts()) parts_.emplace_back(groups, *part, threads, options);
+  }
+  void begin_step() override {
+    for (auto& part : parts_) part.begin_step();
+  }
+  void begin_pass(bool last) override {
+    for (auto& part : parts_) part.begin_pass(last);
+  }
+  void gradient_complete(const autograd::Leaf& leaf) override {
+    for (auto& part : parts_) part.gradient_complete(leaf);
+  }
+  void end_pass() override {
+    for (auto& part : parts_) part.end_pass();
+  }
+  void finish() {
+    for (auto& part : parts_) part.finish();
+  }
+
+ private:
+  std::deque<GradientSync> parts_;
 };
 
 }  // namespace tessera::training

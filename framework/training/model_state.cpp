@@ -3,121 +3,111 @@
 #include <algorithm>
 #include <iterator>
 
+#include "framework/kernels/vector.h"
+
 namespace tessera::training {
 namespace {
 
-std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+template <class T>
+void append(std::vector<T>& all, std::vector<T> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+}
+
+std::vector<std::unique_ptr<SharedState>> one_part(std::unique_ptr<SharedState> part) {
+  std::vector<std::unique_ptr<SharedState>> parts;
+  parts.push_back(std::move(part));
+  return parts;
+}
 
 }  // namespace
 
-ModelState::ModelState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather)
-    : layout_(std::move(layout)),
-      memory_(std::move(memory)),
-      overlaps_gather_(overlaps_gather),
-      reducer_(layout_, memory_),
-      gather_(layout_, memory_) {
-  connect(optimizer);
-}
-
-ModelState::ModelState(model::Model& model, const optim::Optimizer* optimizer)
-    : layout_(model.parameters(), optimizer),
-      memory_(layout_.segment()),
-      reducer_(layout_, memory_),
-      gather_(layout_, memory_) {
-  connect(optimizer);
-}
-
-void ModelState::connect(const optim::Optimizer* optimizer) {
-  bind();
-  for (const auto& range : layout_.owned_gradients()) owned_gradients_.push_back(memory_.floats(range));
-  for (const auto& range : layout_.owned_weights()) owned_weights_.push_back(memory_.floats(range));
-  if (optimizer) update_.emplace(layout_, *optimizer, memory_);
-}
-
-/// Lets every parameter look at what the model reads.
-void ModelState::bind() {
-  const auto& ranges = layout_.parameters().ranges();
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    auto& parameter = *ranges[i].parameter;
-    if (parameter.type == DType::float32)
-      parameter.leaf.value =
-          Tensor(memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}), parameter.shape());
-    else
-      parameter.leaf.value = Tensor(memory_.bytes(StateArray::rounded_weights).subspan(2 * size(ranges[i].first)),
-                                    parameter.type, parameter.shape());
-    parameter.leaf.grad = gradients().empty() ? Tensor{} : nn::FlatParameters::view(ranges[i], gradients());
+ModelState::ModelState(std::vector<std::unique_ptr<SharedState>> parts) : parts_(std::move(parts)) {
+  must(!parts_.empty(), "a state has parts");
+  std::int32_t number = 0;
+  for (const auto& part : parts_) {
+    for (const auto& range : part->layout().parameters().ranges()) range.parameter->leaf.number = number++;
+    std::ranges::copy(part->owned_gradients(), std::back_inserter(owned_gradients_));
+    std::ranges::copy(part->owned_weights(), std::back_inserter(owned_weights_));
   }
 }
 
-std::span<float> ModelState::weights() {
-  must(!layout_.sharing().shards(), "a rank with shards does not have all fp32 weights");
-  return memory_.floats(StateArray::weights);
+ModelState::ModelState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather)
+    : ModelState(
+          one_part(std::make_unique<SharedState>(std::move(layout), std::move(memory), optimizer, overlaps_gather))) {}
+
+ModelState::ModelState(model::Model& model, const optim::Optimizer* optimizer)
+    : ModelState(one_part(std::make_unique<SharedState>(model.parameters(), optimizer))) {}
+
+SharedState& ModelState::only() const {
+  must(parts_.size() == 1, "a state of one part");
+  return *parts_.front();
+}
+
+std::vector<const nn::Parameter*> ModelState::parameters() const {
+  std::vector<const nn::Parameter*> all;
+  for (const auto& part : parts_)
+    for (const auto& range : part->layout().parameters().ranges()) all.push_back(range.parameter);
+  return all;
 }
 
 void ModelState::initialise(kernels::Threads& threads, std::uint64_t seed) {
-  std::vector<float> scratch;
-  const auto& ranges = layout_.parameters().ranges();
-  for (std::size_t i = 0; i < ranges.size(); ++i)
-    if (!layout_.sharing().shards() || ranges[i].parameter->type == DType::float32)
-      nn::FlatParameters::initialise(
-          threads, seed, *ranges[i].parameter,
-          memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}));
-  std::size_t drawn = ranges.size();  // the parameter whose initial values are in scratch
-  for (const auto& shard : layout_.shards()) {
-    if (shard.weights_in != StateArray::master_weights) continue;
-    const auto& range = ranges[shard.parameter];
-    if (drawn != shard.parameter) {
-      scratch.assign(size(range.padded()), 0);
-      nn::FlatParameters::initialise(threads, seed, *range.parameter, std::span(scratch).first(size(range.count)));
-      drawn = shard.parameter;
-    }
-    const auto part = std::span(scratch).subspan(size(shard.elements.first - range.first), size(shard.elements.count));
-    std::copy(part.begin(), part.end(),
-              memory_.floats({shard.weights_in, shard.weight, size(shard.elements.count)}).begin());
-  }
-  weights_changed();
+  for (const auto& part : parts_) part->initialise(threads, seed);
 }
 
 void ModelState::weights_changed() {
-  for (const auto& shard : layout_.shards()) round_weights(layout_, memory_, shard, 0, size(shard.elements.count));
-  gather_.begin();
-  gather_.finish();
+  for (const auto& part : parts_) part->weights_changed();
 }
 
-void ModelState::weights_needed() { gather_.finish(); }
+void ModelState::weights_needed() {
+  for (const auto& part : parts_) part->weights_needed();
+}
 
 void ModelState::update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                         std::span<const std::size_t> group_of) {
-  must(update_.has_value(), "a state without optimizer is not updated");
-  update_->step(threads, groups, group_of);
-  gather_.begin();
-  if (!overlaps_gather_) gather_.finish();
+  for (const auto& part : parts_) {
+    scalars_.assign(groups.begin(), groups.end());  // an optimizer prepares them in place
+    const auto count = group_of.empty() ? 0 : part->layout().parameters().ranges().size();
+    part->update(threads, scalars_, group_of.first(count));
+    group_of = group_of.subspan(count);
+  }
 }
 
-std::vector<checkpoint::TensorRange> ModelState::ranges(const std::vector<StateBox>& boxes, const std::string& prefix) {
-  std::vector<checkpoint::TensorRange> out;
-  for (const auto& box : boxes) {
-    const auto& parameter = *layout_.parameters().ranges()[box.parameter].parameter;
-    const auto elements = memory_.floats({box.array, box.first, size(box.shape.elements())});
-    out.push_back({.name = prefix + parameter.name,
-                   .global_shape = parameter.global_shape,
-                   .offsets = box.offsets,
-                   .tensor = Tensor(elements, box.shape),
-                   .role = parameter.role});
-  }
-  return out;
+void ModelState::clear_gradients(kernels::Threads& threads) {
+  for (const auto& part : parts_) kernels::fill(threads, 0, part->gradients());
+}
+
+StateBytes ModelState::bytes() const {
+  StateBytes all;
+  for (const auto& part : parts_) all += part->layout().bytes();
+  return all;
+}
+
+std::int64_t ModelState::owned_padding() const {
+  std::int64_t all = 0;
+  for (const auto& part : parts_) all += part->layout().owned_padding();
+  return all;
 }
 
 std::vector<checkpoint::TensorRange> ModelState::weight_ranges(StateScope scope) {
-  return ranges(layout_.weight_boxes(scope), "");
+  std::vector<checkpoint::TensorRange> all;
+  for (const auto& part : parts_) append(all, part->weight_ranges(scope));
+  return all;
 }
 
 std::vector<checkpoint::TensorRange> ModelState::optimizer_ranges(StateScope scope) {
   std::vector<checkpoint::TensorRange> all;
-  for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k) {
-    auto own = ranges(layout_.state_boxes(scope, k), "optimizer." + layout_.state_tensors()[k] + ".");
-    std::move(own.begin(), own.end(), std::back_inserter(all));
-  }
+  for (const auto& part : parts_) append(all, part->optimizer_ranges(scope));
+  return all;
+}
+
+std::vector<ParameterGroup> groups_of_parameters(std::vector<nn::Parameter*> parameters,
+                                                 const parallel::MeshSizes& sizes) {
+  if (sizes.experts_like_dense()) return {{std::move(parameters), false}};
+  std::vector<ParameterGroup> all(2);
+  all[1].experts = true;
+  for (auto* parameter : parameters)
+    all[parameter->role == ParameterRole::expert ? 1 : 0].parameters.push_back(parameter);
+  if (all[1].parameters.empty()) all.pop_back();
   return all;
 }
 

@@ -1,80 +1,73 @@
 #pragma once
 
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
+#include <memory>
 
-#include "framework/checkpoint/checkpoint.h"
 #include "framework/model/model.h"
-#include "framework/training/sharded_update.h"
-#include "framework/training/state_exchange.h"
+#include "framework/parallel/process_groups.h"
+#include "framework/training/shared_state.h"
 
 namespace tessera::training {
 
-/// All numbers that training changes, of one rank's part of a model: weights, main gradients and optimizer state. Binds
-/// the model's parameters to their memory, and keeps what the model reads equal to the fp32 weights. What lies where is
-/// StateLayout's; the memory is StateMemory's.
+/// All numbers that training changes, of one rank's part of a model: weights, main gradients and optimizer state. One
+/// SharedState for each group of ranks that has parameters alike: the dense layers, and the experts if other ranks have
+/// those of this rank than have its dense layers.
 class ModelState {
  public:
-  /// For training with `optimizer`, which must outlive this as the parameters of the layout must; nullptr (then the
-  /// layout too was made without): weights alone. `overlaps_gather`: update() does not wait for the other ranks' shards,
-  /// weights_needed() does. The content of the memory is not changed.
+  /// Numbers the leaves (Leaf::number) in the order of the parts. At least one part.
+  explicit ModelState(std::vector<std::unique_ptr<SharedState>> parts);
+  /// Of one part; as SharedState.
   ModelState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather = false);
   /// For one rank that has the whole model, in new memory.
   ModelState(model::Model& model, const optim::Optimizer* optimizer);
-  ModelState(const ModelState&) = delete;
-  ModelState& operator=(const ModelState&) = delete;
 
-  const StateLayout& layout() const { return layout_; }
-  /// The fp32 weights of all parameters, in the layout of FlatParameters. Throws BugError if this rank has only shards of
-  /// some.
-  std::span<float> weights();
-  /// The main gradients, likewise; empty without an optimizer.
-  std::span<float> gradients() { return memory_.floats(StateArray::gradients); }
-  /// Reduces the gradients over the data-parallel ranks.
-  BucketReducer& reducer() { return reducer_; }
+  std::span<const std::unique_ptr<SharedState>> parts() const { return parts_; }
+  /// The parameters of all parts, in order.
+  std::vector<const nn::Parameter*> parameters() const;
 
-  /// Gives all weights their initial values, which do not depend on the layout. Collective as weights_changed.
+  // Of the only part; BugError if there are several.
+  const StateLayout& layout() const { return only().layout(); }
+  std::span<float> weights() { return only().weights(); }
+  std::span<float> gradients() { return only().gradients(); }
+  BucketReducer& reducer() { return only().reducer(); }
+
+  // As in SharedState, of all parts.
   void initialise(kernels::Threads& threads, std::uint64_t seed);
-  /// Lets what the model reads follow the fp32 weights, after someone wrote into weight_ranges(). Collective over the
-  /// data-parallel ranks.
   void weights_changed();
-  /// Waits for the weights that other ranks updated. Call it before the model reads weights again.
   void weights_needed();
-
-  /// One step of the optimizer on every weight: each rank updates its shards, then the ranks exchange them. Scalars as
-  /// in ShardedUpdate::step. Throws BugError without an optimizer.
+  /// `group_of` has the parameters of all parts, in order.
   void update(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
   /// The same with one group.
   void update(kernels::Threads& threads, optim::StepScalars scalars) { update(threads, {&scalars, 1}, {}); }
+  void clear_gradients(kernels::Threads& threads);
 
-  /// Views of the elements that this rank owns (StateScope::owned), for sums over the run. May include padding, which is
-  /// zero; StateLayout::owned_padding counts it.
   const std::vector<std::span<const float>>& owned_gradients() const { return owned_gradients_; }
   const std::vector<std::span<const float>>& owned_weights() const { return owned_weights_; }
-
-  /// The fp32 weights under their global names, as views: to be read, or filled and then followed by weights_changed().
+  StateBytes bytes() const;
+  /// Number of elements of owned_gradients() that are padding.
+  std::int64_t owned_padding() const;
   std::vector<checkpoint::TensorRange> weight_ranges(StateScope scope = StateScope::held);
-  /// The optimizer state as "optimizer.<state tensor>.<parameter>".
   std::vector<checkpoint::TensorRange> optimizer_ranges(StateScope scope = StateScope::held);
 
  private:
-  void connect(const optim::Optimizer* optimizer);
-  void bind();
-  std::vector<checkpoint::TensorRange> ranges(const std::vector<StateBox>& boxes, const std::string& prefix);
+  SharedState& only() const;
 
-  StateLayout layout_;
-  StateMemory memory_;
-  bool overlaps_gather_ = false;
-  GradientReducer reducer_;
-  WeightGather gather_;
-  std::optional<ShardedUpdate> update_;
+  std::vector<std::unique_ptr<SharedState>> parts_;
   std::vector<std::span<const float>> owned_gradients_, owned_weights_;
+  std::vector<optim::StepScalars> scalars_;  ///< of the update of one part
 };
 
 /// The parameters of the chunks of one rank, in order.
 std::vector<nn::Parameter*> parameters_of(std::span<model::Model* const> chunks);
+
+/// Parameters that one group of ranks has alike.
+struct ParameterGroup {
+  std::vector<nn::Parameter*> parameters;
+  bool experts = false;  ///< they are shared as experts are, else as dense layers are
+};
+/// Divides the parameters of a rank by the groups that have them alike; those without parameters are left out, but for the
+/// dense ones.
+std::vector<ParameterGroup> groups_of_parameters(std::vector<nn::Parameter*> parameters,
+                                                 const parallel::MeshSizes& sizes);
 
 /// The memory that training `parameters` takes when `ranks` data-parallel ranks share the optimizer state, on the rank
 /// that has most: exact, nothing is allocated. Throws ConfigError for sizes of 2^63 bytes or more.

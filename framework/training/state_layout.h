@@ -51,6 +51,10 @@ struct StateSegment {
 struct StateBytes {
   std::int64_t weights = 0, gradients = 0, optimizer = 0;
   std::int64_t all() const { return weights + gradients + optimizer; }
+  StateBytes& operator+=(const StateBytes& more) {
+    weights += more.weights, gradients += more.gradients, optimizer += more.optimizer;
+    return *this;
+  }
 };
 
 /// A range of one parameter that this rank updates, and where its weights and optimizer state lie.

@@ -61,8 +61,8 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
 }
 
 void TrainingStep::sort_into_groups() {
-  for (const auto& range : state_.layout().parameters().ranges()) {
-    const auto group = optim::group_of(optimization_.groups, range.parameter->role, range.parameter->name);
+  for (const auto* parameter : state_.parameters()) {
+    const auto group = optim::group_of(optimization_.groups, parameter->role, parameter->name);
     const auto known = std::find(groups_.begin(), groups_.end(), group);
     group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);
@@ -78,7 +78,7 @@ double TrainingStep::summed(double own) const {
 StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
   const auto micro_batches = data_.batch_plan.at(consumed).micro_batches;
-  kernels::fill(threads_, 0, state_.gradients());
+  state_.clear_gradients(threads_);
   auxiliary_.clear();
   state_.weights_needed();
   auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
@@ -134,7 +134,7 @@ void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
 }
 
 std::int64_t TrainingStep::zeros_in_gradients() const {
-  std::int64_t zeros = -state_.layout().owned_padding();
+  std::int64_t zeros = -state_.owned_padding();
   for (const auto& part : state_.owned_gradients()) zeros += kernels::count_zeros(threads_, part);
   return static_cast<std::int64_t>(summed(static_cast<double>(zeros)));
 }
@@ -177,11 +177,10 @@ std::string TrainingStep::not_finite_here(std::int64_t consumed) {
   }
   if (processes().world.size() == 1)
     if (auto found = not_finite_value(consumed); !found.empty()) return found;
-  for (const auto& range : state_.layout().parameters().ranges()) {
-    const auto at = tessera::kernels::first_not_finite(threads_, range.parameter->leaf.grad.floats());
+  for (const auto* parameter : state_.parameters()) {
+    const auto at = tessera::kernels::first_not_finite(threads_, parameter->leaf.grad.floats());
     if (at >= 0)
-      return text("the gradient of ", range.parameter->name, " is not finite at element ", at,
-                  "; all weights are finite");
+      return text("the gradient of ", parameter->name, " is not finite at element ", at, "; all weights are finite");
   }
   return "";
 }

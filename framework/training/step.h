@@ -72,7 +72,7 @@ class TrainingStep {
   ModelState& state_;
   kernels::Threads& threads_;
   std::uint64_t seed_;
-  GradientSync sync_;
+  ModelGradientSync sync_;
   CommunicatorChannel channel_;
   nn::AuxiliaryLog auxiliary_;
   std::vector<double> commit_;  ///< what a step sums over the run

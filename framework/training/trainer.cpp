@@ -92,9 +92,8 @@ int thread_count(const TrainingSetup& setup) {
 }
 
 /// How data-parallel ranks share this rank's state.
-StateSharing sharing(const TrainingSetup& setup) {
+StateSharing sharing(const TrainingSetup& setup, const comm::Communicator& data) {
   const auto& o = setup.optimization.data_parallel;
-  const auto& data = setup.model.processes.data;
   return {.rank = data.rank(),
           .ranks = data.size(),
           .distributed_optimizer = o.use_distributed_optimizer,
@@ -106,9 +105,16 @@ ModelState make_state(const TrainingSetup& setup) {
   std::vector<model::Model*> chunks;
   for (const auto& chunk : setup.model.chunks) chunks.push_back(chunk.get());
   const auto* optimizer = setup.optimization.optimizer.get();
-  StateLayout layout(parameters_of(chunks), optimizer, sharing(setup));
-  StateMemory memory(layout.segment(), setup.model.processes.data);
-  return {std::move(layout), std::move(memory), optimizer, setup.optimization.parameter_gather.overlap_param_gather};
+  const auto& processes = setup.model.processes;
+  std::vector<std::unique_ptr<SharedState>> parts;
+  for (auto& group : groups_of_parameters(parameters_of(chunks), processes.mesh.sizes())) {
+    const auto& sharers = group.experts ? processes.expert_data : processes.data;
+    StateLayout layout(std::move(group.parameters), optimizer, sharing(setup, sharers));
+    StateMemory memory(layout.segment(), sharers);
+    parts.push_back(std::make_unique<SharedState>(std::move(layout), std::move(memory), optimizer,
+                                                  setup.optimization.parameter_gather.overlap_param_gather));
+  }
+  return ModelState(std::move(parts));
 }
 
 Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
@@ -238,7 +244,7 @@ void Trainer::step() {
       static_cast<double>(size.samples * setup_.data.splits->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
   record.memory_bytes =
-      state_.layout().bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
+      state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   // Until an evaluation has been measured: its forward passes, of a full batch, take about a third of a step.
   if (!evaluated_)
     evaluated_step_seconds_ =

@@ -29,16 +29,18 @@ def recipe(model, layout, run, **training):
     groups = {
         "training_config": {"training_iters": STEPS, "seed": 7, "output_dir": run, "log_interval": 1, "eval_interval": 25,
                             "eval_iters": 1, "num_threads": 1, "tensorboard": "false", **training},
-        "model_config": dict(TABLE["models"][model]),
+        "model_config": {},
+        "moe_config": {},
         "parallel_config": {},
         "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3, "lr_decay_style": "constant"},
         "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8},
     }
-    for key, value in layout.items():
-        if isinstance(value, dict):
-            groups[key].update(value)
-        elif key != "ranks":
-            groups["parallel_config"][key] = value
+    for options, own in ((TABLE["models"][model], "model_config"), (layout, "parallel_config")):
+        for key, value in options.items():
+            if isinstance(value, dict):
+                groups[key].update(value)
+            elif key != "ranks":
+                groups[own][key] = value
     return to_yaml({group: {k: str(v).lower() if isinstance(v, bool) else v for k, v in options.items()}
                     for group, options in groups.items()})
 
@@ -97,7 +99,7 @@ class Parity(InOwnFolder):
             layout = TABLE["layouts"][name] if isinstance(name, str) else name
             label = f"{model}_{name if isinstance(name, str) else 'drawn'}"
             self.run_layout(label, layout, model, **training)
-            same = {group: layout.get(group, {}) for group in ("model_config", "dataset_config")}
+            same = {group: layout.get(group, {}) for group in ("model_config", "moe_config", "dataset_config")}
             key = str(same)
             if key not in alone:
                 run = f"{model}_alone{len(alone)}"
@@ -165,6 +167,17 @@ class Parity(InOwnFolder):
                  "gather_cp2_dp2_zero"]
         self.compare(names, "tied", "bf16")
         self.compare(names, "untied", "bf16")
+
+    def test_experts_on_several_ranks(self):
+        self.compare(self.layouts("ep1", "ep2", "ep4", "ep8"), "experts", "fp32")
+
+    def test_groups_of_experts_and_a_shared_one_on_several_ranks(self):
+        self.compare(self.layouts("ep1", "ep2", "ep4", "ep8"), "shared_expert", "fp32")
+
+    def test_experts_in_bf16(self):
+        names = ["ep4", "ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses"]
+        self.compare(names, "experts", "bf16")
+        self.compare(names, "shared_expert", "bf16")
 
     def test_in_bf16(self):
         names = ["tp2_sp", "tp4", "pp2_vp2", "pp4", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero"]

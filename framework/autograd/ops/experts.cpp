@@ -1,6 +1,7 @@
 #include "framework/autograd/ops/experts.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "framework/kernels/activation.h"
 
@@ -28,8 +29,8 @@ class Matrix {
   Tensor tensor_;
 };
 
-/// The rows of the experts, as kernels/expert_rows.h defines them. In memory of the tape.
-struct Rows {
+/// The rows of this rank's tokens, as kernels/expert_rows.h defines them. In memory of the tape.
+struct TokenRows {
   std::span<std::int64_t> first_row;
   std::span<std::int32_t> token_of_row, row_of_choice;
   std::span<float> weight;  ///< [R] of each row
@@ -38,10 +39,10 @@ struct Rows {
   std::int64_t count() const { return first_row.back(); }
 };
 
-Rows rows_of(Tape& tape, const ExpertChoices& choices) {
-  Rows rows{keep<std::int64_t>(tape, static_cast<std::size_t>(choices.experts) + 1),
-            keep<std::int32_t>(tape, choices.chosen.size()), keep<std::int32_t>(tape, choices.chosen.size()),
-            keep<float>(tape, choices.chosen.size()), choices.topk};
+TokenRows rows_of(Tape& tape, const ExpertChoices& choices) {
+  TokenRows rows{keep<std::int64_t>(tape, static_cast<std::size_t>(choices.experts) + 1),
+                 keep<std::int32_t>(tape, choices.chosen.size()), keep<std::int32_t>(tape, choices.chosen.size()),
+                 keep<float>(tape, choices.chosen.size()), choices.topk};
   kernels::sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
   const auto R = static_cast<std::size_t>(rows.count());
   rows.token_of_row = rows.token_of_row.first(R);
@@ -49,6 +50,50 @@ Rows rows_of(Tape& tape, const ExpertChoices& choices) {
   const auto weights = choices.weights.floats();
   for (std::size_t i = 0; i < rows.row_of_choice.size(); ++i)
     if (rows.row_of_choice[i] >= 0) rows.weight[static_cast<std::size_t>(rows.row_of_choice[i])] = weights[i];
+  return rows;
+}
+
+/// The rows of this rank's experts, and how they are related to those of its tokens: by an exchange, or they are the same.
+struct Rows {
+  TokenRows tokens;
+  const RowExchange* exchange = nullptr;
+  std::span<const std::int64_t> first_row;
+  std::span<const float> weight;
+
+  std::int64_t count() const { return first_row.back(); }
+
+  /// rows[r] = the row of its token in x, of which `rows` has the type.
+  void gather(Tape& tape, std::int64_t width, const Tensor& x, const Matrix& rows) const {
+    if (!exchange) return kernels::gather_rows(tape.threads(), width, tokens.token_of_row, x, rows);
+    const Matrix own(tape, x.dtype(), tokens.count(), width);
+    kernels::gather_rows(tape.threads(), width, tokens.token_of_row, x, own);
+    exchange->to_experts(tape, width, own, rows);
+  }
+  /// y[t] = sum of the rows of token t, or y[t] += the sum.
+  void sum(Tape& tape, std::int64_t width, const Matrix& rows, const kernels::MutableElements& y, bool add) const {
+    const auto K = tokens.topk;
+    if (!exchange) return kernels::sum_rows(tape.threads(), K, width, tokens.row_of_choice, rows.floats(), y, add);
+    const Matrix own(tape, DType::float32, tokens.count(), width);
+    exchange->to_tokens(tape, width, rows.floats(), own.floats());
+    kernels::sum_rows(tape.threads(), K, width, tokens.row_of_choice, own.floats(), y, add);
+  }
+  /// choices[i] = the value of its row, which has one number; 0 for a dropped choice.
+  void sum_choices(Tape& tape, const Matrix& rows, std::span<float> choices) const {
+    const Matrix own(tape, DType::float32, exchange ? tokens.count() : 0, 1);
+    if (exchange) exchange->to_tokens(tape, 1, rows.floats(), own.floats());
+    const auto values = exchange ? own.floats() : rows.floats();
+    for (std::size_t i = 0; i < choices.size(); ++i)
+      choices[i] = tokens.row_of_choice[i] < 0 ? 0.0F : values[static_cast<std::size_t>(tokens.row_of_choice[i])];
+  }
+};
+
+Rows with_exchange(Tape& tape, const TokenRows& tokens, const ExpertRanks* ranks) {
+  if (!ranks) return {tokens, nullptr, tokens.first_row, tokens.weight};
+  const auto& exchange = ranks->exchange(tape, tokens.first_row);
+  Rows rows{tokens, &exchange, exchange.first_row(), {}};
+  const auto weight = keep<float>(tape, static_cast<std::size_t>(rows.count()));
+  exchange.to_experts(tape, 1, std::span<const float>(tokens.weight), weight);
+  rows.weight = weight;
   return rows;
 }
 
@@ -73,13 +118,14 @@ Operand part(const Operand& all, std::int64_t first, std::int64_t rows, std::int
 
 class ExpertsNode final : public Node {
  public:
-  ExpertsNode(VarId y, const Var& x, const Var& weights, Var before, const Rows& rows, Sizes sizes,
+  ExpertsNode(VarId y, const Var& x, const Var& weights, Var before, Var in, const Rows& rows, Sizes sizes,
               const ExpertNetwork& network, std::span<const LeafUse> fc1, std::span<const LeafUse> fc2, DType type)
       : y_(y),
         x_place_(x),
         x_(x),
         weights_(weights),
         before_(std::move(before)),
+        in_(std::move(in)),
         rows_(rows),
         sizes_(sizes),
         network_(network),
@@ -90,14 +136,14 @@ class ExpertsNode final : public Node {
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
-    const auto dweight_memory = tape.scratch(static_cast<std::size_t>(rows_.count()));
-    const auto dweight = Tape::floats(dweight_memory).first(static_cast<std::size_t>(rows_.count()));
+    const Matrix dweights(tape, DType::float32, rows_.count(), 1);
+    const auto dweight = dweights.floats();
     {
       const Matrix dbefore(tape, type_, rows_.count(), sizes_.wide);
       through_fc2(tape, dy.tensor, dbefore, dweight);
       through_fc1(tape, dbefore, dweight);
     }
-    give_weights(tape, dweight);
+    give_weights(tape, dweights);
     for (const auto& use : fc1_) tape.done(use);
     for (const auto& use : fc2_) tape.done(use);
   }
@@ -107,7 +153,7 @@ class ExpertsNode final : public Node {
   void through_fc2(Tape& tape, const Tensor& dy, const Matrix& dbefore, std::span<float> dweight) {
     auto& threads = tape.threads();
     const Matrix dout(tape, dy.dtype(), rows_.count(), sizes_.hidden), dvalue(tape, type_, rows_.count(), sizes_.inner);
-    kernels::gather_rows(threads, sizes_.hidden, rows_.token_of_row, dy, dout);
+    rows_.gather(tape, sizes_.hidden, dy, dout);
     std::span<const float> factor = rows_.weight;
     Memory ones;
     if (network_.weights_on_input) {
@@ -137,9 +183,8 @@ class ExpertsNode final : public Node {
   /// Gradients of fc1, of x, and, where they multiply the input, of the rows' weights.
   void through_fc1(Tape& tape, const Matrix& dbefore, std::span<float> dweight) {
     auto& threads = tape.threads();
-    const auto type = x_.value().dtype();
-    const Matrix in(tape, type, rows_.count(), sizes_.hidden);
-    kernels::gather_rows(threads, sizes_.hidden, rows_.token_of_row, x_.value(), in);
+    const Matrix in(tape, x_.value().dtype(), rows_.count(), sizes_.hidden);
+    input(tape, in);
     const auto dx = tape.grad_target(x_place_);
     const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
     if (wanted) {
@@ -154,8 +199,7 @@ class ExpertsNode final : public Node {
         kernels::dot_rows(threads, sizes_.hidden, din, in, dweight);
         kernels::scale_rows(threads, sizes_.hidden, rows_.weight, din);
       }
-      if (!dx.tensor.empty())
-        kernels::sum_rows(threads, rows_.topk, sizes_.hidden, rows_.row_of_choice, din.floats(), dx.tensor, dx.add);
+      if (!dx.tensor.empty()) rows_.sum(tape, sizes_.hidden, din, dx.tensor, dx.add);
     }
     if (network_.weights_on_input) kernels::scale_rows(threads, sizes_.hidden, rows_.weight, in);
     for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
@@ -167,20 +211,26 @@ class ExpertsNode final : public Node {
     });
   }
 
+  /// The inputs of the experts, before they are multiplied by weights.
+  void input(Tape& tape, const Matrix& in) const {
+    if (rows_.exchange)
+      std::ranges::copy(in_.value().raw(), in.tensor().raw().begin());
+    else
+      rows_.gather(tape, sizes_.hidden, x_.value(), in);
+  }
+
   /// The gradient of the choices' weights from that of the rows'; of a dropped choice zero.
-  void give_weights(Tape& tape, std::span<const float> dweight) const {
+  void give_weights(Tape& tape, const Matrix& dweight) const {
     const auto target = tape.grad_target(weights_);
     if (target.tensor.empty()) return;
     must(!target.add, "the weights of choices have one use");
-    const auto out = target.tensor.floats();
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = rows_.row_of_choice[i] < 0 ? 0.0F : dweight[static_cast<std::size_t>(rows_.row_of_choice[i])];
+    rows_.sum_choices(tape, dweight, target.tensor.floats());
   }
 
   VarId y_, x_place_;
   Var x_;
   VarId weights_;
-  Var before_;
+  Var before_, in_;  ///< in_: what an exchange brought; else empty
   Rows rows_;
   Sizes sizes_;
   ExpertNetwork network_;
@@ -188,10 +238,10 @@ class ExpertsNode final : public Node {
   DType type_;
 };
 
-/// Throws ShapeError unless all experts have layers of the same extents, which fit x.
+/// Throws ShapeError unless all experts here have layers of the same extents, which fit x.
 Sizes sizes_of(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
-               bool gated) {
-  const auto experts = static_cast<std::size_t>(choices.experts);
+               bool gated, const ExpertRanks* ranks) {
+  const auto experts = static_cast<std::size_t>(ranks ? ranks->experts_here(choices.experts) : choices.experts);
   if (fc1.size() != experts || fc2.size() != experts || experts == 0)
     throw ShapeError(text("experts: ", fc1.size(), " and ", fc2.size(), " weights for ", experts, " experts"));
   const auto hidden = x.shape().width(), inner = fc2[0]->value.shape()[1], wide = gated ? 2 * inner : inner;
@@ -217,17 +267,22 @@ bool trains(std::span<Leaf* const> leaves) {
 }  // namespace
 
 Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
-            const ExpertNetwork& network, const ExpertTap& tap) {
+            const ExpertNetwork& network, const ExpertRanks* ranks, const ExpertTap& tap) {
   auto& tape = x.tape();
   auto& threads = tape.threads();
-  const auto sizes = sizes_of(x, choices, fc1, fc2, network.gated);
-  const auto rows = rows_of(tape, choices);
-  const auto type = tape.type();
+  const auto sizes = sizes_of(x, choices, fc1, fc2, network.gated, ranks);
+  const auto rows = with_exchange(tape, rows_of(tape, choices), ranks);
+  const auto type = tape.type(), type_of_x = x.value().dtype();
   auto y = tape.result(x.shape(), x.wants_grad() || choices.weights.wants_grad() || trains(fc1) || trains(fc2));
   auto before = tape.make(type, {rows.count(), sizes.wide}, false);
+  Var received;
   {
-    const Matrix in(tape, x.value().dtype(), rows.count(), sizes.hidden);
-    kernels::gather_rows(threads, sizes.hidden, rows.token_of_row, x.value(), in);
+    const Matrix in(tape, type_of_x, rows.count(), sizes.hidden);
+    rows.gather(tape, sizes.hidden, x.value(), in);
+    if (rows.exchange && y.wants_grad()) {
+      received = tape.make(type_of_x, {rows.count(), sizes.hidden}, false);
+      std::ranges::copy(in.tensor().raw(), received.value().raw().begin());
+    }
     if (network.weights_on_input) kernels::scale_rows(threads, sizes.hidden, rows.weight, in);
     for_experts(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
       kernels::linear_forward(threads, {count, sizes.hidden, sizes.wide},
@@ -252,10 +307,10 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
         RoundedWeight(tape, *fc2[e], type), {}, part(kernels::MutableElements(out), first, count, sizes.hidden));
     if (tap) tap(e, out.tensor().slice(first, count));
   });
-  kernels::sum_rows(threads, choices.topk, sizes.hidden, rows.row_of_choice, out.floats(), y.value(), false);
+  rows.sum(tape, sizes.hidden, out, y.value(), false);
   if (y.wants_grad())
-    tape.record<ExpertsNode>(y, x, choices.weights, std::move(before), rows, sizes, network, uses(tape, fc1),
-                             uses(tape, fc2), type);
+    tape.record<ExpertsNode>(y, x, choices.weights, std::move(before), std::move(received), rows, sizes, network,
+                             uses(tape, fc1), uses(tape, fc2), type);
   return y;
 }
 

@@ -51,12 +51,13 @@ double balance_loss(const RouterTerms& terms, std::int64_t tokens, std::span<con
 class RouteNode final : public Node {
  public:
   RouteNode(VarId weights, Var logits, const RouterTerms& terms, std::span<const std::int32_t> chosen,
-            std::span<const std::int32_t> kept, std::span<const double> factor, LeafUse bias)
+            std::span<const float> kept, std::int64_t tokens, std::span<const double> factor, LeafUse bias)
       : weights_(weights),
         logits_(std::move(logits)),
         terms_(terms),
         chosen_(chosen),
         kept_(kept),
+        tokens_(tokens),
         factor_(factor),
         bias_(bias) {}
   void backward(Tape& tape) override {
@@ -71,12 +72,8 @@ class RouteNode final : public Node {
   void add_load() const {
     const auto load = bias_.leaf->grad.floats();
     float all = 0;
-    for (const auto expert : kept_) {
-      if (expert < 0) continue;
-      load[static_cast<std::size_t>(expert)] += static_cast<float>(load.size());
-      all += 1;
-    }
-    for (auto& one : load) one -= all;
+    for (const auto count : kept_) all += count;
+    for (std::size_t e = 0; e < load.size(); ++e) load[e] += static_cast<float>(load.size()) * kept_[e] - all;
   }
 
   void give_logits(Tape& tape) {
@@ -93,73 +90,159 @@ class RouteNode final : public Node {
                                        dlogits);
     if (!factor_.empty())
       kernels::balance_scores_backward(threads, terms_.rule, terms_.sequences, logits, factor_, dlogits);
+    // The kernel's loss is a mean over the tokens here.
+    const double here = static_cast<double>(logits_.shape().rows()) / static_cast<double>(tokens_);
     if (terms_.z_coefficient != 0 && terms_.seed != 0)
-      kernels::router_z_loss_backward(threads, terms_.rule.experts, logits, terms_.z_coefficient * terms_.seed,
+      kernels::router_z_loss_backward(threads, terms_.rule.experts, logits, terms_.z_coefficient * terms_.seed * here,
                                       dlogits);
   }
 
   VarId weights_;
   Var logits_;
   RouterTerms terms_;
-  std::span<const std::int32_t> chosen_, kept_;  ///< before and after dropping
+  std::span<const std::int32_t> chosen_;  ///< before dropping
+  std::span<const float> kept_;           ///< [E] choices of the whole micro-batch that were not dropped
+  std::int64_t tokens_;                   ///< of the whole micro-batch
   std::span<const double> factor_;  ///< [B, E] gradient of the objective with respect to the score sums; empty: none
   LeafUse bias_;
 };
 
+/// The decisions of a router about a micro-batch, whose tokens may be on several ranks.
+class Routing {
+ public:
+  Routing(const Var& logits, const RouterTerms& terms, const MicroBatchRanks* ranks)
+      : tape_(logits.tape()),
+        terms_(terms),
+        ranks_(ranks),
+        own_tokens_(logits.shape().rows()),
+        tokens_(ranks ? ranks->tokens() : own_tokens_) {
+    const auto E = static_cast<std::size_t>(terms.rule.experts), choices = size(tokens_ * terms.rule.topk);
+    chosen_ = keep<std::int32_t>(tape_, choices);
+    counts_ = keep<float>(tape_, static_cast<std::size_t>(terms.sequences) * E);
+    kept_counts_ = keep<float>(tape_, E);
+  }
+
+  /// Writes the weights [tokens, K], and fills `out` but for those.
+  void decide(std::span<const float> logits, DType type, std::span<float> weights, ExpertChoices& out) {
+    out.gap = choose(logits);
+    auto& threads = tape_.threads();
+    kernels::choice_weights(threads, rule_of_weights(terms_), logits, chosen_, weights);
+    kernels::round_to(threads, type, weights);
+    kernels::count_choices(terms_.rule, terms_.sequences, chosen_, counts_);
+    balance(logits, out);
+    const auto E = kept_counts_.size();
+    for (std::size_t i = E; i < counts_.size(); ++i) counts_[i % E] += counts_[i];
+    kept_ = chosen_;
+    if (terms_.capacity_factor > 0) drop(weights);
+    std::fill(kept_counts_.begin(), kept_counts_.end(), 0.0F);
+    for (const auto expert : kept_)
+      if (expert >= 0) kept_counts_[static_cast<std::size_t>(expert)] += 1;
+    out.chosen = here(kept_);
+    out.counts = counts_.first(E);
+    out.kept = kept_counts_;
+  }
+
+  std::int64_t tokens() const { return tokens_; }
+  /// [B, E] gradient of the objective with respect to the sums of scores; empty: none.
+  std::span<const double> factor() const { return factor_; }
+  std::span<const std::int32_t> chosen_here() const { return here(chosen_); }
+
+ private:
+  static std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+
+  /// Returns ExpertChoices::gap.
+  double choose(std::span<const float> logits) {
+    auto& threads = tape_.threads();
+    const auto bias = terms_.bias ? std::span<const float>(terms_.bias->value.floats()) : std::span<const float>{};
+    if (terms_.balance != RouterBalance::sinkhorn)
+      return kernels::choose_experts(threads, terms_.rule, logits, bias, chosen_);
+    if (terms_.training)
+      kernels::choose_by_sinkhorn(terms_.rule, logits, chosen_);
+    else
+      kernels::choose_experts(threads, rule_of_weights(terms_), logits, {}, chosen_);
+    return ExpertChoices{}.gap;
+  }
+
+  void balance(std::span<const float> logits, ExpertChoices& out) {
+    auto& threads = tape_.threads();
+    const bool balances = terms_.balance == RouterBalance::aux_loss || terms_.balance == RouterBalance::seq_aux_loss;
+    if (terms_.seed != 0 && balances && terms_.aux_coefficient != 0) {
+      factor_ = keep<double>(tape_, 2 * counts_.size());
+      const auto sums = factor_.subspan(counts_.size());
+      factor_ = factor_.first(counts_.size());
+      kernels::balance_score_sums(threads, terms_.rule, terms_.sequences, logits, sums);
+      out.aux_loss = balance_loss(terms_, tokens_, counts_, sums, factor_);
+      for (auto& f : factor_) f *= terms_.aux_coefficient * terms_.seed;
+    }
+    if (terms_.seed != 0 && terms_.z_coefficient != 0)
+      out.z_loss = kernels::router_z_loss(threads, terms_.rule.experts, logits);
+  }
+
+  void drop(std::span<float> weights) {
+    const auto& rule = terms_.rule;
+    const auto kept = keep<std::int32_t>(tape_, chosen_.size());
+    std::copy(chosen_.begin(), chosen_.end(), kept.begin());
+    kernels::drop_choices(terms_.drop_policy, rule.experts, rule.topk,
+                          kernels::expert_capacity(tokens_, rule.topk, rule.experts, terms_.capacity_factor),
+                          terms_.sequences, kept, weights);
+    kept_ = kept;
+  }
+
+  /// Of choices [tokens, K], those of this rank's tokens.
+  std::span<const std::int32_t> here(std::span<const std::int32_t> all) const {
+    if (!ranks_) return all;
+    const auto K = size(terms_.rule.topk);
+    const auto own = keep<std::int32_t>(tape_, size(own_tokens_) * K);
+    for (std::int64_t t = 0; t < own_tokens_; ++t)
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(size(ranks_->index(t)) * K), K,
+                  own.begin() + static_cast<std::ptrdiff_t>(size(t) * K));
+    return own;
+  }
+
+  Tape& tape_;
+  const RouterTerms& terms_;
+  const MicroBatchRanks* ranks_;
+  std::int64_t own_tokens_, tokens_;
+  std::span<std::int32_t> chosen_;      ///< [tokens, K]
+  std::span<const std::int32_t> kept_;  ///< [tokens, K]
+  std::span<float> counts_;             ///< [B, E]; then the first [E] are the sums
+  std::span<float> kept_counts_;        ///< [E]
+  std::span<double> factor_;
+};
+
 }  // namespace
 
-ExpertChoices route(const Var& logits, const RouterTerms& terms) {
+ExpertChoices route(const Var& logits, const RouterTerms& terms, const MicroBatchRanks* ranks) {
   auto& tape = logits.tape();
-  auto& threads = tape.threads();
   const auto& rule = terms.rule;
   const auto T = logits.shape().rows();
   if (logits.shape().width() != rule.experts || terms.sequences < 1 || T % terms.sequences != 0)
     throw ShapeError(text("router: logits are ", logits.shape(), "; ", rule.experts, " experts and ", terms.sequences,
                           " sequences of equal length were promised"));
-  const auto choices = static_cast<std::size_t>(T * rule.topk), E = static_cast<std::size_t>(rule.experts);
-  const auto chosen = keep<std::int32_t>(tape, choices);
-  const auto counts = keep<float>(tape, static_cast<std::size_t>(terms.sequences) * E);
+  Routing routing(logits, terms, ranks);
   auto weights = tape.make({T, rule.topk}, logits.wants_grad());
-  const auto values = weights.floats();
-  ExpertChoices out{rule.experts, rule.topk, chosen, {}, counts.first(E)};
-  std::span<double> factor;
-  {
-    const auto in = tape.read(logits);
-    const auto of_weights = rule_of_weights(terms);
-    if (terms.balance != RouterBalance::sinkhorn)
-      out.gap = kernels::choose_experts(
-          threads, rule, in, terms.bias ? std::span<const float>(terms.bias->value.floats()) : std::span<const float>{},
-          chosen);
-    else if (terms.training)
-      kernels::choose_by_sinkhorn(rule, in, chosen);
-    else
-      kernels::choose_experts(threads, of_weights, in, {}, chosen);
-    kernels::choice_weights(threads, of_weights, in, chosen, values);
-    kernels::round_to(threads, logits.value().dtype(), values);
-    kernels::count_choices(rule, terms.sequences, chosen, counts);
-    const bool balances = terms.balance == RouterBalance::aux_loss || terms.balance == RouterBalance::seq_aux_loss;
-    if (terms.seed != 0 && balances && terms.aux_coefficient != 0) {
-      factor = keep<double>(tape, 2 * counts.size());
-      const auto sums = factor.subspan(counts.size());
-      factor = factor.first(counts.size());
-      kernels::balance_score_sums(threads, rule, terms.sequences, in, sums);
-      out.aux_loss = balance_loss(terms, T, counts, sums, factor);
-      for (auto& f : factor) f *= terms.aux_coefficient * terms.seed;
-    }
-    if (terms.seed != 0 && terms.z_coefficient != 0) out.z_loss = kernels::router_z_loss(threads, rule.experts, in);
-  }
-  for (std::size_t i = E; i < counts.size(); ++i) counts[i % E] += counts[i];
-  out.chosen = chosen;
-  if (terms.capacity_factor > 0) {
-    const auto kept = keep<std::int32_t>(tape, choices);
-    std::copy(chosen.begin(), chosen.end(), kept.begin());
-    kernels::drop_choices(terms.drop_policy, rule.experts, rule.topk,
-                          kernels::expert_capacity(T, rule.topk, rule.experts, terms.capacity_factor), terms.sequences,
-                          kept, values);
-    out.chosen = kept;
+  ExpertChoices out;
+  out.experts = rule.experts;
+  out.topk = rule.topk;
+  const auto type = logits.value().dtype();
+  const auto own = tape.read(logits);
+  if (ranks) {
+    const auto K = static_cast<std::size_t>(rule.topk);
+    const auto all_logits = tape.scratch(static_cast<std::size_t>(routing.tokens() * rule.experts));
+    const auto all_weights = tape.scratch(static_cast<std::size_t>(routing.tokens()) * K);
+    const auto values = Tape::floats(all_weights).first(static_cast<std::size_t>(routing.tokens()) * K);
+    const auto all = Tape::floats(all_logits).first(static_cast<std::size_t>(routing.tokens() * rule.experts));
+    ranks->gather(tape, own, rule.experts, all);
+    routing.decide(all, type, values, out);
+    for (std::int64_t t = 0; t < T; ++t)
+      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(ranks->index(t)) * K), K,
+                  weights.floats().begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(t) * K));
+  } else {
+    routing.decide(own, type, weights.floats(), out);
   }
   if (weights.wants_grad())
-    tape.record<RouteNode>(weights, logits, terms, chosen, out.chosen, factor, tape.use(terms.bias));
+    tape.record<RouteNode>(weights, logits, terms, routing.chosen_here(), out.kept, routing.tokens(), routing.factor(),
+                           tape.use(terms.bias));
   out.weights = std::move(weights);
   return out;
 }

@@ -25,12 +25,29 @@ struct RouterTerms {
   std::int64_t sequences = 1;  ///< B: the tokens are [B, S]
 };
 
+/// The ranks that each have some of the tokens of a micro-batch. A router decides for all of them together, so that what
+/// couples tokens (auxiliary losses, capacity, Sinkhorn) does not depend on who has which. All ranks make the same calls
+/// in the same order.
+class MicroBatchRanks {
+ public:
+  /// Tokens on all ranks: whole sequences [B, S].
+  virtual std::int64_t tokens() const = 0;
+  /// The index among these of token `own` of this rank.
+  virtual std::int64_t index(std::int64_t own) const = 0;
+  /// all [tokens(), width] = the rows of every rank, each at its index. `own` has the rows of this rank.
+  virtual void gather(Tape& tape, std::span<const float> own, std::int64_t width, std::span<float> all) const = 0;
+
+ protected:
+  ~MicroBatchRanks() = default;
+};
+
 /// The experts that the tokens chose. The spans live as long as the tape's pass.
 struct ExpertChoices {
   std::int64_t experts = 0, topk = 0;
   std::span<const std::int32_t> chosen;  ///< [T, K]; -1: dropped
   Var weights;                           ///< [T, K] fp32; 0 where dropped
-  std::span<const float> counts;         ///< [E] choices of each expert before dropping
+  std::span<const float> counts;         ///< [E] choices of each expert before dropping, of the whole micro-batch
+  std::span<const float> kept;           ///< [E] likewise those that were not dropped
   double aux_loss = 0;                   ///< the balancing loss without its coefficient; 0 where there is none
   double z_loss = 0;                     ///< likewise
   double gap = std::numeric_limits<double>::infinity();  ///< as choose_experts returns it; infinity for Sinkhorn
@@ -40,7 +57,9 @@ struct ExpertChoices {
 /// Megatron-LM. If the tape records, the backward pass adds the gradients of the auxiliary losses to that of the logits.
 /// It adds to
 /// that of the bias, for each expert, E times the choices of it that were not dropped less those of all experts: its load
-/// compared with the mean, in whole numbers. Throws ShapeError if the extents do not match.
-ExpertChoices route(const Var& logits, const RouterTerms& terms);
+/// compared with the mean, in whole numbers. With `ranks`, logits are those of this rank's tokens [B, S / n], and so are
+/// the choices; losses, counts, capacity and load are those of the whole micro-batch, on every rank. Throws ShapeError if
+/// the extents do not match.
+ExpertChoices route(const Var& logits, const RouterTerms& terms, const MicroBatchRanks* ranks = nullptr);
 
 }  // namespace tessera::autograd

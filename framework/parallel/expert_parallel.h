@@ -1,0 +1,38 @@
+#pragma once
+
+#include "framework/nn/context_rank.h"
+#include "framework/nn/expert_rank.h"
+#include "framework/nn/expert_sharing.h"
+#include "framework/parallel/process_groups.h"
+
+namespace tessera::parallel {
+
+/// Mixtures of experts on a rank that shares the experts of a layer (expert parallelism), or the tokens of a micro-batch
+/// (sequence or context parallelism), with others.
+///
+/// The router's logits of a micro-batch are gathered, so that every rank routes all of its tokens and takes the choices of
+/// its own. Their rows go to the ranks that have the experts by one all-to-all, with a copy for each rank that has a part of
+/// the expert; the results come back in the same way and are summed. Megatron-LM's dispatchers (allgather, alltoall,
+/// alltoall_seq, flex) give the same result. Source: Megatron-LM core, MoEAlltoAllTokenDispatcher; Lepikhin et al.,
+/// arXiv:2006.16668.
+class ExpertParallel final : public nn::ExpertSharing {
+ public:
+  /// `context` and `tensor`: which tokens of each sample this rank has.
+  ExpertParallel(const nn::ExpertRank& experts, const nn::ContextRank& context, const nn::TensorRank& tensor)
+      : experts_(experts), context_(context), tensor_(tensor) {}
+
+  /// Both communicate in the groups of the pass, which must be those of this rank (BugError). They throw CommError as
+  /// Communicator does.
+  autograd::ExpertChoices route(const autograd::Var& logits, const autograd::RouterTerms& terms,
+                                const nn::Pass& pass) const override;
+  autograd::Var experts(const autograd::Var& x, const autograd::ExpertChoices& choices,
+                        std::span<autograd::Leaf* const> fc1, std::span<autograd::Leaf* const> fc2,
+                        const autograd::ExpertNetwork& network, const nn::Pass& pass) const override;
+
+ private:
+  nn::ExpertRank experts_;
+  nn::ContextRank context_;
+  nn::TensorRank tensor_;
+};
+
+}  // namespace tessera::parallel
