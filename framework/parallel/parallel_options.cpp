@@ -303,7 +303,12 @@ std::int64_t data_parallel_ranks(const ParallelOptions& o, std::int64_t world) {
   return std::max<std::int64_t>(1, world / ranks_of_replica(o));
 }
 
-std::int64_t fewest_ranks(const ParallelOptions& o) { return ranks_of_replica(o) * o.data_parallel_size.value_or(1); }
+std::int64_t fewest_ranks(const ParallelOptions& o) {
+  if (o.data_parallel_size || o.expert_model_parallel_size == 1)
+    return ranks_of_replica(o) * o.data_parallel_size.value_or(1);
+  return std::lcm(ranks_of_replica(o),
+                  o.sharers_of_expert() * o.expert_model_parallel_size * o.pipeline_model_parallel_size);
+}
 
 std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& o, std::int64_t world) {
   std::vector<options::Finding> all;
@@ -324,8 +329,15 @@ std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& o, std::i
                         " hold one copy of the model make ", world / model),
                    text("start ", model * *o.data_parallel_size, " processes, or leave data_parallel_size out"),
                    "PAR3"});
+  return all;
+}
+
+std::vector<options::Finding> mistakes_of_expert_ranks(const ParallelOptions& o, std::int64_t world) {
+  std::vector<options::Finding> all;
+  const std::string group = "parallel_config.";
+  const auto model = ranks_of_replica(o);
   const auto stages = o.pipeline_model_parallel_size, experts = o.sharers_of_expert() * o.expert_model_parallel_size;
-  if (all.empty() && world / stages % experts != 0)
+  if (world / stages % experts != 0)
     all.push_back(
         {group + (o.expert_model_parallel_size > 1 ? "expert_model_parallel_size" : "expert_tensor_parallel_size"),
          text("all experts of a layer take ", experts, " processes (expert_tensor_parallel_size ",
@@ -341,11 +353,9 @@ std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& o, cons
                     etp = group + "expert_tensor_parallel_size";
   const auto ranks = o.expert_model_parallel_size, sharers = o.sharers_of_expert();
   if (e.experts == 0) {
-    for (const auto& [given, option] :
-         {std::pair(ranks > 1, ep), std::pair(o.expert_tensor_parallel_size.has_value(), etp)})
-      if (given)
-        all.push_back({option, text(option, " is given, but the model has no experts"),
-                       "leave it out, or give model_config.num_experts", "MOE3"});
+    if (ranks > 1)
+      all.push_back({ep, text("expert_model_parallel_size is ", ranks, ", but the model has no experts"),
+                     "leave it out, or give model_config.num_experts", "MOE3"});
     return all;
   }
   if (e.experts % ranks != 0)

@@ -132,7 +132,8 @@ std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& options, 
 /// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), at least 1 even if it does not divide.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Ranks of the smallest run with these sizes: one replica, or data_parallel_size of them.
+/// Ranks of the smallest run with these sizes: one replica, or data_parallel_size of them, or as many as all experts
+/// take.
 std::int64_t fewest_ranks(const ParallelOptions& options);
 
 /// The experts of a model, for the rules of expert parallelism.
@@ -143,6 +144,8 @@ struct ExpertExtents {
 };
 /// The options that do not fit these experts.
 std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& options, const ExpertExtents& extents);
+/// The same of a run of `world` ranks, which mistakes_of_ranks has no objection to.
+std::vector<options::Finding> mistakes_of_expert_ranks(const ParallelOptions& options, std::int64_t world);
 
 /// The extents that tensor parallelism divides.
 struct CutExtents {

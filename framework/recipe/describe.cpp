@@ -101,6 +101,8 @@ void describe_experts(RecipeSchema& s) {
                            "moe_token_drop_policy",
                            "moe_apply_probs_on_input"})
     s.option(e + name).matters_when([](const Recipe& r) { return r.experts() > 0; }, "the model has no experts");
+  s.option("parallel_config.expert_tensor_parallel_size")
+      .matters_when([](const Recipe& r) { return r.experts() > 0; }, "the model has no experts");
   s.option(e + "moe_ffn_hidden_size")
       .otherwise([](const Recipe& r) { return value(gpt(r).inner()); }, "`ffn_hidden_size`");
 }

@@ -35,6 +35,29 @@ TEST(MeshTest, StagesMayStandBeforeReplicas) {
   EXPECT_EQ(along(mesh, {Axis::data}), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
 }
 
+// Megatron-LM's example of expert groups: the ranks of a stage in the order etp-ep-edp.
+TEST(MeshTest, GroupsOfExpertsAreThoseOfMegatron) {
+  const Mesh mesh({.tensor = 2, .context = 2, .data = 2, .pipeline = 2, .expert_tensor = 1, .expert = 4});
+  EXPECT_EQ(mesh.expert_group_of(2), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(mesh.expert_group_of(13), (std::vector<int>{12, 13, 14, 15}));
+  EXPECT_EQ(mesh.expert_data_group_of(2), (std::vector<int>{2, 6}));
+  EXPECT_EQ(mesh.expert_place_of(7), (ExpertPlace{0, 3, 1}));
+  const Mesh divided({.tensor = 2, .data = 4, .expert_tensor = 2, .expert = 2});
+  EXPECT_EQ(divided.expert_group_of(5), (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(divided.expert_data_group_of(5), (std::vector<int>{1, 5}));
+  EXPECT_EQ(divided.expert_place_of(6), (ExpertPlace{0, 1, 1}));
+  EXPECT_FALSE(divided.sizes().experts_like_dense());
+}
+
+TEST(MeshTest, ExpertsLikeDenseLayersHaveTheirGroups) {
+  const Mesh mesh({.tensor = 2, .context = 2, .data = 2});
+  EXPECT_TRUE(mesh.sizes().experts_like_dense());
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(mesh.expert_group_of(rank), mesh.group_of(rank, std::vector{Axis::tensor}));
+    EXPECT_EQ(mesh.expert_data_group_of(rank), mesh.group_of(rank, std::vector{Axis::context, Axis::data}));
+  }
+}
+
 TEST(MeshTest, RankAndPlaceSayTheSame) {
   for (const bool swapped : {false, true}) {
     MeshSizes sizes;

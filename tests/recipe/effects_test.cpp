@@ -127,6 +127,7 @@ const std::vector<Case> cases = {
     {e + "moe_apply_probs_on_input", "true", "false", {e + "moe_router_topk=1"}},
     {p + "sequence_parallel", "true", "false"},
     {p + "cp_comm_type", "a2a", "p2p"},
+    {p + "expert_tensor_parallel_size", "1", "2"},
     {p + "hierarchical_context_parallel_sizes", "[2, 2]", "[4]"},
     {p + "context_parallel_algo", "ulysses_cp_algo", "hybrid_cp_algo"},
     {p + "ulysses_degree_in_cp", "2", "4"},

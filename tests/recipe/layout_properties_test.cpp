@@ -43,7 +43,14 @@ class Recipes {
     say("hidden_act", one<std::string>({"gelu", "swiglu"}));
     say("position_embedding_type", one<std::string>({"learned_absolute", "rope", "none"}));
     layout_ = text("{tensor_model_parallel_size: ", tensor, ", pipeline_model_parallel_size: ", pipeline);
-    if (random_() % 2) layout_ += ", sequence_parallel: true";
+    const bool experts = random_() % 3 == 0;
+    if (experts || random_() % 2) layout_ += ", sequence_parallel: true";
+    if (experts) {
+      model_ += ", num_experts: 8";
+      const auto ranks = tensor * context * data, sharers = one<int>({1, tensor, 2});
+      if (random_() % 3 != 0) layout_ += text(", expert_tensor_parallel_size: ", sharers);
+      layout_ += text(", expert_model_parallel_size: ", one<int>({1, 2, std::max(1, ranks / sharers)}));
+    }
     if (context > 1)
       layout_ += text(", context_parallel_size: ", context,
                       ", cp_comm_type: ", one<std::string>({"p2p", "all_gather", "a2a"}));
@@ -102,10 +109,21 @@ struct Case {
     recipe = read_recipe(options::parse_yaml(drawn.yaml, "run.yaml"), Registries{}, report);
     if (report.good()) check_ranks(recipe, world, report);
   }
-  RankModel rank(std::int64_t stage, int tensor) const {
+  /// The chunks of rank `rank` of those of a stage, which are in the order of the run.
+  RankModel rank(std::int64_t stage, int rank) const {
     return {build_stage(recipe, vocabulary(recipe, nullptr), recipe.layer_plan(), stage,
-                        {tensor, tensor_ranks(), recipe.parallel.sequence_parallel})};
+                        {rank % tensor_ranks(), tensor_ranks(), recipe.parallel.sequence_parallel}, {},
+                        {rank / sharers() % expert_ranks(), expert_ranks(), rank % sharers(), sharers()})};
   }
+  /// Whether rank `rank` of a stage is the first with its part of a parameter.
+  bool is_first(int rank, const nn::Parameter& parameter) const {
+    return rank < (parameter.role == ParameterRole::expert ? sharers() * expert_ranks() : tensor_ranks());
+  }
+  int writers() const { return std::max(tensor_ranks(), sharers() * expert_ranks()); }
+  int sharers() const {
+    return recipe.experts() > 0 ? static_cast<int>(recipe.parallel.sharers_of_expert()) : tensor_ranks();
+  }
+  int expert_ranks() const { return static_cast<int>(recipe.parallel.expert_model_parallel_size); }
   int tensor_ranks() const { return static_cast<int>(recipe.parallel.tensor_model_parallel_size); }
   std::int64_t stages() const { return recipe.parallel.pipeline_model_parallel_size; }
   options::Report report;
@@ -155,9 +173,10 @@ TEST(LayoutProperties, TheElementsThatRanksOwnAreEveryTensorExactlyOnce) {
     for (const auto* parameter : whole->parameters())
       tensors[parameter->name] = {parameter, std::vector<int>(static_cast<std::size_t>(parameter->elements()), 0)};
     for (std::int64_t stage = 0; stage < one.stages(); ++stage)
-      for (int tensor = 0; tensor < one.tensor_ranks(); ++tensor) {
-        const auto rank = one.rank(stage, tensor);
+      for (int r = 0; r < one.writers(); ++r) {
+        const auto rank = one.rank(stage, r);
         for (const auto* parameter : rank.parameters()) {
+          if (!one.is_first(r, *parameter)) continue;
           const auto found = tensors.find(parameter->name);
           ASSERT_NE(found, tensors.end()) << parameter->name;
           EXPECT_EQ(parameter->global_shape, found->second.whole->global_shape) << parameter->name;
@@ -173,14 +192,16 @@ TEST(LayoutProperties, TheElementsThatRanksOwnAreEveryTensorExactlyOnce) {
 TEST(LayoutProperties, WhatALayoutSavesIsEveryWeightOnceByTheRanksThatOwnIt) {
   for_every_layout([](const Case& one) {
     const auto writers = saved_parts(one.recipe, vocabulary(one.recipe, nullptr));
-    ASSERT_EQ(writers.size(), static_cast<std::size_t>(one.stages() * one.tensor_ranks()));
+    ASSERT_EQ(writers.size(), static_cast<std::size_t>(one.stages() * one.writers()));
     std::map<std::string, std::int64_t> saved;
     for (std::size_t w = 0; w < writers.size(); ++w) {
-      const auto stage = static_cast<std::int64_t>(w) / one.tensor_ranks();
-      const auto rank = one.rank(stage, static_cast<int>(w) % one.tensor_ranks());
+      const auto stage = static_cast<std::int64_t>(w) / one.writers();
+      const auto r = static_cast<int>(w) % one.writers();
+      const auto rank = one.rank(stage, r);
       std::int64_t owned = 0, elements = 0;
       for (const auto* parameter : rank.parameters())
-        for (const auto& range : parameter->owned()) owned += range.count;
+        if (one.is_first(r, *parameter))
+          for (const auto& range : parameter->owned()) owned += range.count;
       for (const auto& part : writers[w])
         for (const auto& box : part.boxes) {
           elements += box.elements();
@@ -200,18 +221,27 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
     const auto context = figures.mesh.sizes().context;
     ASSERT_EQ(figures.ranks.size(), static_cast<std::size_t>(one.world));
     for (const auto& told : figures.ranks) {
-      const auto rank = one.rank(told.place.pipeline, told.place.tensor);
+      const auto in_stage = told.place.tensor + one.tensor_ranks() * (told.place.context + context * told.place.data);
+      const auto rank = one.rank(told.place.pipeline, in_stage);
       const auto parameters = rank.parameters();
       std::int64_t elements = 0;
       for (const auto* parameter : parameters) elements += parameter->elements();
       EXPECT_EQ(told.parameters, elements);
-      const training::StateLayout layout(
-          parameters, optimizer.get(),
-          {.rank = told.place.context + context * told.place.data,
-           .ranks = context * figures.mesh.sizes().data,
-           .distributed_optimizer = one.recipe.shares_optimizer(),
-           .bucket_elements = one.recipe.data_parallel.bucket_elements(context * figures.mesh.sizes().data)});
-      const auto state = layout.bytes();
+      const auto bytes = [&](bool experts, int sharer, int sharers) {
+        auto own = parameters;
+        if (!figures.mesh.sizes().experts_like_dense())
+          std::erase_if(own, [&](auto* each) { return (each->role == ParameterRole::expert) != experts; });
+        if (own.empty()) return training::StateBytes{};
+        return training::StateLayout(own, optimizer.get(),
+                                     {.rank = sharer,
+                                      .ranks = sharers,
+                                      .distributed_optimizer = one.recipe.shares_optimizer(),
+                                      .bucket_elements = one.recipe.data_parallel.bucket_elements(sharers)})
+            .bytes();
+      };
+      auto state = bytes(false, told.place.context + context * told.place.data, context * figures.mesh.sizes().data);
+      if (!figures.mesh.sizes().experts_like_dense())
+        state += bytes(true, in_stage / (one.sharers() * one.expert_ranks()), figures.mesh.sizes().expert_data());
       EXPECT_EQ(told.state.weights, state.weights);
       EXPECT_EQ(told.state.gradients, state.gradients);
       EXPECT_EQ(told.state.optimizer, state.optimizer);

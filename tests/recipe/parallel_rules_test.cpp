@@ -66,6 +66,42 @@ TEST_F(ParallelRules, WhatContextRanksShareMustDivideAtItsLine) {
           "4; start 3 processes or a multiple of that"});
 }
 
+TEST_F(ParallelRules, WhatRanksOfExpertsShareMustDivide) {
+  const Lines experts = {"model_config.num_experts=6", "model_config.add_bias_linear=false"};
+  const auto with = [&](Lines more) {
+    more.insert(more.begin(), experts.begin(), experts.end());
+    return more;
+  };
+  const auto problems_of = [&](const Lines& sets) {
+    report = {};
+    read(sets);
+    return report.problems();
+  };
+  const std::string at = "--set parallel_config.expert_model_parallel_size: ";
+  EXPECT_EQ(problems_of(with({p + "expert_model_parallel_size=4"})),
+            Lines{at + "num_experts 6 is not divisible by expert_model_parallel_size 4; make num_experts a multiple of "
+                       "4, or change expert_model_parallel_size"});
+  EXPECT_EQ(problems_of({p + "expert_model_parallel_size=2"}),
+            Lines{at + "expert_model_parallel_size is 2, but the model has no experts; leave it out, or give "
+                       "model_config.num_experts"});
+  EXPECT_EQ(problems_of(with({p + "expert_model_parallel_size=2", "training_config.fp16=true"})),
+            Lines{at + "fp16 and expert_model_parallel_size above 1 do not go together; train in bf16"});
+  EXPECT_EQ(
+      problems_of(with({p + "expert_tensor_parallel_size=3", "model_config.ffn_hidden_size=16"})),
+      Lines{"--set parallel_config.expert_tensor_parallel_size: the hidden size of an expert, moe_ffn_hidden_size "
+            "16, is not divisible by expert_tensor_parallel_size 3; make it a multiple of 3, or give "
+            "expert_tensor_parallel_size 1"});
+  EXPECT_EQ(problems_of(with({p + "tensor_model_parallel_size=2"})),
+            Lines{"--set parallel_config.tensor_model_parallel_size: the model has experts and "
+                  "tensor_model_parallel_size is 2, but sequence_parallel is off; give sequence_parallel true"});
+  report = {};
+  EXPECT_EQ(
+      problems_on(6, with({p + "expert_model_parallel_size=2", p + "expert_tensor_parallel_size=2"})),
+      Lines{at + "all experts of a layer take 4 processes (expert_tensor_parallel_size 2 x "
+                 "expert_model_parallel_size 2), which do not divide the 6 of a pipeline stage; start 4 processes "
+                 "or a multiple of that"});
+}
+
 TEST_F(ParallelRules, NumbersOutsideTheirLimitsAreNotCalculatedWith) {
   const auto all = problems(
       "parallel_config:\n  context_parallel_size: 0\nmoe_config:\n  num_experts: 4\n  moe_router_num_groups: 0\n  "
