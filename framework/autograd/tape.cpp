@@ -92,6 +92,17 @@ Var Tape::adopt(const Var& other, bool wants_grad) {
   return add_slot(slot.value, slot.memory, wants_grad);
 }
 
+void Tape::restore(VarId of, const Var& from) {
+  auto& slot = slots_[of.slot];
+  const auto& other = from.tape_->slots_[from.slot_];
+  must(&from.tape_->arena_ == &arena_ && other.value.shape() == slot.value.shape() &&
+           other.value.dtype() == slot.value.dtype(),
+       "a value is restored with what it was");
+  if (slot.handles == 0) return;
+  slot.value = other.value;
+  slot.memory = other.memory;
+}
+
 Tape& Tape::inside(bool records) {
   auto& tape = records ? recording_ : looking_;
   if (!tape) tape = std::make_unique<Tape>(arena_, threads_, records);

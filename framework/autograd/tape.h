@@ -167,6 +167,11 @@ class Tape {
   Var alias(const Var& other, bool wants_grad);
   /// A value of another tape on the same arena, with shared memory. Throws BugError for another arena.
   Var adopt(const Var& other, bool wants_grad);
+  /// Frees the memory of a value although handles refer to it: nothing may read it before restore().
+  void discard(VarId of) { slots_[of.slot].memory = {}; }
+  /// Gives a discarded value the elements of a value of another tape on the same arena, with shared memory. Does nothing
+  /// if no handle of it is left. Throws BugError for another shape, type or arena.
+  void restore(VarId of, const Var& from);
   /// A nested tape for the passes inside one operation (recomputation). Owned by this tape and used again by the next
   /// operation; the user clears it. Its grad-ready hook is this tape's, so a leaf used on it must be used nowhere else.
   Tape& inside(bool records);
@@ -192,10 +197,12 @@ class Tape {
   /// Notes that the operation being recorded uses `leaf`. nullptr gives an empty LeafUse. Must be called in recording
   /// order, because it tells first uses from later ones.
   LeafUse use(Leaf* leaf);
-  /// Records an operation: constructs Op from `args` in memory of the tape.
+  /// Records an operation: constructs Op from `args` in memory of the tape. The result is valid until its backward pass.
   template <class Op, class... Args>
-  void record(Args&&... args) {
-    nodes_.push_back(new (room(sizeof(Op), alignof(Op))) Op(std::forward<Args>(args)...));
+  Op& record(Args&&... args) {
+    auto* op = new (room(sizeof(Op), alignof(Op))) Op(std::forward<Args>(args)...);
+    nodes_.push_back(op);
+    return *op;
   }
 
   /// Sets the gradient of `at` from outside: the start of the backward pass, or what a later pipeline stage sent.

@@ -451,7 +451,12 @@ void describe_rest(options::Schema<O>& s) {
   s.option("recompute_modules", &O::recompute_modules,
            "With recompute_granularity selective: modules to recompute: core_attn (attention without its projections), "
            "mlp (the feed-forward network of dense layers), moe (experts and their router), moe_act (activations of "
-           "experts; no effect, they are always recomputed).")
+           "experts; no effect, they are always recomputed), mla_up_proj (up-projections and rotation of multi-latent "
+           "attention).")
+      .must(
+          "REC5", [](const O& o) { return o.multi_latent_attention || !o.recomputes(RecomputedModule::mla_up_proj); },
+          [](const O&) { return "recompute_modules has mla_up_proj, but multi_latent_attention is false"; },
+          "leave mla_up_proj out", {"multi_latent_attention", "recompute_granularity"})
       .matters_when([](const O& o) { return o.recompute_granularity == Recomputation::selective; },
                     "`recompute_granularity` is not selective");
 }

@@ -5,13 +5,11 @@
 #include <cmath>
 
 #include "framework/autograd/ops/activation.h"
-#include "framework/autograd/ops/columns.h"
 #include "framework/autograd/ops/embedding.h"
-#include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/model/layer_sizes.h"
 #include "framework/model/model.h"
-#include "framework/model/transformer_layer.h"
+#include "framework/model/prediction_layer.h"
 #include "framework/model/visibility.h"
 #include "framework/nn/key_value_cache.h"
 #include "framework/parallel/tensor_parallel.h"
@@ -50,7 +48,6 @@ class GptModel final : public Model {
   std::unique_ptr<nn::Attention> make_attention(const std::string& name, std::int64_t layer) const;
   std::unique_ptr<TransformerLayer> make_layer(const std::string& name, std::int64_t number) const;
   bool recomputes_layers() const;
-  struct Run;
   autograd::Var through_layers(autograd::Var x, const nn::Pass& pass) const;
   autograd::Var project(const autograd::Var& h, const nn::Pass& pass) const;
   autograd::Var before_head(const autograd::Var& h, const nn::Pass& pass) const;
@@ -94,14 +91,7 @@ class GptModel final : public Model {
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<nn::Norm> final_norm_;
   std::unique_ptr<nn::LinearLayer> output_;
-  /// A layer of multi-token prediction.
-  struct Prediction {
-    std::string name;  ///< "mtp.layers.0", also of its output
-    std::unique_ptr<nn::Norm> embedding_norm, hidden_norm, final_norm;
-    std::unique_ptr<nn::LinearLayer> projection;  ///< [embedding | hidden] to hidden
-    std::unique_ptr<TransformerLayer> layer;
-  };
-  std::vector<Prediction> predictions_;  ///< of the chunk with the loss
+  std::vector<std::unique_ptr<PredictionLayer>> predictions_;  ///< of the chunk with the loss
 };
 
 GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
@@ -176,28 +166,12 @@ std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, 
 }
 
 void GptModel::add_predictions() {
+  const auto init = o_.weight_init(o_.hidden_size, 2 * o_.hidden_size, false);
   for (std::int64_t k = 0; k < o_.predictions(); ++k) {
     const auto name = text("mtp.layers.", k);
-    const auto norm = [&](const char* which) {
-      return nn::make_norm(o_.norm(), text(name, ".", which), o_.hidden_size);
-    };
-    Prediction p;
-    p.name = name;
-    p.embedding_norm = norm("enorm");
-    p.hidden_norm = norm("hnorm");
-    p.projection = maker_.column_parallel(name + ".eh_proj",
-                                          {.in = 2 * o_.hidden_size,
-                                           .out = o_.hidden_size,
-                                           .init = o_.weight_init(o_.hidden_size, 2 * o_.hidden_size, false)},
-                                          {});
-    p.layer = make_layer(name + ".transformer_layer", o_.num_layers + k);
-    p.final_norm = norm("final_layernorm");
-    contains(*p.embedding_norm);
-    contains(*p.hidden_norm);
-    contains(*p.projection);
-    contains(*p.layer);
-    contains(*p.final_norm);
-    predictions_.push_back(std::move(p));
+    predictions_.push_back(std::make_unique<PredictionLayer>(
+        name, o_.hidden_size, o_.norm(), init, maker_, make_layer(name + ".transformer_layer", o_.num_layers + k)));
+    contains(*predictions_.back());
   }
 }
 
@@ -270,19 +244,6 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
   return parts;
 }
 
-/// A function object for recomputed(): consecutive layers.
-struct GptModel::Run {
-  const std::unique_ptr<TransformerLayer>* first;
-  std::int64_t layers;
-  nn::Pass pass;
-  autograd::Var operator()(autograd::Var x) const {
-    auto now = pass;
-    if (x.tape().records()) now.tap = nullptr;  // recomputation: the tap has already seen these values
-    for (std::int64_t i = 0; i < layers; ++i) x = first[i]->forward(std::move(x), now);
-    return x;
-  }
-};
-
 bool GptModel::recomputes_layers() const {
   return chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
 }
@@ -294,14 +255,18 @@ autograd::Var GptModel::through_layers(autograd::Var x, const nn::Pass& pass) co
   const auto layers = static_cast<std::int64_t>(layers_.size());
   const auto wanted = chunk_.recompute ? chunk_.recompute->layers : full ? *o_.recompute_num_layers : 0;
   const auto count = std::min(wanted, layers);
-  const auto* first = layers_.data();
   if (!full || block) {
-    for (std::int64_t i = 0; i < layers; ++i)
-      x = i < count ? autograd::recomputed(x, Run{first + i, 1, pass}) : first[i]->forward(std::move(x), pass);
+    for (std::int64_t i = 0; i < layers; ++i) {
+      const auto one = std::span(layers_).subspan(static_cast<std::size_t>(i), 1);
+      x = i < count ? recomputed_layers(x, one, pass) : one[0]->forward(std::move(x), pass);
+    }
     return x;
   }
   for (std::int64_t i = 0; i < layers; i += count)
-    x = autograd::recomputed(x, Run{first + i, std::min(count, layers - i), pass});
+    x = recomputed_layers(
+        x,
+        std::span(layers_).subspan(static_cast<std::size_t>(i), static_cast<std::size_t>(std::min(count, layers - i))),
+        pass);
   return x;
 }
 
@@ -405,7 +370,6 @@ autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pas
 
 /// The layers of multi-token prediction behind the decoder's output `h`, after its final norm. Layer k sees the embedding
 /// of the token k + 1 places to the right and predicts the one behind it; the position of a token does not change.
-/// Source: Megatron-LM core, MultiTokenPredictionBlock; Gloeckle et al., arXiv:2404.19737.
 void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                                const nn::Pass& pass) const {
   auto tokens = batch.tokens;
@@ -413,7 +377,6 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
   auto mask = batch.loss_mask;
   const auto weight = o_.mtp_loss_scaling_factor / static_cast<double>(predictions_.size());
   for (std::size_t k = 0; k < predictions_.size(); ++k) {
-    const auto& p = predictions_[k];
     tokens = moved_left(tape, tokens, batch.seq_length);
     labels = moved_left(tape, labels, batch.seq_length);
     mask = moved_left(tape, mask, batch.seq_length);
@@ -426,15 +389,11 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
       return held_tokens(tape, context_, batch.samples, batch.seq_length, array);
     };
     const auto embedding = embedded(tape, here(tokens), pass, site);
-    const auto both = autograd::side_by_side(p.embedding_norm->forward(embedding), p.hidden_norm->forward(h));
-    h = p.projection->forward(both, pass);
-    h = recomputes_layers() ? autograd::recomputed(h, Run{&p.layer, 1, pass}) : p.layer->forward(std::move(h), pass);
-    h = p.final_norm->forward(h);
-    pass.show(p.final_norm->name(), h);
-    pass.show(p.name, h);
+    h = predictions_[k]->forward(embedding, h, pass, recomputes_layers());
     tape.computes_in(DType::float32);
     const auto seed = mode.sums_losses ? mode.loss_seed : counted > 0 ? mode.auxiliary_seed / counted : 0;
-    const auto loss = loss_of(h, pass, {.labels = here(labels), .mask = here(mask), .seed = weight * seed});
+    const auto loss =
+        loss_of(before_head(h, pass), pass, {.labels = here(labels), .mask = here(mask), .seed = weight * seed});
     // The log is the mean over ranks, of which each context-parallel one has a part of the sum.
     const auto own = counted > 0 ? loss.total.sum * context_.ranks / counted : 0;
     if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), own);

@@ -79,12 +79,13 @@ enum class RecomputedLayers { uniform, block };
 inline options::Words<RecomputedLayers> words(RecomputedLayers) {
   return {{"uniform", RecomputedLayers::uniform}, {"block", RecomputedLayers::block}};
 }
-enum class RecomputedModule { core_attn, mlp, moe, moe_act };
+enum class RecomputedModule { core_attn, mlp, moe, moe_act, mla_up_proj };
 inline options::Words<RecomputedModule> words(RecomputedModule) {
   return {{"core_attn", RecomputedModule::core_attn},
           {"mlp", RecomputedModule::mlp},
           {"moe", RecomputedModule::moe},
-          {"moe_act", RecomputedModule::moe_act}};
+          {"moe_act", RecomputedModule::moe_act},
+          {"mla_up_proj", RecomputedModule::mla_up_proj}};
 }
 
 /// model_config for model_type gpt: a decoder of the GPT family is a combination of these options. describe() has the

@@ -41,6 +41,7 @@ nn::LatentAttentionSizes latent_sizes(const GptOptions& o, bool recomputed) {
   sizes.out_init = o.weight_init(o.hidden_size, o.num_attention_heads * o.v_head_dim, true);
   sizes.scale = o.latent_scale();
   sizes.recomputed = recomputed;
+  sizes.recomputes_up = o.recomputes(RecomputedModule::mla_up_proj);
   if (o.qk_layernorm) sizes.norm = o.norm();
   return sizes;
 }

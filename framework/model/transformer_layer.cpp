@@ -69,4 +69,14 @@ autograd::Var TransformerLayer::join(autograd::Var branch, const autograd::Var& 
   return autograd::dropout_add(after->forward(branch), residual, {});
 }
 
+autograd::Var recomputed_layers(const autograd::Var& x, std::span<const std::unique_ptr<TransformerLayer>> layers,
+                                const nn::Pass& pass) {
+  return autograd::recomputed(x, [layers, pass](autograd::Var y) {
+    auto now = pass;
+    if (y.tape().records()) now.tap = nullptr;  // the second time: the tap has already seen these values
+    for (const auto& layer : layers) y = layer->forward(std::move(y), now);
+    return y;
+  });
+}
+
 }  // namespace tessera::model

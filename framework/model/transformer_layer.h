@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "framework/nn/attention_layer.h"
 #include "framework/nn/feed_forward.h"
 
@@ -46,5 +48,9 @@ class TransformerLayer final : public nn::Module {
   LayerForm form_;
   Submodules parts_;
 };
+
+/// Consecutive layers, which are computed again together in the backward pass. They must outlive it.
+autograd::Var recomputed_layers(const autograd::Var& x, std::span<const std::unique_ptr<TransformerLayer>> layers,
+                                const nn::Pass& pass);
 
 }  // namespace tessera::model

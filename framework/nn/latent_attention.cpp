@@ -10,30 +10,36 @@ namespace tessera::nn {
 
 LatentAttention::LatentAttention(const std::string& name, std::int64_t layer, const LatentAttentionSizes& s,
                                  const RotaryEmbedding* rotary, const LayerMaker& maker)
-    : Attention(name), sizes_(s), layer_(layer), rotary_(rotary) {
-  if (!maker.tensor().whole())
-    throw ShapeError(text(name, ": latent attention is not sharded over tensor-parallel ranks"));
+    : Attention(name), sizes_(s), here_(s.heads), layer_(layer), rotary_(rotary) {
+  const auto& tensor = maker.tensor();
+  const auto own = heads_of_rank(s.heads.heads, s.heads.heads, tensor);
+  here_.heads = own.heads;
+  first_head_ = own.first_head;
   const auto& h = s.heads;
-  const auto projection = [&](const char* part, std::int64_t in, std::int64_t out) {
-    return maker.column_parallel(inner(part), {in, out, false, s.init}, {});
+  const auto of_heads = [&](const char* part, std::int64_t in, std::int64_t out) {
+    return maker.column_parallel(inner(part), {in, out, false, s.init}, tensor.part(0, out, "rows of a projection"));
+  };
+  const auto down = [&](const char* part, std::int64_t out) {
+    return maker.gathered(inner(part), {s.hidden, out, false, s.init});
   };
   out_ = maker.row_parallel(inner("linear_proj"), {h.heads * h.value, s.hidden, s.out_bias, s.out_init});
   contains(*out_);
   const auto query_width = h.heads * (h.plain + h.rotary);
   if (s.query_rank) {
-    query_down_ = projection("linear_q_down_proj", s.hidden, *s.query_rank);
-    query_up_ = projection("linear_q_up_proj", *s.query_rank, query_width);
+    query_down_ = down("linear_q_down_proj", *s.query_rank);
+    query_up_ = of_heads("linear_q_up_proj", *s.query_rank, query_width);
     contains(*query_down_);
     contains(*query_up_);
   } else {
-    query_ = projection("linear_q_proj", s.hidden, query_width);
+    query_ = of_heads("linear_q_proj", s.hidden, query_width);
     contains(*query_);
   }
-  down_ = projection("linear_kv_down_proj", s.hidden, s.key_value_rank + h.rotary);
-  up_ = projection("linear_kv_up_proj", s.key_value_rank, h.heads * (h.plain + h.value));
+  down_ = down("linear_kv_down_proj", s.key_value_rank + h.rotary);
+  up_ = of_heads("linear_kv_up_proj", s.key_value_rank, h.heads * (h.plain + h.value));
   contains(*down_);
   contains(*up_);
-  for (std::int64_t head = 0; head < h.heads; ++head) rotated_queries_.push_back(head * (h.plain + h.rotary) + h.plain);
+  for (std::int64_t head = 0; head < here_.heads; ++head)
+    rotated_queries_.push_back(head * (h.plain + h.rotary) + h.plain);
   if (!s.norm) return;
   if (s.query_rank) {
     query_norm_ = make_norm(*s.norm, inner("q_layernorm"), *s.query_rank);
@@ -43,37 +49,54 @@ LatentAttention::LatentAttention(const std::string& name, std::int64_t layer, co
   contains(*norm_);
 }
 
-autograd::Var LatentAttention::queries(const autograd::Var& x, const Pass& pass) const {
-  autograd::Var q;
-  if (query_) {
-    q = query_->forward(x, pass);
-  } else {
-    auto compressed = query_down_->forward(x, pass);
-    if (query_norm_) compressed = query_norm_->forward(compressed);
-    q = query_up_->forward(compressed, pass);
-  }
+LatentAttention::Compressed LatentAttention::compressed(const autograd::Var& x, const Pass& pass) const {
+  Compressed out;
+  out[0] = query_down_ ? query_down_->forward(x, *sizes_.query_rank, pass).own : x;
+  auto down = down_->forward(x, sizes_.key_value_rank, pass);
+  out[1] = std::move(down.own);
+  out[2] = rotary_ ? autograd::rotary(std::move(down.all), rotary_->tables(rotated_key_), pass.positions)
+                   : std::move(down.all);
+  return out;
+}
+
+autograd::Var LatentAttention::queries(const autograd::Var& from, const Pass& pass) const {
+  auto q = query_        ? query_->forward(from, pass)
+           : query_norm_ ? query_up_->forward(query_norm_->forward(from), pass)
+                         : query_up_->forward(from, pass);
   return rotary_ ? autograd::rotary(std::move(q), rotary_->tables(rotated_queries_), pass.positions) : q;
 }
 
-autograd::Var LatentAttention::forward(const autograd::Var& x, const Pass& pass) const {
-  const auto& h = sizes_.heads;
-  auto q = queries(x, pass);
-  auto down = down_->forward(x, pass);
-  auto compressed = autograd::columns(down, 0, sizes_.key_value_rank);
-  auto k_rotary = autograd::columns(down, sizes_.key_value_rank, h.rotary);
-  down = {};
-  if (norm_) compressed = norm_->forward(compressed);
-  if (rotary_) k_rotary = autograd::rotary(std::move(k_rotary), rotary_->tables(rotated_key_), pass.positions);
-  if (pass.cache) return out_->forward(cached(q, compressed, k_rotary, pass), pass);
-  const auto kv = up_->forward(compressed, pass);
-  const auto fused = autograd::latent_heads(q, kv, k_rotary, h);
-  if (sizes_.recomputed)
-    return autograd::recomputed(fused, [this, pass](const autograd::Var& again) { return mixed(again, pass); });
-  return mixed(fused, pass);
+autograd::Var LatentAttention::normed(const autograd::Var& keys_and_values) const {
+  return norm_ ? norm_->forward(keys_and_values) : keys_and_values;
 }
 
-autograd::Var LatentAttention::mixed(const autograd::Var& fused, const Pass& pass) const {
-  const auto& h = sizes_.heads;
+autograd::Var LatentAttention::fused(const Compressed& from, const Pass& pass) const {
+  const auto q = queries(from[0], pass), kv = up_->forward(normed(from[1]), pass);
+  return autograd::latent_heads(q, kv, from[2], here_);
+}
+
+autograd::Var LatentAttention::forward(const autograd::Var& x, const Pass& pass) const {
+  const auto from = compressed(x, pass);
+  if (pass.cache) return out_->forward(cached(queries(from[0], pass), normed(from[1]), from[2], pass), pass);
+  return mixed(from, pass);
+}
+
+autograd::Var LatentAttention::mixed(const Compressed& from, const Pass& pass) const {
+  const auto up = [this, pass](const Compressed& c) { return fused(c, pass); };
+  const auto rest = [this, pass](const autograd::Var& f) { return out_->forward(core(f, pass), pass); };
+  if (sizes_.recomputes_up && sizes_.recomputed)
+    return autograd::RecomputedValue(from, [up, rest](const Compressed& c) { return rest(up(c)); }).value();
+  if (sizes_.recomputes_up) {
+    autograd::RecomputedValue heads(from, up);
+    const auto mixed = core(heads.value(), pass);
+    heads.discard();
+    return out_->forward(mixed, pass);
+  }
+  return sizes_.recomputed ? autograd::recomputed(up(from), rest) : rest(up(from));
+}
+
+autograd::Var LatentAttention::core(const autograd::Var& fused, const Pass& pass) const {
+  const auto& h = here_;
   const auto D = h.width(), row = 3 * h.heads * D;
   kernels::AttentionExtents e{};
   e.B = pass.B;
@@ -85,10 +108,10 @@ autograd::Var LatentAttention::mixed(const autograd::Var& fused, const Pass& pas
   e.k = {row, D, 3 * D};
   e.v = {row, 2 * D, 3 * D};
   e.o = {h.heads * D, 0, D, 0};
-  const auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
+  auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
+  mask.first_element = first_head_ * pass.S * pass.S;  // as in SelfAttention
   auto heads = core_attention(fused, e, pass.visible, mask, layer_, pass);
-  if (h.value < D) heads = autograd::head_columns(heads, h.heads, h.value);
-  return out_->forward(heads, pass);
+  return h.value < D ? autograd::head_columns(heads, h.heads, h.value) : heads;
 }
 
 // Generation: the cache holds the compressed vector and the rotary key of each token. The part of linear_kv_up_proj that
@@ -100,7 +123,7 @@ autograd::Var LatentAttention::cached(const autograd::Var& q, const autograd::Va
   auto& threads = tape.threads();
   auto& cache = *pass.cache;
   must(!tape.records(), "generation records no tape");
-  const auto& h = sizes_.heads;
+  const auto& h = here_;
   const auto rank = sizes_.key_value_rank, width = rank + h.rotary, rows = pass.B * pass.T;
   const auto stored = cache.keys(layer_);
   const auto new_c = tape.read(compressed), new_k = tape.read(k_rotary), q_all = tape.read(q);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 
@@ -19,6 +20,7 @@ struct LatentAttentionSizes {
   Init init = {}, out_init = {};  ///< of linear_proj: out_init; of the others: init
   double scale = 1;               ///< of the scores
   bool recomputed = false;        ///< recompute the attention core and linear_proj in the backward pass
+  bool recomputes_up = false;     ///< recompute the norms, up-projections and rotation that follow the compression
   std::optional<NormKind> norm;   ///< of the compressed queries and of the compressed keys and values; absent: none
 };
 
@@ -31,8 +33,11 @@ struct LatentAttentionSizes {
 ///   k, v    linear_kv_up_proj kv_layernorm(c)
 ///
 /// Adjacent channels of the rotary parts are rotated as pairs. Megatron-LM then moves the pairs to the two halves of the
-/// vector, in queries and keys alike, which changes no score. Source: Liu et al., arXiv:2405.04434; Megatron-LM core,
-/// MLASelfAttention.
+/// vector, in queries and keys alike, which changes no score.
+///
+/// Tensor-parallel ranks divide the heads: the rows of linear_q_proj, linear_q_up_proj and linear_kv_up_proj and the
+/// columns of linear_proj. The rows of the down-projections are divided too, and their outputs gathered. Source: Liu et
+/// al., arXiv:2405.04434; Megatron-LM core, MLASelfAttention.
 class LatentAttention final : public Attention {
  public:
   /// `layer` counts from 0 over the whole model and keys the dropout. `rotary` has the tables of heads.rotary channels
@@ -47,16 +52,27 @@ class LatentAttention final : public Attention {
   }
 
  private:
-  autograd::Var queries(const autograd::Var& x, const Pass& pass) const;
-  /// The attention core on the fused projection (latent_heads), and linear_proj.
-  autograd::Var mixed(const autograd::Var& fused, const Pass& pass) const;
+  /// What the heads of this rank are made from: x or the compressed queries; the compressed keys and values; the rotated
+  /// rotary key of all tokens. The compressed ones before their norms.
+  using Compressed = std::array<autograd::Var, 3>;
+  Compressed compressed(const autograd::Var& x, const Pass& pass) const;
+  autograd::Var queries(const autograd::Var& from, const Pass& pass) const;
+  autograd::Var normed(const autograd::Var& keys_and_values) const;
+  /// The fused projection (latent_heads) of this rank's heads.
+  autograd::Var fused(const Compressed& from, const Pass& pass) const;
+  /// The attention core on it.
+  autograd::Var core(const autograd::Var& fused, const Pass& pass) const;
+  /// Both, and linear_proj.
+  autograd::Var mixed(const Compressed& from, const Pass& pass) const;
   autograd::Var cached(const autograd::Var& q, const autograd::Var& compressed, const autograd::Var& k_rotary,
                        const Pass& pass) const;
 
   LatentAttentionSizes sizes_;
-  std::int64_t layer_;
+  autograd::LatentHeads here_;  ///< the heads of this rank
+  std::int64_t first_head_, layer_;
   const RotaryEmbedding* rotary_;
-  std::unique_ptr<LinearLayer> out_, query_, query_down_, query_up_, down_, up_;
+  std::unique_ptr<LinearLayer> out_, query_, query_up_, up_;
+  std::unique_ptr<GatheredLinear> query_down_, down_;
   std::unique_ptr<Norm> query_norm_, norm_;
   std::vector<std::int64_t> rotated_queries_, rotated_key_ = {0};  ///< offsets of rotary parts in a row
 };

@@ -1,5 +1,6 @@
 #include "framework/nn/layers.h"
 
+#include "framework/autograd/ops/columns.h"
 #include "framework/autograd/ops/norm.h"
 
 namespace tessera::nn {
@@ -24,6 +25,19 @@ class WholeLinear final : public ActivatedLinearLayer {
   autograd::Leaf* bias() const { return bias_ ? &bias_->leaf : nullptr; }
   Parameter& weight_;
   Parameter* bias_ = nullptr;
+};
+
+class WholeGatheredLinear final : public GatheredLinear {
+ public:
+  WholeGatheredLinear(const std::string& name, const LinearSizes& s) : GatheredLinear(name), linear_(name, s) {
+    contains(linear_);
+  }
+  Parts forward(const autograd::Var& x, std::int64_t first, const Pass& pass) const override {
+    return cut(linear_.forward(x, pass), first);
+  }
+
+ private:
+  WholeLinear linear_;
 };
 
 class LayerNormLayer final : public Norm {
@@ -57,6 +71,15 @@ class RmsNormLayer final : public Norm {
 
 }  // namespace
 
+GatheredLinear::Parts GatheredLinear::cut(autograd::Var y, std::int64_t first) {
+  const auto rest = y.shape().width() - first;
+  if (rest == 0) return {std::move(y), {}};
+  Parts parts;
+  parts.own = autograd::columns(y, 0, first);
+  parts.all = autograd::columns(y, first, rest);
+  return parts;
+}
+
 TensorCut TensorRank::part(std::size_t dim, std::int64_t extent, const char* what) const {
   if (whole()) return {};
   if (extent % ranks != 0)
@@ -74,6 +97,11 @@ std::unique_ptr<ActivatedLinearLayer> LayerMaker::column_parallel(const std::str
 
 std::unique_ptr<LinearLayer> LayerMaker::row_parallel(const std::string& name, const LinearSizes& sizes) const {
   return std::make_unique<WholeLinear>(name, sizes);
+}
+
+std::unique_ptr<GatheredLinear> LayerMaker::gathered(const std::string& name, const LinearSizes& sizes) const {
+  must(tensor_.whole(), "the layers of this maker are whole; sharded ones are made in parallel/");
+  return std::make_unique<WholeGatheredLinear>(name, sizes);
 }
 
 const LayerMaker& whole_layers() {

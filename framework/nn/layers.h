@@ -38,6 +38,24 @@ class ActivatedLinearLayer : public LinearLayer {
   virtual autograd::Var forward(const autograd::Var& x, kernels::Activation act, const Pass& pass) const = 0;
 };
 
+/// y = x w^T + bias of which every rank needs all outputs, although the rows of w are sharded over tensor-parallel ranks:
+/// a projection that is not the first of a pair, because an operation on whole rows follows.
+class GatheredLinear : public Module {
+ public:
+  using Module::Module;
+  /// The outputs, in two parts.
+  struct Parts {
+    autograd::Var own;  ///< [B, T, first]; with sequence parallelism this rank's tokens: for layers that divide these
+    autograd::Var all;  ///< [B, T, out - first] of all tokens, for operations that are sharded over the ranks; or empty
+  };
+  /// x [B, T, in], with sequence parallelism this rank's tokens. `first` is at most `out`.
+  virtual Parts forward(const autograd::Var& x, std::int64_t first, const Pass& pass) const = 0;
+
+ protected:
+  /// y [.., out] cut behind column `first`.
+  static Parts cut(autograd::Var y, std::int64_t first);
+};
+
 /// The position of a rank in its tensor-parallel group: which part of every sharded layer it has. Plain numbers, so
 /// the model of any rank can be constructed in any process, for example to count what that rank holds. The group that
 /// communicates comes with the pass (Pass::groups).
@@ -74,6 +92,8 @@ class LayerMaker {
                                                                 TensorCut rows) const;
   /// The second layer of a pair. This rank has its equal part of the inputs.
   virtual std::unique_ptr<LinearLayer> row_parallel(const std::string& name, const LinearSizes& sizes) const;
+  /// A layer of its own, whose rows are divided equally.
+  virtual std::unique_ptr<GatheredLinear> gathered(const std::string& name, const LinearSizes& sizes) const;
 
  private:
   TensorRank tensor_;

@@ -41,8 +41,8 @@ class LayoutReader {
       ++at_;
       return inside;
     }
-    if (c == 'm') wrong("m: layers that predict further tokens are not built");
-    if (c != 'E' && c != 't' && c != 'L' && c != '|') wrong(text("'", c, "', which is none of E t L | ( ) *"));
+    if (c != 'E' && c != 't' && c != 'm' && c != 'L' && c != '|')
+      wrong(text("'", c, "', which is none of E t m L | ( ) *"));
     return std::string(1, c);
   }
 
@@ -75,11 +75,15 @@ std::vector<LayoutPart> read_layout(const std::string& layout) {
   std::int64_t embeddings = 0, losses = 0;
   for (const auto letter : LayoutReader(layout).read()) {
     auto& part = parts.back();
+    if (part.predictions > 0 && letter != 'm' && letter != 'L')
+      throw ConfigError(
+          text("pipeline_model_parallel_layout has '", letter,
+               "' after m: layers of multi-token prediction (m) are computed with the loss, directly before L"));
     if (letter == '|') {
       parts.emplace_back();
-    } else if (letter == 't') {
+    } else if (letter == 't' || letter == 'm') {
       if (part.loss) throw ConfigError("pipeline_model_parallel_layout has a layer after the loss");
-      ++part.layers;
+      ++(letter == 't' ? part.layers : part.predictions);
     } else if (letter == 'E') {
       if (parts.size() > 1 || part.layers > 0)
         throw ConfigError("pipeline_model_parallel_layout has the embedding elsewhere than at its beginning");
@@ -91,6 +95,24 @@ std::vector<LayoutPart> read_layout(const std::string& layout) {
   if (embeddings != 1 || losses != 1 || !parts.back().loss)
     throw ConfigError("pipeline_model_parallel_layout must begin with one E and end with one L");
   return parts;
+}
+
+std::vector<options::Finding> mistakes_of_predictions(const ParallelOptions& o, std::int64_t predictions) {
+  const std::string option = "pipeline_model_parallel_layout";
+  if (!o.pipeline_model_parallel_layout || o.pipeline_model_parallel_layout->empty()) return {};
+  std::int64_t placed = 0;
+  try {
+    placed = read_layout(*o.pipeline_model_parallel_layout).back().predictions;
+  } catch (const ConfigError&) {
+    return {};  // layer_shares() reports it
+  }
+  if (placed == predictions) return {};
+  return {{"parallel_config." + option,
+           text(option, " has ", placed, placed == 1 ? " layer" : " layers",
+                " of multi-token prediction (m), but mtp_num_layers is ", predictions),
+           predictions > 0 ? text("write ", predictions > 1 ? text("m*", predictions) : "m", " directly before L")
+                           : "leave m out, or give model_config.mtp_num_layers",
+           "layout"}};
 }
 
 }  // namespace tessera::parallel

@@ -118,7 +118,8 @@ void describe_pipeline(options::Schema<ParallelOptions>& s) {
       .at_most(options::most_layers);
   s.option("pipeline_model_parallel_layout", &O::pipeline_model_parallel_layout,
            "Pipeline layout: all chunks in the order of the forward pass, separated by vertical bars; E embedding, t a "
-           "layer, L loss. t*3 repeats, also for parentheses; commas are ignored. Examples: docs/parallelism.md.");
+           "layer, m a layer of multi-token prediction, L loss. t*3 repeats, also for parentheses; commas are ignored. "
+           "Examples: docs/parallelism.md.");
   s.option("account_for_embedding_in_pipeline_split", &O::account_for_embedding_in_pipeline_split,
            "Count the embedding as a layer when layers are distributed over stages.")
       .matters_when(has_stages, no_stages);
@@ -395,6 +396,7 @@ std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& o, cons
                    "give as many groups as each rank has the same number of, or as divide the ranks", "M8"});
   must_divide("M9", "model_config.ffn_hidden_size", e.inner, "ffn_hidden_size");
   must_divide("M9", "model_config.vocab_size", e.vocabulary, "the vocabulary's");
+  for (const auto& one : e.gathered) must_divide("M9", one.option, one.extent, one.of);
   if (o.sequence_parallel && o.context_parallel_size == 1)  // else: mistakes_of_context
     must_divide("PAR10", "model_config.seq_length", e.seq_length, "with sequence_parallel seq_length");
   return all;

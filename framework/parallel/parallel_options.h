@@ -153,6 +153,12 @@ struct CutExtents {
   std::int64_t inner = 0;              ///< ffn_hidden_size
   std::int64_t vocabulary = 0;         ///< rows including padding; 0: not known yet
   std::int64_t seq_length = 0;         ///< in tokens
+  /// Outputs of projections whose rows are divided although every rank needs them all.
+  struct Gathered {
+    std::string option, of;  ///< "model_config.q_lora_rank"; what `extent` is, in words
+    std::int64_t extent = 0;
+  };
+  std::vector<Gathered> gathered = {};
 };
 /// The extents that tensor_model_parallel_size does not divide. Key/value groups may be fewer than ranks if they divide
 /// the number of ranks: each group is then replicated on several.

@@ -68,6 +68,22 @@ autograd::Var RowParallelLinear::forward(const autograd::Var& x, const nn::Pass&
   return bias_ ? autograd::add_bias(std::move(y), bias_->leaf) : y;
 }
 
+GatheredParallelLinear::GatheredParallelLinear(const std::string& name, const nn::LinearSizes& s,
+                                               const nn::TensorRank& tensor)
+    : nn::GatheredLinear(name), tensor_(tensor), linear_(name, s, tensor, true) {
+  contains(linear_);
+}
+
+nn::GatheredLinear::Parts GatheredParallelLinear::forward(const autograd::Var& x, std::int64_t first,
+                                                          const nn::Pass& pass) const {
+  auto parts = cut(linear_.forward(x, pass), first);
+  if (tensor_.whole()) return parts;
+  const auto& group = tensor_group(pass, tensor_);
+  if (tensor_.sequence_parallel) parts.own = scatter_to_sequence_region(parts.own, group, name());
+  if (!parts.all.empty()) parts.all = copy_to_tensor_region(parts.all, group, name());
+  return parts;
+}
+
 std::unique_ptr<nn::ActivatedLinearLayer> TensorParallelLayers::column_parallel(const std::string& name,
                                                                                 const nn::LinearSizes& sizes,
                                                                                 nn::TensorCut rows) const {
@@ -79,6 +95,12 @@ std::unique_ptr<nn::LinearLayer> TensorParallelLayers::row_parallel(const std::s
                                                                     const nn::LinearSizes& sizes) const {
   if (tensor().whole()) return nn::LayerMaker::row_parallel(name, sizes);
   return std::make_unique<RowParallelLinear>(name, sizes, tensor());
+}
+
+std::unique_ptr<nn::GatheredLinear> TensorParallelLayers::gathered(const std::string& name,
+                                                                   const nn::LinearSizes& sizes) const {
+  if (tensor().whole()) return nn::LayerMaker::gathered(name, sizes);
+  return std::make_unique<GatheredParallelLinear>(name, sizes, tensor());
 }
 
 // The backward pass of the sharded embedding: tokens of other ranks' rows are skipped. The gradient that arrives has

@@ -58,6 +58,25 @@ class RowParallelLinear final : public nn::LinearLayer {
   nn::Parameter* bias_ = nullptr;
 };
 
+/// y = x w^T + bias with w sharded by rows (output features) and the outputs gathered.
+///
+///   x    [B, T, in] on every rank; with sequence parallelism [B, T / n, in], which is all-gathered first
+///   own  [B, T, first]; with sequence parallelism [B, T / n, first]
+///   all  [B, T, out - first] of all tokens on every rank, whose gradients are summed
+///
+/// Communicates in the tensor-parallel group of the pass. Source: Megatron-LM core, MLASelfAttention and
+/// MultiTokenPredictionLayer, which gather what a ColumnParallelLinear gives and cut the sequence again.
+class GatheredParallelLinear final : public nn::GatheredLinear {
+ public:
+  /// Throws ShapeError if tensor.ranks does not divide sizes.out.
+  GatheredParallelLinear(const std::string& name, const nn::LinearSizes& sizes, const nn::TensorRank& tensor);
+  Parts forward(const autograd::Var& x, std::int64_t first, const nn::Pass& pass) const override;
+
+ private:
+  nn::TensorRank tensor_;
+  ColumnParallelLinear linear_;
+};
+
 /// Makes the layers of a model sharded over a tensor-parallel group; for a group of one rank, whole layers.
 class TensorParallelLayers final : public nn::LayerMaker {
  public:
@@ -65,6 +84,7 @@ class TensorParallelLayers final : public nn::LayerMaker {
   std::unique_ptr<nn::ActivatedLinearLayer> column_parallel(const std::string& name, const nn::LinearSizes& sizes,
                                                             nn::TensorCut rows) const override;
   std::unique_ptr<nn::LinearLayer> row_parallel(const std::string& name, const nn::LinearSizes& sizes) const override;
+  std::unique_ptr<nn::GatheredLinear> gathered(const std::string& name, const nn::LinearSizes& sizes) const override;
 };
 
 /// Token embedding from a table that is sharded by rows.

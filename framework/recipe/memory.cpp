@@ -57,12 +57,22 @@ class Kept {
   double inside_layer() const {
     const nn::TensorRank tensor{0, static_cast<int>(recipe_.parallel.tensor_model_parallel_size)};
     const auto here = nn::heads_of_rank(gpt_.num_attention_heads, gpt_.groups(), tensor);
-    const auto qkv = gpt_.multi_latent_attention  // not sharded
-                         ? static_cast<double>(gpt_.latent_width())
+    const auto qkv = gpt_.multi_latent_attention
+                         ? kept_of_latent_attention()
                          : static_cast<double>(here.heads + 2 * here.groups) * static_cast<double>(gpt_.channels());
     const auto inner = static_cast<double>(gpt_.inner()) * (nn::is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
     const auto width = qkv + (gpt_.recomputes(model::RecomputedModule::mlp) ? 0 : inner);
     return tokens() * width * static_cast<double>(size_of(types_.compute));
+  }
+
+  /// Per token. Recomputed up-projections leave at least the rotary key, of all tokens on every rank, and the compressed
+  /// vectors, which sequence parallelism divides.
+  double kept_of_latent_attention() const {
+    if (!gpt_.recomputes(model::RecomputedModule::mla_up_proj))
+      return static_cast<double>(gpt_.latent_width()) / tensor_ranks();
+    const auto compressed = static_cast<double>(gpt_.q_lora_rank.value_or(0) + gpt_.kv_lora_rank);
+    return compressed / (recipe_.parallel.sequence_parallel ? tensor_ranks() : 1) +
+           static_cast<double>(gpt_.qk_pos_emb_head_dim);
   }
 
   double of_chunk(const parallel::LayerPlan& plan, const parallel::Chunk& chunk) const {

@@ -4,6 +4,7 @@
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 #include "framework/parallel/context_options.h"
+#include "framework/parallel/layer_shares.h"
 #include "framework/recipe/rules.h"
 
 namespace tessera::recipe {
@@ -41,17 +42,6 @@ void check_built(const Recipe& r, options::Report& report) {
     if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
-  const auto whole = [&](bool given, const char* option, const char* what) {
-    const auto size = r.parallel.tensor_model_parallel_size;
-    if (given && size > 1)
-      tell(r, report, "not built", {cut + "tensor_model_parallel_size", option},
-           text("tensor_model_parallel_size is ", size, ", and the model has ", what,
-                ", whose tensor parallelism is not implemented yet"),
-           "give tensor_model_parallel_size 1");
-  };
-  const auto* gpt = r.model.options<model::GptOptions>();
-  whole(gpt && gpt->multi_latent_attention, "model_config.multi_latent_attention", "multi-latent attention");
-  whole(gpt && gpt->predictions() > 0, "model_config.mtp_num_layers", "multi-token prediction");
   if (r.experts() > 0 && r.training.ckpt_format == training::CheckpointFormatName::torch &&
       (r.parallel.expert_model_parallel_size > 1 ||
        r.parallel.sharers_of_expert() != r.parallel.tensor_model_parallel_size))
@@ -102,6 +92,21 @@ bool is_wrong(const options::Value& group, const options::Report& report) {
                      [&](const auto& field) { return report.concerns(cut + field.name); });
 }
 
+/// Projections of the model whose outputs are gathered. Without a sum of numbers that are outside their limits.
+std::vector<parallel::CutExtents::Gathered> gathered(const model::GptOptions& gpt, const options::Report& report) {
+  const std::string group = "model_config.";
+  const bool summed = !report.concerns(group + "kv_lora_rank") && !report.concerns(group + "qk_pos_emb_head_dim");
+  std::vector<parallel::CutExtents::Gathered> all;
+  if (gpt.multi_latent_attention) {
+    if (gpt.q_lora_rank) all.push_back({group + "q_lora_rank", "q_lora_rank", *gpt.q_lora_rank});
+    if (summed)
+      all.push_back({group + "kv_lora_rank", "the sum of kv_lora_rank and qk_pos_emb_head_dim,",
+                     gpt.kv_lora_rank + gpt.qk_pos_emb_head_dim});
+  }
+  if (gpt.predictions() > 0) all.push_back({group + "hidden_size", "with mtp_num_layers hidden_size", gpt.hidden_size});
+  return all;
+}
+
 }  // namespace
 
 void check_parallel(const Recipe& r, options::Report& report) {
@@ -111,11 +116,14 @@ void check_parallel(const Recipe& r, options::Report& report) {
     if (!gpt || report.concerns(std::string("model_config.") + needed)) return;
   const auto wrong = parallel::LayerPlan::mistakes(r.parallel, gpt->num_layers);
   tell_all(r, report, wrong, {cut + "pipeline_model_parallel_size", "model_config.num_layers"});
+  tell_all(r, report, parallel::mistakes_of_predictions(r.parallel, gpt->predictions()),
+           {"model_config.mtp_num_layers"});
   const parallel::CutExtents extents{.heads = gpt->num_attention_heads,
                                      .groups = gpt->groups(),
                                      .inner = gpt->inner(),
                                      .vocabulary = r.size.vocab_size.value_or(0),
-                                     .seq_length = r.size.seq_length};
+                                     .seq_length = r.size.seq_length,
+                                     .gathered = gathered(*gpt, report)};
   tell_all(r, report, parallel::mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
   // They calculate with these numbers, which must be within their limits.
   const auto outside = [&](const char* option) { return report.concerns(option); };

@@ -162,6 +162,18 @@ class Parity(InOwnFolder):
     def test_latent_attention_and_predictions_of_shared_sequences(self):
         self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_pp2", "gather_cp2_dp2_zero"], "latent", "fp32")
 
+    def test_latent_attention_and_predictions(self):
+        self.compare(["tp2", "tp4", "tp2_sp", "tp4_sp", "pp2", "pp2_vp2", "predictions_pp3", "tp2_pp2_vp2_dp2",
+                      "tp2_sp_pp2_dp2_zero", "tp2_recompute_dp2", "ring_cp2_tp2_sp", "ulysses_cp2_tp2_sp"], "latent", "fp32")
+
+    def test_tied_latent_attention_and_predictions(self):
+        self.compare(["tp2", "tp4_sp", "pp4", "pp2_vp2", "pp2_recompute", "tp2_dp2_zero", "tp2_pp2_dp2_pp_before_dp",
+                      "tp2_sp_pp2_dp2_zero", "gather_cp2_tp2_sp"], "latent_tied", "fp32")
+
+    def test_latent_attention_and_predictions_in_bf16(self):
+        self.compare(["tp2_sp", "tp4", "pp2_vp2", "tp2_sp_pp2_dp2_zero"], "latent", "bf16")
+        self.compare(["tp4_sp", "tp2_sp_pp2_dp2_zero"], "latent_tied", "bf16")
+
     def test_context_parallel_in_bf16(self):
         names = ["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_tp2_sp", "ulysses_cp2_pp2_vp2",
                  "gather_cp2_dp2_zero"]
@@ -201,16 +213,17 @@ class Parity(InOwnFolder):
             cuts = sorted(draw.sample(range(1, 4), stages - 1))
             layout["num_layer_list"] = str([b - a for a, b in zip([0] + cuts, cuts + [4])])
         print(f"seed {seed}: {layout}", flush=True)
-        self.compare([layout], draw.choice(["tied", "untied"]), "fp32")
+        self.compare([layout], draw.choice(["tied", "untied", "latent", "latent_tied"]), "fp32")
 
     def test_initial_weights_are_the_same_to_the_bit(self):
         still = {"training_iters": 1, "save_interval": 1}
         no_rate = {"optimizer_config": {"learning_rate": 0.0}}
-        for model in ("tied", "untied"):
+        for model in ("tied", "untied", "latent"):
             self.run_layout(f"{model}_one", no_rate, model, **still)
             one = tensors_of(self.checkpoints(f"{model}_one")[-1])
             self.assertTrue(any(struct.unpack("<f", data[:4])[0] != 0 for data in one.values()))
-            for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ulysses_cp2_tp2_sp"):
+            stages = "predictions_pp3" if model == "latent" else "pp3_layout"
+            for name in ("tp4_sp", stages, "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ulysses_cp2_tp2_sp"):
                 self.run_layout(f"{model}_{name}", {**TABLE["layouts"][name], **no_rate}, model, **still)
                 other = tensors_of(self.checkpoints(f"{model}_{name}")[-1])
                 self.assertEqual(sorted(one), sorted(other))
@@ -231,6 +244,29 @@ class Parity(InOwnFolder):
                 losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
                 self.assertEqual(len(losses), 5)
                 self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")
+
+    def test_latent_attention_and_predictions_go_on_from_every_checkpoint(self):
+        """Saved by one layout in our format and in Megatron-LM's, resumed by another; resharded in between."""
+        names = ["tp4_sp", "predictions_pp3", "tp2_sp_pp2_dp2_zero"]
+        self.run_layout("one", {}, "latent", training_iters=10)
+        straight = self.curve("one")[5:10]
+        for kind, name in enumerate(names):
+            for kept_as in ("safetensors", "torch"):
+                saved = f"saved{kind}_{kept_as}"
+                self.run_layout(saved, TABLE["layouts"][name], "latent", training_iters=10, save_interval=5, exit_interval=5,
+                                ckpt_format=kept_as)
+                sources = [saved]
+                if kept_as == "safetensors":
+                    sources.append(f"resharded{kind}")
+                    self.tessera("checkpoint", "reshard", saved, sources[-1],
+                                 *("" if kind else "--set parallel_config.pipeline_model_parallel_layout=Ettt|tmmL "
+                                   "--set parallel_config.pipeline_model_parallel_size=2").split())
+                for k, reader in enumerate([{}, TABLE["layouts"][names[kind - 1]]]):
+                    for source in sources:
+                        on = f"{source}_on{k}"
+                        self.run_layout(on, reader, "latent", training_iters=10, load_checkpoint=source)
+                        losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
+                        self.assertLess(farthest(losses, straight), TOLERANCE["fp32"], f"{name} {kept_as} -> {reader}")
 
     def test_going_on_in_the_same_layout_is_exact(self):
         for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"):

@@ -84,9 +84,12 @@ TEST(Experts, RecomputingChangesNoBitAndReportsOnce) {
   const auto usual = experts + latent + "mtp_num_layers:1 moe_expert_capacity_factor:0.7 moe_input_jitter_eps:0.2 ";
   std::vector<std::vector<float>> grads;
   std::vector<std::vector<double>> logs;
-  for (const auto* how : {"", "recompute_granularity:full recompute_method:uniform recompute_num_layers:1",
-                          "recompute_granularity:selective recompute_modules[0]:moe recompute_modules[1]:core_attn",
-                          "recompute_granularity:selective recompute_modules[0]:moe_act", "moe_layer_recompute:true"}) {
+  for (const auto* how :
+       {"", "recompute_granularity:full recompute_method:uniform recompute_num_layers:1",
+        "recompute_granularity:selective recompute_modules[0]:moe recompute_modules[1]:core_attn",
+        "recompute_granularity:selective recompute_modules[0]:mla_up_proj",
+        "recompute_granularity:selective recompute_modules[0]:mla_up_proj recompute_modules[1]:core_attn",
+        "moe_layer_recompute:true"}) {
     Built b(usual + how);
     const Tokens tokens;
     nn::AuxiliaryLog log(b.model->auxiliary());

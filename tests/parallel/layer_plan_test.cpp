@@ -157,8 +157,8 @@ TEST(LayerPlan, ALayoutNamesEveryChunkInTheOrderOfTheForwardPass) {
   EXPECT_TRUE(plan.at(3, 0).loss);
   EXPECT_EQ(counts(LayerPlan(laid_out(2, ""), 2)), (Counts{{1}, {1}}));  // not given
   EXPECT_EQ(read_layout("E(t*2|)*2((t|)*2t|)*2L").size(), 9u);
-  // Every shape but its last two parts is that of DeepSeek-V3, 61 layers over 16 stages.
-  const LayerPlan large(laid_out(16, "Et*3|(tt|)*29,|L"), 61);
+  // The shape of DeepSeek-V3, 61 layers over 16 stages.
+  const LayerPlan large(laid_out(16, "Et*3|(tt|)*29,|mL"), 61);
   EXPECT_EQ(large.chunks(), 2);
   EXPECT_EQ(large.at(0, 0).layers, 3);
   EXPECT_EQ(large.at(13, 1), (Chunk{false, 59, 2, false}));
@@ -177,12 +177,42 @@ TEST(LayerPlan, ALayoutThatCannotBeReadIsRefused) {
   EXPECT_EQ(of("E(tt|ttL"), Lines{begin + "has a ( without its )" + advice});
   EXPECT_EQ(of("Ett)|ttL"), Lines{begin + "has a ) without its (" + advice});
   EXPECT_EQ(of("Ett|tt*L"), Lines{begin + "has a * without a number after it" + advice});
-  EXPECT_EQ(of("Ett|tXL"), Lines{begin + "has 'X', which is none of E t L | ( ) *" + advice});
-  EXPECT_EQ(of("Ett|ttmL"), Lines{begin + "has m: layers that predict further tokens are not built" + advice});
+  EXPECT_EQ(of("Ett|tXL"), Lines{begin + "has 'X', which is none of E t m L | ( ) *" + advice});
+  EXPECT_EQ(of("Ett|ttm*2L"), Lines{});
+  for (const auto& [layout, letter] : {std::pair{"Ettm|ttL", '|'}, {"Ett|tmtL", 't'}, {"mEtt|ttL", 'E'}})
+    EXPECT_EQ(of(layout), Lines{begin +
+                                text("has '", letter,
+                                     "' after m: layers of multi-token prediction (m) are "
+                                     "computed with the loss, directly before L") +
+                                advice});
+  EXPECT_EQ(of("Ett|ttLm"), Lines{begin + "has a layer after the loss" + advice});
   EXPECT_EQ(of("Ett|Ltt"), Lines{begin + "has a layer after the loss" + advice});
   EXPECT_EQ(of("tt|EttL"), Lines{begin + "has the embedding elsewhere than at its beginning" + advice});
   EXPECT_EQ(of("Ett|tt"), Lines{begin + "must begin with one E and end with one L" + advice});
   EXPECT_EQ(of("E((t*999)*999|)*999L"), Lines{begin + "has more than 100000 layers" + advice});
+}
+
+TEST(LayerPlan, ALayoutHasEveryLayerOfMultiTokenPrediction) {
+  const auto of = [](const std::string& layout, std::int64_t predictions) {
+    std::string all;
+    for (const auto& mistake : mistakes_of_predictions(laid_out(2, layout), predictions))
+      all += text(mistake.option, ": ", options::sentence_of(mistake));
+    return all;
+  };
+  const std::string begin = "parallel_config.pipeline_model_parallel_layout: pipeline_model_parallel_layout has ";
+  EXPECT_EQ(of("Ett|ttmmL", 2), "");
+  EXPECT_EQ(of("Ett|ttL", 0), "");
+  EXPECT_EQ(of("", 2), "");      // not given: they are placed with the loss
+  EXPECT_EQ(of("Ett|", 2), "");  // cannot be read, which is reported elsewhere
+  EXPECT_EQ(of("Ett|ttmL", 2), begin +
+                                   "1 layer of multi-token prediction (m), but mtp_num_layers is 2; write m*2 "
+                                   "directly before L");
+  EXPECT_EQ(of("Ett|ttL", 1), begin +
+                                  "0 layers of multi-token prediction (m), but mtp_num_layers is 1; write m "
+                                  "directly before L");
+  EXPECT_EQ(of("Ett|ttmL", 0), begin +
+                                   "1 layer of multi-token prediction (m), but mtp_num_layers is 0; leave m out, or "
+                                   "give model_config.mtp_num_layers");
 }
 
 TEST(LayerPlan, AListThatDoesNotAddUpSaysItsSum) {

@@ -115,6 +115,8 @@ TEST(ParallelOptions, WhatTensorRanksCutMustDivide) {
   EXPECT_EQ(options({12, 3, 32, 128, 20}), Lines{"model_config.num_query_groups"});
   EXPECT_EQ(options({8, 4, 30, 129, 20}), (Lines{"model_config.ffn_hidden_size", "model_config.vocab_size"}));
   EXPECT_EQ(options({8, 4, 32, 0, 21}), Lines{});
+  EXPECT_EQ(options({8, 4, 32, 128, 20, {{"model_config.a", "a", 12}, {"model_config.b", "b", 14}}}),
+            Lines{"model_config.b"});
   o.sequence_parallel = true;
   EXPECT_EQ(options({8, 4, 32, 0, 21}), Lines{"model_config.seq_length"});
 }

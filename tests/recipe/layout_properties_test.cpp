@@ -35,7 +35,13 @@ class Recipes {
     model_ = text("{num_layers: ", layers,
                   ", hidden_size: 16, num_attention_heads: 8, seq_length: 16, vocab_size: ", one<int>({64, 96}),
                   ", ffn_hidden_size: ", one<int>({16, 40}));
-    say("num_query_groups", one<std::string>({"1", "2", "4", "8"}), "group_query_attention: true");
+    if (random_() % 4 == 0)
+      model_ +=
+          text(", multi_latent_attention: true, qk_head_dim: 4, qk_pos_emb_head_dim: 2, v_head_dim: 3, kv_lora_rank: ",
+               one<int>({6, 14}), one<std::string>({"", ", q_lora_rank: 8"}));
+    else
+      say("num_query_groups", one<std::string>({"1", "2", "4", "8"}), "group_query_attention: true");
+    if (random_() % 4 == 0) say("mtp_num_layers", one<std::string>({"1", "2"}));
     for (const auto* flag : {"untie_embeddings_and_output_weights", "qk_layernorm", "add_bias_linear", "qkv_has_bias",
                              "use_final_norm", "use_sandwich_norm", "use_parallel_residual"})
       say(flag, one<std::string>({"true", "false"}));

@@ -42,6 +42,10 @@ TEST_F(Memory, NeverSaysMoreThanAStepTakesAndTheStateExactly) {
         "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 2",
         "recompute_granularity: full, recompute_method: block, recompute_num_layers: 1",
         "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true",
+        "multi_latent_attention: true, q_lora_rank: 16, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, "
+        "v_head_dim: 8, position_embedding_type: rope, mtp_num_layers: 1",
+        "multi_latent_attention: true, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, v_head_dim: 8, "
+        "recompute_granularity: selective, recompute_modules: [mla_up_proj]",
         "group_query_attention: true, num_query_groups: 2, params_dtype: bfloat16"}) {
     const auto recipe = read(model);
     const auto need = memory_by_stage(recipe, layout_figures(recipe, 1)).at(0);

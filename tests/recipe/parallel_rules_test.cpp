@@ -130,6 +130,36 @@ TEST_F(ParallelRules, WhatTensorRanksShareMustDivideAtItsLine) {
                   "seq_length 18; make it a multiple of 4, or change parallel_config.tensor_model_parallel_size"});
 }
 
+TEST_F(ParallelRules, WhatTensorRanksShareOfLatentAttentionAndPredictionsMustDivide) {
+  const std::string m = "model_config.";
+  const Lines latent = {m + "multi_latent_attention=true", m + "q_lora_rank=6", m + "kv_lora_rank=9",
+                        m + "qk_pos_emb_head_dim=4"},
+              predictions = {m + "mtp_num_layers=1", m + "position_embedding_type=rope", m + "hidden_size=34",
+                             m + "kv_channels=8", m + "ffn_hidden_size=32"};
+  const auto layout = "parallel_config: {tensor_model_parallel_size: 4}\n";
+  const std::string advice = "; make it a multiple of 4, or change parallel_config.tensor_model_parallel_size";
+  EXPECT_EQ(
+      problems(layout, latent),
+      (Lines{"--set model_config.q_lora_rank: tensor_model_parallel_size 4 does not divide q_lora_rank 6" + advice,
+             "--set model_config.kv_lora_rank: tensor_model_parallel_size 4 does not divide the sum of kv_lora_rank "
+             "and qk_pos_emb_head_dim, 13" +
+                 advice}));
+  EXPECT_EQ(problems(layout, predictions),
+            Lines{"--set model_config.hidden_size: tensor_model_parallel_size 4 does not divide with mtp_num_layers "
+                  "hidden_size 34" +
+                  advice});
+  EXPECT_EQ(problems("parallel_config: {tensor_model_parallel_size: 2, sequence_parallel: true}\n",
+                     {latent[0], latent[1], m + "kv_lora_rank=8", latent[3], predictions[0], predictions[1]}),
+            Lines{});
+  EXPECT_EQ(problems("parallel_config: {pipeline_model_parallel_size: 2, pipeline_model_parallel_layout: Et*4|t*4L}\n",
+                     {predictions[0], predictions[1]}),
+            Lines{"run.yaml:4: pipeline_model_parallel_layout has 0 layers of multi-token prediction (m), but "
+                  "mtp_num_layers is 1; write m directly before L"});
+  EXPECT_EQ(problems("parallel_config: {pipeline_model_parallel_size: 2, pipeline_model_parallel_layout: Et*4|t*4mL}\n",
+                     {predictions[0], predictions[1]}),
+            Lines{});
+}
+
 TEST_F(ParallelRules, AStepOfTheRampThatCannotBeMadeIsRefusedBeforeTheRun) {
   const auto ramp = [](const std::string& numbers) {
     return Lines{"training_config.training_iters=0", "dataset_config.train_samples=100",

@@ -66,7 +66,11 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
        {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm, position_embedding_type: rope",
         "qk_layernorm: true, window_size: [5, 2], use_sandwich_norm: true, output_logit_softcap: 5",
         "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1",
-        "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true"}) {
+        "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true",
+        "multi_latent_attention: true, q_lora_rank: 16, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, "
+        "v_head_dim: 8, position_embedding_type: rope, mtp_num_layers: 1",
+        "multi_latent_attention: true, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, v_head_dim: 8, "
+        "recompute_granularity: selective, recompute_modules: [mla_up_proj]"}) {
     auto all = setup(model);
     kernels::Threads threads(2);
     training::ModelState state(all.model.first(), all.optimization.optimizer.get());

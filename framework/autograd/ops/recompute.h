@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "framework/autograd/tape.h"
 
 namespace tessera::autograd {
@@ -56,5 +58,96 @@ Var recomputed(const Var& x, const F& f) {
   tape.record<Recomputed<F>>(y, x, f, tape.type());
   return y;
 }
+
+/// The operation recorded by RecomputedValue.
+template <std::size_t N, class F>
+class RecomputedFromSeveral final : public Node {
+ public:
+  RecomputedFromSeveral(VarId y, std::array<Var, N> inputs, F f, DType type)
+      : y_(y), inputs_(std::move(inputs)), f_(std::move(f)), type_(type) {}
+  /// Computes y again on a nested tape, which must be used for nothing else until backward().
+  void compute(Tape& tape) {
+    auto& again = tape.inside(true);
+    again.computes_in(type_);
+    for (std::size_t i = 0; i < N; ++i) again_[i] = again.input(inputs_[i].value(), inputs_[i].wants_grad());
+    value_ = f_(again_);
+  }
+  void restore(Tape& tape) {
+    compute(tape);
+    tape.restore(y_, value_);
+  }
+  void backward(Tape& tape) override {
+    auto dy = tape.take_grad(y_);
+    if (dy.empty() && value_.empty()) return;
+    if (value_.empty()) compute(tape);
+    auto& again = value_.tape();
+    std::array<Gradient, N> dx;
+    if (!dy.empty()) {
+      again.give_grad(value_, std::move(dy));
+      value_ = {};
+      again.computes_in(tape.type());
+      again.backward();
+      for (std::size_t i = 0; i < N; ++i) dx[i] = again.take_grad(again_[i]);
+    }
+    value_ = {};
+    again_ = {};
+    again.clear();
+    for (std::size_t i = 0; i < N; ++i)
+      if (!dx[i].empty()) tape.give_grad(inputs_[i], std::move(dx[i]));
+  }
+
+ private:
+  VarId y_;
+  std::array<Var, N> inputs_, again_;  ///< on the tape, and on the nested one
+  Var value_;                          ///< y on the nested tape
+  F f_;
+  DType type_;
+};
+
+/// The operation recorded by RecomputedValue::discard().
+template <class Value>
+class Restored final : public Node {
+ public:
+  explicit Restored(Value& value) : value_(value) {}
+  void backward(Tape& tape) override { value_.restore(tape); }
+
+ private:
+  Value& value_;
+};
+
+/// y = f(inputs) with activation recomputation, as recomputed() has it for one input. If y itself is what costs memory,
+/// because the operations that read it keep it, discard() frees it behind them, and their backward pass finds it computed
+/// again; those operations must not use recomputation themselves. `f` is called with a std::array<Var, N>. Source:
+/// Megatron-LM core, CheckpointWithoutOutput.
+template <std::size_t N, class F>
+class RecomputedValue {
+ public:
+  RecomputedValue(const std::array<Var, N>& inputs, const F& f) : tape_(inputs[0].tape()) {
+    if (!tape_.records()) {
+      y_ = f(inputs);
+      return;
+    }
+    auto& looking = tape_.inside(false);
+    {
+      std::array<Var, N> seen;
+      for (std::size_t i = 0; i < N; ++i) seen[i] = looking.input(inputs[i].value(), false);
+      y_ = tape_.adopt(f(seen), true);
+    }
+    looking.clear();
+    node_ = &tape_.template record<RecomputedFromSeveral<N, F>>(y_, inputs, f, tape_.type());
+  }
+  const Var& value() const { return y_; }
+  /// Call when all operations that read the value are recorded; nothing may read it afterwards.
+  void discard() {
+    if (!node_) return;
+    tape_.discard(y_);
+    tape_.template record<Restored<RecomputedFromSeveral<N, F>>>(*node_);
+  }
+
+ private:
+  Tape& tape_;
+  Var y_;
+  RecomputedFromSeveral<N, F>* node_ = nullptr;
+};
 
 }  // namespace tessera::autograd

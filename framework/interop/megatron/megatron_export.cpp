@@ -39,7 +39,7 @@ std::int64_t expert_of(const std::string& name) {
 std::tuple<std::size_t, std::int64_t, std::size_t, std::int64_t, bool> place_of(const std::string& name,
                                                                                 const options::Value& table) {
   const auto& order = table.find("order")->items;
-  const auto layer = checkpoint::layer_of(name);
+  const auto layer = megatron_layer(name);
   std::size_t part = order.size(), inside = order.size();
   for (std::size_t i = order.size(); i-- > 0;) {
     if (begins(name, order[i].scalar)) part = i;
@@ -91,10 +91,11 @@ std::int64_t first_layer(const checkpoint::CheckpointLayout& layout, std::int64_
 /// Puts together what a rank has of tensors that are given in boxes.
 class RankContent {
  public:
-  /// `tied`: the output layer is the embedding, of which the last stage has a copy.
+  /// `copied`: the last of several stages has a copy of the embedding, for a tied output layer or for multi-token
+  /// prediction.
   RankContent(std::span<const checkpoint::TensorRange> tensors, const options::Value& table,
-              const checkpoint::CheckpointLayout& layout, bool tied)
-      : table_(table), layout_(layout), tied_(tied) {
+              const checkpoint::CheckpointLayout& layout, bool copied)
+      : table_(table), layout_(layout), copied_(copied) {
     std::set<std::string> slots;
     for (const auto& range : tensors) {
       boxes_[range.name].push_back(&range);
@@ -112,10 +113,13 @@ class RankContent {
     for (std::size_t c = 0; c < rank.chunks.size(); ++c) {
       auto& chunk = out.chunks.emplace_back();
       const auto first = first_layer(layout_, rank.stage, c);
+      const bool predicts = std::any_of(rank.chunks[c].begin(), rank.chunks[c].end(),
+                                        [](const auto& part) { return begins(part.name, "mtp."); });
       for (const auto& part : rank.chunks[c]) {
-        const bool copy = part.role == ParameterRole::word_embedding && (rank.stage > 0 || c > 0);
-        chunk.push_back(weight(part, copy ? "output_layer.weight" : megatron_shifted(part.name, -first), out));
-        chunk.back().bucket_of_its_own = tied_ && layout_.stages() > 1 && has_vocabulary_rows(part.role);
+        const bool table = part.role == ParameterRole::word_embedding, copy = table && (rank.stage > 0 || c > 0);
+        const bool as_head = copy && !predicts;
+        chunk.push_back(weight(part, as_head ? "output_layer.weight" : megatron_shifted(part.name, -first), out));
+        chunk.back().bucket_of_its_own = table && copied_ && layout_.stages() > 1;
       }
       std::stable_sort(chunk.begin(), chunk.end(), [&](const auto& a, const auto& b) {
         return place_of(a.name, table_) < place_of(b.name, table_);
@@ -169,7 +173,7 @@ class RankContent {
 
   const options::Value& table_;
   const checkpoint::CheckpointLayout& layout_;
-  bool tied_;
+  bool copied_;
   std::map<std::string, std::vector<const checkpoint::TensorRange*>> boxes_;
   std::vector<std::string> slots_;
 };
@@ -209,7 +213,7 @@ std::string our_name_of_megatron(const std::string& theirs, const options::Value
   if (const auto* ignored = table.find("ignored"))
     for (const auto& end : ignored->items)
       if (ends(theirs, end.scalar)) return "";
-  const auto layer = checkpoint::layer_of(theirs);
+  const auto layer = megatron_layer(theirs);
   const std::string mark = "{layer}";
   const auto of_layer = [&](std::string pattern) {
     if (const auto at = pattern.find(mark); at != std::string::npos)
@@ -226,12 +230,14 @@ void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const check
                                 std::span<const checkpoint::TensorRange> tensors) const {
   const auto table = save.mappings.table("weights/megatron.yaml");
   auto args = arguments_of(save.recipe, save.mappings);
-  const bool tied = !args.value("untie_embeddings_and_output_weights", false);
+  const auto predictions = args.find("mtp_num_layers");
+  const bool copied = !args.value("untie_embeddings_and_output_weights", false) ||
+                      (predictions != args.end() && predictions->is_number() && predictions->get<double>() > 0);
   add_fixed_arguments(args, save.progress, save.type, save.layout);
   const auto folder = save.root / checkpoint::checkpoint_name("", save.iteration) /
                       megatron_rank_folder(rank.tensor, rank.stage, save.layout.stages());
   make_folder(folder);
-  write_megatron_rank(folder, save.iteration, RankContent(tensors, table, save.layout, tied).of(rank), save.progress,
+  write_megatron_rank(folder, save.iteration, RankContent(tensors, table, save.layout, copied).of(rank), save.progress,
                       args, save.type);
   sync_folder(folder);
 }

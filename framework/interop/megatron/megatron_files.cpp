@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 
 #include "framework/checkpoint/layout.h"
 
 namespace tessera::megatron {
 namespace {
 
-const std::string layers_begin = "decoder.layers.";
+const std::string layers_begin = "decoder.layers.", predictions_begin = "mtp.layers.";
 constexpr std::int64_t run = 64;  // every weight begins at a multiple of this in its bucket
 
 std::int64_t up_to_run(std::int64_t count) { return (count + run - 1) / run * run; }
@@ -24,6 +25,11 @@ std::string megatron_rank_folder(std::int64_t tensor_rank, std::int64_t stage, s
   else
     std::snprintf(words.data(), words.size(), "mp_rank_%02lld", static_cast<long long>(tensor_rank));
   return words.data();
+}
+
+std::int64_t megatron_layer(const std::string& name) {
+  if (name.rfind(predictions_begin, 0) != 0) return checkpoint::layer_of(name);
+  return std::strtoll(name.c_str() + predictions_begin.size(), nullptr, 10);
 }
 
 std::string megatron_shifted(const std::string& name, std::int64_t by) {

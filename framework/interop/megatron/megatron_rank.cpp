@@ -141,11 +141,10 @@ std::int64_t MegatronRank::layers(std::size_t chunk) const {
 void MegatronRank::place(const std::vector<std::int64_t>& first_layers, bool tied) {
   must(first_layers.size() == chunks_.size(), "every chunk of a rank is placed");
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
-    const bool has_table =
-        std::any_of(chunks_[c].begin(), chunks_[c].end(), [](const auto& weight) { return weight.name == table_name; });
+    const bool first_of_model = stage_ == 0 && c == 0;
     for (auto& weight : chunks_[c]) {
       weight.name = megatron_shifted(weight.name, first_layers[c]);
-      weight.copy = tied && !has_table && weight.name == head_name;
+      weight.copy = !first_of_model && (weight.name == table_name || (tied && weight.name == head_name));
       if (weight.copy) continue;
       if (has(weight.experts > 0 ? weight.name_of(0) : weight.name)) refuse(text("'", weight.name, "' is there twice"));
       put(weight, "", *file_, *weight.node);
@@ -283,15 +282,18 @@ std::int64_t MegatronRank::bucket_size(std::size_t chunk) const {
 
 void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chunk) {
   const auto stages = number(argument("pipeline_model_parallel_size")).value_or(1);
-  const bool copied = std::any_of(chunks_[chunk].begin(), chunks_[chunk].end(), [](const auto& w) { return w.copy; });
   const auto* untied = argument("untie_embeddings_and_output_weights");
-  const bool tied = copied || (untied != nullptr && untied->kind == Kind::boolean && !untied->flag);
+  const bool tied = untied != nullptr && untied->kind == Kind::boolean && !untied->flag;
+  const bool predicts = number(argument("mtp_num_layers")).value_or(0) > 0;
+  const auto shared = [&](const Weight& weight) {
+    return weight.copy || (tied && tables::has_vocabulary_rows(weight.name)) || (predicts && weight.name == table_name);
+  };
   std::vector<MegatronFlat> flats;
   std::vector<const Weight*> trained;
   for (const auto& weight : chunks_[chunk]) {
     if (weight.buffer) continue;
     trained.push_back(&weight);
-    flats.push_back({weight.shape.elements(), tied && stages > 1 && tables::has_vocabulary_rows(weight.name)});
+    flats.push_back({weight.shape.elements(), stages > 1 && shared(weight)});
   }
   const auto places = megatron_flat_places(flats, bucket_size(chunk));
   for (std::size_t i = 0; i + 1 < buffer.items.size(); i += 2) {

@@ -31,8 +31,8 @@ class MegatronRank {
   std::size_t chunks() const { return chunks_.size(); }
   std::int64_t layers(std::size_t chunk) const;  ///< of its own numbering, which begins at 0 in every chunk
 
-  /// Say where its layers stand in the whole model: then tensors have their global names. `tied`: an output layer
-  /// beside which there is no embedding is a copy of it.
+  /// Say where its layers stand in the whole model: then tensors have their global names. An embedding behind the first
+  /// chunk of the model is a copy (multi-token prediction has one); `tied`: an output layer there is one too.
   void place(const std::vector<std::int64_t>& first_layers, bool tied);
   /// Our names of the weights of a chunk, in the order of the modules; copies are not among them.
   std::vector<std::string> names(std::size_t chunk) const;

@@ -227,6 +227,7 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"noop layers", {p + "noop_layers=[8]"}},
       {"M18", {m + "multi_latent_attention=true", m + "rotary_interleaved=true", m + "position_embedding_type=rope"}},
       {"M22", {m + "mtp_num_layers=1"}},
+      {"REC5", {m + "recompute_granularity=selective", m + "recompute_modules=[mla_up_proj]"}},
       {"number of experts", {m + "num_experts=65536", m + "add_bias_linear=false"}},
       {"REC8",
        {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_layer_recompute=true",

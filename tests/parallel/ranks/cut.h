@@ -22,13 +22,19 @@ struct Work {
   autograd::Var input(std::vector<float>& values, const Shape& shape) {
     return tape.input(Tensor(std::span(values), shape), true);
   }
-  void backward(const autograd::Var& y, std::vector<float> dy) {
-    tape.seed(y, Tensor(std::span(dy), y.shape()));
+  void seed(const autograd::Var& y, std::vector<float> dy) { tape.seed(y, Tensor(std::span(dy), y.shape())); }
+  void backward(const autograd::Var& y, const std::vector<float>& dy) {
+    seed(y, dy);
     tape.backward();
   }
   /// The gradient of `x` when that of `y` is `dy`.
   std::vector<float> backward(const autograd::Var& y, const std::vector<float>& dy, const autograd::Var& x) {
-    backward(y, dy);
+    seed(y, dy);
+    return backward(x);
+  }
+  /// The same for what was seeded.
+  std::vector<float> backward(const autograd::Var& x) {
+    tape.backward();
     const auto dx = tape.take_grad(x);
     const auto floats = dx.tensor.floats();
     return {floats.begin(), floats.end()};
@@ -74,6 +80,7 @@ inline void expect_near(const std::vector<float>& got, const std::vector<float>&
 /// A module with memory for its parameters, which begin as every layout's do.
 class Weights {
  public:
+  explicit Weights(const std::unique_ptr<nn::GatheredLinear>& module) : Weights(*module) {}
   explicit Weights(nn::Module& module) : layout_(module.parameters()) {
     values_.resize(static_cast<std::size_t>(layout_.elements()));
     grads_.resize(values_.size());
@@ -106,5 +113,25 @@ class Weights {
   nn::FlatParameters layout_;
   std::vector<float> values_, grads_;
 };
+
+/// A layer with its weights and its place of work.
+template <class Layer>
+struct Bench {
+  template <class... Args>
+  explicit Bench(Args&&... args) : layer(std::forward<Args>(args)...), weights(layer) {}
+  Layer layer;
+  Weights weights;
+  Work work;
+};
+
+/// What processes have parts of is summed over whom the parameters name.
+inline void sum_shared(Weights& weights, const ProcessGroups& groups) {
+  for (const auto& run : weights.layout().ranges())
+    for (const auto& shared : run.parameter->shared) {
+      const auto part = weights.grad(run).subspan(static_cast<std::size_t>(shared.elements.first),
+                                                  static_cast<std::size_t>(shared.elements.count));
+      (shared.with == nn::GradientSharers::tensor ? groups.tensor : groups.head_copies).all_reduce(part, "shared");
+    }
+}
 
 }  // namespace tessera::parallel

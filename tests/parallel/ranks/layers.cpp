@@ -12,16 +12,6 @@ namespace {
 constexpr std::int64_t B = 2, T = 8, in = 16, out = 24;
 const nn::Init drawn = nn::Init::normal(0.5);
 
-/// A layer with its weights and its place of work.
-template <class Layer>
-struct Bench {
-  template <class... Args>
-  explicit Bench(Args&&... args) : layer(std::forward<Args>(args)...), weights(layer) {}
-  Layer layer;
-  Weights weights;
-  Work work;
-};
-
 struct WholeLinear : nn::Module {
   WholeLinear(const std::string& name, const nn::LinearSizes& sizes)
       : nn::Module(""), linear(nn::whole_layers().column_parallel(name, sizes, {})) {
@@ -115,6 +105,43 @@ TEST_P(OnGroupsOf, APairOfLayersWithTheSequenceCutGivesItsTokensOfThePlainOne) {
   for (const auto& run : part.weights.layout().ranges())  // each saw its own tokens
     if (run.parameter->name == "down.bias") groups.tensor.all_reduce(part.weights.grad(run), "bias");
   part.weights.expect_part_of(whole.weights);
+}
+
+TEST_P(OnGroupsOf, AGatheredLinearGivesItsOutputsOfThePlainOne) {
+  for (const bool sequence : {false, true})
+    for (const std::int64_t first : {std::int64_t{0}, std::int64_t{5}, out}) {
+      Bench<std::unique_ptr<nn::GatheredLinear>> whole(nn::whole_layers().gathered("linear", linear_sizes));
+      Bench<std::unique_ptr<nn::GatheredLinear>> part(
+          TensorParallelLayers(cut(sequence)).gathered("linear", linear_sizes));
+      const bool cuts = sequence && members > 1;
+      const auto mine = [&](const std::vector<float>& all, const Shape& shape) {
+        return cuts ? my_part(all, shape, 1) : all;
+      };
+      auto values = made(x_shape.elements(), 1), values_here = mine(values, x_shape);
+      const auto x = whole.work.input(values, x_shape);
+      const auto x_here = part.work.input(values_here, {B, cuts ? T / members : T, in});
+      const auto y = whole.layer->forward(x, first, pass()), y_here = part.layer->forward(x_here, first, pass());
+      EXPECT_EQ(y_here.all.empty(), first == out);
+      const Shape own{B, T, first}, all{B, T, out - first};
+      if (first > 0) expect_near(values_of(y_here.own), mine(values_of(y.own), own), "own");
+      if (first < out) expect_near(values_of(y_here.all), values_of(y.all), "all");
+      if (first > 0) {
+        const auto slope = made(own.elements(), 2);
+        whole.work.seed(y.own, slope);
+        part.work.seed(y_here.own, mine(slope, own));
+      }
+      if (first < out) {  // each rank has a summand
+        std::vector<float> sum(static_cast<std::size_t>(all.elements()));
+        for (int rank = 0; rank < members; ++rank) {
+          const auto slope = made(all.elements(), 10 + rank);
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += slope[i];
+          if (rank == groups.tensor.rank()) part.work.seed(y_here.all, slope);
+        }
+        whole.work.seed(y.all, sum);
+      }
+      expect_near(part.work.backward(x_here), mine(whole.work.backward(x), x_shape), "dx");
+      part.weights.expect_part_of(whole.weights);
+    }
 }
 
 struct WholeTable : nn::Module {
@@ -231,16 +258,6 @@ nn::Pass causal_pass(const std::vector<std::int32_t>& from, const std::vector<st
   pass.visible.last = to;
   pass.sample_ids = ids;
   return pass;
-}
-
-/// What processes have parts of is summed over whom the parameters name.
-void sum_shared(Weights& weights, const ProcessGroups& groups) {
-  for (const auto& run : weights.layout().ranges())
-    for (const auto& shared : run.parameter->shared) {
-      const auto part = weights.grad(run).subspan(static_cast<std::size_t>(shared.elements.first),
-                                                  static_cast<std::size_t>(shared.elements.count));
-      (shared.with == nn::GradientSharers::tensor ? groups.tensor : groups.head_copies).all_reduce(part, "shared");
-    }
 }
 
 TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
