@@ -138,6 +138,17 @@ WeightTable weight_table(const std::string& name, const options::Value& model_co
           [&](const std::string& key) { return holds(model_config, key); }};
 }
 
+void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::SafetensorsReader& files,
+                             const options::Mappings& mappings, const std::string& speaker) {
+  if (!holds(config.model_config, "mtp_num_layers")) return;
+  const auto table = weight_table(config.weights_table, config.model_config, mappings, speaker);
+  const bool there = std::any_of(table.rows().begin(), table.rows().end(), [&](const auto& row) {
+    return row.name.rfind("mtp.", 0) == 0 &&
+           std::any_of(row.from.begin(), row.from.end(), [&](const auto& name) { return files.has(name); });
+  });
+  if (!there) config.model_config.set("mtp_num_layers", options::Value::of("0", {speaker, 0, "", 1}));
+}
+
 HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappings& mappings)
     : folder_(folder),
       carried_(HuggingFaceFormat().carried_files(folder)),
@@ -152,19 +163,10 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
   refuse_copies_that_differ();
 }
 
-/// Transformers drops the layers of multi-token prediction and keeps saying their number.
 WeightTable HuggingFaceModel::table_of_files(const options::Mappings& mappings) {
   const auto speaker = (folder_ / "config.json").string();
-  auto& config = config_.model_config;
-  const auto whole = weight_table(config_.weights_table, config, mappings, speaker);
-  if (!holds(config, "mtp_num_layers")) return whole;
-  const bool there = std::any_of(whole.rows().begin(), whole.rows().end(), [&](const auto& row) {
-    return row.name.rfind("mtp.", 0) == 0 &&
-           std::any_of(row.from.begin(), row.from.end(), [&](const auto& name) { return files_.has(name); });
-  });
-  if (there) return whole;
-  config.set("mtp_num_layers", options::Value::of("0", {folder_.string(), 0, "", 1}));
-  return weight_table(config_.weights_table, config, mappings, speaker);
+  drop_absent_predictions(config_, files_, mappings, speaker);
+  return weight_table(config_.weights_table, config_.model_config, mappings, speaker);
 }
 
 std::string HuggingFaceModel::found(const std::string& name) const {

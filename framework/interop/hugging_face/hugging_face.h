@@ -44,6 +44,11 @@ HeadLayout head_layout(const options::Value& model_config, const std::string& sp
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker);
 
+/// Transformers drops the layers of multi-token prediction from the files and keeps saying their number: without any
+/// tensor of them in `files`, `config` has none.
+void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::SafetensorsReader& files,
+                             const options::Mappings& mappings, const std::string& speaker);
+
 /// Folders as save_pretrained of Transformers writes them: config.json and *.safetensors.
 class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
  public:

@@ -55,7 +55,11 @@ fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { re
 
 std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder,
                                                               const options::Mappings& mappings) const {
-  return groups_of_model(read_hugging_face_config(model_config_file(folder), mappings).model_config);
+  const auto file = model_config_file(folder);
+  auto config = read_hugging_face_config(file, mappings);
+  if (const auto* further = config.model_config.find("mtp_num_layers"); further != nullptr && further->scalar != "0")
+    drop_absent_predictions(config, checkpoint::SafetensorsReader(folder), mappings, file.string());
+  return groups_of_model(std::move(config.model_config));
 }
 
 checkpoint::Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const {

@@ -376,6 +376,9 @@ TEST_F(PredictionLayers, AreReadWhereTheFilesHaveThem) {
   const hugging_face::HuggingFaceModel without(".", mappings);
   EXPECT_FALSE(without.has("mtp.layers.0.eh_proj.weight"));
   EXPECT_EQ(said(without.model_config(), "mtp_num_layers"), "0");
+  const hugging_face::HuggingFaceFormat format;  // what a run that begins from the folder takes
+  EXPECT_EQ(said(*format.model_config(".", mappings), "model_config.mtp_num_layers"), "0");
+  EXPECT_EQ(said(*format.model_config(families / "deepseek_v3", mappings), "model_config.mtp_num_layers"), "1");
   EXPECT_EQ(without.names().size() + 17 + 2 * 8, whole.names().size());
 }
 
