@@ -111,7 +111,7 @@ TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryFamily,
                          testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "phi3", "gemma",
-                                         "mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3"),
+                                         "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
