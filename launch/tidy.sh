@@ -11,7 +11,7 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
 tool=$(command -v clang-tidy-14 || command -v clang-tidy) || stop "no clang-tidy here; launch/install_dependencies.sh test installs it" 2
-folder=build/release
+folder=build/clang  # its compile_commands.json has each source by itself
 since='' files=()
 while (($#)); do
   case "$1" in
@@ -26,7 +26,7 @@ if [[ -n $since ]]; then
 elif ((!${#files[@]})); then
   mapfile -t files < <(find framework -name '*.cpp' | sort)
 fi
-[[ -f $folder/compile_commands.json ]] || quietly "$folder/configure.log" cmake --preset release
+[[ -f $folder/compile_commands.json ]] || quietly "$folder/configure.log" cmake --preset clang
 mkdir -p "$cache/tidy"
 
 # A checksum of everything that determines the result for a source: the rules, the tool, the source and all our files that it includes.

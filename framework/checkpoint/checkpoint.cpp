@@ -16,11 +16,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Read and summed in pieces that stay in the processor's cache.
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
-constexpr std::size_t most_named = 5;
+constexpr std::size_t read_piece_bytes = std::size_t{1} << 20;
+constexpr std::size_t most_named_tensors = 5;
 
 std::uint32_t sum_of(const File& file, std::uint64_t offset, std::uint64_t bytes) {
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, bytes)));
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(read_piece_bytes, bytes)));
   std::uint32_t sum = 0;
   for (std::uint64_t done = 0; done < bytes; done += buffer.size()) {
     const auto piece =
@@ -44,7 +44,7 @@ class RangeReader {
                                      static_cast<std::size_t>(range_.bytes));
     std::uint32_t sum = 0;
     for (std::uint64_t at = range_.byte_offset; !target.empty();) {
-      const auto piece = target.first(std::min(piece_bytes, target.size()));
+      const auto piece = target.first(std::min(read_piece_bytes, target.size()));
       file_.read_at(at, piece);
       if (summing_) sum = crc32c(piece, sum);
       at += piece.size();
@@ -59,7 +59,7 @@ class RangeReader {
     const auto row = box_.elements_of_row();
     const auto row_bytes = static_cast<std::size_t>(row) * size_of(type_);
     const auto step =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(piece_bytes / std::max<std::size_t>(row_bytes, 1)));
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(read_piece_bytes / std::max<std::size_t>(row_bytes, 1)));
     std::vector<std::byte> buffer(row_bytes * static_cast<std::size_t>(std::min(step, count)));
     std::uint32_t sum = 0;
     for (std::int64_t done = 0; done < count; done += step) {
@@ -166,12 +166,12 @@ void Checkpoint::must_fit(std::span<const TensorRange> wanted) const {
     const bool here = has(range.name);
     if (here && shape(range.name) == range.global_shape) continue;
     if (!told.insert(range.name).second) continue;  // another part of the same tensor
-    if (++problems > most_named) continue;
+    if (++problems > most_named_tensors) continue;
     story += text("\n  ", range.name, ": ", range.global_shape, " is wanted, ",
                   here ? text(shape(range.name), " was saved") : "nothing was saved under this name");
   }
   if (problems == 0) return;
-  if (problems > most_named) story += text("\n  and ", problems - most_named, " more");
+  if (problems > most_named_tensors) story += text("\n  and ", problems - most_named_tensors, " more");
   throw ConfigError(text(folder().string(), ": is a checkpoint of another model:", story,
                          "\n  give the recipe of this checkpoint, or another checkpoint or run folder"));
 }

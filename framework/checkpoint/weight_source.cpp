@@ -10,7 +10,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr std::size_t most_named = 8;
+constexpr std::size_t most_named_problems = 8;
 
 /// The first of `count` words at `at` whose exponent is all ones; `count` when there is none.
 template <class Word>
@@ -172,8 +172,8 @@ void must_fit(const WeightSource& source, std::span<const TensorRange> wanted) {
     if (taken.count(name) == 0) problems.push_back(text(name, ": is there, but the model here has no such weight"));
   if (problems.empty()) return;
   std::string story;
-  for (std::size_t i = 0; i < std::min(most_named, problems.size()); ++i) story += "\n  " + problems[i];
-  if (problems.size() > most_named) story += text("\n  and ", problems.size() - most_named, " more");
+  for (std::size_t i = 0; i < std::min(most_named_problems, problems.size()); ++i) story += "\n  " + problems[i];
+  if (problems.size() > most_named_problems) story += text("\n  and ", problems.size() - most_named_problems, " more");
   throw ConfigError(
       text(source.folder().string(), ": its weights do not fit the model that the recipe describes:", story));
 }

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Summed and written while still in the processor's cache.
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+constexpr std::size_t written_piece_bytes = std::size_t{1} << 20;
 
 bool is_whole(const TensorRange& range) { return range.tensor.shape() == range.global_shape; }
 
@@ -31,7 +31,7 @@ std::string entry_name(const TensorRange& range) {
 std::uint32_t write_summed(File& file, std::span<const std::byte> bytes) {
   std::uint32_t sum = 0;
   while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(piece_bytes, bytes.size()));
+    const auto piece = bytes.first(std::min(written_piece_bytes, bytes.size()));
     sum = crc32c(piece, sum);
     file.write(piece);
     bytes = bytes.subspan(piece.size());

@@ -18,9 +18,9 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("check");
+const log::Logger check_logger("check");
 
-struct Arguments {
+struct CheckArguments {
   RecipeArguments recipe;
   std::int64_t ranks = 0;           ///< 0: not given
   std::int64_t ranks_per_host = 0;  ///< 0: not given
@@ -98,12 +98,12 @@ void print_idle(const recipe::Recipe& recipe, bool verbose) {
 }
 
 /// As many as were given, else as few as the recipe's sizes make.
-std::int64_t ranks_of(const recipe::Recipe& recipe, const Arguments& arguments) {
+std::int64_t ranks_of(const recipe::Recipe& recipe, const CheckArguments& arguments) {
   return arguments.ranks > 0 ? arguments.ranks : parallel::fewest_ranks(recipe.parallel);
 }
 
 /// The run in the words of the program that --as names: "name value" lines, or one JSON object.
-void tell_as(const Arguments& arguments, const recipe::Recipe& recipe, std::int64_t ranks,
+void tell_as(const CheckArguments& arguments, const recipe::Recipe& recipe, std::int64_t ranks,
              const CommandContext& context) {
   const auto mappings = context.mappings();
   const auto table =
@@ -131,18 +131,20 @@ void report_stops(const RecipeArguments& arguments, const CommandContext& contex
 }
 
 /// A recipe may be for another machine, so this is no mistake.
-void warn_of_memory(const recipe::Recipe& recipe, const recipe::LayoutFigures& layout, const Arguments& arguments) {
+void warn_of_memory(const recipe::Recipe& recipe, const recipe::LayoutFigures& layout,
+                    const CheckArguments& arguments) {
   const auto needs = recipe::memory_by_stage(recipe, layout);
   const auto most =
       std::max_element(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.bytes() < b.bytes(); });
   const auto limit = host_memory_limit();
   if (static_cast<std::uint64_t>(most->bytes()) <= limit.bytes) return;
-  logger.info(text("note: ", arguments.recipe.file, ": ", (needs.size() > 1 ? "a rank" : "this run"), " needs ",
-                   recipe::text_of(*most), "; this machine has ", in_binary_units(static_cast<double>(limit.bytes)),
-                   " (", limit.source, "), where `tessera train` would refuse it"));
+  check_logger.info(text("note: ", arguments.recipe.file, ": ", (needs.size() > 1 ? "a rank" : "this run"), " needs ",
+                         recipe::text_of(*most), "; this machine has ",
+                         in_binary_units(static_cast<double>(limit.bytes)), " (", limit.source,
+                         "), where `tessera train` would refuse it"));
 }
 
-void check(const Arguments& arguments, CommandContext& context) {
+void check(const CheckArguments& arguments, CommandContext& context) {
   options::Report report;
   std::vector<flags::ConvertedFlag> flags;
   const auto recipe = read_recipe(arguments.recipe, context, report, flags);
@@ -176,7 +178,7 @@ void check(const Arguments& arguments, CommandContext& context) {
 
 void add_check_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("check", "Read a recipe, report every mistake, tell what follows from it");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CheckArguments>();
   add_recipe_arguments(*command, arguments->recipe);
   command->add_option("--ranks", arguments->ranks, "Check the cut over so many processes and draw it")
       ->between(std::int64_t{1}, options::most_ranks);

@@ -15,7 +15,7 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("checkpoint");
+const log::Logger checkpoint_commands_logger("checkpoint");
 
 namespace fs = std::filesystem;
 
@@ -118,7 +118,7 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
   try {
     work();
   } catch (const checkpoint::DamageError& error) {
-    logger.error(error.what());
+    checkpoint_commands_logger.error(error.what());
     context.exit_code = no_usable_checkpoint;
   }
 }

@@ -11,10 +11,10 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("tessera");
+const log::Logger command_logger("tessera");
 
 constexpr const char* setting = "group.key=value";
-constexpr int wrong_input = 2;
+constexpr int wrong_arguments = 2;
 
 std::vector<const CLI::App*> below(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
@@ -187,9 +187,9 @@ int Command::run(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // help, version
-    logger.error(text(app_->get_name(), ": ", complaint(*app_, error, {argv + std::min(argc, 1), argv + argc}),
-                      "\n`tessera --help` lists commands, `tessera COMMAND --help` what one takes."));
-    return wrong_input;
+    command_logger.error(text(app_->get_name(), ": ", complaint(*app_, error, {argv + std::min(argc, 1), argv + argc}),
+                              "\n`tessera --help` lists commands, `tessera COMMAND --help` what one takes."));
+    return wrong_arguments;
   }
 }
 

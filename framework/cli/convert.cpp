@@ -21,14 +21,14 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("convert");
+const log::Logger convert_logger("convert");
 
 namespace fs = std::filesystem;
 
 constexpr int not_all_taken = 3;
 const std::string flat_form = "mindspeed-core-ms", nested_form = "mindspeed-core-ms-nested";
 
-struct Arguments {
+struct ConvertArguments {
   std::vector<std::string> input;  ///< one file, or a list of flags
   std::string out, report, to;
   ForeignArguments foreign;
@@ -133,7 +133,8 @@ void keep_older(const fs::path& file) {
   const auto kept = [&] { return fs::path(text(file.string(), ".", number)); };
   while (fs::exists(fs::symlink_status(kept()))) ++number;
   rename_or_exchange(file, kept());
-  logger.info(text("note: ", file.string(), " was there with other content, which is now in ", kept().string()));
+  convert_logger.info(
+      text("note: ", file.string(), " was there with other content, which is now in ", kept().string()));
 }
 
 /// The name may be that of a device or a pipe, or a link to a file elsewhere.
@@ -153,38 +154,39 @@ void write(const std::string& file, const std::string& words) {
 /// What the table of flags does not say anyway.
 void print_notes(const flags::Source& source, const options::Report& report) {
   for (const auto& note : report.notes())
-    if (!tells_of_ignored_flag(note, source.flags)) logger.info("note: " + note);
+    if (!tells_of_ignored_flag(note, source.flags)) convert_logger.info("note: " + note);
 }
 
 /// What only the caller of the script can say: conditions first, then values that become variables of the recipe.
 void print_unknowns(const flags::Source& source) {
   for (const auto& one : source.undecided)
-    logger.warning(text(one.at, ": ", flags::text_of(one), "; ", flags::remedy_for(one)));
-  for (const auto& line : flags::caller_values(source)) logger.info((source.undecided.empty() ? "note: " : "") + line);
+    convert_logger.warning(text(one.at, ": ", flags::text_of(one), "; ", flags::remedy_for(one)));
+  for (const auto& line : flags::caller_values(source))
+    convert_logger.info((source.undecided.empty() ? "note: " : "") + line);
 }
 
 /// A recipe in one of MindSpeed-Core-MS's forms.
-void write_as_core_ms(const Arguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
+void write_as_core_ms(const ConvertArguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
                       CommandContext& context) {
   options::Report report;
   const bool nested = arguments.to == nested_form;
   const auto tree = nested ? flags::write_nested_core_ms(recipe.resolved, facts, context.mappings(), report)
                            : flags::write_flat_core_ms(recipe.resolved, facts, context.mappings(), report);
-  for (const auto& line : report.notes()) logger.info("note: " + line);
-  for (const auto& line : report.problems()) logger.error(line);
+  for (const auto& line : report.notes()) convert_logger.info("note: " + line);
+  for (const auto& line : report.problems()) convert_logger.error(line);
   flags::RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};
   if (!report.good()) around.head.emplace_back("Not said, as it has no key for it:");
   for (const auto& finding : report.findings()) around.head.push_back("  " + finding.message);
   if (!report.good() && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    logger.error("no recipe is written; with --allow-refused one is, which says so");
+    convert_logger.error("no recipe is written; with --allow-refused one is, which says so");
     return;
   }
   write(arguments.out, flags::write_recipe(tree, facts, around));
 }
 
 /// A recipe as a launch script of the program that `--to` names.
-void write_as_flags(const Arguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
+void write_as_flags(const ConvertArguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
                     CommandContext& context) {
   const auto table =
       flags::FlagTable::named(arguments.to == "megatron" ? flags::FlagTable::usual : arguments.to, context.mappings());
@@ -192,12 +194,12 @@ void write_as_flags(const Arguments& arguments, const recipe::Recipe& recipe, co
   std::vector<std::string> head{text("From ", arguments.input[0], ", for ", table.doc(), ", by tessera convert.")};
   if (!flags.lost.empty()) head.emplace_back("Not said, as there is no flag for it:");
   for (const auto& lost : flags.lost) {
-    logger.error(options::text_of(lost));
+    convert_logger.error(options::text_of(lost));
     head.push_back("  " + lost.message);
   }
   if (!flags.lost.empty() && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    logger.error("no script is written; with --allow-refused one is, which says so");
+    convert_logger.error("no script is written; with --allow-refused one is, which says so");
     return;
   }
   const auto ranks = parallel::fewest_ranks(recipe.parallel);
@@ -211,7 +213,7 @@ void add_files(const options::Value& value, std::set<std::string>& files) {
 }
 
 /// No output may be a file that was read: the input, its bases, scripts that it reads.
-void check_outputs(const Arguments& arguments, const flags::Source& source) {
+void check_outputs(const ConvertArguments& arguments, const flags::Source& source) {
   std::set<std::string> files(arguments.input.begin(), arguments.input.end());
   add_files(source.tree, files);
   files.insert(source.files.begin(), source.files.end());
@@ -221,7 +223,7 @@ void check_outputs(const Arguments& arguments, const flags::Source& source) {
   refuse_overwriting(std::vector<std::filesystem::path>(files.begin(), files.end()), outputs);
 }
 
-void convert(const Arguments& arguments, CommandContext& context) {
+void convert(const ConvertArguments& arguments, CommandContext& context) {
   const auto facts = recipe::all_facts(context.registries);
   const auto mappings = context.mappings();
   const bool flags = arguments.input.front().rfind("-", 0) == 0;
@@ -247,14 +249,14 @@ void convert(const Arguments& arguments, CommandContext& context) {
   if (!arguments.report.empty()) write(arguments.report, flags::report_json(source, name, recipe, report));
   print_notes(source, report);
   if (source.flags.empty()) report.must_be_good();
-  logger.info(flags::report_table(source, arguments.verbose));
+  convert_logger.info(flags::report_table(source, arguments.verbose));
   for (const auto& stop : source.stops)
-    if (stop.at.source != flags::no_flag) logger.info("note: " + options::text_of(stop));
+    if (stop.at.source != flags::no_flag) convert_logger.info("note: " + options::text_of(stop));
   print_unknowns(source);
   const bool all = source.undecided.empty() && std::all_of(source.flags.begin(), source.flags.end(), is_taken);
   if (!all && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    logger.error("no recipe is written; with --allow-refused one is, with what is not taken over as comments");
+    convert_logger.error("no recipe is written; with --allow-refused one is, with what is not taken over as comments");
     return;
   }
   write(arguments.out, recipe_text(source, name, recipe, facts, context.registries));
@@ -264,7 +266,7 @@ void convert(const Arguments& arguments, CommandContext& context) {
 
 void add_convert_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("convert", "Turn another program's launch script or flags into a recipe");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ConvertArguments>();
   command
       ->add_option("INPUT", arguments->input,
                    "A launch script, a MODEL_ARGS file, a nested recipe; or after -- the flags themselves")

@@ -21,13 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Flags {
+struct ConvertCheckpointFlags {
   std::string from, to, in, out, dtype, family, shard_size = "5GB";
   std::int64_t vocabulary = 0;
   std::vector<std::string> sets;
 };
 
-std::optional<DType> wanted_type(const Flags& flags) {
+std::optional<DType> wanted_type(const ConvertCheckpointFlags& flags) {
   if (flags.dtype.empty()) return std::nullopt;
   return dtype_named(flags.dtype);
 }
@@ -74,7 +74,7 @@ Weights room_for(model::Model& model, const checkpoint::WeightSource& source, st
 }
 
 /// Before anything is written.
-void check_output(const Flags& flags) {
+void check_output(const ConvertCheckpointFlags& flags) {
   const fs::path folder = flags.out, in = flags.in;
   refuse_overwriting({&in, 1}, {&folder, 1});
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
@@ -83,7 +83,8 @@ void check_output(const Flags& flags) {
 
 /// From another program: weights, optimizer state and progress where there are any, the recipe, and what is carried
 /// along.
-void import_checkpoint(const checkpoint::CheckpointFormat& format, const Flags& flags, const CommandContext& context) {
+void import_checkpoint(const checkpoint::CheckpointFormat& format, const ConvertCheckpointFlags& flags,
+                       const CommandContext& context) {
   check_output(flags);
   const auto in = format.find(flags.in);
   if (!in) throw ConfigError(text(flags.in, ": holds no checkpoint of --from ", flags.from));
@@ -149,8 +150,8 @@ checkpoint::Blobs files_beside(const recipe::SavedModel& saved) {
 }
 
 /// Rows that are tokens: as told, as the model came, as many as the tokenizer that chose their number has; else all.
-std::int64_t true_vocabulary(const Flags& flags, const recipe::SavedModel& saved, const checkpoint::Blobs& files,
-                             std::int64_t rows) {
+std::int64_t true_vocabulary(const ConvertCheckpointFlags& flags, const recipe::SavedModel& saved,
+                             const checkpoint::Blobs& files, std::int64_t rows) {
   if (flags.vocabulary > rows)
     throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows"));
   if (flags.vocabulary > 0) return flags.vocabulary;
@@ -169,7 +170,7 @@ std::string family_of(const std::string& config) {
              : "";
 }
 
-void export_hugging_face(const Flags& flags, const CommandContext& context) {
+void export_hugging_face(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
   const auto mappings = context.mappings();
   const auto saved = recipe::open_saved(flags.in, context.registries);
@@ -195,7 +196,7 @@ void export_hugging_face(const Flags& flags, const CommandContext& context) {
   std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
 }
 
-void export_megatron(const Flags& flags, const CommandContext& context) {
+void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
   const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
   if (!saved.recipe.parallel.noop_layers.ids.empty())
@@ -228,7 +229,7 @@ void export_megatron(const Flags& flags, const CommandContext& context) {
   std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
 }
 
-void convert(const Flags& flags, const CommandContext& context) {
+void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   if (flags.to == "tessera")
     for (const auto& format : context.registries.formats.all())
       if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
@@ -242,7 +243,7 @@ void convert(const Flags& flags, const CommandContext& context) {
 
 void add_convert_checkpoint_command(Command& group, CommandContext& context) {
   auto* command = group.add_subcommand("convert", "Bring a model from another program, or take it there");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<ConvertCheckpointFlags>();
   const std::vector<std::string> programs = {"hf", "megatron", "tessera"};
   command
       ->add_option("--from", flags->from,

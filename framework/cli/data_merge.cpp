@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("data");
+const log::Logger data_merge_logger("data");
 
 struct Merge {
   data::MergeRequest request;
@@ -20,7 +20,7 @@ struct Merge {
       throw ConfigError("give either prefixes, or the folder of all datasets to merge with --input");
     std::vector<std::string> ignored;
     if (!folder.empty()) request.prefixes = data::prefixes_in(folder, ignored);
-    for (const auto& name : ignored) logger.info(text("note: ", folder, ": ", name, " is not a token file"));
+    for (const auto& name : ignored) data_merge_logger.info(text("note: ", folder, ": ", name, " is not a token file"));
     Meter meter("merge:");
     const auto made = data::merge_datasets(request, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
     std::cout << request.output_prefix << ": " << request.prefixes.size() << " datasets, " << made.documents

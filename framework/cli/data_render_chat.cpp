@@ -12,7 +12,7 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("data");
+const log::Logger data_render_chat_logger("data");
 
 struct RenderChat {
   std::string chat_template, input, messages_key = "messages";
@@ -51,12 +51,12 @@ struct RenderChat {
       } catch (ConfigError& error) {
         error.during(text("rendering ", input, ":", number));
         if (!skip) throw;
-        logger.warning(error.what());
+        data_render_chat_logger.warning(error.what());
         ++skipped;
         if (json) std::cout << "null\n";
       }
     }
-    if (skipped > 0) logger.warning(text(skipped, " conversations skipped"));
+    if (skipped > 0) data_render_chat_logger.warning(text(skipped, " conversations skipped"));
   }
 };
 

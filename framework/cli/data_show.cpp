@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// One sample and where it stands in the run.
-struct Shown {
+struct ShownPart {
   std::int64_t number = 0;                 ///< in the run
   std::int64_t index = 0;                  ///< in the dataset
   std::optional<std::int64_t> step;        ///< from 1
@@ -39,7 +39,7 @@ class Show {
  private:
   void find_split();
   recipe::StepSamples samples() const;
-  Shown read(std::int64_t number, std::int64_t consumed) const;
+  ShownPart read(std::int64_t number, std::int64_t consumed) const;
 
   const recipe::Recipe& recipe_;
   const DataShowRequest& request_;
@@ -97,16 +97,16 @@ recipe::StepSamples Show::samples() const {
   return out;
 }
 
-Shown Show::read(std::int64_t number, std::int64_t consumed) const {
+ShownPart Show::read(std::int64_t number, std::int64_t consumed) const {
   const auto micro = recipe_.batch.batch_size;
-  Shown out{.number = number,
-            .index = order_->index(number),
-            .step = request_.step,
-            .micro_batch = (number - consumed) / (micro * replicas_),
-            .rank = number / micro % replicas_,
-            .batch = Batch(1, set_->seq_length()),
-            .origins = {},
-            .text = {}};
+  ShownPart out{.number = number,
+                .index = order_->index(number),
+                .step = request_.step,
+                .micro_batch = (number - consumed) / (micro * replicas_),
+                .rank = number / micro % replicas_,
+                .batch = Batch(1, set_->seq_length()),
+                .origins = {},
+                .text = {}};
   set_->read(out.index, out.batch.sample(0));
   out.batch.sample_ids[0] = number;
   out.origins = set_->origins(out.index);
@@ -115,7 +115,7 @@ Shown Show::read(std::int64_t number, std::int64_t consumed) const {
   return out;
 }
 
-Json json_of(const Shown& shown, const std::string& split) {
+Json json_of(const ShownPart& shown, const std::string& split) {
   Json json;
   json["split"] = split;
   json["sample"] = shown.number;
@@ -182,7 +182,7 @@ void print_ids(std::ostream& out, const char* name, const std::vector<std::int32
   out << "\n";
 }
 
-void print_sample(std::ostream& out, const Shown& shown, const std::string& split) {
+void print_sample(std::ostream& out, const ShownPart& shown, const std::string& split) {
   out << split << " sample " << shown.number << ", index " << shown.index << " in the dataset";
   if (shown.step) out << ", step " << *shown.step << ", micro-batch " << shown.micro_batch;
   out << ", data-parallel rank " << shown.rank << "\n";

@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("diff");
+const log::Logger diff_logger("diff");
 
 namespace fs = std::filesystem;
 
@@ -40,7 +40,7 @@ Side read_side(const std::string& given, const std::vector<std::string>& sets, c
   options::Report report;
   Side side{given, read_recipe({recipe_in(given), sets, foreign}, context, report)};
   if (!report.complete()) report.must_be_good();
-  for (const auto& problem : report.problems()) logger.error("mistake: " + problem);
+  for (const auto& problem : report.problems()) diff_logger.error("mistake: " + problem);
   return side;
 }
 
@@ -87,13 +87,13 @@ std::string differences(const std::string& group, const Side& a, const Side& b) 
   return all.empty() ? "" : group + "\n" + all;
 }
 
-struct Arguments {
+struct DiffArguments {
   std::string a, b;
   std::vector<std::string> sets_a, sets_b;
   ForeignArguments foreign;
 };
 
-void diff(const Arguments& arguments, CommandContext& context) {
+void diff(const DiffArguments& arguments, CommandContext& context) {
   const auto a = read_side(arguments.a, arguments.sets_a, arguments.foreign, context),
              b = read_side(arguments.b, arguments.sets_b, arguments.foreign, context);
   std::string all;
@@ -107,7 +107,7 @@ void diff(const Arguments& arguments, CommandContext& context) {
 
 void add_diff_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("diff", "Tell what two recipes or runs do differently; exit code 1 when they do");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<DiffArguments>();
   const char* what = "A recipe, another program's script, a run folder or a checkpoint";
   command->add_option("A", arguments->a, what)->required()->type_name("");
   command->add_option("B", arguments->b, what)->required()->type_name("");

@@ -19,7 +19,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct EvalFlags {
   std::string folder, text, data;
   std::int64_t stride = 0, threads = 0;
   bool json = false;
@@ -63,14 +63,15 @@ Scored of_data(const std::string& prefix, const data::Tokenizer* tokenizer) {
   return out;
 }
 
-Scored to_score(const Flags& flags, const data::Tokenizer* tokenizer) {
+Scored to_score(const EvalFlags& flags, const data::Tokenizer* tokenizer) {
   if (!flags.data.empty()) return of_data(flags.data, tokenizer);
   if (!tokenizer)
     throw ConfigError("eval: the model was trained without a tokenizer; give --data PREFIX instead of --text");
   return of_text(flags.text, *tokenizer);
 }
 
-void print(const Flags& flags, const recipe::TrainedModel& trained, const autograd::LossSum& sum, std::uint64_t bytes) {
+void print(const EvalFlags& flags, const recipe::TrainedModel& trained, const autograd::LossSum& sum,
+           std::uint64_t bytes) {
   const double loss = sum.sum / sum.count;
   std::optional<double> bits;
   if (bytes > 0) bits = sum.sum / std::numbers::ln2 / static_cast<double>(bytes);
@@ -91,7 +92,7 @@ void print(const Flags& flags, const recipe::TrainedModel& trained, const autogr
   std::cout << std::flush;
 }
 
-void evaluate(const Flags& flags, const CommandContext& context) {
+void evaluate(const EvalFlags& flags, const CommandContext& context) {
   if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
   const auto trained = recipe::load_trained(flags.folder, context.registries);
   const auto length = trained.recipe.size.seq_length;
@@ -120,7 +121,7 @@ void evaluate(const Flags& flags, const CommandContext& context) {
 
 void add_eval_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("eval", "Loss, perplexity and bits per byte of a trained model");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<EvalFlags>();
   command
       ->add_option("FOLDER", flags->folder,
                    "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers")

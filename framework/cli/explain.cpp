@@ -63,7 +63,7 @@ Found option_named(std::string key, const options::Facts& facts) {
   throw ConfigError(text("no option '", key, "'; ", hint.empty() ? "`tessera options` lists them" : hint));
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string enumerated(const std::vector<std::string>& words) {
   std::string all;
   for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
   return all;
@@ -84,7 +84,7 @@ std::string reader_of(const options::OptionFacts& option, const options::SchemaF
 void print_facts(const Found& found) {
   const auto& option = *found.in[0].second;
   std::cout << found.key() << "\n  " << option.doc << "\n";
-  print_line("type", joined([&] {
+  print_line("type", enumerated([&] {
                auto words = option.limits;
                words.insert(words.begin(), option.type);
                return words;
@@ -98,13 +98,13 @@ void print_facts(const Found& found) {
   }
   if (option.planned) print_line("takes", options::what_it_takes(option, {}));
   for (const auto& why : option.no_effect_if) print_line("no effect if", why);
-  if (!option.rules.empty()) print_line("rules", joined(option.rules) + " of docs/rules.md");
+  if (!option.rules.empty()) print_line("rules", enumerated(option.rules) + " of docs/rules.md");
   for (const auto& [schema, one] : found.in) print_line("read by", reader_of(*one, *schema));
   std::vector<std::string> names;
   for (const auto& alias : option.aliases)
     names.push_back(alias.item < 0 ? alias.name : text(alias.name, " ([", alias.item, "])"));
-  if (!names.empty()) print_line("also read", joined(names));
-  if (!option.other_choices.empty()) print_line("further words", joined(option.other_choices));
+  if (!names.empty()) print_line("also read", enumerated(names));
+  if (!option.other_choices.empty()) print_line("further words", enumerated(option.other_choices));
 }
 
 /// "--swiglu: swiglu".
@@ -136,7 +136,7 @@ void print_flags(const std::string& key, const std::string& why_none, const opti
     }
   }
   for (const auto& [words, names] : flags)
-    print_line("flag", words + (names.size() == tables ? "" : "  [" + joined(names) + "]"));
+    print_line("flag", words + (names.size() == tables ? "" : "  [" + enumerated(names) + "]"));
   if (flags.empty()) print_line("flag", "none of another program" + (why_none.empty() ? "" : ": " + why_none));
 }
 
@@ -176,12 +176,12 @@ void print_value(const std::string& key, const RecipeArguments& arguments, const
     if (idle.option == key) print_line("effect", "none: " + idle.why);
 }
 
-struct Arguments {
+struct ExplainArguments {
   std::string key;
   RecipeArguments recipe;
 };
 
-void explain(const Arguments& arguments, const CommandContext& context) {
+void explain(const ExplainArguments& arguments, const CommandContext& context) {
   const auto facts = recipe::all_facts(context.registries);
   const auto found = option_named(arguments.key, facts);
   print_facts(found);
@@ -196,7 +196,7 @@ void explain(const Arguments& arguments, const CommandContext& context) {
 
 void add_explain_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("explain", "Tell what an option does, and its value in a recipe");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ExplainArguments>();
   command->add_option("KEY", arguments->key, "The option, as group.key")->required()->type_name("");
   command->add_option("RECIPE", arguments->recipe.file, "Tell its value in this recipe, and where that came from")
       ->type_name("");

@@ -13,9 +13,9 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("generate");
+const log::Logger generate_logger("generate");
 
-struct Flags {
+struct GenerateFlags {
   std::string folder, model, prompt;
   std::vector<std::int32_t> prompt_tokens;
   model::Sampling sampling;
@@ -29,7 +29,7 @@ std::vector<std::int32_t> prompt_ids(const data::Tokenizer& tokenizer, const std
   return ids;
 }
 
-std::string folder_of(const Flags& flags) {
+std::string folder_of(const GenerateFlags& flags) {
   if (flags.folder.empty() == flags.model.empty()) throw ConfigError("generate: give one of FOLDER and --model FOLDER");
   return flags.folder.empty() ? flags.model : flags.folder;
 }
@@ -37,12 +37,12 @@ std::string folder_of(const Flags& flags) {
 /// That a text ended because the model has no position for another token.
 void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, std::int64_t asked) {
   if (made<asked&& static_cast<std::int64_t>(prompt) + made> model.most_positions())
-    logger.info(text("generate: stopped at the maximum sequence length ", model.most_positions(), ", after ", made,
-                     " of ", asked, " tokens"));
+    generate_logger.info(text("generate: stopped at the maximum sequence length ", model.most_positions(), ", after ",
+                              made, " of ", asked, " tokens"));
 }
 
 /// Text in, text out.
-void generate_text(const Flags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
+void generate_text(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
   if (!trained.tokenizer)
     throw ConfigError(text(trained.folder.string(),
                            ": has no tokenizer that this program knows, so there is no text to "
@@ -63,7 +63,7 @@ void generate_text(const Flags& flags, const recipe::TrainedModel& trained, auto
 
 /// Ids in, the ids of the continuation out, a line for each sample. Nothing but --tokens ends it: which id ends a text
 /// only a tokenizer knows.
-void generate_tokens(const Flags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
+void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
   const model::GenerationLimits limits{flags.tokens, -1, trained.model->vocabulary()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const char* between = "";
@@ -77,7 +77,7 @@ void generate_tokens(const Flags& flags, const recipe::TrainedModel& trained, au
   }
 }
 
-void generate(const Flags& flags, const CommandContext& context) {
+void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto trained = recipe::load_trained(folder_of(flags), context.registries);
   kernels::Threads threads(
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
@@ -93,7 +93,7 @@ void generate(const Flags& flags, const CommandContext& context) {
 
 void add_generate_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "Text from a trained model");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<GenerateFlags>();
   command->add_option("FOLDER", flags->folder,
                       "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
   command->add_option("--model", flags->model, "The same");

@@ -8,7 +8,7 @@
 namespace tessera::cli {
 namespace {
 
-std::string joined(const std::vector<std::string>& words) {
+std::string comma_separated(const std::vector<std::string>& words) {
   std::string all;
   for (const auto& word : words) all += text(all.empty() ? "" : ", ", word);
   return all;
@@ -22,7 +22,7 @@ void InstructionFlags::add_to(Command& command) {
                      "writes PREFIX_packed_{input_ids,attention_mask,labels}_document as MindSpeed-LLM. Input: JSON "
                      "lines, a JSON list, or Parquet");
   command.add_option("--prompt-type", request_.prompt_type,
-                     text("Template of prompts and answers: ", joined(data::prompt_template_names()),
+                     text("Template of prompts and answers: ", comma_separated(data::prompt_template_names()),
                           ", or one of --prompt-type-path"));
   command.add_option("--prompt-type-path", request_.prompt_type_path,
                      "Path of a file with templates, as MindSpeed-LLM's configs/finetune/templates.json");

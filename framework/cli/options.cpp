@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Arguments {
+struct OptionsArguments {
   std::string pattern, flag;
   bool planned = false, json_schema = false, markdown = false, flags_markdown = false, names = false;
 };
@@ -53,7 +53,7 @@ void print(const std::string& key, const options::SchemaFacts& schema, const opt
 }
 
 /// Every option that `arguments` ask for; the known keys go to `known`.
-int print_options(const options::Facts& facts, const flags::FlagTable& flags, const Arguments& arguments,
+int print_options(const options::Facts& facts, const flags::FlagTable& flags, const OptionsArguments& arguments,
                   std::vector<std::string>& known) {
   int found = 0;
   for (const auto& [group, schemas] : facts)
@@ -76,7 +76,7 @@ int print_options(const options::Facts& facts, const flags::FlagTable& flags, co
   return found;
 }
 
-void options(const Arguments& arguments, const CommandContext& context) {
+void options(const OptionsArguments& arguments, const CommandContext& context) {
   const auto facts = recipe::all_facts(context.registries);
   const auto flags = flags::FlagTable::from("megatron.yaml", context.mappings());
   if (arguments.markdown) {
@@ -99,7 +99,7 @@ void options(const Arguments& arguments, const CommandContext& context) {
 
 void add_options_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("options", "List the options of a recipe");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<OptionsArguments>();
   command
       ->add_option("PATTERN", arguments->pattern,
                    "Part of a key, of another name of it, or of a flag; * stands for anything")

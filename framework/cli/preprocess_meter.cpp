@@ -8,9 +8,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double between_lines = 0.2;  // seconds
+constexpr double between_progress_lines = 0.2;  // seconds
 
-double steady_seconds() {
+double steady_clock_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -22,7 +22,7 @@ std::string per_second(double count, double seconds, double unit = 1) {
 }  // namespace
 
 PreprocessMeter::PreprocessMeter(Options options) : o_(std::move(options)) {
-  if (!o_.clock) o_.clock = steady_seconds;
+  if (!o_.clock) o_.clock = steady_clock_seconds;
   begin_ = next_ = o_.clock();
   if (o_.terminal) line_.emplace(o_.console);
 }
@@ -54,7 +54,7 @@ void PreprocessMeter::operator()(const data::PreprocessProgress& now) {
 void PreprocessMeter::draw(const data::PreprocessProgress& now) {
   const auto at = o_.clock();
   if (at < next_) return;
-  next_ = at + between_lines;
+  next_ = at + between_progress_lines;
   std::string words = "preprocess: ";
   if (now.all_bytes > 0 && now.bytes > 0)
     words += percent_text(static_cast<double>(now.bytes) / static_cast<double>(now.all_bytes)) + ", ";

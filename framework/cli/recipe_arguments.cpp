@@ -8,7 +8,7 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("recipe");
+const log::Logger recipe_arguments_logger("recipe");
 
 /// "NAME=value" in two.
 std::pair<std::string, std::string> pair_of(const std::string& words, const char* option) {
@@ -83,9 +83,9 @@ void log_notes(const std::vector<std::string>& notes, const std::vector<flags::C
     if (!verbose && tells_of_ignored_flag(note, flags))
       ++ignored;
     else
-      logger.info("note: " + note);
+      recipe_arguments_logger.info("note: " + note);
   }
-  if (ignored > 0) logger.info("note: " + without_effect_summary(ignored, "flag"));
+  if (ignored > 0) recipe_arguments_logger.info("note: " + without_effect_summary(ignored, "flag"));
 }
 
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report) {

@@ -15,12 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Flags {
+struct ReshardCheckpointFlags {
   std::string in, out;
   std::vector<std::string> sets;
 };
 
-void reshard_by(const Flags& flags, const CommandContext& context) {
+void reshard_by(const ReshardCheckpointFlags& flags, const CommandContext& context) {
   const fs::path in = flags.in, out = flags.out;
   refuse_overwriting({&in, 1}, {&out, 1});
   if (fs::exists(flags.out) && (!fs::is_directory(flags.out) || !fs::is_empty(flags.out)))
@@ -48,7 +48,7 @@ void reshard_by(const Flags& flags, const CommandContext& context) {
 void add_reshard_command(Command& group, CommandContext& context) {
   auto* command = group.add_subcommand(
       "reshard", "Write a checkpoint anew as another layout saves it; every layout also loads it as it is");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<ReshardCheckpointFlags>();
   command->add_option("IN", flags->in, "A checkpoint, or a run folder: its newest checkpoint")->required();
   command->add_option("OUT", flags->out, "A new folder")->required();
   add_set_arguments(*command, flags->sets);

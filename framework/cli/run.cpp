@@ -22,7 +22,7 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger logger("tessera");
+const log::Logger run_logger("tessera");
 constexpr int wrong_input = 2, has_failed = 1;
 
 void add_commands(Command& app, CommandContext& context) {
@@ -65,15 +65,15 @@ int run(int argc, char** argv, recipe::Registries registries) {
     worker::LaunchLink().failed(failed.what(), true);
     return failed.given_wrong() ? wrong_input : has_failed;
   } catch (const ConfigError& error) {
-    logger.error(error.what());
+    run_logger.error(error.what());
     worker::LaunchLink().failed(error.what(), false);
     return wrong_input;
   } catch (const CommError& error) {
-    logger.error(text("tessera: ", error.what()));
+    run_logger.error(text("tessera: ", error.what()));
     worker::LaunchLink().failed(error.what(), true);
     return has_failed;
   } catch (const std::exception& error) {
-    logger.error(text("tessera: ", error.what()));
+    run_logger.error(text("tessera: ", error.what()));
     worker::LaunchLink().failed(error.what(), false);
     return has_failed;
   }

@@ -18,13 +18,13 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct TrainFlags {
   RecipeArguments arguments;
   bool only_where = false;
 };
 
 /// What was noted and is news: an earlier start of the same run told the rest.
-std::vector<std::string> news(const Flags& flags, const options::Report& report, const recipe::Recipe& recipe) {
+std::vector<std::string> news(const TrainFlags& flags, const options::Report& report, const recipe::Recipe& recipe) {
   const auto resolved = std::filesystem::path(recipe.training.output_dir) / checkpoint::recipe_blob;
   const bool begins = recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved);
   return training::new_notes(report.notes(),
@@ -52,7 +52,7 @@ void check_memory(const std::string& file, const recipe::Recipe& recipe, const p
                            world.rank(), " needs ", recipe::text_of(need), advice));
 }
 
-void train_recipe(const Flags& flags, CommandContext& context) {
+void train_recipe(const TrainFlags& flags, CommandContext& context) {
   const training::StopSignal stop;  // before anything takes long, so that the first signal never loses work
   const comm::World world;
   log::set_log_rank(world.rank(), world.size());
@@ -93,7 +93,7 @@ void print_output_dir(const RecipeArguments& arguments, const CommandContext& co
 
 void add_train_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("train", "Train from a recipe, or resume: see training_config.resume_training");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<TrainFlags>();
   add_recipe_arguments(*command, flags->arguments);
   command->add_flag("--print-output-dir", flags->only_where,
                     "Read the recipe, print the run folder and end: for launchers");

@@ -12,7 +12,7 @@ namespace {
 
 // Up to this size, in bytes, an all-reduce sends all values to all members, which add everything: one message latency
 // instead of two. A broadcast of at most this size goes along a tree.
-constexpr std::size_t short_bytes = 32 << 10;
+constexpr std::size_t short_message_bytes = 32 << 10;
 // Two pieces in flight: one is combined while the next travels. More would only take memory.
 constexpr std::size_t most_in_flight = 2;
 
@@ -141,7 +141,7 @@ class Traffic {
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   static int without_lowest_bit(int p) { return p & (p - 1); }
 
-  bool is_short() const { return c_.values.size() <= short_bytes; }
+  bool is_short() const { return c_.values.size() <= short_message_bytes; }
   Bytes shard(int rank) const {
     const ByteRange own = shard_of({0, c_.values.size()}, rank, group_.size(), c_.grain);
     return c_.values.subspan(own.first, own.count);

@@ -16,9 +16,9 @@ namespace {
 // Bytes of a member's slot. Large, so that few turns are needed: each may have to wait for a member that the operating
 // system has descheduled.
 constexpr std::size_t slot_bytes = 1 << 20;
-constexpr std::size_t slots = 3;                 // turns whose values may be in use at the same time
-constexpr std::size_t short_bytes = 16 << 10;    // up to here each member adds everything, in one turn
-constexpr std::size_t least_streamed = 4 << 10;  // bytes: below, non-temporal stores do not pay
+constexpr std::size_t slots = 3;                    // turns whose values may be in use at the same time
+constexpr std::size_t short_slot_bytes = 16 << 10;  // up to here each member adds everything, in one turn
+constexpr std::size_t least_streamed = 4 << 10;     // bytes: below, non-temporal stores do not pay
 
 /// The counters of a member in the shared memory; only it writes them. Initially zeros. 128 bytes, because processors
 /// prefetch pairs of cache lines.
@@ -152,7 +152,8 @@ class InSlots final : public Exchange {
 
   /// Of an all_to_all only the first is known.
   std::size_t turns(const Collective& c) const {
-    if (c.kind == Kind::all_reduce && c.values.size() > short_bytes) return ceil_div(c.values.size(), slot_bytes) + 1;
+    if (c.kind == Kind::all_reduce && c.values.size() > short_slot_bytes)
+      return ceil_div(c.values.size(), slot_bytes) + 1;
     const std::size_t bytes = c.kind == Kind::all_gather                                    ? c.input.size()
                               : c.kind == Kind::reduce_scatter || c.kind == Kind::broadcast ? c.values.size()
                                                                                             : 0;
@@ -169,7 +170,7 @@ class InSlots final : public Exchange {
     const std::size_t most = capacity(c);
     switch (c.kind) {
       case Kind::all_reduce:
-        if (c.values.size() <= short_bytes) return give(c.values, next_slot());
+        if (c.values.size() <= short_slot_bytes) return give(c.values, next_slot());
         if (step_ > 0) reduce_shard(c, step_ - 1);
         return lay_out_for_sum(c, step_);
       case Kind::reduce_scatter: {
@@ -202,7 +203,7 @@ class InSlots final : public Exchange {
     const std::size_t most = capacity(c);
     switch (c.kind) {
       case Kind::all_reduce:
-        if (c.values.size() > short_bytes) return fetch_sums(c);
+        if (c.values.size() > short_slot_bytes) return fetch_sums(c);
         for (std::size_t r = 0; r < members(); ++r) sources_[r] = slot(static_cast<int>(r), turn_);
         return combine(c.how, c.values.data(), nullptr, c.values.size(), c.type);
       case Kind::reduce_scatter: {

@@ -46,12 +46,13 @@ class AdamL2 final : public Optimizer {
   AdamL2Options o_;
 };
 
-std::unique_ptr<Optimizer> make(const AdamL2Options& o) { return std::make_unique<AdamL2>(o); }
+std::unique_ptr<Optimizer> make_adam_l2(const AdamL2Options& o) { return std::make_unique<AdamL2>(o); }
 
 }  // namespace
 
 void register_adam_l2(OptimizerRegistry& registry) {
-  registry.add("adam_l2", make, "Adam with L2 regularization: weight decay is added to the gradient.", {"AdamL2"});
+  registry.add("adam_l2", make_adam_l2, "Adam with L2 regularization: weight decay is added to the gradient.",
+               {"AdamL2"});
 }
 
 }  // namespace tessera::optim

@@ -47,12 +47,12 @@ class Lion final : public Optimizer {
   LionOptions o_;
 };
 
-std::unique_ptr<Optimizer> make(const LionOptions& o) { return std::make_unique<Lion>(o); }
+std::unique_ptr<Optimizer> make_lion(const LionOptions& o) { return std::make_unique<Lion>(o); }
 
 }  // namespace
 
 void register_lion(OptimizerRegistry& registry) {
-  registry.add("lion", make, "Lion: updates are the sign of the momentum.", {"Lion"});
+  registry.add("lion", make_lion, "Lion: updates are the sign of the momentum.", {"Lion"});
 }
 
 }  // namespace tessera::optim

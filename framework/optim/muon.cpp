@@ -148,12 +148,12 @@ class Muon final : public Optimizer {
   MuonOptions o_;
 };
 
-std::unique_ptr<Optimizer> make(const MuonOptions& o) { return std::make_unique<Muon>(o); }
+std::unique_ptr<Optimizer> make_muon(const MuonOptions& o) { return std::make_unique<Muon>(o); }
 
 }  // namespace
 
 void register_muon(OptimizerRegistry& registry) {
-  registry.add("muon", make,
+  registry.add("muon", make_muon,
                "Muon: orthogonalized momentum for the matrices of the layers, AdamW for all other parameters.",
                {"Muon"});
 }

@@ -8,7 +8,7 @@
 namespace tessera::options {
 namespace {
 
-constexpr int deepest = 100;  // of ${A:-${B:-...}}
+constexpr int deepest_substitution = 100;  // of ${A:-${B:-...}}
 
 std::string expanded(const std::string& words, int depth);
 
@@ -32,7 +32,8 @@ bool is_name(const std::string& name) {
 
 /// What `inside` of a ${...} stands for.
 std::string meaning(const std::string& inside, int depth) {
-  if (depth > deepest) throw ConfigError(text("${NAME:-instead} is nested more than ", deepest, " deep"));
+  if (depth > deepest_substitution)
+    throw ConfigError(text("${NAME:-instead} is nested more than ", deepest_substitution, " deep"));
   const auto dash = inside.find(":-");
   const auto name = inside.substr(0, dash);
   if (!is_name(name)) throw ConfigError(text("'${", inside, "}' is not ${NAME} or ${NAME:-instead}"));

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t most_bytes = std::size_t{16} << 20;
 constexpr std::size_t longest_line = std::size_t{1} << 20;  // the time to read one grows with its square
 constexpr std::size_t most_nodes = 200'000;                 // scalars, lists and maps; each use of an alias counts anew
-constexpr int deepest = 100;                                // nested lists and maps
+constexpr int deepest_yaml = 100;                           // nested lists and maps
 
 Origin on_line(Origin origin, const YAML::Mark& mark) {
   if (origin.line > 0) origin.line = mark.line + 1;  // what is not in a file has no lines
@@ -329,8 +329,8 @@ Value Reader::read(const std::string& words, const Origin& origin, const std::st
 std::pair<std::string, std::string> Reader::endless(const YAML::Node& node, int depth) {
   if (std::any_of(open_.begin(), open_.end(), [&](const auto& one) { return one.is(node); }))
     return {"this is nested without end", "an anchor may not contain itself"};
-  if (depth > deepest)
-    return {text("this is nested more than ", deepest, " deep"), "a recipe has groups, options and lists"};
+  if (depth > deepest_yaml)
+    return {text("this is nested more than ", deepest_yaml, " deep"), "a recipe has groups, options and lists"};
   if (++nodes_ > most_nodes)  // a text that is so long by itself was refused before
     return {text("aliases expand to more than ", most_nodes, " nodes"), "use fewer aliases of lists and maps"};
   return {};

@@ -8,22 +8,22 @@ namespace tessera::parallel {
 namespace {
 
 using Counts = std::vector<std::vector<std::int64_t>>;
-const std::string group = "parallel_config.";
+const std::string layer_plan_group = "parallel_config.";
 
 void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<options::Finding>& mistakes) {
   auto ids = o.noop_layers.ids;
   std::sort(ids.begin(), ids.end());
   if (!ids.empty() && ids.back() >= layers)
-    mistakes.push_back({group + "noop_layers",
+    mistakes.push_back({layer_plan_group + "noop_layers",
                         text("noop_layers names layer ", ids.back(), "; the layers are 0 to ", layers - 1),
                         "count from 0, and num_layers with the layers that do nothing", "noop layers"});
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end())
-    mistakes.push_back({group + "noop_layers",
+    mistakes.push_back({layer_plan_group + "noop_layers",
                         text("noop_layers names layer ", *std::adjacent_find(ids.begin(), ids.end()), " twice"),
                         "name each once", "noop layers"});
   if (static_cast<std::int64_t>(ids.size()) >= layers && layers > 0)
-    mistakes.push_back(
-        {group + "noop_layers", "noop_layers leaves no layer that does anything", "name fewer", "noop layers"});
+    mistakes.push_back({layer_plan_group + "noop_layers", "noop_layers leaves no layer that does anything",
+                        "name fewer", "noop layers"});
 }
 
 /// A recompute list extended to all stages: zeros if it is not given, and for leading stages without layers, which it
@@ -52,7 +52,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
   for (const auto& [name, numbers] : lists) {
     if (numbers->empty() || fits(*numbers, counts, o.standalone_embedding_stage)) continue;
     all_fit = false;
-    mistakes.push_back({group + name,
+    mistakes.push_back({layer_plan_group + name,
                         text(name, " ", ChunkNumbers::Option::write(*numbers), " is no list of ", counts.size(),
                              " stages of ", counts[0].size(), counts[0].size() == 1 ? " chunk" : " chunks"),
                         "give it the form of the cut of layers, [stage][chunk]", "recompute lists"});
@@ -67,7 +67,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
         const bool told_before = which > 0 && whole[p][c] > counts[p][c];
         if (asked > counts[p][c] && !told_before)
           mistakes.push_back(
-              {group + lists[which].first,
+              {layer_plan_group + lists[which].first,
                text("stage ", p, " chunk ", c, " has ", counts[p][c], " layers, but ",
                     which == 0 ? "recompute" : text("recompute and ", lists[which].first), " ask for ", asked),
                "give at most as many as there are", "recompute lists"});

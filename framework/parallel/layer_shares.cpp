@@ -7,7 +7,7 @@ namespace {
 
 using Counts = std::vector<std::vector<std::int64_t>>;
 using Number = std::optional<std::int64_t>;
-const std::string group = "parallel_config.";
+const std::string layer_shares_group = "parallel_config.";
 
 std::string listed(const Counts& counts) { return text(options::OptionType<Counts>::write(counts)); }
 
@@ -38,7 +38,7 @@ class Shares {
 
  private:
   void wrong(const char* rule, const std::string& option, const std::string& message, const std::string& suggestion) {
-    mistakes_.push_back({group + option, message, suggestion, rule});
+    mistakes_.push_back({layer_shares_group + option, message, suggestion, rule});
   }
   static std::string stages() { return "change pipeline_model_parallel_size"; }
 

@@ -11,10 +11,10 @@ class Constant final : public Decay {
   double rate(const DecayPosition& way) const override { return way.highest; }
 };
 
-std::unique_ptr<Decay> make(const options::NoOptions&, RunLength) { return std::make_unique<Constant>(); }
+std::unique_ptr<Decay> make_constant(const options::NoOptions&, RunLength) { return std::make_unique<Constant>(); }
 
 }  // namespace
 
-void register_constant(DecayRegistry& registry) { registry.add("constant", make, "Constant learning rate."); }
+void register_constant(DecayRegistry& registry) { registry.add("constant", make_constant, "Constant learning rate."); }
 
 }  // namespace tessera::schedule

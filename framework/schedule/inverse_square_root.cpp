@@ -19,13 +19,15 @@ class InverseSquareRoot final : public Decay {
   }
 };
 
-std::unique_ptr<Decay> make(const options::NoOptions&, RunLength) { return std::make_unique<InverseSquareRoot>(); }
+std::unique_ptr<Decay> make_inverse_square_root(const options::NoOptions&, RunLength) {
+  return std::make_unique<InverseSquareRoot>();
+}
 
 }  // namespace
 
 void register_inverse_square_root(DecayRegistry& registry) {
-  registry.add("inverse-square-root", make, "Decay with the inverse square root of the consumed samples.",
-               {"inverse_square_root"});
+  registry.add("inverse-square-root", make_inverse_square_root,
+               "Decay with the inverse square root of the consumed samples.", {"inverse_square_root"});
 }
 
 }  // namespace tessera::schedule

@@ -7,7 +7,7 @@
 namespace tessera::training {
 namespace {
 
-std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+std::size_t unsigned_count(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
 /// Appends a range; one that continues the last is joined with it.
 void join(std::vector<StateRange>& all, const StateRange& next) {
@@ -38,7 +38,7 @@ void StateLayout::place_shards() {
   };
   for (std::size_t i = 0; i < parameters_.ranges().size(); ++i) {
     weight_of_.push_back(weights_);
-    if (in_weights(i)) weights_ += size(parameters_.ranges()[i].padded());
+    if (in_weights(i)) weights_ += unsigned_count(parameters_.ranges()[i].padded());
   }
   const auto shards = sharing_.shards() ? parallel::shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
                                         : parallel::whole_parameters(parameters_);
@@ -49,11 +49,11 @@ void StateLayout::place_shards() {
                        .weight = masters_,
                        .state = updated_};
     if (placed.weights_in == StateArray::weights)
-      placed.weight =
-          weight_of_[shard.parameter] + size(shard.elements.first - parameters_.ranges()[shard.parameter].first);
+      placed.weight = weight_of_[shard.parameter] +
+                      unsigned_count(shard.elements.first - parameters_.ranges()[shard.parameter].first);
     else
-      masters_ += size(shard.elements.count);
-    updated_ += size(shard.elements.count);
+      masters_ += unsigned_count(shard.elements.count);
+    updated_ += unsigned_count(shard.elements.count);
     shards_.push_back(placed);
   }
 }
@@ -61,11 +61,11 @@ void StateLayout::place_shards() {
 /// Arrays that are not exchanged come first: one rank's own memory may hold these alone.
 void StateLayout::size_arrays(bool trains) {
   const auto bytes = [](const char* name, std::size_t elements, std::size_t tensors = 1) {
-    return size(checked_product({{name, static_cast<std::int64_t>(elements)},
-                                 {"state tensors", static_cast<std::int64_t>(tensors)},
-                                 {"bytes of each", sizeof(float)}}));
+    return unsigned_count(checked_product({{name, static_cast<std::int64_t>(elements)},
+                                           {"state tensors", static_cast<std::int64_t>(tensors)},
+                                           {"bytes of each", sizeof(float)}}));
   };
-  const auto all = size(parameters_.elements());
+  const auto all = unsigned_count(parameters_.elements());
   auto& arrays = segment_.arrays;
   const auto set = [&](StateArray which, std::size_t count, bool exchanged) {
     arrays[static_cast<std::size_t>(which)] = {0, count, exchanged && count > 0};
@@ -96,8 +96,10 @@ void StateLayout::join_owned() {
         own.count = end - own.first;
       }
       if (segment_.of(StateArray::gradients).bytes > 0)
-        join(owned_gradients_, {StateArray::gradients, size(range.first + own.first), size(own.count)});
-      join(owned_weights_, {shard.weights_in, shard.weight + size(own.first - first), size(own.count)});
+        join(owned_gradients_,
+             {StateArray::gradients, unsigned_count(range.first + own.first), unsigned_count(own.count)});
+      join(owned_weights_,
+           {shard.weights_in, shard.weight + unsigned_count(own.first - first), unsigned_count(own.count)});
     }
   }
 }
@@ -109,15 +111,15 @@ StateBytes StateLayout::bytes() const {
 }
 
 StateRange StateLayout::state_of(const PlacedShard& shard, std::size_t tensor) const {
-  return {StateArray::optimizer_state, tensor * updated_ + shard.state, size(shard.elements.count)};
+  return {StateArray::optimizer_state, tensor * updated_ + shard.state, unsigned_count(shard.elements.count)};
 }
 
 StateLayout::GatherRange StateLayout::gathered(const parallel::Bucket& bucket) const {
   const bool plain = bucket.type == DType::float32;
   const auto bytes = plain ? sizeof(float) : 2;
-  const auto first = plain ? weight_of_[bucket.first_parameter] : size(bucket.elements.first);
+  const auto first = plain ? weight_of_[bucket.first_parameter] : unsigned_count(bucket.elements.first);
   return {plain ? StateArray::weights : StateArray::rounded_weights,
-          {first * bytes, size(bucket.elements.count) * bytes},
+          {first * bytes, unsigned_count(bucket.elements.count) * bytes},
           bytes};
 }
 
@@ -149,7 +151,7 @@ std::vector<StateBox> StateLayout::boxes(StateScope scope, const FirstOf& first_
                        .offsets = std::move(box.offsets),
                        .shape = box.shape,
                        .array = array,
-                       .first = first + size(box.first - in_parameter)});
+                       .first = first + unsigned_count(box.first - in_parameter)});
     }
   }
   return out;

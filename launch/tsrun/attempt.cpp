@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "launch/tsrun/messages.h"
 #include "launch/tsrun/run_folder.h"
 
 namespace tessera::tsrun {
 namespace {
 
-constexpr double beat_seconds = 1;
 constexpr double host_silence_seconds = 8;  // a cut cable, a stopped machine
 constexpr double suspicious_silence_seconds = 1.9;
 constexpr double settle_seconds = .15;     // after a worker's own failure: was another one first?

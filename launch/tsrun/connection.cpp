@@ -16,7 +16,7 @@ namespace tessera::tsrun {
 namespace {
 
 constexpr std::size_t longest_line = 8 << 20;  // a message with a whole environment is less
-constexpr std::size_t most_at_once = 1 << 20;
+constexpr std::size_t most_read_at_once = 1 << 20;
 
 sockaddr_in system_address(const Endpoint& where) {
   sockaddr_in address = {};
@@ -176,7 +176,7 @@ void Connection::flush(double seconds) {
 
 void Connection::fill() {
   char bytes[16384];
-  for (std::size_t taken = 0; open() && taken < most_at_once;) {
+  for (std::size_t taken = 0; open() && taken < most_read_at_once;) {
     const auto count = recv(socket_.number(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;

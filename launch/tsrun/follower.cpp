@@ -12,14 +12,13 @@
 
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
+#include "launch/tsrun/logger.h"
 #include "launch/tsrun/messages.h"
 
 namespace tessera::tsrun {
 namespace {
 
-const log::Logger logger("tsrun");
-
-constexpr double beat_seconds = 1, head_silence_seconds = 8;
+constexpr double follower_head_silence_seconds = 8;
 
 class Follower {
  public:
@@ -40,7 +39,7 @@ class Follower {
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     send(head_, HostMessage{info_, called_});
-    while (!code_ && head_.open() && head_.silence() < (welcome_ ? head_silence_seconds : 1e9)) turn();
+    while (!code_ && head_.open() && head_.silence() < (welcome_ ? follower_head_silence_seconds : 1e9)) turn();
     end_descendants();
     logs_.show(true);
     if (code_) return end();

@@ -5,7 +5,7 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr int most_at_once = 64;              // accepted before the others are heard again
+constexpr int most_accepted_at_once = 64;     // accepted before the others are heard again
 constexpr std::size_t most_bytes = 32 << 20;  // of all guests' unfinished lines
 constexpr double longest_line_seconds = 10;   // from its first byte to its last
 constexpr int most_notes = 100;               // lines in scheduler.log
@@ -13,7 +13,7 @@ constexpr int most_notes = 100;               // lines in scheduler.log
 }  // namespace
 
 void Guests::take(const Descriptor& listener) {
-  for (int i = 0; i < most_at_once; i++) {
+  for (int i = 0; i < most_accepted_at_once; i++) {
     const int socket = accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) break;
     all_.emplace_back();

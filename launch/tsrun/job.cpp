@@ -15,10 +15,10 @@
 #include <set>
 #include <sstream>
 
+#include "launch/tsrun/logger.h"
+
 namespace tessera::tsrun {
 namespace {
-
-const log::Logger logger("tsrun");
 
 std::string clock_words() {
   char words[32];

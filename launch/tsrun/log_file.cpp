@@ -22,7 +22,7 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr std::uint64_t most_at_once = 1 << 20;
+constexpr std::uint64_t most_copied_at_once = 1 << 20;
 constexpr int pipe_bytes = 1 << 20;             // what a program may print while nobody takes it
 constexpr std::size_t most_waiting = 16 << 20;  // to be written by the thread
 constexpr std::size_t tail_bytes = 1 << 16;     // kept in memory
@@ -177,7 +177,7 @@ void LogFollower::show(bool all) {
 
 void LogFollower::show(Followed& one, bool all) {
   for (auto size = size_of(one.path); size > one.read; size = size_of(one.path)) {
-    const auto bytes = read_part(one.path, one.read, std::min(size - one.read, most_at_once));
+    const auto bytes = read_part(one.path, one.read, std::min(size - one.read, most_copied_at_once));
     if (bytes.empty()) break;
     one.read += bytes.size();
     one.rest += bytes;

@@ -2,16 +2,14 @@
 #include <string>
 #include <vector>
 
-#include "framework/log/log.h"
 #include "launch/tsrun/follower.h"
+#include "launch/tsrun/logger.h"
 #include "launch/tsrun/process.h"
 #include "launch/tsrun/roles.h"
 #include "launch/tsrun/worker.h"
 
 namespace tessera::tsrun {
 namespace {
-
-const log::Logger logger("tsrun");
 
 int launch(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "--as-worker") return run_worker();

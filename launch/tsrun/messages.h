@@ -72,6 +72,8 @@ struct EndMessage {
   int code = 0;
   std::string words;
 };
+/// Seconds between two beats.
+inline constexpr double beat_seconds = 1;
 /// The sender is alive. `place`: where its worker stands, if it watches one.
 struct BeatMessage {
   static constexpr const char* kind = "beat";

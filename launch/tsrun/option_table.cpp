@@ -48,7 +48,7 @@ Put refused(const std::string& why) {
   return [=](LaunchOptions&, const std::string&) { throw ConfigError(why); };
 }
 
-int usable_cores() {
+int usable_core_count() {
   cpu_set_t cores;
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
@@ -65,7 +65,7 @@ void put_nodes(LaunchOptions& o, const std::string& word) {
 void put_processes(LaunchOptions& o, const std::string& word) {
   if (word == "gpu" || word == "xpu")
     throw ConfigError(text("this backend has no ", word, "; give a number, auto or cpu"));
-  o.nproc_per_node = word == "auto" || word == "cpu" ? usable_cores() : whole_number(word, 1, INT_MAX);
+  o.nproc_per_node = word == "auto" || word == "cpu" ? usable_core_count() : whole_number(word, 1, INT_MAX);
 }
 
 void put_simulation(LaunchOptions&, const std::string& word) {

@@ -17,9 +17,9 @@ std::string plain(std::string name) {
   return name;
 }
 
-class Reader {
+class OptionsReader {
  public:
-  explicit Reader(const std::map<std::string, std::string>& environment) : environment_(environment) {}
+  explicit OptionsReader(const std::map<std::string, std::string>& environment) : environment_(environment) {}
 
   LaunchOptions read(const std::vector<std::string>& words) {
     std::size_t next = 0;
@@ -148,7 +148,7 @@ void print_rows(std::ostream& out, Dialect dialect) {
 
 LaunchOptions read_options(const std::vector<std::string>& words,
                            const std::map<std::string, std::string>& environment) {
-  return Reader(environment).read(words);
+  return OptionsReader(environment).read(words);
 }
 
 Sizes sizes_of(const LaunchOptions& o) {

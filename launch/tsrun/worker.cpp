@@ -13,21 +13,19 @@
 #include <fstream>
 #include <optional>
 
-#include "framework/log/log.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
 #include "launch/tsrun/cores.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/log_file.h"
+#include "launch/tsrun/logger.h"
 #include "launch/tsrun/memory_kills.h"
 #include "launch/tsrun/messages.h"
 
 namespace tessera::tsrun {
 namespace {
 
-const log::Logger logger("tsrun");
-
-constexpr double beat_seconds = 1, head_silence_seconds = 15;
+constexpr double worker_head_silence_seconds = 15;
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
 constexpr std::size_t lines_to_tell = 20;
 constexpr double log_flush_seconds = .5;  // the head waits 1.2 s for an end
@@ -66,7 +64,7 @@ class Worker {
     signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
     signal(SIGPIPE, SIG_IGN);
     if (!connect()) return 1;
-    while (!leaving_ && head_.open() && head_.silence() < head_silence_seconds) turn();
+    while (!leaving_ && head_.open() && head_.silence() < worker_head_silence_seconds) turn();
     end_descendants();
     if (log_) log_->take();
     log_.reset();

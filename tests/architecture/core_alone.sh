@@ -3,7 +3,7 @@
 # component and the tests that train, save and resume with them (recipe_test), and no file of framework/interop.
 set -euo pipefail
 source=$1 build=$2 compiler=$3
-cmake -S "$source" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DTESSERA_INTEROP=OFF -DTESSERA_BENCHMARKS=OFF >"$build.log" 2>&1 ||
+cmake -S "$source" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DTESSERA_INTEROP=OFF -DTESSERA_BENCHMARKS=OFF -DTESSERA_UNITY=OFF >"$build.log" 2>&1 ||
   { cat "$build.log"; exit 1; }
 ninja -C "$build" -t commands >"$build.commands"
 for part in framework/training framework/recipe tests/recipe/training_loop_test.cpp; do

@@ -24,7 +24,7 @@ std::size_t floats_of(const kernels::HeadsInRows& e, std::span<const std::int64_
   return static_cast<std::size_t>(e.rows * e.channels) * offsets.size();
 }
 
-std::span<float> grad_of(const LeafUse& use) {
+std::span<float> head_grad_of(const LeafUse& use) {
   return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{};
 }
 
@@ -54,7 +54,7 @@ void normalise_backward(Tape& tape, const kernels::HeadsInRows& e, const Part& p
   const auto dense = Tape::floats(memory).first(count), gradient = Tape::floats(memory).subspan(count, count);
   kernels::gather_heads(tape.threads(), e, part.offsets, x, dense);
   kernels::gather_heads(tape.threads(), e, part.offsets, dy, gradient);
-  auto dgain = grad_of(part.gain);
+  auto dgain = head_grad_of(part.gain);
   if (dgain.empty()) {  // a frozen gain: the kernels need a place to add to
     dgain = Tape::floats(memory).subspan(2 * count, channels);
     std::fill(dgain.begin(), dgain.end(), 0.0F);
@@ -62,7 +62,7 @@ void normalise_backward(Tape& tape, const kernels::HeadsInRows& e, const Part& p
   const auto gain = tape.read(part.gain.leaf->value);
   if (kind.centred)
     kernels::layernorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.mean.floats(),
-                                part.inv.floats(), gradient, false, dgain, grad_of(part.bias));
+                                part.inv.floats(), gradient, false, dgain, head_grad_of(part.bias));
   else
     kernels::rmsnorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.inv.floats(), gradient,
                               false, dgain);

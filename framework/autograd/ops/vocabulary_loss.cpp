@@ -41,7 +41,7 @@ class VocabularyLossNode final : public Node {
 };
 
 /// A range of token rows, and the part of an array with `width` elements per row that belongs to it.
-struct Rows {
+struct RowRange {
   std::int64_t first, count;
   template <class T>
   std::span<T> of(std::span<T> whole) const {
@@ -113,7 +113,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
   const bool rounds = gradient && type != DType::float32;
   const auto rounded_memory = rounds ? tape.scratch(type, static_cast<std::size_t>(chunk * vocabulary)) : Memory();
   for (std::int64_t first = 0; first < rows; first += chunk) {
-    const Rows at{first, std::min(chunk, rows - first)};
+    const RowRange at{first, std::min(chunk, rows - first)};
     const kernels::LinearExtents e{at.count, width, vocabulary};
     const auto logits = Tape::floats(logits_memory).first(static_cast<std::size_t>(at.count * vocabulary));
     const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.count));

@@ -6,7 +6,7 @@
 namespace tessera::data {
 namespace {
 
-std::unique_ptr<DataSplits> make(const GptDataOptions& o, DataParts parts) {
+std::unique_ptr<DataSplits> make_gpt(const GptDataOptions& o, DataParts parts) {
   const auto sources = gpt_sources(o);
   GptSplits::Options options;
   options.documents = DocumentOptions::of(o);
@@ -24,7 +24,7 @@ std::unique_ptr<DataSplits> make(const GptDataOptions& o, DataParts parts) {
 }  // namespace
 
 void register_gpt(DatasetRegistry& registry) {
-  registry.add("gpt", make, "Megatron-LM's GPTDataset: .bin and .idx files, same sample order.", {"GPTDataset"});
+  registry.add("gpt", make_gpt, "Megatron-LM's GPTDataset: .bin and .idx files, same sample order.", {"GPTDataset"});
 }
 
 }  // namespace tessera::data

@@ -42,7 +42,7 @@ void describe(options::Schema<MockOptions>& s) {
            "Folder of the index files; null: they are kept in memory.");
 }
 
-std::unique_ptr<DataSplits> make(const MockOptions& o, DataParts parts) {
+std::unique_ptr<DataSplits> make_mock(const MockOptions& o, DataParts parts) {
   if (!parts.eod) parts.eod = static_cast<std::int32_t>(parts.vocab_size - 1);
   const auto source = std::make_shared<MockSource>(parts.vocab_size, *parts.eod);
   GptSplits::Options options;
@@ -56,7 +56,8 @@ std::unique_ptr<DataSplits> make(const MockOptions& o, DataParts parts) {
 }  // namespace
 
 void register_mock(DatasetRegistry& registry) {
-  registry.add("mock", make, "Synthetic counting sequences, the same in every run; reads no file.", {"MockGPTDataset"});
+  registry.add("mock", make_mock, "Synthetic counting sequences, the same in every run; reads no file.",
+               {"MockGPTDataset"});
 }
 
 }  // namespace tessera::data

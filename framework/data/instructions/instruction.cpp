@@ -43,7 +43,7 @@ void describe(options::Schema<InstructionOptions>& s) {
       "others with `efficient_eos` are refused without `cut_max_seqlen`.");
 }
 
-std::unique_ptr<DataSplits> make(const InstructionOptions& o, DataParts parts) {
+std::unique_ptr<DataSplits> make_instruction(const InstructionOptions& o, DataParts parts) {
   if (o.data_path.empty())
     throw ConfigError("dataset_type instruction needs data_path: the prefix of PREFIX_packed_input_ids_document.bin");
   if (o.data_path.parts.size() > 1)
@@ -84,7 +84,7 @@ std::unique_ptr<DataSplits> make(const InstructionOptions& o, DataParts parts) {
 }  // namespace
 
 void register_instruction(DatasetRegistry& registry) {
-  registry.add("instruction", make,
+  registry.add("instruction", make_instruction,
                "MindSpeed-LLM's instruction data: input ids, attention masks and labels as token files.",
                {"DecoderPackedMTFDataset"});
 }

@@ -82,7 +82,7 @@ struct Maker {
   }
 };
 
-std::unique_ptr<DataSplits> make(const SftOptions& o, DataParts parts) {
+std::unique_ptr<DataSplits> make_sft(const SftOptions& o, DataParts parts) {
   const bool apart = !o.train_data_path.empty() || !o.valid_data_path.empty() || !o.test_data_path.empty();
   if (apart && (!o.data_path.empty() || o.split))
     throw ConfigError("data_path and split exclude train_data_path, valid_data_path and test_data_path");
@@ -112,7 +112,7 @@ std::unique_ptr<DataSplits> make(const SftOptions& o, DataParts parts) {
 }  // namespace
 
 void register_sft(DatasetRegistry& registry) {
-  registry.add("sft", make, "Megatron-LM's SFTDataset: conversations as JSON lines.", {"SFTDataset"});
+  registry.add("sft", make_sft, "Megatron-LM's SFTDataset: conversations as JSON lines.", {"SFTDataset"});
 }
 
 }  // namespace tessera::data

@@ -12,7 +12,7 @@ using Kind = ParquetNode::Kind;
 using Meaning = ParquetNode::Meaning;
 using Repetition = ParquetElement::Repetition;
 
-constexpr int deepest = 64;
+constexpr int deepest_schema = 64;
 
 bool is_list(const ParquetElement& element) { return element.converted == 3 || element.logical == 3; }
 bool is_map(const ParquetElement& element) {
@@ -117,7 +117,7 @@ class Builder {
 
   // What `element` is, its own repetition aside.
   ParquetNode body(const ParquetElement& element, const std::string& prefix, int defined, int repeated, int depth) {
-    if (depth > deepest) throw ConfigError(text("its schema nests more than ", deepest, " deep"));
+    if (depth > deepest_schema) throw ConfigError(text("its schema nests more than ", deepest_schema, " deep"));
     if (first_not_utf8(element.name) != std::string_view::npos)
       throw ConfigError(text("a column below '", prefix, "' has a name that is not UTF-8"));
     ParquetNode out;

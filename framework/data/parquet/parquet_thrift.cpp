@@ -3,12 +3,12 @@
 namespace tessera::data {
 namespace {
 
-constexpr int deepest = 32;  // Parquet's own structures nest 8 deep
+constexpr int deepest_thrift = 32;  // Parquet's own structures nest 8 deep
 
 }  // namespace
 
 void ThriftReader::enter() {
-  if (++depth_ > deepest) throw ConfigError(text("its structures nest more than ", deepest, " deep"));
+  if (++depth_ > deepest_thrift) throw ConfigError(text("its structures nest more than ", deepest_thrift, " deep"));
 }
 
 std::uint8_t ThriftReader::byte() {

@@ -5,7 +5,7 @@
 namespace tessera::data {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 void add_unit(std::string& out, unsigned unit) {
   constexpr const char* digits = "0123456789abcdef";
@@ -64,10 +64,11 @@ void add_text(std::string& out, const std::string& text) {
   out += '"';
 }
 
-void add(std::string& out, const Json& value, std::size_t depth);
+void add(std::string& out, const OrderedJson& value, std::size_t depth);
 
 template <class AddItem>
-void add_items(std::string& out, const Json& value, std::size_t depth, std::string_view brackets, AddItem add_item) {
+void add_items(std::string& out, const OrderedJson& value, std::size_t depth, std::string_view brackets,
+               AddItem add_item) {
   out += brackets[0];
   bool first = true;
   for (auto item = value.begin(); item != value.end(); ++item) {
@@ -83,7 +84,7 @@ void add_items(std::string& out, const Json& value, std::size_t depth, std::stri
   out += brackets[1];
 }
 
-void add(std::string& out, const Json& value, std::size_t depth) {
+void add(std::string& out, const OrderedJson& value, std::size_t depth) {
   if (value.is_object()) {
     add_items(out, value, depth, "{}", [&](const auto& item) {
       add_text(out, item.key());
@@ -101,7 +102,7 @@ void add(std::string& out, const Json& value, std::size_t depth) {
 
 }  // namespace
 
-std::string python_json(const Json& value) {
+std::string python_json(const OrderedJson& value) {
   std::string out;
   add(out, value, 0);
   return out;

@@ -58,12 +58,14 @@ class Cyclic final : public Sampler {
   mutable std::vector<std::int64_t> order_;
 };
 
-std::unique_ptr<Sampler> make(const CyclicOptions& o, SamplerParts parts) { return std::make_unique<Cyclic>(o, parts); }
+std::unique_ptr<Sampler> make_cyclic(const CyclicOptions& o, SamplerParts parts) {
+  return std::make_unique<Cyclic>(o, parts);
+}
 
 }  // namespace
 
 void register_cyclic(SamplerRegistry& registry) {
-  registry.add("cyclic", make, "Shuffled in every epoch; an incomplete last global batch is dropped.");
+  registry.add("cyclic", make_cyclic, "Shuffled in every epoch; an incomplete last global batch is dropped.");
 }
 
 }  // namespace tessera::data

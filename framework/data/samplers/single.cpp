@@ -20,7 +20,9 @@ class Single final : public Sampler {
   std::int64_t samples_;
 };
 
-std::unique_ptr<Sampler> make(const options::NoOptions&, SamplerParts parts) { return std::make_unique<Single>(parts); }
+std::unique_ptr<Sampler> make_single(const options::NoOptions&, SamplerParts parts) {
+  return std::make_unique<Single>(parts);
+}
 
 }  // namespace
 
@@ -29,7 +31,7 @@ std::unique_ptr<Sampler> single_pass(const Dataset& dataset) {
 }
 
 void register_single(SamplerRegistry& registry) {
-  registry.add("single", make, "Sequential: each sample once, in dataset order.");
+  registry.add("single", make_single, "Sequential: each sample once, in dataset order.");
 }
 
 }  // namespace tessera::data

@@ -120,15 +120,15 @@ class BertWordPiece final : public Tokenizer {
   SpecialIds special_;
 };
 
-std::unique_ptr<Tokenizer> make(const BertOptions& options, bool lower_case) {
+std::unique_ptr<Tokenizer> make_bert_word_piece(const BertOptions& options, bool lower_case) {
   if (options.vocab_file.empty())
     throw ConfigError(text("tokenizer_type ", lower_case ? "BertWordPieceLowerCase" : "BertWordPieceCase",
                            " needs vocab_file; set it to the path of vocab.txt"));
   return std::make_unique<BertWordPiece>(options, lower_case);
 }
 
-std::unique_ptr<Tokenizer> make_lower(const BertOptions& options) { return make(options, true); }
-std::unique_ptr<Tokenizer> make_cased(const BertOptions& options) { return make(options, false); }
+std::unique_ptr<Tokenizer> make_lower(const BertOptions& options) { return make_bert_word_piece(options, true); }
+std::unique_ptr<Tokenizer> make_cased(const BertOptions& options) { return make_bert_word_piece(options, false); }
 
 }  // namespace
 

@@ -133,7 +133,7 @@ class Gpt2Bpe final : public Tokenizer {
   std::int32_t eod_ = 0;
 };
 
-std::unique_ptr<Tokenizer> make(const Gpt2BpeOptions& options) {
+std::unique_ptr<Tokenizer> make_gpt2_bpe(const Gpt2BpeOptions& options) {
   if (options.vocab_file.empty() || options.merge_file.empty())
     throw ConfigError("tokenizer_type GPT2BPETokenizer needs both vocab_file and merge_file");
   return std::make_unique<Gpt2Bpe>(options);
@@ -142,7 +142,8 @@ std::unique_ptr<Tokenizer> make(const Gpt2BpeOptions& options) {
 }  // namespace
 
 void register_gpt2_bpe(TokenizerRegistry& registry) {
-  registry.add("GPT2BPETokenizer", make, "Byte-level BPE from vocab.json and merges.txt.", {"gpt2", "GPT2BPE"});
+  registry.add("GPT2BPETokenizer", make_gpt2_bpe, "Byte-level BPE from vocab.json and merges.txt.",
+               {"gpt2", "GPT2BPE"});
 }
 
 }  // namespace tessera::data

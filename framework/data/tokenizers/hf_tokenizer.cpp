@@ -368,7 +368,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::vector<std::string> sources_;
 };
 
-std::unique_ptr<Tokenizer> make(const HuggingFaceOptions& options) {
+std::unique_ptr<Tokenizer> make_hf_tokenizer(const HuggingFaceOptions& options) {
   if (options.tokenizer_model.empty())
     throw ConfigError("tokenizer_type HuggingFaceTokenizer needs tokenizer_model, a folder with tokenizer.json");
   return std::make_unique<HuggingFaceTokenizer>(options);
@@ -377,7 +377,8 @@ std::unique_ptr<Tokenizer> make(const HuggingFaceOptions& options) {
 }  // namespace
 
 void register_hugging_face(TokenizerRegistry& registry) {
-  registry.add("HuggingFaceTokenizer", make, "A tokenizer.json as Hugging Face models have it.", {"PretrainedFromHF"});
+  registry.add("HuggingFaceTokenizer", make_hf_tokenizer, "A tokenizer.json as Hugging Face models have it.",
+               {"PretrainedFromHF"});
 }
 
 }  // namespace tessera::data

@@ -5,10 +5,12 @@
 namespace tessera::data {
 namespace {
 
-std::unique_ptr<Tokenizer> make(const options::NoOptions&) { return nullptr; }
+std::unique_ptr<Tokenizer> make_no_tokenizer(const options::NoOptions&) { return nullptr; }
 
 }  // namespace
 
-void register_no_tokenizer(TokenizerRegistry& registry) { registry.add("none", make, "No tokenizer: token ids only."); }
+void register_no_tokenizer(TokenizerRegistry& registry) {
+  registry.add("none", make_no_tokenizer, "No tokenizer: token ids only.");
+}
 
 }  // namespace tessera::data

@@ -82,12 +82,14 @@ class NullTokenizer final : public Tokenizer {
   std::int64_t below_;
 };
 
-std::unique_ptr<Tokenizer> make(const NullOptions& options) { return std::make_unique<NullTokenizer>(options); }
+std::unique_ptr<Tokenizer> make_null_tokenizer(const NullOptions& options) {
+  return std::make_unique<NullTokenizer>(options);
+}
 
 }  // namespace
 
 void register_null_tokenizer(TokenizerRegistry& registry) {
-  registry.add("NullTokenizer", make, "Text is token ids separated by single spaces.", {"null"});
+  registry.add("NullTokenizer", make_null_tokenizer, "Text is token ids separated by single spaces.", {"null"});
 }
 
 }  // namespace tessera::data

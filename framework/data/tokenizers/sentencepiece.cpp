@@ -243,7 +243,7 @@ void require_model(const std::string& file, const char* type) {
   if (file.empty()) throw ConfigError(text("tokenizer_type ", type, " needs tokenizer_model, a SentencePiece model"));
 }
 
-std::unique_ptr<Tokenizer> make(const SentencePieceOptions& options) {
+std::unique_ptr<Tokenizer> make_sentencepiece(const SentencePieceOptions& options) {
   require_model(options.tokenizer_model, "SentencePieceTokenizer");
   return std::make_unique<SentencePiece>(options);
 }
@@ -261,7 +261,7 @@ std::unique_ptr<Tokenizer> make_llama2(const PlainSentencePieceOptions& options)
 }  // namespace
 
 void register_sentencepiece(TokenizerRegistry& registry) {
-  registry.add("SentencePieceTokenizer", make,
+  registry.add("SentencePieceTokenizer", make_sentencepiece,
                "SentencePiece model with added tokens <CLS>, <SEP>, <EOD>, ...; special tokens in a text are found.");
   registry.add("GPTSentencePieceTokenizer", make_gpt,
                "SentencePiece model; special tokens in a text are ordinary text.");

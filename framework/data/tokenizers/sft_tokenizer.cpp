@@ -35,7 +35,7 @@ constexpr NamedFormat formats[] = {
     {"identity", "<unk>", 0, "{% for m in messages %}{{ m.content }}{% endfor %}"},
 };
 
-std::string lower(std::string word) {
+std::string in_lower_case(std::string word) {
   std::transform(word.begin(), word.end(), word.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return word;
@@ -44,7 +44,7 @@ std::string lower(std::string word) {
 std::string role_of(const Json& message) {
   const auto role = message.find("role");
   if (role == message.end() || !role->is_string()) throw ConfigError("a message has no role");
-  return lower(role->get<std::string>());
+  return in_lower_case(role->get<std::string>());
 }
 
 std::optional<std::int32_t> named(const Tokenizer& tokenizer, std::string_view name) {

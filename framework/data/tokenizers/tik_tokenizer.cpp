@@ -200,7 +200,7 @@ class TikTokenizer final : public Tokenizer {
   RankedBytes ranks_;
 };
 
-std::unique_ptr<Tokenizer> make(const TikOptions& options) {
+std::unique_ptr<Tokenizer> make_tik_tokenizer(const TikOptions& options) {
   const auto& file = options.tokenizer_model;
   if (file.size() < 5 || file.compare(file.size() - 5, 5, ".json") != 0)
     throw ConfigError(text("tokenizer_type TikTokenizer: tokenizer_model is '", file,
@@ -213,7 +213,7 @@ std::unique_ptr<Tokenizer> make(const TikOptions& options) {
 }  // namespace
 
 void register_tik_tokenizer(TokenizerRegistry& registry) {
-  registry.add("TikTokenizer", make, "Byte-pair encoding of tiktoken from a JSON list of tokens.");
+  registry.add("TikTokenizer", make_tik_tokenizer, "Byte-pair encoding of tiktoken from a JSON list of tokens.");
 }
 
 }  // namespace tessera::data

@@ -9,9 +9,9 @@
 namespace tessera::flags {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string joined(const std::vector<std::string>& words, const char* between) {
+std::string joined_by(const std::vector<std::string>& words, const char* between) {
   std::string all;
   for (const auto& word : words) all += (all.empty() ? "" : between) + word;
   return all;
@@ -21,14 +21,14 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
 std::string options_of(const ConvertedFlag& flag) {
   auto all = flag.to;
   all.insert(all.end(), flag.implied.begin(), flag.implied.end());
-  return joined(all, ", ");
+  return joined_by(all, ", ");
 }
 
-Json json_of(const GivenFlag& given) {
+OrderedJson json_of(const GivenFlag& given) {
   return {{"flag", given.flag}, {"values", given.values}, {"file", given.at.source}, {"line", given.at.line}};
 }
 
-Json json_of(const ConvertedFlag& flag) {
+OrderedJson json_of(const ConvertedFlag& flag) {
   auto json = json_of(flag.given);
   json["status"] = word_of(flag.status);
   json["to"] = options_of(flag);
@@ -36,8 +36,8 @@ Json json_of(const ConvertedFlag& flag) {
   return json;
 }
 
-Json json_of(const Launch& launch, const std::string& start) {
-  Json options = Json::object(), environment = Json::object();
+OrderedJson json_of(const Launch& launch, const std::string& start) {
+  OrderedJson options = OrderedJson::object(), environment = OrderedJson::object();
   for (const auto& option : launch.options) options[option.flag] = option.values;
   for (const auto& [name, value] : launch.environment) environment[name] = value;
   return {{"name", launch.launcher},  {"program", launch.program}, {"options", options},        {"start", start},
@@ -74,30 +74,31 @@ std::string start_line(const Source& source, const std::string& recipe) {
     const bool unknown = std::any_of(option.values.begin(), option.values.end(),
                                      [](const auto& value) { return value.find('$') != std::string::npos; });
     if (unknown || without_meaning.count(name)) continue;
-    line += text(" ", name, option.values.empty() ? "" : " ", joined(option.values, " "));
+    line += text(" ", name, option.values.empty() ? "" : " ", joined_by(option.values, " "));
   }
   return line + " " + train;
 }
 
 std::string report_json(const Source& source, const std::string& file, const std::string& recipe,
                         const options::Report& report) {
-  Json json = {{"source", file}, {"kind", name_of(source.kind)}, {"from", source.from}, {"from_why", source.from_why}};
-  json["launcher"] = source.launch ? json_of(*source.launch, start_line(source, recipe)) : Json(nullptr);
+  OrderedJson json = {
+      {"source", file}, {"kind", name_of(source.kind)}, {"from", source.from}, {"from_why", source.from_why}};
+  json["launcher"] = source.launch ? json_of(*source.launch, start_line(source, recipe)) : OrderedJson(nullptr);
   json["launches"] = source.launches;
-  json["flags"] = Json::array();
+  json["flags"] = OrderedJson::array();
   for (const auto& flag : source.flags) json["flags"].push_back(json_of(flag));
   for (const auto& [flag, condition] : source.elsewhere) {
     json["flags"].push_back(json_of(flag));
     json["flags"].back()["only_where"] = condition;
   }
-  json["unknown"] = Json::array();
+  json["unknown"] = OrderedJson::array();
   for (const auto& one : source.unknowns)
     json["unknown"].push_back({{"name", one.name},
                                {"used_by", one.used_by},
                                {"file", one.at.source},
                                {"line", one.at.line},
                                {"give", answer_to(one.name)}});
-  json["undecided"] = Json::array();
+  json["undecided"] = OrderedJson::array();
   for (const auto& one : source.undecided)
     json["undecided"].push_back({{"condition", one.condition},
                                  {"file", one.at.source},
@@ -108,11 +109,11 @@ std::string report_json(const Source& source, const std::string& file, const std
   json["problems"] = report.problems();
   json["notes"] = report.notes();
   const auto counts = count_by_status(source.flags);
-  json["counts"] = Json::object();
+  json["counts"] = OrderedJson::object();
   for (const auto status : {FlagStatus::mapped, FlagStatus::ignored, FlagStatus::planned, FlagStatus::refused,
                             FlagStatus::unknown, FlagStatus::undecided})
     json["counts"][word_of(status)] = counts[static_cast<std::size_t>(status)];
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 std::string report_table(const Source& source, bool verbose) {
@@ -122,7 +123,7 @@ std::string report_table(const Source& source, bool verbose) {
   if (!source.from.empty()) out += text("flags of ", source.from, " (", source.from_why, ")\n\n");
   std::size_t flag_width = 4, value_width = 5;
   const auto value_of = [](const ConvertedFlag& flag) {
-    auto words = joined(flag.given.values, " ");
+    auto words = joined_by(flag.given.values, " ");
     return words.size() <= 32 ? words : words.substr(0, 29) + "...";
   };
   for (const auto& flag : source.flags) {
@@ -155,7 +156,8 @@ std::vector<std::string> caller_values(const Source& source) {
     });
     if (!used) continue;
     const auto answer = answer_to(one.name);
-    lines.push_back(text(place(one.at), ": ", one.name, " of ", joined(one.used_by, ", "), " is left to the caller; ",
+    lines.push_back(text(place(one.at), ": ", one.name, " of ", joined_by(one.used_by, ", "),
+                         " is left to the caller; ",
                          answer.empty() ? "set it in the environment of the training" : "give " + answer));
   }
   return lines;
@@ -168,7 +170,8 @@ std::vector<std::string> head_of(const Source& source, const std::string& file, 
   const auto start = start_line(source, recipe);
   if (!start.empty()) head.insert(head.end(), {"Started as there:", "  " + start});
   if (!source.unknowns.empty()) head.emplace_back("To be said by the environment, as the script does not know it:");
-  for (const auto& one : source.unknowns) head.push_back(text("  ", one.name, "  (", joined(one.used_by, ", "), ")"));
+  for (const auto& one : source.unknowns)
+    head.push_back(text("  ", one.name, "  (", joined_by(one.used_by, ", "), ")"));
   return head;
 }
 

@@ -10,7 +10,7 @@
 namespace tessera::flags {
 namespace {
 
-const std::string folder = "flags/";
+const std::string table_folder = "flags/";
 
 std::string dest_of(const std::string& flag) {
   auto name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
@@ -146,13 +146,13 @@ options::Value list_of(const std::vector<std::string>& values, const options::Or
   return list;
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string joined_by_blanks(const std::vector<std::string>& words) {
   std::string all;
   for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
   return all;
 }
 
-bool is_flag(const std::string& word) {
+bool is_row_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
 
@@ -230,7 +230,7 @@ class Converter {
 
   void follow(const FlagRow& row) {
     const auto values = values_of(row);
-    const auto value = joined(values);
+    const auto value = joined_by_blanks(values);
     if (row.takes == FlagRow::Takes::none && !values.empty())
       return end(FlagStatus::refused, text("takes no value, but '", value, "' follows"));
     if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagStatus::refused, "a value is missing");
@@ -380,9 +380,9 @@ std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv) {
   std::vector<GivenFlag> all;
   for (const auto& word : argv) {
     const auto equal = word.find('=');
-    if (is_flag(word) && equal != std::string::npos)
+    if (is_row_flag(word) && equal != std::string::npos)
       all.push_back({word.substr(0, equal), {word.substr(equal + 1)}, {word.substr(0, equal), 0, "", 0}});
-    else if (is_flag(word))
+    else if (is_row_flag(word))
       all.push_back({word, {}, {word, 0, "", 0}});
     else if (!all.empty())
       all.back().values.push_back(word);
@@ -449,10 +449,10 @@ FlagTable FlagTable::from(const options::Value& table) {
 FlagTable FlagTable::from(const std::string& file, const options::Mappings& mappings) {
   std::vector<options::Value> tables;
   for (auto next = file; !next.empty();) {
-    tables.push_back(mappings.table(folder + next));
+    tables.push_back(mappings.table(table_folder + next));
     const auto* base = tables.back().find("base");
     next = base ? base->scalar : "";
-    if (tables.size() > 10) throw ConfigError(text("mappings/", folder, file, ": its bases never end"));
+    if (tables.size() > 10) throw ConfigError(text("mappings/", table_folder, file, ": its bases never end"));
   }
   FlagTable out;
   for (auto table = tables.rbegin(); table != tables.rend(); ++table) out.add(*table);
@@ -463,9 +463,9 @@ FlagTable FlagTable::named(const std::string& name, const options::Mappings& map
   if (name == "megatron") return named(usual, mappings);
   std::string have;
   for (const auto& file : mappings.names()) {
-    if (file.rfind(folder, 0) != 0) continue;
+    if (file.rfind(table_folder, 0) != 0) continue;
     const auto own = name_in(mappings.text(file));
-    if (own == name) return from(file.substr(folder.size()), mappings);
+    if (own == name) return from(file.substr(table_folder.size()), mappings);
     have += (have.empty() ? "" : ", ") + own;
   }
   throw ConfigError(text("no flags of '", name, "' are known; have ", have));

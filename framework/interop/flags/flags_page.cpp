@@ -9,7 +9,7 @@
 namespace tessera::flags {
 namespace {
 
-const std::string folder = "flags/";
+const std::string page_folder = "flags/";
 constexpr RowStatus all_row_statuses[] = {RowStatus::runs, RowStatus::ignored, RowStatus::planned, RowStatus::refused};
 
 bool takes(const options::OptionFacts& option, const std::string& value) {
@@ -85,12 +85,12 @@ std::string meaning_of(const FlagRow& row, const options::Facts& facts) {
   return joined(parts, "; ");
 }
 
-std::string file_name(const std::string& file) { return file.substr(folder.size()); }
+std::string file_name(const std::string& file) { return file.substr(page_folder.size()); }
 
 std::vector<std::string> files_of(const options::Mappings& mappings) {
   std::vector<std::string> all;
   for (const auto& file : mappings.names())
-    if (file.rfind(folder, 0) == 0) all.push_back(file);
+    if (file.rfind(page_folder, 0) == 0) all.push_back(file);
   return all;
 }
 

@@ -10,7 +10,7 @@
 namespace tessera::flags {
 namespace {
 
-const std::string folder = "flags/";
+const std::string guess_folder = "flags/";
 
 /// The flags of a table, without reading what they become: that would take longer than all else.
 struct FlagNames {
@@ -22,7 +22,7 @@ struct FlagNames {
 FlagNames names_in(const std::string& file, const options::Mappings& mappings, int depth = 0) {
   FlagNames out;
   std::set<std::string> own;
-  std::istringstream lines(mappings.text(folder + file));
+  std::istringstream lines(mappings.text(guess_folder + file));
   bool underscores = false;
   for (std::string line; std::getline(lines, line);) {
     const auto rest = line.find(": ") == std::string::npos ? std::string() : line.substr(line.find(": ") + 2);
@@ -50,8 +50,8 @@ FlagNames names_in(const std::string& file, const options::Mappings& mappings, i
 std::map<std::string, FlagNames> all_names(const options::Mappings& mappings) {
   std::map<std::string, FlagNames> all;
   for (const auto& file : mappings.names())
-    if (file.rfind(folder, 0) == 0) {
-      auto names = names_in(file.substr(folder.size()), mappings);
+    if (file.rfind(guess_folder, 0) == 0) {
+      auto names = names_in(file.substr(guess_folder.size()), mappings);
       all[names.name] = names;
     }
   return all;

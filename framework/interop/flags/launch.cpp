@@ -17,7 +17,7 @@ namespace {
 constexpr long steps_of_one_way = 200'000, steps_of_other_ways = 100'000, steps_of_open_ways = 400'000;
 constexpr std::size_t most_ways = 400;
 
-bool ends_with(const std::string& words, const std::string& end) {
+bool name_ends_with(const std::string& words, const std::string& end) {
   return words.size() >= end.size() && words.compare(words.size() - end.size(), end.size(), end) == 0;
 }
 
@@ -274,7 +274,7 @@ class ScriptReader {
 LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs, const options::Mappings& mappings,
                             options::Report& report) {
   try {
-    if (ends_with(file, ".yaml") || ends_with(file, ".yml"))
+    if (name_ends_with(file, ".yaml") || name_ends_with(file, ".yml"))
       return read_model_args(shell::read_script_text(file), file, report);
     return ScriptReader(file, inputs, mappings, report).read();
   } catch (const ConfigError& error) {

@@ -13,7 +13,7 @@ bool ends_with(const std::string& words, const std::string& end) {
   return words.size() >= end.size() && words.compare(words.size() - end.size(), end.size(), end) == 0;
 }
 
-bool is_flag(const std::string& word) {
+bool is_word_of_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' &&
          ((word[1] == '-' && word.size() > 2) || std::isalpha(static_cast<unsigned char>(word[1])) != 0);
 }
@@ -102,12 +102,12 @@ class LaunchReader {
     if (next == program && first && !named) return false;
     if (first) launch_.launcher = words_[i_];
     for (++i_; i_ < next; ++i_)
-      if (is_flag(words_[i_])) option(i_, ends_of_values(i_ + 1, next));
+      if (is_word_of_flag(words_[i_])) option(i_, ends_of_values(i_ + 1, next));
     return true;
   }
 
   std::size_t ends_of_values(std::size_t from, std::size_t limit) const {
-    while (from < limit && !is_flag(words_[from])) ++from;
+    while (from < limit && !is_word_of_flag(words_[from])) ++from;
     return from;
   }
 
@@ -145,7 +145,7 @@ class LaunchReader {
       if (takes == 1 && ends_with(words_[i_ + 1], ".py") && table_.trains(words_[i_ + 1])) takes = 0;
       auto end = i_ + 1 + takes;
       // "your master ip" without quotes: words that are no program belong to the value.
-      if (takes == 1 && !is_flag(words_[i_ + 1]) && !row.before)
+      if (takes == 1 && !is_word_of_flag(words_[i_ + 1]) && !row.before)
         for (; end < words_.size() && words_[end][0] != '-' && !ends_with(words_[end], ".py") && leads_on(end);) ++end;
       option(i_, end);
       i_ = end - 1;
@@ -156,7 +156,7 @@ class LaunchReader {
   /// ${WORKERS} before other options or the program.
   bool is_unknown_option(std::size_t at) const {
     if (at + 1 >= words_.size() || marked_[at][0] != shell::unknown_begin) return false;
-    return is_flag(words_[at + 1]) ? leads_on(at + 1) : ends_with(words_[at + 1], ".py");
+    return is_word_of_flag(words_[at + 1]) ? leads_on(at + 1) : ends_with(words_[at + 1], ".py");
   }
 
   /// Whether an option of the same launcher or the program follows the plain words from `at` on.
@@ -173,7 +173,7 @@ class LaunchReader {
       const auto& word = words_[i_];
       if (is_bundle(marked_[i_])) {
         launch_.stray.push_back(word);
-      } else if (is_flag(word)) {
+      } else if (is_word_of_flag(word)) {
         GivenFlag flag{word, {}, origin_of(i_)};
         if (const auto equals = word.find('='); equals != std::string::npos && word.compare(0, 2, "--") == 0) {
           flag.flag.resize(equals);
@@ -194,7 +194,7 @@ class LaunchReader {
     auto word = words_[i_];
     const char quote = word.empty() ? '\0' : word[0];
     if ((quote != '\'' && quote != '"') || (word.size() > 1 && word.back() == quote)) return word;
-    for (auto i = i_ + 1; i < words_.size() && !is_flag(words_[i]); ++i) {
+    for (auto i = i_ + 1; i < words_.size() && !is_word_of_flag(words_[i]); ++i) {
       if (words_[i].empty() || words_[i].back() != quote) continue;
       for (++i_; i_ <= i; ++i_) word += " " + words_[i_];
       --i_;

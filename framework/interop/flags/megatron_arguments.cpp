@@ -37,7 +37,7 @@ Json typed(const options::Value& value, const std::string& type) {
 }
 
 /// Whether two values of an option are the same, also 1 and 1.0.
-bool same(const options::Value& a, const options::Value& b) {
+bool same_argument(const options::Value& a, const options::Value& b) {
   double x = 0, y = 0;
   if (options::OptionType<double>::read(a, x) && options::OptionType<double>::read(b, y)) return x == y;
   return text(a) == text(b);
@@ -62,7 +62,7 @@ class Backwards {
     auto type = option ? option->type : "text";
     if (row.option() != row.to) type = item_type(type);
     const auto value = value_of(row);
-    if (row.kind == FlagRow::Kind::fixed) return switched(row, same(value, options::Value::of(row.fixed, {})));
+    if (row.kind == FlagRow::Kind::fixed) return switched(row, same_argument(value, options::Value::of(row.fixed, {})));
     if (row.kind == FlagRow::Kind::words) return their_word(row, value);
     if (row.takes == FlagRow::Takes::many && value.kind == options::Value::Kind::scalar)
       return Json::array({typed(value, type)});
@@ -100,9 +100,9 @@ class Backwards {
       return all;
     }
     for (const auto& [theirs, ours] : row.words)
-      if (same(value, options::Value::of(ours, {}))) return theirs;
+      if (same_argument(value, options::Value::of(ours, {}))) return theirs;
     // What nobody gave is what the flag's absence means.
-    if (value.origin.layer > 0 && !(!row.absent.empty() && same(value, options::Value::of(row.absent, {}))))
+    if (value.origin.layer > 0 && !(!row.absent.empty() && same_argument(value, options::Value::of(row.absent, {}))))
       report_.problem(value.origin, row.option(),
                       text(row.option(), " ", value, " has no counterpart in ", table_.doc()),
                       text("their ", row.flag, " takes ", words_of(row)));

@@ -15,12 +15,12 @@ const char* const nested = "recipes/nested.yaml";
 const char* const core_ms = "recipes/core_ms_flat.yaml";
 
 std::string parent_of(const std::string& path) { return path.substr(0, std::min(path.rfind('.'), path.size())); }
-std::string name_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+std::string last_name_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 bool begins(const std::string& words, const std::string& with) { return words.rfind(with, 0) == 0; }
 
 /// "a, b" or [a, b].
-std::vector<options::Value> words_of(const options::Value& value) {
+std::vector<options::Value> listed_values(const options::Value& value) {
   if (value.kind == options::Value::Kind::list) return value.items;
   std::vector<options::Value> all;
   std::string word;
@@ -45,7 +45,7 @@ options::Value as_read(options::Value value) {
   return value;
 }
 
-bool says_nothing(const options::Value& value) {
+bool is_empty(const options::Value& value) {
   return value.wrong || value.kind == options::Value::Kind::none ||
          (value.kind == options::Value::Kind::scalar && value.scalar.empty());
 }
@@ -81,7 +81,7 @@ class Translation {
     if (row != rows_.end())
       follow(*row->second, path, value);
     else if (every != rows_.end())
-      set(parent_of(every->second->find("to")->scalar) + "." + name_of(path), value);
+      set(parent_of(every->second->find("to")->scalar) + "." + last_name_of(path), value);
     else if (maps_.count(path))
       take_map(path, value);
     else if (below_a_root(path))
@@ -99,7 +99,7 @@ class Translation {
   void take_map(const std::string& path, const options::Value& value) {
     if (value.kind == options::Value::Kind::group)
       for (const auto& field : value.fields) take(path + "." + field.name, field.value);
-    else if (!says_nothing(value))
+    else if (!is_empty(value))
       report_.problem(value.origin, path, text(path, " is a map, not '", value, "'"),
                       "write its keys below it, indented");
   }
@@ -111,20 +111,20 @@ class Translation {
       const auto inside = parent_of(path) + ".";
       if (begins(known, inside))
         beside.push_back(known.substr(inside.size(), known.find('.', inside.size()) - inside.size()));
-      if (name_of(known) == name_of(path)) elsewhere = parent_of(known);
+      if (last_name_of(known) == last_name_of(path)) elsewhere = parent_of(known);
     }
-    auto hint = options::did_you_mean(name_of(path), beside);
+    auto hint = options::did_you_mean(last_name_of(path), beside);
     if (hint.empty() && !elsewhere.empty()) hint = text("it stands in ", elsewhere);
     std::string all;
     for (const auto& name : std::set<std::string>(beside.begin(), beside.end()))
       all += (all.empty() ? "" : ", ") + name;
     report_.problem(value.origin, path,
-                    text("no key '", name_of(path), "' in ", parent_of(path), " of a nested recipe"),
+                    text("no key '", last_name_of(path), "' in ", parent_of(path), " of a nested recipe"),
                     hint.empty() ? "have " + all : hint);
   }
 
   void follow(const options::Value& row, const std::string& path, const options::Value& value) {
-    if (says_nothing(value)) return;
+    if (is_empty(value)) return;
     if (const auto* means = row.find("means"))
       mean(*means, path, value);
     else if (const auto* list = row.find("operators"))
@@ -152,7 +152,7 @@ class Translation {
     const auto& known = table_.find("operators")->fields;
     std::vector<std::string> names;
     for (const auto& entry : known) names.push_back(entry.name);
-    for (const auto& word : words_of(value)) {
+    for (const auto& word : listed_values(value)) {
       const auto entry = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.name == word.scalar; });
       const auto [before, first] = operators_.insert({word.scalar, list});
       if (entry == known.end())
@@ -220,7 +220,7 @@ class Translation {
   void drop(const std::string& option) {
     for (auto& [name, group] : out_.fields)
       if (name == parent_of(option))
-        std::erase_if(group.fields, [&](const auto& field) { return field.name == name_of(option); });
+        std::erase_if(group.fields, [&](const auto& field) { return field.name == last_name_of(option); });
   }
 
   const options::Value& table_;
@@ -252,7 +252,7 @@ std::string mark_of_core_ms(const options::Value& tree, const options::Mappings&
   for (const auto& mark : table.find("marks")->items) {
     const auto& key = mark.find("key")->scalar;
     const auto* value = tree.at(key);
-    if (!value || says_nothing(*value)) continue;
+    if (!value || is_empty(*value)) continue;
     const auto* words = mark.find("words");
     if (!words) return key;
     for (const auto& word : words->items)

@@ -11,7 +11,7 @@ namespace tessera::flags {
 namespace {
 
 const char* const file = "recipes/arguments.yaml";
-const char* const groups[] = {"language_model", "model_parallel"};
+const char* const argument_groups[] = {"language_model", "model_parallel"};
 
 std::string spelled(std::string flag) {
   flag.erase(0, std::min(flag.find_first_not_of('-'), flag.size()));
@@ -19,7 +19,7 @@ std::string spelled(std::string flag) {
   return flag;
 }
 
-bool says_nothing(const options::Value& value) {
+bool is_empty_argument(const options::Value& value) {
   return value.wrong || value.kind == options::Value::Kind::none ||
          (value.kind == options::Value::Kind::scalar && value.scalar.empty());
 }
@@ -58,7 +58,7 @@ class Reading {
   Reading(const options::Value& table, const FlagTable& flags, std::set<std::string> names, const options::Facts& facts,
           options::Report& report)
       : flags_(flags), names_(std::move(names)), facts_(facts), report_(report) {
-    for (const auto* group : groups)
+    for (const auto* group : argument_groups)
       if (const auto* list = table.at(text("groups.", group)))
         for (const auto& name : list->items) home_[name.scalar] = group;
   }
@@ -67,12 +67,13 @@ class Reading {
     options::Value ours;
     ours.kind = options::Value::Kind::group;
     for (const auto& [name, value] : tree.fields) {
-      const bool group = std::find(std::begin(groups), std::end(groups), name) != std::end(groups);
+      const bool group =
+          std::find(std::begin(argument_groups), std::end(argument_groups), name) != std::end(argument_groups);
       if (facts_.count(name))
         ours.fields.push_back({name, value});
       else if (group && value.kind == options::Value::Kind::group)
         for (const auto& field : value.fields) take(field.name, field.value, name);
-      else if (group && !says_nothing(value))
+      else if (group && !is_empty_argument(value))
         report_.problem(value.origin, name, text(name, " is a map of arguments, not '", value, "'"),
                         "write them below it, indented");
       else if (!group)
@@ -104,7 +105,7 @@ class Reading {
                       text("'", name, "' stands in ", group.empty() ? "no group" : group, ", but belongs ",
                            meant.empty() ? "into none" : "into " + meant),
                       "move it there");
-    else if (!says_nothing(value))
+    else if (!is_empty_argument(value))
       give(rows, name, value);
   }
 
@@ -193,7 +194,7 @@ options::Value rows_with_bases(const std::string& name, const options::Mappings&
 
 bool has_name(const options::Value& tree, const std::string& name) {
   if (tree.find(name)) return true;
-  return std::any_of(std::begin(groups), std::end(groups), [&](const auto* group) {
+  return std::any_of(std::begin(argument_groups), std::end(argument_groups), [&](const auto* group) {
     const auto* map = tree.find(group);
     return map && map->find(name);
   });
@@ -216,7 +217,8 @@ Conversion read_yaml_arguments(const options::Value& tree, const std::string& pr
 }
 
 std::string program_of_yaml_arguments(const options::Value& tree, const options::Mappings& mappings) {
-  if (std::none_of(std::begin(groups), std::end(groups), [&](const auto* group) { return tree.find(group); }))
+  if (std::none_of(std::begin(argument_groups), std::end(argument_groups),
+                   [&](const auto* group) { return tree.find(group); }))
     return "";
   const auto table = mappings.table(file);
   std::string usual;

@@ -19,11 +19,11 @@ namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// What this program has no use for, from the config.json the model came with.
-void take_over(const std::string& carried, const std::vector<options::Value::Field>& rows, Json& json) {
-  const auto old = parse_json<Json>(carried);
+void take_over(const std::string& carried, const std::vector<options::Value::Field>& rows, OrderedJson& json) {
+  const auto old = parse_json<OrderedJson>(carried);
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
                                             "transformers_version"};
@@ -59,7 +59,7 @@ class Exporter {
   }
 
   void write(const fs::path& folder) {
-    Json map = Json::object();
+    OrderedJson map = OrderedJson::object();
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       const auto name = shard_name(i, shards_.size());
@@ -71,7 +71,7 @@ class Exporter {
     }
     if (shards_.size() > 1)
       write_file_atomic(folder / "model.safetensors.index.json",
-                        Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+                        OrderedJson{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
     for (const auto& [name, content] : how_.files) write_file_atomic(folder / name, content);
   }
 
@@ -189,10 +189,10 @@ class Exporter {
 std::string write_hugging_face_config(const options::Value& model_config, const std::string& family, DType dtype,
                                       const std::string& carried, const options::Mappings& mappings) {
   const auto table = hugging_face_table(mappings, family), common = mappings.table("models/common.yaml");
-  Json json = {{"model_type", family}};
+  OrderedJson json = {{"model_type", family}};
   if (const auto* name = table.find("architecture")) json["architectures"] = {name->scalar};
-  json =
-      Json::parse(tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
+  json = OrderedJson::parse(
+      tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);
   json["torch_dtype"] = name_of(dtype);
   take_over(carried, tables::config_rows(table, &common), json);

@@ -21,7 +21,6 @@ using Json = nlohmann::json;
 using Kind = torch::PickleNode::Kind;
 
 constexpr const char* tracker = "latest_checkpointed_iteration.txt";
-constexpr const char* weights_file = "model_optim_rng.pt";
 constexpr int most_ranks = 100000;  // of one kind
 
 std::vector<std::string> ranks_in(const fs::path& folder) {

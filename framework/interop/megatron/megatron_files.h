@@ -8,6 +8,9 @@
 
 namespace tessera::megatron {
 
+/// The file of a rank's folder with weights and training state.
+inline constexpr const char* weights_file = "model_optim_rng.pt";
+
 /// "mp_rank_01", with several stages "mp_rank_01_002".
 std::string megatron_rank_folder(std::int64_t tensor_rank, std::int64_t stage, std::int64_t stages);
 

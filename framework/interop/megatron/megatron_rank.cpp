@@ -15,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = torch::PickleNode::Kind;
 
-constexpr const char* weights_file = "model_optim_rng.pt";
 constexpr const char* shared_file = "distrib_optim.pt";
 constexpr std::int64_t most_layers = 1000000, most_experts = 65536;
 const std::string expert_mark = "{expert}", state_begin = "optimizer.";
@@ -26,7 +25,7 @@ bool decays(const std::string& name, std::size_t rank) {
   return rank != 1 && (name.size() < 5 || name.compare(name.size() - 5, 5, ".bias") != 0);
 }
 
-bool ends(const std::string& name, const std::string& end) {
+bool name_ends(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
@@ -94,7 +93,7 @@ MegatronRank::Weight MegatronRank::weight_of(const std::string& name, const torc
   Weight weight{.name = name, .node = &node, .shape = file_->tensor(node, name).shape()};
   if (const auto* buffers = table.find("buffers"))
     weight.buffer = std::any_of(buffers->items.begin(), buffers->items.end(),
-                                [&](const auto& end) { return ends(name, end.scalar); });
+                                [&](const auto& end) { return name_ends(name, end.scalar); });
   if (name.find(expert_mark) == std::string::npos) return weight;
   weight.experts = static_cast<std::int64_t>(number(argument("num_experts")).value_or(0));
   if (weight.experts < 1 || weight.experts > most_experts || weight.shape.rank() != 2 ||

@@ -322,7 +322,7 @@ class SharedWriter {
 
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
                          const checkpoint::Progress& progress, const nlohmann::json& args, DType type) {
-  Writer(content, progress, args, type).write(folder / "model_optim_rng.pt", iteration);
+  Writer(content, progress, args, type).write(folder / weights_file, iteration);
   if (content.shared) SharedWriter(content, type).write(folder / "distrib_optim.pt");
 }
 

@@ -10,7 +10,7 @@
 namespace tessera::shell {
 namespace {
 
-constexpr int deepest = 60;
+constexpr int deepest_arithmetic = 60;
 
 /// A number, or nothing because something is not known.
 using Number = std::optional<long long>;
@@ -196,7 +196,7 @@ class Arithmetic {
   Number power() {
     const auto base = unary();
     if (!take("**", "=")) return base;
-    if (++depth_ > deepest) fail();
+    if (++depth_ > deepest_arithmetic) fail();
     const auto exponent = power();
     return with(base, exponent, [](long long a, long long b) {
       unsigned long long out = 1, square = static_cast<unsigned long long>(a);
@@ -207,7 +207,7 @@ class Arithmetic {
   }
 
   Number unary() {
-    if (++depth_ > deepest) fail();
+    if (++depth_ > deepest_arithmetic) fail();
     Number out;
     if (take("++") || take("--")) {
       const bool up = words_[i_ - 1] == '+';
@@ -294,7 +294,7 @@ class Arithmetic {
       evaluator_.doubt(*value);
       return std::nullopt;
     }
-    if (depth_ + 10 > deepest) fail();
+    if (depth_ + 10 > deepest_arithmetic) fail();
     return Arithmetic(without_places(*value), evaluator_, depth_ + 10).value();
   }
 

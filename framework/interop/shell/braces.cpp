@@ -10,7 +10,7 @@ namespace tessera::shell {
 namespace {
 
 constexpr std::size_t most_words = 10000;
-constexpr int deepest = 20;
+constexpr int deepest_braces = 20;
 
 /// A character of a word: part and index.
 struct Spot {
@@ -108,7 +108,7 @@ Braces braces_from(const Parts& parts, const Spot& open) {
 }
 
 void expand(const Parts& parts, int depth, std::vector<Parts>& out) {
-  for (std::size_t p = 0; p < parts.size() && depth < deepest; ++p) {
+  for (std::size_t p = 0; p < parts.size() && depth < deepest_braces; ++p) {
     if (parts[p].kind != Part::Kind::text) continue;
     for (auto at = parts[p].words.find('{'); at != std::string::npos; at = parts[p].words.find('{', at + 1)) {
       const auto braces = braces_from(parts, {p, at});

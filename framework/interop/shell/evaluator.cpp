@@ -12,7 +12,7 @@ namespace tessera::shell {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int deepest = 400;
+constexpr int deepest_evaluation = 400;
 
 }  // namespace
 
@@ -72,7 +72,7 @@ void Evaluator::remark(const std::string& words) {
 }
 
 Truth Evaluator::run(const Tree& tree) {
-  if (++depth_ > deepest) {
+  if (++depth_ > deepest_evaluation) {
     depth_ = 0;
     throw Stop{"commands call each other without end", tree->at};
   }

@@ -9,7 +9,7 @@
 namespace tessera::shell {
 namespace {
 
-constexpr int deepest = 100;
+constexpr int deepest_syntax = 100;
 constexpr std::size_t longest_source = 100;
 
 }  // namespace
@@ -20,7 +20,7 @@ bool is_name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) !
 bool is_meta(char c) { return c == '\0' || c == '\n' || is_blank(c) || std::string_view(";&|()<>").find(c) < 7; }
 
 Parser::Deeper::Deeper(Parser& parser) : parser_(parser) {
-  if (++parser_.depth_ > deepest) {
+  if (++parser_.depth_ > deepest_syntax) {
     --parser_.depth_;
     parser_.fail("more than 100 levels of nesting", parser_.i_);
   }

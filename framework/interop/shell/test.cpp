@@ -36,7 +36,7 @@ Truth either(Truth a, Truth b) { return !both(!a, !b); }
 
 namespace {
 
-constexpr int deepest = 50;
+constexpr int deepest_test = 50;
 
 Truth truth_of(bool holds) { return holds ? Truth::yes : Truth::no; }
 Truth likely(Truth truth) {
@@ -102,7 +102,7 @@ class Test {
   }
 
   Truth one() {
-    if (++depth_ > deepest || i_ >= operands_.size()) return Truth::unknown;
+    if (++depth_ > deepest_test || i_ >= operands_.size()) return Truth::unknown;
     auto out = Truth::unknown;
     if (is_op(i_, {"!"}) && i_ + 1 < operands_.size() && !is_binary(i_ + 1)) {
       ++i_;

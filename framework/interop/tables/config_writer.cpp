@@ -7,21 +7,21 @@
 namespace tessera::tables {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// A number, a truth value or a list as such, anything else as text.
-Json json_of(const std::string& words) {
-  auto json = Json::parse(words, nullptr, false);
-  return json.is_number() || json.is_boolean() || json.is_array() ? json : Json(words);
+OrderedJson json_of(const std::string& words) {
+  auto json = OrderedJson::parse(words, nullptr, false);
+  return json.is_number() || json.is_boolean() || json.is_array() ? json : OrderedJson(words);
 }
 
 /// 1 as 1.0 where the row asks for a `float`: a program may tell them apart.
-Json number_of(Json json, const options::Value& row) {
-  return row.find("float") != nullptr && json.is_number() ? Json(json.get<double>()) : json;
+OrderedJson number_of(OrderedJson json, const options::Value& row) {
+  return row.find("float") != nullptr && json.is_number() ? OrderedJson(json.get<double>()) : json;
 }
 
 /// Set "rope_parameters.rope_theta".
-void set(Json& json, const std::string& path, Json value) {
+void set(OrderedJson& json, const std::string& path, OrderedJson value) {
   const auto dot = path.find('.');
   if (dot == std::string::npos)
     json[path] = std::move(value);
@@ -42,7 +42,7 @@ bool said(const options::Value* value) { return value != nullptr && value->kind 
 
 class ConfigWriter {
  public:
-  ConfigWriter(const options::Value& ours, std::string program, Json begun)
+  ConfigWriter(const options::Value& ours, std::string program, OrderedJson begun)
       : ours_(ours), program_(std::move(program)), json_(std::move(begun)) {}
 
   void write(const std::string& key, const options::Value& row) {
@@ -50,9 +50,9 @@ class ConfigWriter {
     if (to != nullptr && row.find("by") != nullptr) return write_branch(key, row, *to);
     if (to != nullptr && row.find("read_only") == nullptr) return write_value(key, row, *to);
     if (const auto* only = row.find("only"); only != nullptr && row.find("absent") != nullptr)
-      set(json_, key, only->items.empty() ? Json() : json_of(only->items.front().scalar));
+      set(json_, key, only->items.empty() ? OrderedJson() : json_of(only->items.front().scalar));
   }
-  const Json& json() const { return json_; }
+  const OrderedJson& json() const { return json_; }
 
  private:
   /// A key whose meaning hangs on the word under another, the first of `by`. An option that is said and `forced` makes
@@ -60,7 +60,8 @@ class ConfigWriter {
   void write_branch(const std::string& key, const options::Value& row, const options::Value& to) {
     const auto& by = row.find("by")->items.front().scalar;
     const auto* forced = row.find("forced");
-    if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
+    if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar)))
+      set(json_, by, OrderedJson(forced->scalar));
     const auto* word = at(json_, by);
     const auto* option =
         word == nullptr ? nullptr : to.find(word->is_string() ? word->get<std::string>() : word->dump());
@@ -68,7 +69,7 @@ class ConfigWriter {
     const auto* value = find(ours_, option->scalar);
     if (said(value)) set(json_, key, json_of(value->scalar));
   }
-  static const Json* at(const Json& json, const std::string& path) {
+  static const OrderedJson* at(const OrderedJson& json, const std::string& path) {
     const auto dot = path.find('.');
     const auto found = json.find(path.substr(0, dot));
     if (found == json.end()) return nullptr;
@@ -86,7 +87,7 @@ class ConfigWriter {
         return;  // no one word for both
     }
     if (!said(value)) {
-      if (row.find("absent") != nullptr) set(json_, key, Json());
+      if (row.find("absent") != nullptr) set(json_, key, OrderedJson());
       return;
     }
     if (const auto* none = row.find("unwritten"); none != nullptr && none->scalar == value->scalar) return;
@@ -99,14 +100,14 @@ class ConfigWriter {
   }
 
   void write_list(const std::string& key, const options::Value& list) {
-    auto items = Json::array();
+    auto items = OrderedJson::array();
     for (const auto& item : list.items) items.push_back(json_of(item.scalar));
     set(json_, key, std::move(items));
   }
 
   const options::Value& ours_;
   std::string program_;
-  Json json_;
+  OrderedJson json_;
 };
 
 }  // namespace
@@ -123,7 +124,7 @@ std::vector<options::Value::Field> config_rows(const options::Value& table, cons
 
 std::string write_by_table(const options::Value& ours, const options::Value& table, const std::string& program,
                            const options::Value* common, const std::string& begun) {
-  ConfigWriter writer(ours, program, Json::parse(begun));
+  ConfigWriter writer(ours, program, OrderedJson::parse(begun));
   for (const auto& [key, row] : config_rows(table, common)) writer.write(key, row);
   return writer.json().dump();
 }

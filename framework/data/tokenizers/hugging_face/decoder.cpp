@@ -12,7 +12,7 @@
 namespace tessera::data::hugging_face {
 namespace {
 
-constexpr std::string_view known =
+constexpr std::string_view known_decoders =
     "BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece";
 
 std::string replaced(std::string_view words, std::string_view from, std::string_view to) {
@@ -132,9 +132,9 @@ class ByteLevel final : public DecodeStep {
 };
 
 // Takes up to `start` characters `content` off the beginning of each token, and up to `stop` off its end.
-class Strip final : public DecodeStep {
+class StripDecoder final : public DecodeStep {
  public:
-  Strip(std::string content, std::size_t start, std::size_t stop)
+  StripDecoder(std::string content, std::size_t start, std::size_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
 
   void token(std::string words) override {
@@ -182,9 +182,10 @@ class Strip final : public DecodeStep {
   bool begun_ = false;
 };
 
-class Metaspace final : public TokenStep {
+class MetaspaceDecoder final : public TokenStep {
  public:
-  Metaspace(std::string replacement, bool prepends) : replacement_(std::move(replacement)), prepends_(prepends) {}
+  MetaspaceDecoder(std::string replacement, bool prepends)
+      : replacement_(std::move(replacement)), prepends_(prepends) {}
   void token(std::string words) override {
     next().token(replaced(words, replacement_, std::exchange(first_, false) && prepends_ ? "" : " "));
   }
@@ -195,9 +196,9 @@ class Metaspace final : public TokenStep {
   bool prepends_, first_ = true;
 };
 
-class WordPiece final : public TokenStep {
+class WordPieceDecoder final : public TokenStep {
  public:
-  WordPiece(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
+  WordPieceDecoder(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
   void token(std::string words) override {
     if (!std::exchange(first_, false)) {
       if (words.compare(0, prefix_.size(), prefix_) == 0)
@@ -252,9 +253,9 @@ class JoinByBlanks final : public TokenStep {
   bool first_ = true;
 };
 
-class Maker {
+class DecoderMaker {
  public:
-  explicit Maker(DecodeSteps& made) : made_(made) {}
+  explicit DecoderMaker(DecodeSteps& made) : made_(made) {}
 
   void add(const JsonValue& entry) {
     const auto type = entry.at("type").text();
@@ -273,18 +274,18 @@ class Maker {
           std::make_shared<const Regex>(literal ? Regex::literal(literal->text()) : Regex(pattern.at("Regex").text())),
           std::string(entry.at("content").text()));
     } else if (type == "Strip") {
-      put<Strip>(one_character(entry.at("content")), static_cast<std::size_t>(entry.at("start").integer()),
-                 static_cast<std::size_t>(entry.at("stop").integer()));
+      put<StripDecoder>(one_character(entry.at("content")), static_cast<std::size_t>(entry.at("start").integer()),
+                        static_cast<std::size_t>(entry.at("stop").integer()));
     } else if (type == "Metaspace") {
       const auto scheme = entry.text_of("prepend_scheme", "always");
-      put<Metaspace>(one_character(entry.at("replacement")),
-                     scheme != "never" && entry.boolean_of("add_prefix_space", true));
+      put<MetaspaceDecoder>(one_character(entry.at("replacement")),
+                            scheme != "never" && entry.boolean_of("add_prefix_space", true));
     } else if (type == "WordPiece") {
-      put<WordPiece>(entry.text_of("prefix", "##"), entry.boolean_of("cleanup", true));
+      put<WordPieceDecoder>(entry.text_of("prefix", "##"), entry.boolean_of("cleanup", true));
     } else if (type == "BPEDecoder") {
       put<EndOfWord>(non_empty(entry.at("suffix")));
     } else {
-      entry.unsupported("decoder", type, known);
+      entry.unsupported("decoder", type, known_decoders);
     }
   }
 
@@ -347,7 +348,7 @@ class StreamedReplace {
 DecodeSteps make_decoders(const std::optional<JsonValue>& entry) {
   DecodeSteps made;
   if (entry)
-    Maker(made).add(*entry);
+    DecoderMaker(made).add(*entry);
   else
     made.emplace_back([]() -> std::unique_ptr<DecodeStep> { return std::make_unique<JoinByBlanks>(); });
   return made;

@@ -17,7 +17,7 @@ namespace {
 
 using unicode::Property;
 
-constexpr std::string_view known =
+constexpr std::string_view known_normalizers =
     "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Sequence, Strip, "
     "StripAccents";
 
@@ -107,9 +107,9 @@ class StripAccents final : public Normalizer {
   bool keeps_ascii() const override { return true; }
 };
 
-class Strip final : public Normalizer {
+class StripNormalizer final : public Normalizer {
  public:
-  Strip(bool left, bool right) : left_(left), right_(right) {}
+  StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
   void apply(Normalized& words) const override {
     auto& text = words.text;
     const auto& spaces = unicode::property(Property::white_space);
@@ -172,7 +172,7 @@ class ReplaceRegex final : public Normalizer {
   std::string to_;
 };
 
-class SpellBytes final : public Normalizer {
+class ByteLevelNormalizer final : public Normalizer {
  public:
   void apply(Normalized& words) const override {
     change_text(words, [this](std::string_view text) { return spelling_.spell(text); });
@@ -246,9 +246,9 @@ class Bert final : public Normalizer {
   bool clean_, chinese_, lowercase_, strip_accents_;
 };
 
-class Maker {
+class NormalizerMaker {
  public:
-  explicit Maker(Normalizers& made) : made_(made) {}
+  explicit NormalizerMaker(Normalizers& made) : made_(made) {}
 
   void add(const JsonValue& entry) {
     const auto type = entry.at("type").text();
@@ -267,7 +267,7 @@ class Maker {
     } else if (type == "StripAccents") {
       put<StripAccents>();
     } else if (type == "Strip") {
-      put<Strip>(entry.boolean_of("strip_left", true), entry.boolean_of("strip_right", true));
+      put<StripNormalizer>(entry.boolean_of("strip_left", true), entry.boolean_of("strip_right", true));
     } else if (type == "Prepend") {
       put<Prepend>(std::string(entry.at("prepend").text()));
     } else if (type == "Replace") {
@@ -275,14 +275,14 @@ class Maker {
     } else if (type == "BertNormalizer" || type == "Bert") {
       put<Bert>(entry);
     } else if (type == "ByteLevel") {
-      put<SpellBytes>();
+      put<ByteLevelNormalizer>();
     } else if (type == "Precompiled") {
       const auto map = entry.at("precompiled_charsmap");
       put<Precompiled>(CharsMap(from_base64(map.text(), map.path()), map.path()));
     } else if (type == "Nmt") {
       put<Nmt>();
     } else {
-      entry.unsupported("normalizer", type, known);
+      entry.unsupported("normalizer", type, known_normalizers);
     }
   }
 
@@ -309,7 +309,7 @@ class Maker {
 
 Normalizers make_normalizers(const JsonValue& entry) {
   Normalizers made;
-  Maker(made).add(entry);
+  NormalizerMaker(made).add(entry);
   return made;
 }
 

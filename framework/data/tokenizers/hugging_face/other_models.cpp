@@ -143,9 +143,9 @@ class Unigram final : public TokenModel {
   std::int32_t fallback_[256] = {};
 };
 
-class WordPiece final : public TokenModel {
+class WordPieceModel final : public TokenModel {
  public:
-  explicit WordPiece(WordPieceParts parts) : TokenModel(std::move(parts.vocabulary)), parts_(std::move(parts)) {}
+  explicit WordPieceModel(WordPieceParts parts) : TokenModel(std::move(parts.vocabulary)), parts_(std::move(parts)) {}
 
   void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
     const auto before_all = ids.size();
@@ -192,7 +192,7 @@ class WordLevel final : public TokenModel {
 
 std::unique_ptr<TokenModel> make_unigram(UnigramParts parts) { return std::make_unique<Unigram>(std::move(parts)); }
 std::unique_ptr<TokenModel> make_word_piece(WordPieceParts parts) {
-  return std::make_unique<WordPiece>(std::move(parts));
+  return std::make_unique<WordPieceModel>(std::move(parts));
 }
 std::unique_ptr<TokenModel> make_word_level(Vocabulary vocabulary, std::string unk_token) {
   return std::make_unique<WordLevel>(std::move(vocabulary), std::move(unk_token));

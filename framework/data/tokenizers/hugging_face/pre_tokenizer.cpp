@@ -16,7 +16,7 @@ namespace {
 
 using unicode::Property;
 
-constexpr std::string_view known =
+constexpr std::string_view known_pre_tokenizers =
     "BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, Punctuation, Sequence, Split, "
     "Whitespace, WhitespaceSplit";
 constexpr std::string_view gpt2_pattern =
@@ -187,7 +187,7 @@ class PrefixSpace final : public PreTokenizer {
   }
 };
 
-class SpellBytes final : public PreTokenizer {
+class ByteLevelPreTokenizer final : public PreTokenizer {
  public:
   void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const override {
     spelt.clear();
@@ -208,10 +208,10 @@ class SpellBytes final : public PreTokenizer {
   }();
 };
 
-class Metaspace final : public PreTokenizer {
+class MetaspacePreTokenizer final : public PreTokenizer {
  public:
   enum class Scheme { first, never, always };
-  Metaspace(std::string replacement, Scheme scheme, bool splits)
+  MetaspacePreTokenizer(std::string replacement, Scheme scheme, bool splits)
       : replacement_(std::move(replacement)), scheme_(scheme), splits_(splits) {}
 
   void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const override {
@@ -261,15 +261,15 @@ class FixedLength final : public PreTokenizer {
   std::size_t length_;
 };
 
-class Maker {
+class PreTokenizerMaker {
  public:
-  explicit Maker(PreTokenizers& made) : made_(made) {}
+  explicit PreTokenizerMaker(PreTokenizers& made) : made_(made) {}
 
   void byte_level(const JsonValue& entry, bool add_prefix_space) {
     if (add_prefix_space) put<PrefixSpace>();
     if (entry.boolean_of("use_regex", true)) put<SplitAsGpt2>();
     made_.ends_in_bytes = true;
-    put<SpellBytes>();
+    put<ByteLevelPreTokenizer>();
   }
 
   void add(const JsonValue& entry) {
@@ -305,7 +305,7 @@ class Maker {
       if (value == 0) length->refuse("expected 1 or more");
       put<FixedLength>(static_cast<std::size_t>(value));
     } else {
-      entry.unsupported("pre_tokenizer", type, known);
+      entry.unsupported("pre_tokenizer", type, known_pre_tokenizers);
     }
   }
 
@@ -346,21 +346,21 @@ class Maker {
   void metaspace(const JsonValue& entry) {
     const auto replacement = entry.at("replacement");
     one_character(replacement);
-    auto scheme = Metaspace::Scheme::always;
+    auto scheme = MetaspacePreTokenizer::Scheme::always;
     if (const auto word = entry.find("prepend_scheme")) {
       if (word->text() == "first")
-        scheme = Metaspace::Scheme::first;
+        scheme = MetaspacePreTokenizer::Scheme::first;
       else if (word->text() == "never")
-        scheme = Metaspace::Scheme::never;
+        scheme = MetaspacePreTokenizer::Scheme::never;
       else if (word->text() != "always")
         word->unsupported("prepend_scheme", word->text(), "first, never, always");
     }
     if (!entry.boolean_of("add_prefix_space", true)) {
-      if (entry.find("prepend_scheme") && scheme != Metaspace::Scheme::never)
+      if (entry.find("prepend_scheme") && scheme != MetaspacePreTokenizer::Scheme::never)
         entry.refuse("add_prefix_space false contradicts prepend_scheme; write 'never' there, or leave one out");
-      scheme = Metaspace::Scheme::never;
+      scheme = MetaspacePreTokenizer::Scheme::never;
     }
-    put<Metaspace>(std::string(replacement.text()), scheme, entry.boolean_of("split", true));
+    put<MetaspacePreTokenizer>(std::string(replacement.text()), scheme, entry.boolean_of("split", true));
   }
 
   PreTokenizers& made_;
@@ -371,7 +371,7 @@ class Maker {
 PreTokenizers make_pre_tokenizers(const JsonValue& entry, bool model_takes_bytes,
                                   std::optional<bool> add_prefix_space) {
   PreTokenizers made;
-  Maker maker(made);
+  PreTokenizerMaker maker(made);
   if (add_prefix_space && entry.at("type").text() == "ByteLevel")
     maker.byte_level(entry, *add_prefix_space);
   else
