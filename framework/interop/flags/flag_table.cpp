@@ -322,7 +322,7 @@ class Converter {
   void derive(std::size_t index, const FlagRow& row) {
     auto& flag = out_.flags[index];
     try {
-      for (const auto& [option, value] : derived_settings(row.rule, joined(flag.given.values), out_.recipe)) {
+      for (const auto& [option, value] : derived_settings(row.rule, joined_by_blanks(flag.given.values), out_.recipe)) {
         auto at = flag.given.at;
         at.layer = given;
         flag.to.push_back(option);
