@@ -24,7 +24,7 @@ class Experts : public testing::Test {
       fc2.push_back(&fc2_weights.back()->leaf);
     }
   }
-  ExpertChoices choices(const Var& weights) const { return {E, K, chosen, weights, {}}; }
+  ExpertChoices choices(const Var& weights) const { return {E, K, chosen, weights, {}, {}}; }
 
   Arena arena;
   kernels::Threads threads{2};
