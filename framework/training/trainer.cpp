@@ -243,8 +243,7 @@ void Trainer::step() {
   record.tokens_per_second =
       static_cast<double>(size.samples * setup_.data.splits->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
-  record.memory_bytes =
-      state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
+  record.memory_bytes = state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   // Until an evaluation has been measured: its forward passes, of a full batch, take about a third of a step.
   if (!evaluated_)
     evaluated_step_seconds_ =

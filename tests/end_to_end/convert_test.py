@@ -154,17 +154,17 @@ class Convert(InOwnFolder):
 
     def test_what_cannot_be_taken_over_ends_with_three_and_is_kept_as_comments(self):
         self.write("x.sh", "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\\n"
-                           "  --expert-model-parallel-size 2 --bogus-flag 3 --hiden-size 5\n")
+                           "  --encoder-tensor-model-parallel-size 2 --bogus-flag 3 --hiden-size 5\n")
         got = self.tessera("convert", "x.sh", "-o", "x.yaml", "--report", "x.json", code=3)
         self.assertFalse((self.folder / "x.yaml").exists())
         statuses = {flag["flag"]: (flag["status"], flag["line"]) for flag in json.loads((self.folder / "x.json").read_text())["flags"]}
-        self.assertEqual(statuses["--expert-model-parallel-size"], ("planned", 2))
+        self.assertEqual(statuses["--encoder-tensor-model-parallel-size"], ("planned", 2))
         self.assertEqual(statuses["--bogus-flag"], ("unknown", 2))
         self.assertIn("no recipe is written", got)
         self.tessera("convert", "x.sh", "-o", "x.yaml", "--allow-refused")
         words = (self.folder / "x.yaml").read_text()
         self.assertIn("--bogus-flag 3", words)
-        self.assertIn("--expert-model-parallel-size", words)
+        self.assertIn("--encoder-tensor-model-parallel-size", words)
 
     def test_a_folder_of_mappings_holds_in_training_too(self):
         shutil.copytree(SOURCE / "mappings", self.folder / "own")

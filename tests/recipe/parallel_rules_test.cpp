@@ -92,7 +92,7 @@ TEST_F(ParallelRules, WhatRanksOfExpertsShareMustDivide) {
             "16, is not divisible by expert_tensor_parallel_size 3; make it a multiple of 3, or give "
             "expert_tensor_parallel_size 1"});
   EXPECT_EQ(problems_of(with({p + "tensor_model_parallel_size=2"})),
-            Lines{"--set parallel_config.tensor_model_parallel_size: the model has experts and "
+            Lines{"--set model_config.num_experts: the model has experts and "
                   "tensor_model_parallel_size is 2, but sequence_parallel is off; give sequence_parallel true"});
   report = {};
   EXPECT_EQ(

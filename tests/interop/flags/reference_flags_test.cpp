@@ -257,7 +257,7 @@ TEST(FlagsPage, TellsOfARowWhetherItRuns) {
   EXPECT_EQ(status("--use-flash-attn"), "runs");  // planned by name, but it changes nothing
   EXPECT_EQ(status("--tokenizer-type"), "runs");
   EXPECT_EQ(status("--num-experts"), "runs");
-  EXPECT_EQ(status("--expert-model-parallel-size"), "planned");
+  EXPECT_EQ(status("--encoder-tensor-model-parallel-size"), "planned");
   EXPECT_EQ(status("--multi-latent-attention"), "runs");
   EXPECT_EQ(status("--num-workers"), "runs");
   EXPECT_EQ(status("--distributed-backend"), "ignored");
@@ -276,8 +276,9 @@ TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
   EXPECT_NE(interval.find("megatron@main\n  --eval-interval"), std::string::npos) << interval;
   EXPECT_EQ(flags::flag_story("adam_beta2", facts, options::Mappings()).rfind(story, 0), 0u)
       << "and that of programs that spell it so";
-  EXPECT_NE(flags::flag_story("--expert-model-parallel-size", facts, options::Mappings()).find("only 1 is taken yet"),
-            std::string::npos);
+  EXPECT_NE(
+      flags::flag_story("--encoder-tensor-model-parallel-size", facts, options::Mappings()).find("only 0 is taken yet"),
+      std::string::npos);
 }
 
 TEST(FlagStory, OfAFlagThatNobodyHasNamesTheNearest) {

@@ -232,6 +232,8 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"REC8",
        {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_layer_recompute=true",
         m + "recompute_granularity=full", m + "recompute_method=uniform", m + "recompute_num_layers=1"}},
+      {"MOE3", {p + "expert_model_parallel_size=2"}},
+      {"PAR7", {m + "num_experts=4", m + "add_bias_linear=false", p + "tensor_model_parallel_size=2"}},
       {"MOE4", {m + "num_experts=4"}},
       {"MOE8", {e + "moe_pad_expert_input_to_capacity=true"}},
       {"MOE8", {e + "moe_expert_capacity_factor=1", e + "moe_router_load_balancing_type=sinkhorn"}},

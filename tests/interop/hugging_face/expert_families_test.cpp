@@ -202,7 +202,8 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
   EXPECT_EQ(read(four), read(five));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ExpertFamily, testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"),
+INSTANTIATE_TEST_SUITE_P(All, ExpertFamily,
+                         testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"),
                          [](const auto& family) { return std::string(family.param); });
 
 class ExpertConfig : public InOwnFolder {
