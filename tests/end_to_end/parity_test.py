@@ -186,6 +186,9 @@ class Parity(InOwnFolder):
     def test_groups_of_experts_and_a_shared_one_on_several_ranks(self):
         self.compare(self.layouts("ep1", "ep2", "ep4", "ep8"), "shared_expert", "fp32")
 
+    def test_experts_behind_latent_attention_with_predictions(self):
+        self.compare(["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses", "ep4_tp2_sp_pp2_etp1_zero"], "deepseek", "fp32")
+
     def test_experts_in_bf16(self):
         names = ["ep4", "ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses"]
         self.compare(names, "experts", "bf16")
