@@ -235,15 +235,21 @@ class Parity(InOwnFolder):
                         self.assertTrue(data == other[tensor], f"{tensor} of {name}")
 
     def test_every_layout_goes_on_from_every_checkpoint(self):
-        names = ["tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"]
-        self.run_layout("one", {}, "untied", training_iters=10)
+        self.go_on(["tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"], "untied")
+
+    def test_layouts_of_experts_go_on_from_each_others_checkpoints(self):
+        self.go_on(["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep4_cp4_ulysses"], "shared_expert")
+
+    def go_on(self, names, model):
+        """Each of the layouts, and one process, goes on from what each has saved."""
+        self.run_layout("one", {}, model, training_iters=10)
         straight = self.curve("one")
         for kind, saver in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
             saved = f"saved{kind}"
-            self.run_layout(saved, saver, "untied", training_iters=10, save_interval=5, exit_interval=5)
+            self.run_layout(saved, saver, model, training_iters=10, save_interval=5, exit_interval=5)
             for k, reader in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
                 on = f"on{kind}_{k}"
-                self.run_layout(on, reader, "untied", training_iters=10, load_checkpoint=saved)
+                self.run_layout(on, reader, model, training_iters=10, load_checkpoint=saved)
                 losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
                 self.assertEqual(len(losses), 5)
                 self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")
@@ -272,11 +278,12 @@ class Parity(InOwnFolder):
                         self.assertLess(farthest(losses, straight), TOLERANCE["fp32"], f"{name} {kept_as} -> {reader}")
 
     def test_going_on_in_the_same_layout_is_exact(self):
-        for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"):
+        names = {name: "tied" for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero")}
+        for name, model in {**names, "ep2_tp2_sp_etp1": "shared_expert", "ep2_dp4_zero_overlapped": "experts"}.items():
             layout = TABLE["layouts"][name]
-            self.run_layout(f"{name}_straight", layout, "tied", training_iters=10)
-            self.run_layout(f"{name}_cut", layout, "tied", training_iters=10, save_interval=5, exit_interval=5)
-            self.run_layout(f"{name}_cut", layout, "tied", training_iters=10)
+            self.run_layout(f"{name}_straight", layout, model, training_iters=10)
+            self.run_layout(f"{name}_cut", layout, model, training_iters=10, save_interval=5, exit_interval=5)
+            self.run_layout(f"{name}_cut", layout, model, training_iters=10)
             self.assert_same_run(f"{name}_straight", f"{name}_cut")
 
     def test_too_few_ranks_are_refused_once(self):
