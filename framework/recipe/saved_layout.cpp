@@ -47,10 +47,14 @@ checkpoint::CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t row
 
 std::vector<checkpoint::RankWeights> rank_weights(const Recipe& recipe, std::int64_t rows) {
   std::vector<checkpoint::RankWeights> all;
-  for_every_rank(recipe, rows, [&](std::int64_t stage, int rank, const auto& chunks) {
-    auto& own = all.emplace_back(checkpoint::RankWeights{.tensor = rank, .stage = stage, .chunks = {}});
-    for (const auto& chunk : chunks) own.chunks.push_back(nn::held_parts(chunk->parameters()));
-  });
+  const auto plan = recipe.layer_plan();
+  const int ranks = static_cast<int>(recipe.parallel.tensor_model_parallel_size);
+  for (std::int64_t stage = 0; stage < plan.stages(); ++stage)
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto& own = all.emplace_back(checkpoint::RankWeights{.tensor = rank, .stage = stage, .chunks = {}});
+      for (const auto& chunk : build_stage(recipe, rows, plan, stage, {rank, ranks}, {}, {0, 1, rank, ranks}))
+        own.chunks.push_back(nn::held_parts(chunk->parameters()));
+    }
   return all;
 }
 
