@@ -181,6 +181,11 @@ class Tape {
   Memory scratch(DType type, std::size_t elements) { return arena_.allocate(elements * size_of(type)); }
   /// Memory that lives until clear(): for data, other than values, that recorded operations read.
   std::span<std::byte> keep(std::size_t bytes) { return kept_.emplace_back(arena_.allocate(bytes)).bytes(); }
+  /// The same for `count` values of a type without constructor.
+  template <class T>
+  std::span<T> keep_array(std::size_t count) {
+    return {reinterpret_cast<T*>(keep(count * sizeof(T)).data()), count};
+  }
   /// The elements as floats; see Floats.
   Floats read(const Var& of) { return {*this, of.value(), Floats::Use::read}; }
   Floats read(const Tensor& of) { return {*this, of, Floats::Use::read}; }

@@ -42,6 +42,8 @@ struct HeldTokens {
     held.gap = context.index(chunk, length) - context.index(chunk - 1, length) - 1;
     return held;
   }
+  /// The index in the sample of token `token` of these.
+  std::int64_t index(std::int64_t token) const { return first + token + (token >= before_gap ? gap : 0); }
   /// `random`, a DropoutMask or SampleNoise, for rows of `width` elements, one for each token.
   template <class Random>
   Random rows(Random random, std::int64_t width) const {

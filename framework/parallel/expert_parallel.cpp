@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <numeric>
 
 #include "framework/nn/pass.h"
 
 namespace tessera::parallel {
 namespace {
-
-template <class T>
-std::span<T> keep(autograd::Tape& tape, std::size_t count) {
-  return {reinterpret_cast<T*>(tape.keep(count * sizeof(T)).data()), count};
-}
 
 std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
@@ -56,8 +50,7 @@ class TokensOfRanks final : public autograd::MicroBatchRanks {
     return nn::HeldTokens::of(context, begin, begin + here_, length_);
   }
   std::int64_t index(const nn::HeldTokens& held, std::int64_t row) const {
-    const auto token = row % here_;
-    return row / here_ * length_ + held.first + token + (token >= held.before_gap ? held.gap : 0);
+    return row / here_ * length_ + held.index(row % here_);
   }
 
   const comm::Communicator& group_;
@@ -81,17 +74,18 @@ class RowsOfRanks final : public autograd::RowExchange {
               std::span<const std::int64_t> first_row)
       : group_(&group), copies_(rank.tensor_ranks) {
     const auto members = size(group.size()), experts = (first_row.size() - 1) / size(rank.ranks);
-    blocks_ = keep<RowRange>(tape, members / size(copies_));
+    blocks_ = tape.keep_array<RowRange>(members / size(copies_));
     for (std::size_t b = 0; b < blocks_.size(); ++b)
       blocks_[b] = {first_row[b * experts], first_row[(b + 1) * experts] - first_row[b * experts]};
-    const auto sent = keep<std::int64_t>(tape, members * experts), got = keep<std::int64_t>(tape, members * experts);
+    const auto sent = tape.keep_array<std::int64_t>(members * experts),
+               got = tape.keep_array<std::int64_t>(members * experts);
     for (std::size_t m = 0; m < members; ++m)
       for (std::size_t e = 0; e < experts; ++e) {
         const auto expert = m / size(copies_) * experts + e;
         sent[m * experts + e] = first_row[expert + 1] - first_row[expert];
       }
-    bytes_out_ = keep<std::size_t>(tape, members);
-    bytes_in_ = keep<std::size_t>(tape, members);
+    bytes_out_ = tape.keep_array<std::size_t>(members);
+    bytes_in_ = tape.keep_array<std::size_t>(members);
     std::ranges::fill(bytes_out_, experts * sizeof(std::int64_t));
     group.all_to_all(std::as_bytes(sent), bytes_out_, std::as_writable_bytes(got), bytes_out_, "rows of each expert");
     place(tape, got, members, experts);
@@ -149,10 +143,10 @@ class RowsOfRanks final : public autograd::RowExchange {
  private:
   /// A message has the rows of its sender sorted by expert; here they are sorted by expert, then by sender.
   void place(autograd::Tape& tape, std::span<const std::int64_t> got, std::size_t members, std::size_t experts) {
-    first_row_ = keep<std::int64_t>(tape, experts + 1);
-    messages_ = keep<RowRange>(tape, members * experts);
-    here_ = keep<std::int64_t>(tape, members * experts);
-    received_ = keep<std::int64_t>(tape, members);
+    first_row_ = tape.keep_array<std::int64_t>(experts + 1);
+    messages_ = tape.keep_array<RowRange>(members * experts);
+    here_ = tape.keep_array<std::int64_t>(members * experts);
+    received_ = tape.keep_array<std::int64_t>(members);
     std::int64_t row = 0;
     for (std::size_t e = 0; e < experts; ++e) {
       first_row_[e] = row;

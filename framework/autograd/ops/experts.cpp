@@ -8,11 +8,6 @@
 namespace tessera::autograd {
 namespace {
 
-template <class T>
-std::span<T> keep(Tape& tape, std::size_t count) {
-  return {reinterpret_cast<T*>(tape.keep(count * sizeof(T)).data()), count};
-}
-
 /// Memory of one operation as a dense matrix.
 class Matrix {
  public:
@@ -40,9 +35,10 @@ struct TokenRows {
 };
 
 TokenRows rows_of(Tape& tape, const ExpertChoices& choices) {
-  TokenRows rows{keep<std::int64_t>(tape, static_cast<std::size_t>(choices.experts) + 1),
-                 keep<std::int32_t>(tape, choices.chosen.size()), keep<std::int32_t>(tape, choices.chosen.size()),
-                 keep<float>(tape, choices.chosen.size()), choices.topk};
+  TokenRows rows{tape.keep_array<std::int64_t>(static_cast<std::size_t>(choices.experts) + 1),
+                 tape.keep_array<std::int32_t>(choices.chosen.size()),
+                 tape.keep_array<std::int32_t>(choices.chosen.size()), tape.keep_array<float>(choices.chosen.size()),
+                 choices.topk};
   kernels::sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
   const auto R = static_cast<std::size_t>(rows.count());
   rows.token_of_row = rows.token_of_row.first(R);
@@ -91,7 +87,7 @@ Rows with_exchange(Tape& tape, const TokenRows& tokens, const ExpertRanks* ranks
   if (!ranks) return {tokens, nullptr, tokens.first_row, tokens.weight};
   const auto& exchange = ranks->exchange(tape, tokens.first_row);
   Rows rows{tokens, &exchange, exchange.first_row(), {}};
-  const auto weight = keep<float>(tape, static_cast<std::size_t>(rows.count()));
+  const auto weight = tape.keep_array<float>(static_cast<std::size_t>(rows.count()));
   exchange.to_experts(tape, 1, std::span<const float>(tokens.weight), weight);
   rows.weight = weight;
   return rows;
@@ -255,7 +251,7 @@ Sizes sizes_of(const Var& x, const ExpertChoices& choices, std::span<Leaf* const
 }
 
 std::span<const LeafUse> uses(Tape& tape, std::span<Leaf* const> leaves) {
-  const auto all = keep<LeafUse>(tape, leaves.size());
+  const auto all = tape.keep_array<LeafUse>(leaves.size());
   std::transform(leaves.begin(), leaves.end(), all.begin(), [&](Leaf* leaf) { return tape.use(leaf); });
   return all;
 }

@@ -7,11 +7,6 @@
 namespace tessera::autograd {
 namespace {
 
-template <class T>
-std::span<T> keep_values(Tape& tape, std::size_t count) {
-  return {reinterpret_cast<T*>(tape.keep(count * sizeof(T)).data()), count};
-}
-
 /// With Sinkhorn the weights are sigmoids for one choice, else parts of the softmax over all experts, whatever the score
 /// function; Megatron-LM scales neither.
 kernels::RouterRule rule_of_weights(const RouterTerms& terms) {
@@ -117,9 +112,9 @@ class Routing {
         own_tokens_(logits.shape().rows()),
         tokens_(ranks ? ranks->tokens() : own_tokens_) {
     const auto E = static_cast<std::size_t>(terms.rule.experts), choices = size(tokens_ * terms.rule.topk);
-    chosen_ = keep_values<std::int32_t>(tape_, choices);
-    counts_ = keep_values<float>(tape_, static_cast<std::size_t>(terms.sequences) * E);
-    kept_counts_ = keep_values<float>(tape_, E);
+    chosen_ = tape_.keep_array<std::int32_t>(choices);
+    counts_ = tape_.keep_array<float>(static_cast<std::size_t>(terms.sequences) * E);
+    kept_counts_ = tape_.keep_array<float>(E);
   }
 
   /// Writes the weights [tokens, K], and fills `out` but for those.
@@ -167,7 +162,7 @@ class Routing {
     auto& threads = tape_.threads();
     const bool balances = terms_.balance == RouterBalance::aux_loss || terms_.balance == RouterBalance::seq_aux_loss;
     if (terms_.seed != 0 && balances && terms_.aux_coefficient != 0) {
-      factor_ = keep_values<double>(tape_, 2 * counts_.size());
+      factor_ = tape_.keep_array<double>(2 * counts_.size());
       const auto sums = factor_.subspan(counts_.size());
       factor_ = factor_.first(counts_.size());
       kernels::balance_score_sums(threads, terms_.rule, terms_.sequences, logits, sums);
@@ -180,7 +175,7 @@ class Routing {
 
   void drop(std::span<float> weights) {
     const auto& rule = terms_.rule;
-    const auto kept = keep_values<std::int32_t>(tape_, chosen_.size());
+    const auto kept = tape_.keep_array<std::int32_t>(chosen_.size());
     std::copy(chosen_.begin(), chosen_.end(), kept.begin());
     kernels::drop_choices(terms_.drop_policy, rule.experts, rule.topk,
                           kernels::expert_capacity(tokens_, rule.topk, rule.experts, terms_.capacity_factor),
@@ -192,7 +187,7 @@ class Routing {
   std::span<const std::int32_t> here(std::span<const std::int32_t> all) const {
     if (!ranks_) return all;
     const auto K = size(terms_.rule.topk);
-    const auto own = keep_values<std::int32_t>(tape_, size(own_tokens_) * K);
+    const auto own = tape_.keep_array<std::int32_t>(size(own_tokens_) * K);
     for (std::int64_t t = 0; t < own_tokens_; ++t)
       std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(size(ranks_->index(t)) * K), K,
                   own.begin() + static_cast<std::ptrdiff_t>(size(t) * K));
