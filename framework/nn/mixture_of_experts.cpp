@@ -105,8 +105,9 @@ autograd::Var MixtureOfExperts::forward(const autograd::Var& x, const Pass& pass
   const auto scores = logits(x, pass);
   if (pass.tap) pass.show(inner("router"), scores);
   const bool records = x.tape().records();
-  const auto all_terms = terms(pass, records);
-  const auto choices = pass.experts ? pass.experts->route(scores, all_terms, pass) : autograd::route(scores, all_terms);
+  const auto router_terms = terms(pass, records);
+  const auto choices =
+      pass.experts ? pass.experts->route(scores, router_terms, pass) : autograd::route(scores, router_terms);
   if (pass.tap) show_weights(choices, pass, x.shape());
   if (pass.log && pass.training && records)
     pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.gap, choices.counts, choices.kept);
