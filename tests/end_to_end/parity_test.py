@@ -249,6 +249,30 @@ class Parity(InOwnFolder):
     def test_layouts_of_experts_go_on_from_each_others_checkpoints(self):
         self.go_on(["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep4_cp4_ulysses"], "shared_expert")
 
+    def test_experts_of_tensor_parallel_ranks_go_on_from_files_of_megatron(self):
+        self.run_layout("one", {}, "shared_expert", training_iters=10)
+        straight = self.curve("one")[5:10]
+        layout = TABLE["layouts"]["ep1_tp2_sp"]
+        self.run_layout("saved", layout, "shared_expert", training_iters=10, save_interval=5, exit_interval=5, ckpt_format="torch")
+        for k, reader in enumerate([layout, TABLE["layouts"]["ep2_tp2_sp_etp1"]]):
+            self.run_layout(f"on{k}", reader, "shared_expert", training_iters=10, load_checkpoint="saved")
+            losses = [line["loss"] for line in self.metrics(f"on{k}") if "loss" in line]
+            self.assertEqual(len(losses), 5)
+            self.assertLess(farthest(losses, straight), TOLERANCE["fp32"])
+
+    def test_ranks_that_divide_experts_are_exported_as_one(self):
+        for name, layout in (("one", {}), ("two", TABLE["layouts"]["ep2"])):
+            still = {**layout, "optimizer_config": {"learning_rate": 0.0}}
+            self.run_layout(name, still, "experts", training_iters=1, save_interval=1)
+            self.tessera("checkpoint", "convert", str(self.checkpoints(name)[-1]), f"{name}_megatron", "--from", "tessera", "--to", "megatron")
+            self.tessera("checkpoint", "convert", f"{name}_megatron", f"{name}_back", "--from", "megatron", "--to", "tessera")
+        one, two = (tensors_of(next((self.folder / f"{name}_back").rglob("manifest.json")).parent) for name in ("one", "two"))
+        self.assertTrue(any("local_experts.7." in name for name in one))
+        self.assertEqual(sorted(one), sorted(two))
+        for name, data in one.items():
+            if not name.startswith("optimizer."):  # gradients are summed in another order
+                self.assertTrue(data == two[name], name)
+
     def go_on(self, names, model):
         """Each of the layouts, and one process, goes on from what each has saved."""
         self.run_layout("one", {}, model, training_iters=10)
