@@ -15,11 +15,15 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace tessera::kernels {
 namespace {
 
-constexpr std::array<Isa, 4> every_isa = {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+constexpr std::array<Isa, 5> every_isa = {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx};
 
 #if defined(__x86_64__)
 
@@ -49,6 +53,17 @@ std::uint64_t saved_states(const Registers& features) {
   return std::uint64_t{high} << 32 | low;
 }
 
+/// Asks Linux for the permission that a process needs to use the data of tile registers. It then holds for all threads. Refused
+/// by a kernel before 5.16, and to a process with a stack for signals that is too small for these registers.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM; the number of the state in XCR0
+  return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
 Isa best_isa() {
   const Registers features = cpuid(1), extended = cpuid(7);
   const std::uint64_t saved = saved_states(features);
@@ -58,7 +73,11 @@ Isa best_isa() {
   if ((saved & ymm) != ymm || !has(features.ecx, {fma, avx, f16c}) || !has(extended.ebx, {avx2})) return Isa::portable;
   if ((saved & zmm) != zmm || !has(extended.ebx, {f, dq, bw, vl})) return Isa::avx2;
   constexpr int bf16 = 5;  // leaf 7, part 1, eax
-  return extended.eax >= 1 && has(cpuid(7, 1).eax, {bf16}) ? Isa::avx512_bf16 : Isa::avx512;
+  if (extended.eax < 1 || !has(cpuid(7, 1).eax, {bf16})) return Isa::avx512;
+  constexpr std::uint64_t tiles = 0x60000;     // XCR0: the configuration and the data of tile registers
+  constexpr int amx_bf16 = 22, amx_tile = 24;  // leaf 7, edx
+  const bool has_tiles = (saved & tiles) == tiles && has(extended.edx, {amx_bf16, amx_tile});
+  return has_tiles && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
 
 /// The processor's name, CPUID leaves 0x80000002 to 0x80000004.
@@ -130,6 +149,8 @@ std::string_view name_of(Isa isa) {
       return "avx512";
     case Isa::avx512_bf16:
       return "avx512_bf16";
+    case Isa::amx:
+      return "amx";
   }
   return "unknown";
 }

@@ -13,12 +13,13 @@ namespace tessera::kernels {
 ///   avx2          AVX2, FMA and F16C
 ///   avx512        AVX-512 F, BW, DQ and VL
 ///   avx512_bf16   the same and AVX512_BF16: products of bfloat16 pairs
-enum class Isa { portable, avx2, avx512, avx512_bf16 };
+///   amx           the same and AMX_TILE, AMX_BF16: those products in tile registers
+enum class Isa { portable, avx2, avx512, avx512_bf16, amx };
 
-/// "portable", "avx2", "avx512" or "avx512_bf16": the names that TESSERA_CPU takes.
+/// "portable", "avx2", "avx512", "avx512_bf16" or "amx": the names that TESSERA_CPU takes.
 std::string_view name_of(Isa isa);
 /// The sets this machine can run, in ascending order, beginning with `portable`. A set counts only if the processor has
-/// it and the operating system saves its registers.
+/// it and the operating system saves its registers. The first call asks Linux for permission to use tile registers.
 std::vector<Isa> available_isas();
 /// The set that all kernels of this process use: the highest available, or the one named by the environment variable
 /// TESSERA_CPU. Chosen once, at the first call. Throws ConfigError if TESSERA_CPU names no set, or one that this

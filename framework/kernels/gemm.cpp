@@ -12,7 +12,7 @@ void multiply(Threads& threads, const MatrixProduct& p) {
 #if defined(__x86_64__)
   const auto isa = chosen_isa();
   if (p.K > 0 && isa >= Isa::avx512_bf16 && multiplies_pairs(p))
-    return multiply_packed(threads, tiles_avx512_bf16(), p);
+    return multiply_packed(threads, isa >= Isa::amx ? tiles_amx() : tiles_avx512_bf16(), p);
   if (p.K > 0 && isa >= Isa::avx512) return multiply_packed(threads, tiles_avx512(), p);
   if (p.K > 0 && isa == Isa::avx2) return multiply_packed(threads, tiles_avx2(), p);
 #endif

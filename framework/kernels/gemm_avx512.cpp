@@ -8,15 +8,7 @@ struct FloatSum {
   static __m512 add(__m512 sum, __m512 x, __m512 v) { return _mm512_fmadd_ps(x, v, sum); }
 };
 
-// Sixteen elements of one type as floats; `some` reads only the lanes of the mask and gives zero in the others.
-struct OfFloat {
-  using Element = float;
-  static __m512 all(const float* at) { return _mm512_loadu_ps(at); }
-  static __m512 some(__mmask16 mask, const float* at) { return _mm512_maskz_loadu_ps(mask, at); }
-  static __m256 eight(const float* at) { return _mm256_loadu_ps(at); }
-  static __m256 some_of_eight(__mmask8 mask, const float* at) { return _mm256_maskz_loadu_ps(mask, at); }
-};
-
+// Sixteen elements of one type as floats, as OfFloat.
 struct OfBfloat16 {
   using Element = std::uint16_t;
   static __m512 widened(__m256i half) {
@@ -45,73 +37,6 @@ struct OfFloat16 {
   }
 };
 
-/// Transposes a 16 x 16 block in four rounds that exchange 1, 2, 4 and 8 floats.
-void transpose(__m512 (&v)[lanes]) {
-  __m512 w[lanes];
-  UNROLL for (int i = 0; i < lanes; i += 2) {
-    w[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
-    w[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
-  }
-  UNROLL for (int i = 0; i < lanes; i += 4) {
-    const auto pair = [&](int a, int b, bool high) {
-      const __m512d x = _mm512_castps_pd(w[a]), y = _mm512_castps_pd(w[b]);
-      return _mm512_castpd_ps(high ? _mm512_unpackhi_pd(x, y) : _mm512_unpacklo_pd(x, y));
-    };
-    v[i] = pair(i, i + 2, false);
-    v[i + 1] = pair(i, i + 2, true);
-    v[i + 2] = pair(i + 1, i + 3, false);
-    v[i + 3] = pair(i + 1, i + 3, true);
-  }
-  UNROLL for (int i = 0; i < 4; ++i) {
-    w[i] = _mm512_shuffle_f32x4(v[i], v[i + 4], 0x88);
-    w[i + 4] = _mm512_shuffle_f32x4(v[i], v[i + 4], 0xdd);
-    w[i + 8] = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0x88);
-    w[i + 12] = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0xdd);
-  }
-  UNROLL for (int i = 0; i < 8; ++i) {
-    v[i] = _mm512_shuffle_f32x4(w[i], w[i + 8], 0x88);
-    v[i + 8] = _mm512_shuffle_f32x4(w[i], w[i + 8], 0xdd);
-  }
-}
-
-/// One panel of pack_along: `width` columns, of which `cols` exist.
-template <class Of>
-void pack_panel(const typename Of::Element* src, std::int64_t across, std::int64_t depth, std::int64_t cols,
-                std::int64_t width, float* dst) {
-  for (std::int64_t j = 0; j < width; j += lanes) {  // 16 rows of src at a time, each read contiguously
-    const auto* rows = src + j * across;
-    const std::int64_t count = cols - j;
-    for (std::int64_t k = 0; k < depth; k += lanes) {
-      const std::int64_t steps = depth - k < lanes ? depth - k : lanes;
-      float* to = dst + k * width + j;
-      __m512 v[lanes];
-      if (count >= lanes && steps == lanes) {
-        UNROLL for (int i = 0; i < lanes; ++i) v[i] = Of::all(rows + i * across + k);
-        transpose(v);
-        UNROLL for (int i = 0; i < lanes; ++i) _mm512_store_ps(to + i * width, v[i]);
-        continue;
-      }
-      const __mmask16 mask = first_lanes(steps);
-      UNROLL for (int i = 0; i < lanes; ++i) {
-        v[i] = i < count ? Of::some(mask, rows + i * across + k) : _mm512_setzero_ps();
-      }
-      transpose(v);
-      UNROLL for (int i = 0; i < lanes; ++i) {
-        if (i < steps) _mm512_store_ps(to + i * width, v[i]);
-      }
-    }
-  }
-}
-
-template <class Of>
-void pack_along(const void* from, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
-                float* dst) {
-  const auto* src = static_cast<const typename Of::Element*>(from);
-  for (; cols > 0; cols -= tile_vectors * lanes, src += tile_vectors * lanes * across, dst += panel) {
-    pack_panel<Of>(src, across, depth, cols, width_of(cols), dst);
-  }
-}
-
 template <class Of>
 void pack_across(const void* source, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                  float* dst) {
@@ -126,7 +51,7 @@ void pack_across(const void* source, std::int64_t along, std::int64_t depth, std
         _mm512_store_ps(to + (k * tile_vectors + j) * lanes, Of::all(from));
       }
     }
-    to += k * width_of(left);
+    to += k * width_of<tile_vectors>(left);
     for (; left > 0; left -= lanes, from += lanes, to += lanes) {
       _mm512_store_ps(to, Of::some(first_lanes(left), from));
     }
@@ -243,7 +168,7 @@ void narrow_float16(const float* src, std::int64_t count, void* to) {
 
 template <class Of>
 constexpr Packing packing(decltype(Packing::widen) wide, decltype(Packing::narrow) narrow) {
-  return {.along = pack_along<Of>,
+  return {.along = pack_along<Of, tile_vectors>,
           .across = pack_across<Of>,
           .strips = pack_strips<Of>,
           .widen = wide,

@@ -1,4 +1,5 @@
 // AVX512-BF16: products of bfloat16 pairs, summed in fp32.
+#include "framework/kernels/gemm_pairs_avx512-inl.h"
 #include "framework/kernels/gemm_tile_avx512-inl.h"
 
 namespace tessera::kernels {
@@ -10,45 +11,10 @@ struct PairSum {
   }
 };
 
-/// Words of `lower` (elements of an even k) and `upper` (of the next k): one pair in each lane.
-__m512 pairs(__m256i lower, __m256i upper) {
-  return _mm512_castsi512_ps(
-      _mm512_or_si512(_mm512_cvtepu16_epi32(lower), _mm512_slli_epi32(_mm512_cvtepu16_epi32(upper), 16)));
-}
-
+/// Eight words, as the function of gemm_pairs_avx512-inl.h.
 __m256 pairs(__m128i lower, __m128i upper) {
   return _mm256_castsi256_ps(
       _mm256_or_si256(_mm256_cvtepu16_epi32(lower), _mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16)));
-}
-
-/// Where k is the inner index, pairs are words in memory already, and packing them is packing floats.
-void pack_along(const void* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
-                float* dst) {
-  tiles_avx512().float32.along(src, across / 2, depth, cols, panel, dst);
-}
-
-void pack_across(const void* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
-                 float* dst) {
-  const auto* even = static_cast<const std::uint16_t*>(src);
-  for (std::int64_t k = 0; k < depth; ++k, even += 2 * along) {
-    const std::uint16_t *low = even, *high = even + along;
-    float* to = dst;
-    std::int64_t left = cols;
-    for (; left >= tile_vectors * lanes; left -= tile_vectors * lanes, to += panel) {
-      UNROLL for (int j = 0; j < tile_vectors; ++j, low += lanes, high += lanes) {
-        fetch(low + ahead * along);
-        fetch(high + ahead * along);
-        _mm512_store_ps(to + (k * tile_vectors + j) * lanes,
-                        pairs(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
-                              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high))));
-      }
-    }
-    to += k * width_of(left);
-    for (; left > 0; left -= lanes, low += lanes, high += lanes, to += lanes) {
-      const __mmask16 mask = first_lanes(left);
-      _mm512_store_ps(to, pairs(_mm256_maskz_loadu_epi16(mask, low), _mm256_maskz_loadu_epi16(mask, high)));
-    }
-  }
 }
 
 void pack_strips(const void* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
@@ -75,8 +41,8 @@ const TileKernels& tiles_avx512_bf16() {
   static const TileKernels kernels = [] {
     const TileKernels& floats = tiles_avx512();
     Packing packing = floats.bfloat16;
-    packing.along = pack_along;
-    packing.across = pack_across;
+    packing.along = pack_pairs_along<tile_vectors>;
+    packing.across = pack_pairs_across<tile_vectors>;
     packing.strips = pack_strips;
     return TileKernels{.rows = tile_rows,
                        .cols = tile_vectors * lanes,

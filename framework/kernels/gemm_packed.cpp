@@ -59,6 +59,7 @@ struct Strips {
   const float* at;
   std::int64_t across;           ///< from a row of a to the next; packed: from a strip to the next
   std::int64_t packed_rows = 0;  ///< in a strip; 0: not packed
+  std::int64_t block = 1;        ///< words of k that lie together; packed strips hold whole blocks of them
   std::int64_t row = 0, k = 0;   ///< of the first word that is packed
 
   struct Strip {
@@ -67,7 +68,7 @@ struct Strips {
   };
   Strip strip(std::int64_t first, std::int64_t step) const {
     if (packed_rows == 0) return {at + first * across + step, across, 1};
-    return {at + (first - row) / packed_rows * across + (step - k) * packed_rows, 1, packed_rows};
+    return {at + (first - row) / packed_rows * across + (step - k) * packed_rows, block, packed_rows};
   }
 };
 
@@ -130,7 +131,7 @@ class Task {
         col_(col),
         col_end_(col_end),
         words_(p.K / t.elements),
-        depth_(even_part(words_, t.depth, 1)) {}
+        depth_(even_part(words_, t.depth, t.block)) {}
 
   void run(std::int64_t first, std::int64_t last) {
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
@@ -144,10 +145,14 @@ class Task {
       if (packs_panels) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
       if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
       panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
-      const Strips strips =
-          packs_strips ? Strips{.at = own_strips.data(), .across = apart, .packed_rows = t_.rows, .row = first, .k = k}
-          : shared_.strips != nullptr ? *shared_.strips
-                                      : rows_in_place();
+      const Strips strips = packs_strips                ? Strips{.at = own_strips.data(),
+                                                                 .across = apart,
+                                                                 .packed_rows = t_.rows,
+                                                                 .block = t_.block,
+                                                                 .row = first,
+                                                                 .k = k}
+                            : shared_.strips != nullptr ? *shared_.strips
+                                                        : rows_in_place();
       for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
     }
   }
@@ -242,10 +247,10 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct
   const std::int64_t most = std::max(t.depth, packed_floats / grid.cols / t.depth * t.depth);
   // The last block of k lies as far apart as the others, though it may be shorter.
   const std::int64_t longest = std::min(words, most);
-  const Scratch memory(static_cast<std::size_t>(round_up(longest, even_part(longest, t.depth, 1)) * grid.cols));
+  const Scratch memory(static_cast<std::size_t>(round_up(longest, even_part(longest, t.depth, t.block)) * grid.cols));
   float* panels = memory.data();
   for (std::int64_t first = 0; first < words; first += most) {
-    const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, 1);
+    const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, t.block);
     MatrixProduct part = p;
     part.K = some * t.elements;
     part.a = p.a.from(0, first * t.elements);
@@ -266,7 +271,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
   constexpr std::int64_t together = 512, steps = 128;
   const std::int64_t words = p.K / t.elements;
   const std::int64_t apart =
-      words * t.rows + 16;  // + 16: not a multiple of 4 KiB, so that strips do not share cache sets
+      round_up(words, t.block) * t.rows + 16;  // + 16: not a multiple of 4 KiB, so that strips do not share cache sets
   const std::int64_t group = together / t.rows * t.rows;
   const std::int64_t rows = even_part(p.M, std::max(group, packed_floats / apart * t.rows), t.rows);
   const Scratch memory(static_cast<std::size_t>(ceil_div(rows, t.rows) * apart));
@@ -283,7 +288,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
       pack_strips(t, part, row, std::min(row + group, part.M), k, std::min(steps, words - k), apart,
                   packed + row / t.rows * apart + k * t.rows);
     });
-    const Strips strips{.at = packed, .across = apart, .packed_rows = t.rows};
+    const Strips strips{.at = packed, .across = apart, .packed_rows = t.rows, .block = t.block};
     run_tasks(threads, t, part, grid_of_tiles(t, part), {&strips});
   }
 }

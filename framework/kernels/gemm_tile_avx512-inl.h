@@ -2,37 +2,12 @@
 // Included once by each source that is compiled for AVX-512 or for a superset; everything has internal linkage. The
 // including source defines what a multiply-add of two vectors of words is. gemm_tiles.h defines the arguments.
 
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of _mm512_undefined_ps in its own header
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
-#include "framework/kernels/gemm_tiles.h"
-
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "framework/kernels/gemm_vectors_avx512-inl.h"
 
 namespace tessera::kernels {
 namespace {
 
-constexpr int lanes = 16, tile_rows = 8, tile_vectors = 3;
-constexpr std::int64_t ahead = 16;  // k steps that packing prefetches
-
-inline void fetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0); }
-
-/// A mask of the first `count` lanes (all if more).
-inline __mmask16 first_lanes(std::int64_t count) {
-  return static_cast<__mmask16>(count >= lanes ? 0xffff : (1 << count) - 1);
-}
-
-/// Width of the panel that holds up to `cols` columns: whole vectors, at most a full tile.
-inline std::int64_t width_of(std::int64_t cols) {
-  return cols >= tile_vectors * lanes ? tile_vectors * lanes : (cols + lanes - 1) / lanes * lanes;
-}
+constexpr int tile_rows = 8, tile_vectors = 3;
 
 /// R rows by J vectors; packed: a is a packed strip. Rows, columns and layout are template parameters, so that the sums
 /// stay in registers. Sum::add(sum, x, v) is sum + x v for vectors of words.

@@ -10,8 +10,8 @@ namespace tessera::kernels {
 /// The operands are sequences of 32-bit words. A word is one float or, for a set that multiplies bfloat16, a pair: the
 /// element of an even k in the lower half and that of k + 1 in the upper half. `depth`, a_row and a_step count words.
 ///
-///   a       word (r, k) at a[r * a_row + k * a_step]; (a_row, a_step) is (any, 1): rows in place, or (1, R): a strip
-///           packed by Packing::strips
+///   a       word (r, k) at a[r * a_row + k / B * B * a_step + k % B], B = `block` of TileKernels; (a_row, a_step) is
+///           (any, 1): rows in place, or (B, R): a strip packed by Packing::strips
 ///   next    the `a` of a later call, which this one prefetches; or `a` again
 ///   b       a packed panel [depth, width], where width is `cols` rounded up to whole vectors; 64-byte aligned
 ///   start   added to the sum, floats; null: zero. start_row 0 adds one row to all rows (the bias). `start` may be c
@@ -56,7 +56,8 @@ struct Packing {
   void (*across)(const void* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                  float* dst);
   /// Pack a, when k is its outer index: into strips `strip` words apart, padded with zeros to R rows.
-  /// dst[(r / R) * strip + k * R + r % R] = word k of row r, r < rows. k runs outermost, as above.
+  /// dst[(r / R) * strip + k / B * B * R + r % R * B + k % B] = word k of row r, r < rows; B = `block` of TileKernels, and
+  /// the last block of k is padded too. Blocks of k run outermost, as above.
   void (*strips)(const void* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
                  float* dst);
   /// dst[i] = src[i] as float, exactly; i < count. Null for float.
@@ -75,6 +76,7 @@ struct TileKernels {
   std::int64_t depth;       ///< words of k in a block: a panel is read from the L2 cache, a strip stays in the L1 cache
   std::int64_t panels;      ///< maximum panels of one task: one k block of them fits the L2 cache
   std::int64_t elements;    ///< of k in a word: 1 for floats, 2 for pairs of bfloat16
+  std::int64_t block = 1;   ///< words of k that lie together in a packed strip; `depth` is a multiple of it
 
   void (*tile)(const TileCall& call);
   Packing float32, bfloat16, float16;
@@ -85,5 +87,6 @@ const TileKernels& tiles_avx2();
 const TileKernels& tiles_avx512();
 /// Both factors must be bfloat16: words are pairs of them. `float32` and `float16` have no packing functions.
 const TileKernels& tiles_avx512_bf16();
+const TileKernels& tiles_amx();
 
 }  // namespace tessera::kernels

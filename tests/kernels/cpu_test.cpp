@@ -67,7 +67,7 @@ TEST_P(CpuOfEverySet, HighwayNeverTakesAHigherSetThanTheChosen) {
 TEST(Cpu, OnlyASetThatThisMachineHasCanBeForced) {
   const auto isas = available_isas();
   const Isa before = chosen_isa();
-  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx}) {
     if (std::find(isas.begin(), isas.end(), isa) == isas.end()) {
       EXPECT_THROW(force_isa(isa), ConfigError);
     } else {

@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 /// Kernels of pairs of bfloat16 in plain C++, with the layouts of gemm_tiles.h but smaller tiles and blocks: the
-/// blocking of products of pairs is tested on every machine with them.
+/// blocking of products of pairs is tested on every machine with them. B is TileKernels::block.
 namespace emulated {
 
 inline constexpr std::int64_t R = 4, C = 16, vector = 8;
@@ -21,12 +21,13 @@ inline float word_of(std::uint16_t even, std::uint16_t odd) {
 
 inline std::int64_t width_of(std::int64_t cols) { return cols >= C ? C : (cols + vector - 1) / vector * vector; }
 
-inline void tile(const TileCall& t) {
+template <int B>
+void tile(const TileCall& t) {
   for (std::int64_t r = 0; r < t.rows; ++r)
     for (std::int64_t j = 0; j < t.cols; ++j) {
       float sum = 0;
       for (std::int64_t k = 0; k < t.depth; ++k) {
-        const float a = t.a[r * t.a_row + k * t.a_step], b = t.b[k * width_of(t.cols) + j];
+        const float a = t.a[r * t.a_row + k / B * B * t.a_step + k % B], b = t.b[k * width_of(t.cols) + j];
         sum += lower(a) * lower(b);
         sum += upper(a) * upper(b);
       }
@@ -59,14 +60,17 @@ inline void across(const void* from, std::int64_t along, std::int64_t depth, std
   pack_panels([&](std::int64_t k, std::int64_t j) { return src[k * along + j]; }, depth, cols, panel, dst);
 }
 
-inline void strips(const void* from, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
-                   float* dst) {
+template <int B>
+void strips(const void* from, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+            float* dst) {
   const auto* src = static_cast<const std::uint16_t*>(from);
   for (std::int64_t first = 0; first < rows; first += R, dst += strip)
-    for (std::int64_t k = 0; k < depth; ++k)
+    for (std::int64_t k = 0; k < (depth + B - 1) / B * B; ++k)
       for (std::int64_t r = 0; r < R; ++r)
-        dst[k * R + r] =
-            first + r < rows ? word_of(src[2 * k * along + first + r], src[(2 * k + 1) * along + first + r]) : 0.0F;
+        dst[k / B * B * R + r * B + k % B] =
+            first + r < rows && k < depth
+                ? word_of(src[2 * k * along + first + r], src[(2 * k + 1) * along + first + r])
+                : 0.0F;
 }
 
 inline void widen(const void* from, std::int64_t count, float* dst) {
@@ -79,10 +83,23 @@ inline void narrow(const float* src, std::int64_t count, void* dst) {
 
 }  // namespace emulated
 
-inline const TileKernels& emulated_pairs() {
+/// B 1: strips as of AVX512-BF16; B > 1: as of AMX. Blocks of 8 words of k.
+template <int B>
+const TileKernels& emulated_pairs() {
   using namespace emulated;
-  static const TileKernels kernels = {R, C, vector, 8, 3, 2, tile, {}, {along, across, strips, widen, narrow, nullptr},
-                                      {}};
+  static const TileKernels kernels = {
+      .rows = R,
+      .cols = C,
+      .vector = vector,
+      .depth = 8,
+      .panels = 3,
+      .elements = 2,
+      .block = B,
+      .tile = tile<B>,
+      .float32 = {},
+      .bfloat16 =
+          {.along = along, .across = across, .strips = strips<B>, .widen = widen, .narrow = narrow, .dots = nullptr},
+      .float16 = {}};
   return kernels;
 }
 

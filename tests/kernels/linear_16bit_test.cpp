@@ -205,10 +205,12 @@ TEST(PairProduct, EqualsThePlainLoopForRandomExtents) {
                     {b.elements(), b_outer ? 1 : K, b_outer ? N : 1},
                     c.elements()};
     p.add = add;
-    multiply_packed(threads, emulated_pairs(), p, packed_floats);
+    const bool tiles_of_words = random() % 2 == 0;
+    multiply_packed(threads, tiles_of_words ? emulated_pairs<4>() : emulated_pairs<1>(), p, packed_floats);
     EXPECT_CLOSE(c.now(), expected, tolerance(result, K))
         << M << " x " << N << " x " << K << (a_outer ? ", k outer in a" : "") << (b_outer ? ", k outer in b" : "")
-        << (add ? ", added" : "") << ", " << packed_floats << " floats at once";
+        << (add ? ", added" : "") << ", " << packed_floats << " floats at once"
+        << (tiles_of_words ? ", strips of blocks" : "");
   }
 }
 
