@@ -9,7 +9,7 @@ of every program is compared with Tessera's, byte for byte. Peers:
     gigatoken   the steps of tools/preprocess_data_fast.py of Megatron-LM's main branch: encode_files, eod inserted with NumPy, written
     megatron    tools/preprocess_data.py of a checkout of Megatron-LM, on the first --megatron-mb of the corpus, compared by MB/s
 
-    benchmarks/tokenize.py --build build/release --vocab-file VOCAB --merge-file MERGES [--python PYTHON_WITH_PEERS]
+    benchmarks/tokenization.py --build build/release --vocab-file VOCAB --merge-file MERGES [--python PYTHON_WITH_PEERS]
                            [--megatron CHECKOUT --megatron-python PYTHON_WITH_TORCH] [--mb 200] [--rounds 3] [--work DIR]
 
 Corpora: `bible` (passages of `bible -f` of the Debian package bible-kjv), and `web` (random words of that text between numbers, URLs, code,
