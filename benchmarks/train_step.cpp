@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -16,6 +17,7 @@
 
 #include "benchmarks/report.h"
 #include "framework/base/clock.h"
+#include "framework/base/error.h"
 #include "framework/kernels/vector.h"
 #include "framework/optim/clipping.h"
 #include "framework/recipe/build.h"
@@ -166,16 +168,25 @@ Flags read_flags(int argc, char** argv) {
       flags.seconds = std::atof(value());
     else if (word == "--json")
       flags.json = true;
+    else if (word.starts_with("--"))
+      throw ConfigError(text("no option '", word, "'; see the head of benchmarks/train_step.cpp"));
     else
       flags.recipe = word;
   }
   return flags;
 }
 
+/// Whether the samples or their length are given, so that the three usual shapes do not apply.
+bool give_shape(const std::vector<std::string>& sets) {
+  return std::any_of(sets.begin(), sets.end(), [](const std::string& set) {
+    return set.starts_with("dataset_config.batch_size=") || set.starts_with("model_config.seq_length=");
+  });
+}
+
 int run_benchmark(int argc, char** argv) {
   const auto flags = read_flags(argc, argv);
   if (!flags.json) print_head("How long does one training step take?", flags.threads);
-  if (!flags.recipe.empty() || flags.json) {
+  if (!flags.recipe.empty() || flags.json || give_shape(flags.sets)) {
     const auto file = flags.recipe.empty() ? gpt2_recipe() : flags.recipe;
     one(file, flags.sets, flags);
     if (flags.recipe.empty()) std::remove(file.c_str());
@@ -184,9 +195,10 @@ int run_benchmark(int argc, char** argv) {
   const auto file = gpt2_recipe();
   for (const auto [samples, length] : {Shape{4, 64}, Shape{4, 256}, Shape{1, 1024}})
     in_own_process([&, samples = samples, length = length] {
-      one(file,
-          {"dataset_config.batch_size=" + std::to_string(samples), "model_config.seq_length=" + std::to_string(length)},
-          flags);
+      auto sets = flags.sets;
+      sets.push_back("dataset_config.batch_size=" + std::to_string(samples));
+      sets.push_back("model_config.seq_length=" + std::to_string(length));
+      one(file, sets, flags);
     });
   std::remove(file.c_str());
   return 0;

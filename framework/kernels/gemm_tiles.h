@@ -76,6 +76,7 @@ struct TileKernels {
   std::int64_t depth;       ///< words of k in a block: a panel is read from the L2 cache, a strip stays in the L1 cache
   std::int64_t panels;      ///< maximum panels of one task: one k block of them fits the L2 cache
   std::int64_t elements;    ///< of k in a word: 1 for floats, 2 for pairs of bfloat16
+  std::int64_t tasks = 16;  ///< of a product, if its extents allow; fewer read `a` less often
   std::int64_t block = 1;   ///< words of k that lie together in a packed strip; `depth` is a multiple of it
 
   void (*tile)(const TileCall& call);
