@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "framework/kernels/attention_call.h"
+#include "framework/kernels/attention_pairs.h"
 #include "framework/kernels/attention_tiles.h"
 #include "framework/kernels/extents.h"
+#include "framework/kernels/gemm.h"
 #include "framework/kernels/scratch.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera::kernels {
 namespace {
@@ -43,6 +46,22 @@ void check_queries_and_keys(const AttentionExtents& e, std::size_t q, std::size_
   expect_at_least("attention", "v", v, reach(e, e.v, e.S, 1));
 }
 
+bool all_floats(std::initializer_list<DType> types) {
+  return std::all_of(types.begin(), types.end(), [](DType type) { return type == DType::float32; });
+}
+
+/// Floats of AttentionCall::packed_keys; 0 without products of pairs.
+std::size_t packed_floats(const AttentionCall& call) {
+  return call.pairs == nullptr ? 0 : static_cast<std::size_t>(PackedKeys(*call.pairs, call.e).floats());
+}
+
+/// Packs x, laid out as `rows` says, into `memory` for `call`, if it multiplies pairs.
+void pack_keys(Threads& threads, AttentionCall& call, const Elements& x, const HeadRows& rows, float* memory) {
+  if (call.pairs == nullptr) return;
+  PackedKeys(*call.pairs, call.e).pack(threads, x, rows, memory);
+  call.packed_keys = memory;
+}
+
 /// Number of parts into which the query blocks of a key/value group are divided in the backward pass, so that several
 /// threads have work even if there are few groups. Each part has its own sums of dk and dv, which costs memory, hence
 /// no more than needed for 8 tasks. Depends on the extents only.
@@ -69,10 +88,12 @@ void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const
                 std::int64_t first, std::int64_t last) {
   const auto& e = call.e;
   const auto padded = padded_channels(e.D), run = e.S * padded;
+  const Scratch rows(static_cast<std::size_t>(2 * e.D));
   for (auto s = first; s < last; ++s) {
-    float* dk = call.dk + row_of(e.k, b * e.S + s, g);
-    float* dv = call.dv + row_of(e.v, b * e.S + s, g);
+    const auto k_at = row_of(e.k, b * e.S + s, g), v_at = row_of(e.v, b * e.S + s, g);
     const bool joins = call.earlier == Earlier::join;
+    float* dk = call.dk.type == DType::float32 ? floats_at(call.dk, k_at) : rows.data();
+    float* dv = call.dv.type == DType::float32 ? floats_at(call.dv, v_at) : rows.data() + e.D;
     if (!joins) std::copy_n(partials + s * padded, e.D, dk);
     if (!joins) std::copy_n(partials + run + s * padded, e.D, dv);
     for (std::int64_t part = joins ? 0 : 1; part < parts; ++part) {
@@ -80,32 +101,50 @@ void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const
       for (std::int64_t i = 0; i < e.D; ++i) dk[i] += more[i];
       for (std::int64_t i = 0; i < e.D; ++i) dv[i] += more[run + i];
     }
+    const auto size = static_cast<std::size_t>(e.D);
+    if (call.dk.type != DType::float32) narrow_range({dk, size}, call.dk.part(static_cast<std::size_t>(k_at), size));
+    if (call.dv.type != DType::float32) narrow_range({dv, size}, call.dv.part(static_cast<std::size_t>(v_at), size));
   }
 }
 
 }  // namespace
 
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                       std::span<const float> q, std::span<const float> k, std::span<const float> v, std::span<float> o,
+                       const Elements& q, const Elements& k, const Elements& v, const MutableElements& o,
                        std::span<float> lse, Earlier earlier) {
+  attention_forward_by(pair_tiles(), threads, e, visible, mask, q, k, v, o, lse, earlier);
+}
+
+void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
+                        const DropoutMask& mask, const Elements& q, const Elements& k, const Elements& v,
+                        const Elements& o, std::span<const float> lse, const Elements& d_o, const MutableElements& dq,
+                        const MutableElements& dk, const MutableElements& dv, Earlier earlier) {
+  attention_backward_by(pair_tiles(), threads, e, visible, mask, q, k, v, o, lse, d_o, dq, dk, dv, earlier);
+}
+
+void attention_forward_by(const TileKernels* pairs, Threads& threads, const AttentionExtents& e,
+                          const VisibleKeys& visible, const DropoutMask& mask, const Elements& q, const Elements& k,
+                          const Elements& v, const MutableElements& o, std::span<float> lse, Earlier earlier) {
   check(e, visible, mask, lse.size());
   check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
+  const auto types = {q.type, k.type, v.type, o.type};
+  const bool floats = all_floats(types);
+  must(floats || earlier == Earlier::overwrite, "attention that joins earlier results is of floats");
+  const bool by_rows = e.T < row_at_a_time && earlier == Earlier::overwrite && floats;
   AttentionCall call{.e = e,
                      .visible = visible,
                      .mask = mask,
-                     .q = q.data(),
-                     .k = k.data(),
-                     .v = v.data(),
-                     .o = nullptr,
-                     .lse = nullptr,
-                     .d_o = nullptr,
-                     .out = o.data(),
+                     .q = q,
+                     .k = k,
+                     .v = v,
+                     .o = {},
+                     .d_o = {},
+                     .out = o,
                      .lse_out = lse.data(),
-                     .dq = nullptr,
-                     .dk = nullptr,
-                     .dv = nullptr,
                      .earlier = earlier};
-  const bool by_rows = e.T < row_at_a_time && earlier == Earlier::overwrite;
+  if (pairs != nullptr && can_multiply_pairs(e, types)) call.pairs = pairs;
+  const Scratch packed(packed_floats(call));
+  pack_keys(threads, call, call.v, e.v, packed.data());
   const std::int64_t size = by_rows ? 1 : query_block, blocks = (e.T + size - 1) / size;
   threads.parallel_for(static_cast<std::size_t>(e.B * e.H * blocks), 1, [&](std::size_t tile, std::size_t) {
     const auto i = static_cast<std::int64_t>(tile), head = i / blocks;
@@ -115,29 +154,32 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
   });
 }
 
-void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
-                        const DropoutMask& mask, std::span<const float> q, std::span<const float> k,
-                        std::span<const float> v, std::span<const float> o, std::span<const float> lse,
-                        std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv,
-                        Earlier earlier) {
+void attention_backward_by(const TileKernels* pairs, Threads& threads, const AttentionExtents& e,
+                           const VisibleKeys& visible, const DropoutMask& mask, const Elements& q, const Elements& k,
+                           const Elements& v, const Elements& o, std::span<const float> lse, const Elements& d_o,
+                           const MutableElements& dq, const MutableElements& dk, const MutableElements& dv,
+                           Earlier earlier) {
   check(e, visible, mask, lse.size());
   check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
   check_queries_and_keys(e, dq.size(), d_o.size(), dk.size(), dv.size());
-  const AttentionCall call{.e = e,
-                           .visible = visible,
-                           .mask = mask,
-                           .q = q.data(),
-                           .k = k.data(),
-                           .v = v.data(),
-                           .o = o.data(),
-                           .lse = lse.data(),
-                           .d_o = d_o.data(),
-                           .out = nullptr,
-                           .lse_out = nullptr,
-                           .dq = dq.data(),
-                           .dk = dk.data(),
-                           .dv = dv.data(),
-                           .earlier = earlier};
+  const auto types = {q.type, k.type, v.type, o.type, d_o.type, dq.type, dk.type, dv.type};
+  must(all_floats(types) || earlier == Earlier::overwrite, "attention that joins earlier results is of floats");
+  AttentionCall call{.e = e,
+                     .visible = visible,
+                     .mask = mask,
+                     .q = q,
+                     .k = k,
+                     .v = v,
+                     .o = o,
+                     .d_o = d_o,
+                     .lse = lse.data(),
+                     .dq = dq,
+                     .dk = dk,
+                     .dv = dv,
+                     .earlier = earlier};
+  if (pairs != nullptr && can_multiply_pairs(e, types)) call.pairs = pairs;
+  const Scratch packed(packed_floats(call));
+  pack_keys(threads, call, call.k, e.k, packed.data());
   // All query blocks of a group add to the same dk and dv. One part per group needs no memory beyond the thread's own
   // scratch; several parts are summed in order in a second loop.
   const auto parts = parts_of(e), run = e.S * padded_channels(e.D), groups = e.B * e.G;

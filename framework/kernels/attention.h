@@ -4,6 +4,7 @@
 #include <span>
 
 #include "framework/kernels/dropout.h"
+#include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 
 namespace tessera::kernels {
@@ -16,12 +17,12 @@ namespace tessera::kernels {
 ///   D  channels of a head
 
 /// Where the heads of one operand lie in memory. Heads usually lie inside the wider rows of a fused QKV projection, so
-/// an operand is a base span plus these strides, all counted in floats. Head h belongs to group g = h / (H / G); the
+/// an operand is a base plus these strides, all counted in elements. Head h belongs to group g = h / (H / G); the
 /// row of token t of sample b for that head begins at
 ///
 ///   (b * T + t) * row_stride + offset + g * group_stride + (h % (H / G)) * head_stride      (S instead of T for k, v)
 ///
-/// and holds D consecutive floats.
+/// and holds D consecutive elements.
 struct HeadRows {
   std::int64_t row_stride;       ///< from one token to the next
   std::int64_t offset;           ///< of group 0, head 0 inside a row
@@ -79,11 +80,14 @@ struct VisibleKeys {
 /// With Earlier::join, o and lse hold the result of the same queries over other keys, and become that over both: with
 /// l = log(e^lse + e^lse'), o becomes e^(lse - l) o + e^(lse' - l) o'.
 ///
-/// fp32 with fp32 accumulation; denormals are flushed to zero. The blocking depends on the extents only, so the result
-/// does not depend on the number of threads. Throws ShapeError if a span is too small, `visible` or `mask` has another
-/// size, or an interval leaves [0, S). Source: Dao et al., arXiv:2205.14135.
+/// Operands are float32, bfloat16 or float16; with Earlier::join all are float32. Scores, softmax and sums are fp32, and results are
+/// rounded once. Where all operands are bfloat16 and chosen_isa() multiplies pairs of them (avx512_bf16, amx; D even, strides and
+/// offsets even), the probabilities, and in the backward pass the gradients of the scores, are rounded to bfloat16 too, as factors
+/// of such products. Denormals are flushed to zero. The blocking depends on the extents only, so the result does not depend on the
+/// number of threads. Throws ShapeError if an operand is too small, `visible` or `mask` has another size, or an interval leaves
+/// [0, S). Source: Dao et al., arXiv:2205.14135.
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                       std::span<const float> q, std::span<const float> k, std::span<const float> v, std::span<float> o,
+                       const Elements& q, const Elements& k, const Elements& v, const MutableElements& o,
                        std::span<float> lse, Earlier earlier = Earlier::overwrite);
 
 /// Gradients of attention_forward. They are written; with Earlier::join they are added.
@@ -94,12 +98,11 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
 ///   dq, dk, dv               laid out as q, k and v; may point into one buffer of the fused layout. Only the D
 ///                            of each head are written
 ///
-/// Scores and probabilities are recomputed block by block. dk and dv are summed over query blocks in an order that
-/// depends on the extents only. Throws as attention_forward.
+/// Scores and probabilities are recomputed block by block. dk and dv are summed in fp32 over query blocks, in an order that
+/// depends on the extents only. Types and errors as of attention_forward.
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
-                        const DropoutMask& mask, std::span<const float> q, std::span<const float> k,
-                        std::span<const float> v, std::span<const float> o, std::span<const float> lse,
-                        std::span<const float> d_o, std::span<float> dq, std::span<float> dk, std::span<float> dv,
-                        Earlier earlier = Earlier::overwrite);
+                        const DropoutMask& mask, const Elements& q, const Elements& k, const Elements& v,
+                        const Elements& o, std::span<const float> lse, const Elements& d_o, const MutableElements& dq,
+                        const MutableElements& dk, const MutableElements& dv, Earlier earlier = Earlier::overwrite);
 
 }  // namespace tessera::kernels

@@ -17,6 +17,8 @@
 #include <hwy/highway.h>
 
 #include "framework/kernels/attention_call.h"
+#include "framework/kernels/attention_pairs-inl.h"
+#include "framework/kernels/attention_pairs.h"
 #include "framework/kernels/attention_tile-inl.h"
 #include "framework/kernels/attention_tiles.h"
 #include "framework/kernels/scratch.h"
@@ -36,6 +38,7 @@ struct Operands {
   float *q_rows, *d_rows;        // [width, padded]: scale q; do
   float *dq, *p, *ds, *keep;     // [size, width]; [key_block, width] each
   float* slope;                  // [key_block, width], of capped scores
+  float *rows, *sums;            // [key_block, size], [2, width, size]: rows of operands as floats
   alignas(64) float lse[width], delta[width];
 };
 
@@ -63,7 +66,7 @@ HWY_INLINE void ToDense(const float* x, std::size_t row, std::size_t count, cons
 HWY_INLINE std::size_t Padded(std::size_t size) { return (size + lanes - 1) / lanes * lanes; }
 /// Floats of all operands.
 HWY_INLINE std::size_t OperandFloats(std::size_t size) {
-  return 3 * size * width + 2 * width * Padded(size) + 4 * key_block * width;
+  return 3 * size * width + 2 * width * Padded(size) + 4 * key_block * width + (key_block + 2 * width) * size;
 }
 
 /// Divides the memory at `at` among the operands.
@@ -84,27 +87,39 @@ HWY_INLINE void Carve(std::size_t size, float* at, Operands& o) {
   o.ds = take(key_block * width);
   o.keep = take(key_block * width);
   o.slope = take(key_block * width);
+  o.rows = take(key_block * size);
+  o.sums = take(2 * width * size);
+}
+
+/// lse and delta of the queries of a block. `memory` holds [2, width, size] floats; operands that are floats do not use it.
+HWY_INLINE void LoadSums(const AttentionCall& call, const QueryBlock& at, std::size_t size, float* memory, float* lse,
+                         float* delta) {
+  const auto& e = call.e;
+  const auto count = static_cast<std::size_t>(at.count);
+  const auto first = row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group);
+  const FloatRows o = RowsOf(call.o, first, e.o.row_stride, count, size, memory);
+  const FloatRows d = RowsOf(call.d_o, first, e.o.row_stride, count, size, memory + width * size);
+  const float* from = call.lse + (at.b * e.H + at.head) * e.T + at.first;
+  for (std::size_t i = 0; i < width; ++i) {
+    lse[i] = i < count ? from[i] * log2_of_e : 0.0F;
+    delta[i] = i < count ? Dot(o.at + i * o.row, d.at + i * d.row, size) : 0.0F;
+  }
 }
 
 /// Fills the operands of one block. The scale goes into q, so that scores and dk need no further multiplication.
 HWY_INLINE void Pack(const AttentionCall& call, const QueryBlock& at, Operands& o) {
   const auto& e = call.e;
-  const auto count = static_cast<std::size_t>(at.count), q_row = static_cast<std::size_t>(e.q.row_stride);
-  const auto o_row = static_cast<std::size_t>(e.o.row_stride);
-  const float* q = call.q + row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
+  const auto count = static_cast<std::size_t>(at.count);
+  const auto q_at = row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
   const auto o_at = row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group);
-  ToColumns(q, q_row, count, o.size, static_cast<float>(e.scale * log2_of_e), o.q_columns);
-  ToColumns(call.d_o + o_at, o_row, count, o.size, 1.0F, o.d_columns);
-  ToDense(q, q_row, count, o, static_cast<float>(e.scale), o.q_rows);
-  ToDense(call.d_o + o_at, o_row, count, o, 1.0F, o.d_rows);
+  const FloatRows q = RowsOf(call.q, q_at, e.q.row_stride, count, o.size, o.rows);
+  ToColumns(q.at, q.row, count, o.size, static_cast<float>(e.scale * log2_of_e), o.q_columns);
+  ToDense(q.at, q.row, count, o, static_cast<float>(e.scale), o.q_rows);
+  LoadSums(call, at, o.size, o.sums, o.lse, o.delta);
+  const FloatRows d = RowsOf(call.d_o, o_at, e.o.row_stride, count, o.size, o.rows);
+  ToColumns(d.at, d.row, count, o.size, 1.0F, o.d_columns);
+  ToDense(d.at, d.row, count, o, 1.0F, o.d_rows);
   std::fill_n(o.dq, o.size * width, 0.0F);
-  const float* lse = call.lse + (at.b * e.H + at.head) * e.T + at.first;
-  for (std::size_t i = 0; i < width; ++i) {
-    o.lse[i] = i < count ? lse[i] * log2_of_e : 0.0F;
-    o.delta[i] = i < count ? Dot(call.o + o_at + static_cast<std::int64_t>(i * o_row),
-                                 call.d_o + o_at + static_cast<std::int64_t>(i * o_row), o.size)
-                           : 0.0F;
-  }
 }
 
 /// Probability and gradient of the score.
@@ -120,12 +135,13 @@ HWY_INLINE Pair Soften(V score, V dp, V lse, V delta, V keep) {
   return {p, hn::Mul(p, hn::Sub(dp, delta))};
 }
 
-/// o.p holds scores and o.ds holds dp; both are replaced, by p and ds. Exactly 0 where a key is not visible.
+/// `scores` and `dp` are replaced by p and ds. Exactly 0 where a key is not visible.
 template <bool drops>
-HWY_INLINE void SoftenBlock(const Sight& sight, const KeyBlock& block, Operands& o) {
+HWY_INLINE void SoftenBlock(const Sight& sight, const KeyBlock& block, const float* all_lse, const float* all_delta,
+                            const float* keep, float* scores, float* dp) {
   const D d;
   for (std::size_t v = 0; v < vectors; ++v) {
-    const V lse = hn::Load(d, o.lse + v * lanes), delta = hn::Load(d, o.delta + v * lanes);
+    const V lse = hn::Load(d, all_lse + v * lanes), delta = hn::Load(d, all_delta + v * lanes);
     for (std::size_t s = 0; s < block.Strips(); ++s) {
       if (!block.Holds(s, v)) continue;
       const auto keys = block.KeysOf(s);
@@ -133,16 +149,30 @@ HWY_INLINE void SoftenBlock(const Sight& sight, const KeyBlock& block, Operands&
       const bool all = sight.All(v, key, static_cast<std::int64_t>(keys));
       for (std::size_t i = 0; i < keys; ++i) {
         const auto at = (s * strip + i) * width + v * lanes;
-        auto now = Soften<drops>(hn::Load(d, o.p + at), hn::Load(d, o.ds + at), lse, delta, hn::Load(d, o.keep + at));
+        const V kept = drops ? hn::Load(d, keep + at) : hn::Zero(d);
+        auto now = Soften<drops>(hn::Load(d, scores + at), hn::Load(d, dp + at), lse, delta, kept);
         if (!all) {
           const auto blind = Blind(sight, v, key + static_cast<std::int64_t>(i));
           now = {hn::IfThenZeroElse(blind, now.p), hn::IfThenZeroElse(blind, now.ds)};
         }
-        hn::Store(now.p, d, o.p + at);
-        hn::Store(now.ds, d, o.ds + at);
+        hn::Store(now.p, d, scores + at);
+        hn::Store(now.ds, d, dp + at);
       }
     }
   }
+}
+
+/// SoftenBlock of a block of queries, with its dropout and the derivative of its soft cap. `keep` is memory of a tile.
+HWY_INLINE void SoftenAll(const AttentionCall& call, const QueryBlock& at, const Sight& sight, const KeyBlock& block,
+                          const float* lse, const float* delta, const float* slope, float* keep, float* scores,
+                          float* dp) {
+  if (call.mask.rate != 0) {
+    Keep(call, at).Fill(block, keep);
+    SoftenBlock<true>(sight, block, lse, delta, keep, scores, dp);
+  } else {
+    SoftenBlock<false>(sight, block, lse, delta, keep, scores, dp);
+  }
+  if (call.e.softcap != 0) MultiplyBlock(block, slope, dp);
 }
 
 /// to[key][i] += sum over the queries of weights[key][query] rows[query][i]: dv and dk of a block of keys.
@@ -162,40 +192,99 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
   Sight sight;
   See(call.visible, e, at, sight);
   Pack(call, at, o);
-  const auto k_row = static_cast<std::size_t>(e.k.row_stride), v_row = static_cast<std::size_t>(e.v.row_stride);
   for (auto key = sight.begin; key < sight.end; key += key_block) {
     const KeyBlock block = Cut(sight, key);
-    const float* k = call.k + row_of(e.k, at.b * e.S + key, at.g);
-    KeysTimesColumns(block, k, k_row, o.size, o.q_columns, o.p);
+    const FloatRows v = RowsOf(call.v, row_of(e.v, at.b * e.S + key, at.g), e.v.row_stride, block.keys, o.size, o.rows);
+    KeysTimesColumns(block, v.at, v.row, o.size, o.d_columns, o.ds);
+    const FloatRows k = RowsOf(call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride, block.keys, o.size, o.rows);
+    KeysTimesColumns(block, k.at, k.row, o.size, o.q_columns, o.p);
     if (e.softcap != 0) Cap(block, e.softcap, o.p, o.slope);
-    KeysTimesColumns(block, call.v + row_of(e.v, at.b * e.S + key, at.g), v_row, o.size, o.d_columns, o.ds);
-    if (call.mask.rate != 0) {
-      Keep(call, at).Fill(block, o.keep);
-      SoftenBlock<true>(sight, block, o);
-    } else {
-      SoftenBlock<false>(sight, block, o);
-    }
-    if (e.softcap != 0) MultiplyBlock(block, o.slope, o.ds);
+    SoftenAll(call, at, sight, block, o.lse, o.delta, o.slope, o.keep, o.p, o.ds);
     const auto row = static_cast<std::size_t>(key) * o.padded;
     AddToKeys(block, o, o.p, o.d_rows, to.dv + row);
     AddToKeys(block, o, o.ds, o.q_rows, to.dk + row);
-    AddWeightedKeys(block, k, k_row, o.size, o.ds, o.dq);
+    AddWeightedKeys(block, k.at, k.row, o.size, o.ds, o.dq);
   }
   const auto count = static_cast<std::size_t>(at.count), q_row = static_cast<std::size_t>(e.q.row_stride);
-  float* dq = call.dq + row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
-  if (call.earlier == Earlier::overwrite) {
-    ToRows(o.dq, count, o.size, static_cast<float>(e.scale), dq, q_row);
-    return;
-  }
+  const auto dq_at = row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
+  if (call.earlier == Earlier::overwrite)
+    return ToRowsOf(o.dq, count, o.size, static_cast<float>(e.scale), call.dq, dq_at, e.q.row_stride, o.rows);
+  float* dq = floats_at(call.dq, dq_at);
   ToRows(o.dq, count, o.size, static_cast<float>(e.scale), o.q_rows, o.padded);  // the queries are not needed any more
   for (std::size_t i = 0; i < count; ++i)
     for (std::size_t d = 0; d < o.size; ++d) dq[i * q_row + d] += o.q_rows[i * o.padded + d];
 }
 
+/// The same with products of pairs of bfloat16; see ForwardPairs. p and ds are rounded once, ds after its multiplication by the
+/// scale, so that dk and dq need none.
+void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients to) {
+  const auto& e = call.e;
+  const TileKernels& t = *call.pairs;
+  const auto size = static_cast<std::size_t>(e.D);
+  const auto padded = static_cast<std::int64_t>(Padded(size));
+  const auto query_words = (static_cast<std::int64_t>(width) / 2 + t.block - 1) / t.block * t.block;
+  const PanelShape columns(t, at.count, e.D / 2), rows(t, e.D, query_words), keys_shape(t, at.count, packed_keys / 2);
+  const PackedKeys packed(t, e);
+  const Scratch panels(static_cast<std::size_t>(2 * columns.floats() + 2 * rows.floats() + keys_shape.floats() +
+                                                2 * packed_keys * query_words));
+  const Scratch memory(size * width + 4 * key_block * width + 2 * width * size);
+  float* next = panels.data();
+  const auto take = [&next](std::int64_t floats) {
+    float* mine = next;
+    next += floats;
+    return mine;
+  };
+  float *q_columns = take(columns.floats()), *d_columns = take(columns.floats());
+  float *q_rows = take(rows.floats()), *d_rows = take(rows.floats()), *ds_panels = take(keys_shape.floats());
+  float *p_rows = take(packed_keys * query_words), *ds_rows = take(packed_keys * query_words);
+  next = memory.data();
+  constexpr auto tile_floats = static_cast<std::int64_t>(key_block * width);
+  float *dq = take(e.D * static_cast<std::int64_t>(width)), *p = take(tile_floats), *ds = take(tile_floats);
+  float *keep = take(tile_floats), *slope = take(tile_floats), *widened = next;
+  alignas(64) float lse[width], delta[width];
+  Sight sight;
+  See(call.visible, e, at, sight);
+  const auto q_at = row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
+  const auto o_at = row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group);
+  const auto pack_columns = [&](const Elements& x, std::int64_t first, std::int64_t row, float* panel) {
+    t.bfloat16.along(x.part(static_cast<std::size_t>(first), 0).at, row, columns.depth, at.count, columns.panel(),
+                     panel);
+  };
+  pack_columns(call.q, q_at, e.q.row_stride, q_columns);
+  pack_columns(call.d_o, o_at, e.o.row_stride, d_columns);
+  pack_pairs_of_rows(t, call.q, q_at, e.q.row_stride, at.count, rows, q_rows);
+  pack_pairs_of_rows(t, call.d_o, o_at, e.o.row_stride, at.count, rows, d_rows);
+  LoadSums(call, at, size, widened, lse, delta);
+  std::fill_n(dq, size * width, 0.0F);
+  std::fill_n(p_rows, 2 * packed_keys * query_words, 0.0F);  // their last words meet the zeros of q_rows and d_rows
+  const auto row_words = static_cast<std::size_t>(query_words);
+  const auto scale = static_cast<float>(e.scale);
+  for (auto key = sight.begin / packed_keys * packed_keys; key < sight.end; key += packed_keys) {
+    const KeyBlock block = Cut(sight, key);
+    const auto keys = static_cast<std::int64_t>(block.keys);
+    multiply_pairs(t, keys, columns.depth, pair_rows(t, call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride),
+                   columns, q_columns, p, width, false);
+    multiply_pairs(t, keys, columns.depth, pair_rows(t, call.v, row_of(e.v, at.b * e.S + key, at.g), e.v.row_stride),
+                   columns, d_columns, ds, width, false);
+    Scale(block, scale * log2_of_e, p);
+    if (e.softcap != 0) Cap(block, e.softcap, p, slope);
+    SoftenAll(call, at, sight, block, lse, delta, slope, keep, p, ds);
+    ToPairsOfQueries(block, p, 1.0F, row_words, p_rows);
+    ToPairsOfQueries(block, ds, scale, row_words, ds_rows);
+    ToPairsOfKeys(block, ds, scale, keys_shape, ds_panels);
+    const auto row = key * padded;
+    multiply_pairs(t, keys, query_words, pair_rows(t, p_rows, query_words), rows, d_rows, to.dv + row, padded, true);
+    multiply_pairs(t, keys, query_words, pair_rows(t, ds_rows, query_words), rows, q_rows, to.dk + row, padded, true);
+    multiply_pairs(t, e.D, (keys + 1) / 2, packed.rows(call.packed_keys, at.b, at.g, key), keys_shape, ds_panels, dq,
+                   width, true);
+  }
+  ToRowsOf(dq, static_cast<std::size_t>(at.count), size, 1.0F, call.dq, q_at, e.q.row_stride, widened);
+}
+
 }  // namespace attention
 
 void AttentionBackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients to) {
-  attention::BackwardBlock(call, at, to);
+  call.pairs != nullptr ? attention::BackwardPairs(call, at, to) : attention::BackwardBlock(call, at, to);
 }
 
 std::int64_t PaddedChannels(std::int64_t channels) {

@@ -11,16 +11,26 @@ namespace tessera::kernels {
 /// 48 is a multiple of every vector length in use (4, 8 and 16 floats).
 inline constexpr std::int64_t query_block = 48;
 
-/// The arguments of one call. Pointers that a pass does not use are null: the forward pass has no gradients, the
-/// backward pass does not write `out`. Owns nothing.
+struct TileKernels;
+
+/// The arguments of one call. What a pass does not use is empty: the forward pass has no gradients, the backward pass does
+/// not write `out`. Owns nothing.
 struct AttentionCall {
   const AttentionExtents& e;
   const VisibleKeys& visible;
   const DropoutMask& mask;
-  const float *q, *k, *v, *o, *lse, *d_o;
-  float *out, *lse_out, *dq, *dk, *dv;
+  Elements q, k, v, o, d_o;
+  const float* lse = nullptr;
+  MutableElements out{}, dq{}, dk{}, dv{};
+  float* lse_out = nullptr;
   Earlier earlier;
+  const TileKernels* pairs = nullptr;  ///< if not null: all elements are bfloat16 and are multiplied by these
+  const float* packed_keys = nullptr;  ///< with `pairs`: PackedKeys of the values (forward) or the keys (backward)
 };
+
+/// Rows that are floats, from float `at` on.
+inline const float* floats_at(const Elements& x, std::int64_t at) { return reinterpret_cast<const float*>(x.at) + at; }
+inline float* floats_at(const MutableElements& x, std::int64_t at) { return reinterpret_cast<float*>(x.at) + at; }
 
 /// Index in its buffer of the first float of one head of token row `row` (= b * T + t). See HeadRows.
 inline std::int64_t row_of(const HeadRows& rows, std::int64_t row, std::int64_t group, std::int64_t head = 0) {

@@ -11,6 +11,8 @@
 #include <cmath>
 
 #include "framework/kernels/attention_call.h"
+#include "framework/kernels/attention_pairs-inl.h"
+#include "framework/kernels/attention_pairs.h"
 #include "framework/kernels/attention_tile-inl.h"
 #include "framework/kernels/attention_tiles.h"
 #include "framework/kernels/scratch.h"
@@ -111,9 +113,10 @@ HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores,
   }
 }
 
-/// Divides the outputs by the sums and writes o and lse. A query that saw no key has sum 0: output 0, lse -infinity.
+/// Divides the outputs by the sums and writes o and lse. A query that saw no key has sum 0: output 0, lse -infinity. `rows`
+/// holds [width, size] floats; outputs that are floats do not use it.
 HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const Softmax& softmax, std::size_t size,
-                       float* out) {
+                       float* out, float* rows) {
   const D d;
   alignas(64) float lse[width];
   const V zero = hn::Zero(d);
@@ -130,9 +133,8 @@ HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const So
     }
   }
   const auto& e = call.e;
-  ToRows(out, static_cast<std::size_t>(at.count), size, 1.0F,
-         call.out + row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group),
-         static_cast<std::size_t>(e.o.row_stride));
+  ToRowsOf(out, static_cast<std::size_t>(at.count), size, 1.0F, call.out,
+           row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group), e.o.row_stride, rows);
   std::copy_n(lse, at.count, call.lse_out + (at.b * e.H + at.head) * e.T + at.first);
 }
 
@@ -140,43 +142,85 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
   const auto& e = call.e;
   const auto size = static_cast<std::size_t>(e.D);
   const bool drops = call.mask.rate != 0;
-  const Scratch memory(2 * size * width + 2 * key_block * width);
+  const Scratch memory(2 * size * width + 2 * key_block * width + key_block * size);
   float* columns = memory.data();
   float *out = columns + size * width, *scores = out + size * width, *keep = scores + key_block * width;
-  const float* q = call.q + row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
+  float* rows = keep + key_block * width;
   Sight sight;
   See(call.visible, e, at, sight);
-  ToColumns(q, static_cast<std::size_t>(e.q.row_stride), static_cast<std::size_t>(at.count), size,
-            static_cast<float>(e.scale * log2_of_e), columns);
+  const FloatRows q = RowsOf(call.q, row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group), e.q.row_stride,
+                             static_cast<std::size_t>(at.count), size, rows);
+  ToColumns(q.at, q.row, static_cast<std::size_t>(at.count), size, static_cast<float>(e.scale * log2_of_e), columns);
   Softmax softmax;
   if (call.earlier == Earlier::join) {
     if (sight.begin >= sight.end) return;
     const auto count = static_cast<std::size_t>(at.count);
     softmax.Resume(call.lse_out + (at.b * e.H + at.head) * e.T + at.first, count);
-    ToColumns(call.out + row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group),
+    ToColumns(floats_at(call.out, row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group)),
               static_cast<std::size_t>(e.o.row_stride), count, size, 1.0F, out);
   } else {
     std::fill_n(out, size * width, 0.0F);
   }
   for (auto key = sight.begin; key < sight.end; key += key_block) {
     const KeyBlock block = Cut(sight, key);
-    KeysTimesColumns(block, call.k + row_of(e.k, at.b * e.S + key, at.g), static_cast<std::size_t>(e.k.row_stride),
-                     size, columns, scores);
+    const FloatRows k = RowsOf(call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride, block.keys, size, rows);
+    KeysTimesColumns(block, k.at, k.row, size, columns, scores);
     if (e.softcap != 0) Cap(block, e.softcap, scores, nullptr);
     TakeIn(sight, block, scores, softmax, size, out);
     if (drops) {
       Keep(call, at).Fill(block, keep);
       MultiplyBlock(block, keep, scores);
     }
-    AddWeightedKeys(block, call.v + row_of(e.v, at.b * e.S + key, at.g), static_cast<std::size_t>(e.v.row_stride), size,
-                    scores, out);
+    const FloatRows v = RowsOf(call.v, row_of(e.v, at.b * e.S + key, at.g), e.v.row_stride, block.keys, size, rows);
+    AddWeightedKeys(block, v.at, v.row, size, scores, out);
   }
-  Finish(call, at, softmax, size, out);
+  Finish(call, at, softmax, size, out, rows);
+}
+
+/// The same with products of pairs of bfloat16. Queries are multiplied as they are, and the scores by the scale, so that only the
+/// probabilities are rounded. Blocks of keys begin where PackedKeys has them.
+void ForwardPairs(const AttentionCall& call, const QueryBlock& at) {
+  const auto& e = call.e;
+  const TileKernels& t = *call.pairs;
+  const auto size = static_cast<std::size_t>(e.D);
+  const PanelShape queries(t, at.count, e.D / 2), probabilities(t, at.count, packed_keys / 2);
+  const PackedKeys values(t, e);
+  const bool drops = call.mask.rate != 0;
+  const Scratch panels(static_cast<std::size_t>(queries.floats() + probabilities.floats()));
+  const Scratch memory(2 * size * width + 2 * key_block * width);
+  float *q_panels = panels.data(), *p_panels = q_panels + queries.floats();
+  float *out = memory.data(), *rows = out + size * width;
+  float *scores = rows + size * width, *keep = scores + key_block * width;
+  Sight sight;
+  See(call.visible, e, at, sight);
+  const auto q = call.q.part(static_cast<std::size_t>(row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group)), 0);
+  t.bfloat16.along(q.at, e.q.row_stride, queries.depth, at.count, queries.panel(), q_panels);
+  Softmax softmax;
+  std::fill_n(out, size * width, 0.0F);
+  for (auto key = sight.begin / packed_keys * packed_keys; key < sight.end; key += packed_keys) {
+    const KeyBlock block = Cut(sight, key);
+    const auto keys = static_cast<std::int64_t>(block.keys);
+    multiply_pairs(t, keys, queries.depth, pair_rows(t, call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride),
+                   queries, q_panels, scores, width, false);
+    Scale(block, static_cast<float>(e.scale * log2_of_e), scores);
+    if (e.softcap != 0) Cap(block, e.softcap, scores, nullptr);
+    TakeIn(sight, block, scores, softmax, size, out);
+    if (drops) {
+      Keep(call, at).Fill(block, keep);
+      MultiplyBlock(block, keep, scores);
+    }
+    ToPairsOfKeys(block, scores, 1.0F, probabilities, p_panels);
+    multiply_pairs(t, e.D, (keys + 1) / 2, values.rows(call.packed_keys, at.b, at.g, key), probabilities, p_panels, out,
+                   width, true);
+  }
+  Finish(call, at, softmax, size, out, rows);
 }
 
 }  // namespace attention
 
-void AttentionForwardBlock(const AttentionCall& call, const QueryBlock& at) { attention::ForwardBlock(call, at); }
+void AttentionForwardBlock(const AttentionCall& call, const QueryBlock& at) {
+  call.pairs != nullptr ? attention::ForwardPairs(call, at) : attention::ForwardBlock(call, at);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera::kernels

@@ -49,4 +49,8 @@ struct MatrixProduct {
 /// the types and the instruction set only, never on the number of threads.
 void multiply(Threads& threads, const MatrixProduct& product);
 
+struct TileKernels;
+/// The register tiles of chosen_isa() that multiply pairs of bfloat16; null if it has none.
+const TileKernels* pair_tiles();
+
 }  // namespace tessera::kernels

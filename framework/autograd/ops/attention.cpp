@@ -42,9 +42,9 @@ class Attention final : public Node {
     const auto target = tape.grad_target(qkv_);
     if (dy.empty() || target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
-    const auto x = tape.read(qkv_), dx = tape.write(target);
-    kernels::attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, tape.read(out_), lse_.floats(),
-                                tape.read(dy.tensor), dx, dx, dx);
+    const Tensor x = qkv_.value(), dx = target.tensor;
+    kernels::attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, out_.value(), lse_.floats(), dy.tensor,
+                                dx, dx, dx);
   }
 
  private:
@@ -76,8 +76,8 @@ Var attention(const Var& qkv, const kernels::AttentionExtents& e, const kernels:
   auto& tape = qkv.tape();
   auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
   auto lse = tape.make({e.B, e.H, e.T}, false);
-  const auto x = tape.read(qkv);
-  kernels::attention_forward(tape.threads(), e, visible, mask, x, x, x, tape.write(y), lse.floats());
+  const Tensor x = qkv.value();
+  kernels::attention_forward(tape.threads(), e, visible, mask, x, x, x, y.value(), lse.floats());
   if (y.wants_grad()) tape.record<Attention>(y, qkv, y, std::move(lse), e, visible, mask);
   return y;
 }

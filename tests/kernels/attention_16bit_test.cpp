@@ -1,0 +1,119 @@
+// Attention whose operands are bfloat16 or float16, against plain loops in double over the rounded inputs.
+#include "framework/kernels/attention_tiles.h"
+#include "framework/kernels/gemm.h"
+#include "framework/kernels/type_conversion.h"
+#include "tests/kernels/attention_cases.h"
+#include "tests/kernels/emulated_tiles.h"
+#include "tests/kernels/reference.h"
+
+namespace tessera::kernels {
+namespace {
+
+using namespace attention_cases;
+
+/// Elements of one type.
+class Typed {
+ public:
+  Typed(DType type, const std::vector<float>& values)
+      : type_(type), count_(values.size()), memory_(values.size() * size_of(type)) {
+    narrow_range(values, elements());
+  }
+  MutableElements elements() { return {memory_.data(), count_, type_}; }
+  std::vector<float> values() {
+    std::vector<float> out(count_);
+    widen_range(elements(), out);
+    return out;
+  }
+
+ private:
+  DType type_;
+  std::size_t count_;
+  std::vector<std::byte> memory_;
+};
+
+std::vector<float> rounded(DType type, const std::vector<float>& values) { return Typed(type, values).values(); }
+
+/// Inputs that are exact in `type`.
+Work work_of(const Case& c, DType type, bool even) {
+  Work work(c, even);
+  for (auto* values : {&work.q, &work.kv, &work.d_o}) *values = rounded(type, *values);
+  return work;
+}
+
+struct Results {
+  std::vector<float> o, lse, dq, dkv;
+};
+
+Results run(const Work& w, DType type, const TileKernels* pairs, Threads& threads) {
+  Typed q(type, w.q), kv(type, w.kv), d_o(type, w.d_o), o(type, std::vector<float>(w.d_o.size(), 77.0F));
+  Typed dq(type, std::vector<float>(w.q.size(), 55.0F)), dkv(type, std::vector<float>(w.kv.size(), 55.0F));
+  std::vector<float> lse(static_cast<std::size_t>(w.c.B * w.c.H * w.c.T), 77.0F);
+  attention_forward_by(pairs, threads, w.e, w.visible(), w.mask(), q.elements(), kv.elements(), kv.elements(),
+                       o.elements(), lse, Earlier::overwrite);
+  attention_backward_by(pairs, threads, w.e, w.visible(), w.mask(), q.elements(), kv.elements(), kv.elements(),
+                        o.elements(), lse, d_o.elements(), dq.elements(), dkv.elements(), dkv.elements(),
+                        Earlier::overwrite);
+  return {o.values(), lse, dq.values(), dkv.values()};
+}
+
+/// |got - expected| <= unit (terms + |expected|): every term and the result are rounded to within `unit`; and the fp32 sums.
+void expect_within(const std::vector<float>& got, const Doubles& expected, const Doubles& terms, double unit,
+                   const std::string& story) {
+  ASSERT_EQ(got.size(), expected.size());
+  double worst = 0;
+  std::size_t where = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double allowed = unit * (terms[i] + std::fabs(expected[i])) + 1e-5;
+    const double error = std::fabs(got[i] - expected[i]) / allowed;
+    if (!(error <= worst)) worst = error, where = i;
+  }
+  EXPECT_LE(worst, 1) << story << ": element " << where << " is " << got[where] << ", expected " << expected[where];
+}
+
+/// Half a unit in the last place is 2^-9 (bfloat16) or 2^-12 (float16) of a value; a term has up to two rounded factors.
+double unit_of(DType type) { return type == DType::bfloat16 ? 0x1p-8 : 0x1p-11; }
+
+void equals_the_plain_loop(const Case& c, DType type, bool even, const TileKernels* pairs) {
+  const Work work = work_of(c, type, even);
+  const Plain plain(work);
+  std::ostringstream story;
+  story << c << (even ? ", even strides, " : ", odd strides, ") << name_of(type);
+  Threads alone(1), two(2);
+  const Results got = run(work, type, pairs, alone), again = run(work, type, pairs, two);
+  EXPECT_TRUE(same_bits(joined({got.o, got.lse, got.dq, got.dkv}), joined({again.o, again.lse, again.dq, again.dkv})))
+      << "one thread and two differ in bits: " << story.str();
+  EXPECT_CLOSE(got.lse, plain.lse, 1e-6) << story.str();
+  expect_within(got.o, plain.o, plain.sizes_of_o, unit_of(type), story.str() + ", o");
+  expect_within(got.dq, plain.dq, plain.sizes_of_dq, unit_of(type), story.str() + ", dq");
+  expect_within(got.dkv, plain.dkv, plain.sizes_of_dkv, unit_of(type), story.str() + ", dk and dv");
+}
+
+using Attention16Bit = ForEveryIsa;
+FOR_EVERY_ISA(Attention16Bit);
+
+TEST_P(Attention16Bit, EqualsThePlainLoop) {
+  for (const auto type : {DType::bfloat16, DType::float16})
+    for (const bool even : {false, true}) {
+      for (const auto& c : cases()) equals_the_plain_loop(c, type, even, pair_tiles());
+      for (const auto& c : dropped()) equals_the_plain_loop(c, type, even, pair_tiles());
+    }
+}
+
+TEST_P(Attention16Bit, ANaNInAVisibleKeyReachesTheOutput) {
+  Work work({1, 70, 70, 1, 1, 8, See::causal}, true);
+  work.kv[at(work.e.k, 30, 0) + 2] = NAN;
+  Threads alone(1);
+  const auto o = run(work, DType::bfloat16, pair_tiles(), alone).o;
+  for (std::size_t t = 0; t < 70; ++t) EXPECT_EQ(std::isnan(o[t * 8]), t >= 30) << t;
+}
+
+// On machines whose processor multiplies no pairs.
+TEST(AttentionOfPairs, EqualsThePlainLoopWithEmulatedTiles) {
+  for (const auto* tiles : {&emulated_pairs<1>(), &emulated_pairs<4>()}) {
+    for (const auto& c : cases()) equals_the_plain_loop(c, DType::bfloat16, true, tiles);
+    for (const auto& c : dropped()) equals_the_plain_loop(c, DType::bfloat16, true, tiles);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
