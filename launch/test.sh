@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds Tessera and runs its tests. The last line is "N passed, N failed[, N skipped]"; the exit code is 0 if none failed.
 #
-#   launch/test.sh [--quick] [--sanitize] [--golden DIR] [--label NAME] [--preset NAME] [--no-install]
+#   launch/test.sh [--quick] [--sanitize] [--slow] [--golden DIR] [--label NAME] [--preset NAME] [--no-install]
 #
 #   --quick         only the unit tests (no program is started)
 #   --sanitize      the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan)
+#   --slow          slow tests in full: layouts of ranks train 50 steps instead of 10
 #   --golden DIR    also run every recorded case below DIR (or set the environment variable TESSERA_GOLDEN)
 #   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow, threads (only in the preset tsan)
 #   --preset NAME   CMake preset to build: release (default), debug, asan-ubsan, tsan, clang. tsan builds and runs only the tests with the
@@ -21,6 +22,7 @@ while (($#)); do
   case "$1" in
     --quick) label=unit ;;
     --sanitize) preset=asan-ubsan label=unit ;;
+    --slow) export TESSERA_SLOW_TESTS=1 ;;
     --golden) golden=$(value_of "$@"); shift ;;
     --label) label=$(value_of "$@"); shift ;;
     --preset) preset=$(value_of "$@"); shift ;;

@@ -11,7 +11,8 @@ import subprocess
 from harness import InOwnFolder, to_yaml, main
 
 TABLE = json.loads((pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/parity/layouts.json").read_text())
-STEPS = 50
+IN_FULL = os.environ.get("TESSERA_SLOW_TESTS") == "1"  # launch/test.sh --slow
+STEPS = 50 if IN_FULL else 10
 
 # Sums in another order: the same run on one process with the kernels of another instruction set is up to 2.3e-8 away
 # after 50 steps in fp32, and the layouts up to 9e-9. A bound of 1e-6 leaves room for other processors and none for a
@@ -27,7 +28,7 @@ def tsrun():
 def recipe(model, layout, run, **training):
     """The recipe of a layout, one thread a rank; groups within the layout win."""
     groups = {
-        "training_config": {"training_iters": STEPS, "seed": 7, "output_dir": run, "log_interval": 1, "eval_interval": 25,
+        "training_config": {"training_iters": STEPS, "seed": 7, "output_dir": run, "log_interval": 1, "eval_interval": STEPS // 2,
                             "eval_iters": 1, "num_threads": 1, "tensorboard": "false", **training},
         "model_config": {},
         "moe_config": {},
@@ -105,7 +106,7 @@ class Parity(InOwnFolder):
                 run = f"{model}_alone{len(alone)}"
                 self.run_layout(run, same, model, **training)
                 alone[key] = self.curve(run)
-                self.assertLess(alone[key][STEPS - 1], 0.9 * alone[key][0], "the run learns something")
+                self.assertLess(alone[key][STEPS - 1], (0.9 if IN_FULL else 0.99) * alone[key][0], "the run learns something")
             away = farthest(self.curve(label), alone[key])
             worst = max(worst, away)
             self.assertLess(away, TOLERANCE[kind], f"{label} {layout} against one process, {model} {kind}")
