@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "benchmarks/report.h"
+#include "framework/kernels/machine_limits.h"
 
 namespace tessera {
 namespace {
@@ -98,7 +99,7 @@ int main(int argc, char** argv) {
   using namespace tessera;
   kernels::Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
   print_head("attention", threads.count());
-  const double peak = measure_fma_gflops(threads), reads = measure_memory_gbytes(threads).read;
+  const double peak = kernels::multiply_add_rate(threads) / 1e9, reads = kernels::memory_rates(threads).read / 1e9;
   std::printf("multiply-adds from registers %.1f GF/s\n", peak);
   for (const auto& shape : {AttentionShape{4, 64, 64}, AttentionShape{4, 256, 256}, AttentionShape{1, 1024, 1024}}) {
     measure(threads, shape, peak);

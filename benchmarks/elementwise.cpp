@@ -14,6 +14,7 @@
 #include "framework/kernels/cross_entropy.h"
 #include "framework/kernels/dropout.h"
 #include "framework/kernels/embedding.h"
+#include "framework/kernels/machine_limits.h"
 #include "framework/kernels/norm.h"
 #include "framework/kernels/rotary.h"
 
@@ -121,9 +122,9 @@ int main(int argc, char** argv) {
   using namespace tessera;
   kernels::Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
   print_head("elementwise", threads.count());
-  const MemoryLimits limits = measure_memory_gbytes(threads);
-  std::printf("memory: read %.1f GB/s, triad %.1f GB/s\n", limits.read, limits.triad);
-  const Printer line{threads, limits.triad};
+  const kernels::MemoryRates limits = kernels::memory_rates(threads);
+  std::printf("memory: read %.1f GB/s, triad %.1f GB/s\n", limits.read / 1e9, limits.triad / 1e9);
+  const Printer line{threads, limits.triad / 1e9};
   norms(line, threads);
   activations(line, threads);
   others(line, threads);

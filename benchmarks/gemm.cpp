@@ -15,6 +15,7 @@
 
 #include "benchmarks/report.h"
 #include "framework/kernels/gemm_blas.h"
+#include "framework/kernels/machine_limits.h"
 #include "framework/kernels/type_conversion.h"
 
 namespace tessera {
@@ -94,7 +95,7 @@ int main(int argc, char** argv) {
   const std::int64_t rows = argc > 2 ? std::atoll(argv[2]) : 1024;
   kernels::Threads threads(count);
   print_head("gemm: products of a linear layer, rows x in x out", count);
-  const double peak = measure_fma_gflops(threads);
+  const double peak = kernels::multiply_add_rate(threads) / 1e9;
   std::printf("  peak of multiply-adds: %.1f GF/s\n", peak);
   const std::string only = argc > 3 ? argv[3] : "all";
   const std::int64_t width = argc > 4 ? std::atoll(argv[4]) : 768;

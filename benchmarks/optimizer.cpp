@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "benchmarks/report.h"
+#include "framework/kernels/machine_limits.h"
 #include "framework/kernels/vector.h"
 
 int main(int argc, char** argv) {
@@ -16,8 +17,8 @@ int main(int argc, char** argv) {
   const auto size = static_cast<std::size_t>(1e6 * (argc > 2 ? std::atof(argv[2]) : 124.5)) / 64 * 64;
   kernels::Threads threads(count);
   print_head("optimizer: AdamW, gradient norm", count);
-  const MemoryLimits limits = measure_memory_gbytes(threads);
-  std::printf("  memory: %.1f GB/s read, %.1f GB/s update\n", limits.read, limits.update);
+  const kernels::MemoryRates limits = kernels::memory_rates(threads);
+  std::printf("  memory: %.1f GB/s read, %.1f GB/s update\n", limits.read / 1e9, limits.update / 1e9);
   std::vector<float> p(size), grad(size), m(size), v(size);
   for (std::size_t i = 0; i < size; ++i) {
     p[i] = static_cast<float>(i % 1013) * 1e-3F;
@@ -41,8 +42,9 @@ int main(int argc, char** argv) {
              });
            },
            fair_clock(threads), 1.0),
-       28, limits.update);
+       28, limits.update / 1e9);
   double sum = 0;
-  show("norm", time([&] { sum += kernels::sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4, limits.read);
+  show("norm", time([&] { sum += kernels::sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4,
+       limits.read / 1e9);
   return sum > 0 ? 0 : 1;
 }

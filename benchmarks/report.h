@@ -48,15 +48,4 @@ Timing time(const Body& body, Clock clock = Clock::wall, double seconds = 0.3, i
 /// of the source tree, with a + if files differ from it.
 void print_head(const char* question, int threads);
 
-/// The machine's peak, measured in the same run, as reference for fractions: 10^9 fp32 operations per second in fused
-/// multiply-adds (two operations each) on registers, all threads together.
-double measure_fma_gflops(kernels::Threads& threads);
-
-/// The memory bandwidth for data outside the caches, in 10^9 bytes per second: reading four streams; a = b + s c, counted
-/// as 12 bytes per element; scaling four streams in place, counting bytes read and written.
-struct MemoryLimits {
-  double read, triad, update;
-};
-MemoryLimits measure_memory_gbytes(kernels::Threads& threads);
-
 }  // namespace tessera

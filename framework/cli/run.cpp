@@ -7,6 +7,7 @@
 #include "framework/cli/convert.h"
 #include "framework/cli/data.h"
 #include "framework/cli/diff.h"
+#include "framework/cli/doctor.h"
 #include "framework/cli/eval.h"
 #include "framework/cli/explain.h"
 #include "framework/cli/generate.h"
@@ -32,6 +33,7 @@ void add_commands(Command& app, CommandContext& context) {
   add_options_commands(app, context);
   add_explain_commands(app, context);
   add_diff_commands(app, context);
+  add_doctor_commands(app, context);
   add_data_commands(app, context);
   add_checkpoint_commands(app, context);
   add_eval_commands(app, context);

@@ -173,6 +173,14 @@ Communicator World::group(const std::string& name, std::span<const int> world_ra
   return Communicator(std::move(state));
 }
 
+std::string describe_mpi() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> words{};
+  int size = 0;
+  MPI_Get_library_version(words.data(), &size);
+  const std::string all(words.data(), static_cast<std::size_t>(size));
+  return all.substr(0, all.find(','));
+}
+
 void check_promised_size(int processes) {
   struct Promise {
     const char *variable, *advice;

@@ -14,6 +14,9 @@ namespace tessera::comm {
 /// initialized, and the run has one rank.
 bool is_launched();
 
+/// The MPI library that is loaded: "Open MPI v4.1.4". Needs no initialized MPI.
+std::string describe_mpi();
+
 /// Throws ConfigError unless the number of ranks is the one announced by the environment: WORLD_SIZE (torchrun, tsrun),
 /// RANK_SIZE (msrun, tsrun), and Slurm's step size if srun started this process directly. Otherwise processes that were
 /// started by a launcher without MPI would each train alone. The message names the variable and what to do.

@@ -169,6 +169,8 @@ void force_isa(Isa isa) {
   choice().store(limit_highway(isa));
 }
 
+std::string processor_name() { return brand(); }
+
 std::string describe_cpu() {
   return text(brand(), ", ", std::thread::hardware_concurrency(), " cores: ", names_of(available_isas()), " (using ",
               name_of(chosen_isa()), ")");

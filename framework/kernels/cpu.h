@@ -31,6 +31,8 @@ Isa chosen_isa();
 /// For tests: use `isa` from now on. Must not be called while kernels run. Throws ConfigError if this machine does not
 /// have it.
 void force_isa(Isa isa);
+/// "AMD EPYC 9654 96-Core Processor"; "processor" where it does not say.
+std::string processor_name();
 /// For example "AMD EPYC, 2 cores: portable avx2 avx512 (using avx512)". Printed by a run and by every benchmark.
 std::string describe_cpu();
 

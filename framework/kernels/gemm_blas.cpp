@@ -179,4 +179,6 @@ void multiply_in_double(Threads& threads, const MatrixProduct& p) {
   if (p.M > 0 && p.N > 0) for_blocks(threads, p, grid_for_blas(p, 128, 256), block_in_double);
 }
 
+std::string describe_blas() { return openblas_get_config(); }
+
 }  // namespace tessera::kernels

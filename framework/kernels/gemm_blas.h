@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "framework/kernels/gemm.h"
 
 namespace tessera::kernels {
@@ -11,5 +13,8 @@ void multiply_blas(Threads& threads, const MatrixProduct& product);
 
 /// The same product, without bias and activation, with factors and sums in double; each element of c is rounded once.
 void multiply_in_double(Threads& threads, const MatrixProduct& product);
+
+/// The configuration of the OpenBLAS that is loaded: version, options, the processor whose kernels it uses.
+std::string describe_blas();
 
 }  // namespace tessera::kernels

@@ -9,9 +9,9 @@
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
 #include "framework/comm/together.h"
+#include "framework/kernels/machine_limits.h"
 #include "framework/log/log.h"
 #include "framework/options/limits.h"
-#include "framework/training/gemm_rate.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/run_log.h"
@@ -189,7 +189,8 @@ RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
   options.flops_per_step = setup_.model.first().flops(samples_per_step(), setup_.data.splits->train->seq_length());
-  options.gemm_flops_per_second = gemm_rate(threads_) * world_.size();  // of all ranks, as flops_per_step is
+  // Of all ranks, as flops_per_step is.
+  options.gemm_flops_per_second = kernels::product_rate(threads_, setup_.model.precision.compute, 0.05) * world_.size();
   return options;
 }
 
