@@ -209,7 +209,8 @@ class Parity(InOwnFolder):
         self.compare(names, "tied", "bf16")
         self.compare(names, "untied", "bf16")
 
-    def test_a_random_layout(self):
+    def draw_layout(self, experts):
+        """A layout of up to eight ranks by a printed seed; with `experts`, over their axes too."""
         seed = random.SystemRandom().randrange(1 << 32)
         draw = random.Random(seed)
         tensor, shared, stages, replicas = draw.choice([(t, c, p, d) for t in (1, 2, 4) for c in (1, 2, 4) for p in (1, 2, 4)
@@ -221,12 +222,24 @@ class Parity(InOwnFolder):
         if shared > 1:
             layout["cp_comm_type"] = draw.choice(["p2p", "all_gather", "a2a"])
         if tensor > 1:
-            layout["sequence_parallel"] = draw.random() < 0.5
+            layout["sequence_parallel"] = experts or draw.random() < 0.5  # experts and tensor parallelism need it
         if stages > 1:
             cuts = sorted(draw.sample(range(1, 4), stages - 1))
             layout["num_layer_list"] = str([b - a for a, b in zip([0] + cuts, cuts + [4])])
+        if experts:
+            ranks = tensor * shared * replicas
+            own, divided = draw.choice([(own, divided) for own in {1, tensor} for divided in (1, 2, 4, 8) if ranks % (own * divided) == 0])
+            layout.update(expert_tensor_parallel_size=own, expert_model_parallel_size=divided)
         print(f"seed {seed}: {layout}", flush=True)
+        return layout, draw
+
+    def test_a_random_layout(self):
+        layout, draw = self.draw_layout(experts=False)
         self.compare([layout], draw.choice(["tied", "untied", "latent", "latent_tied"]), "fp32")
+
+    def test_a_random_layout_of_experts(self):
+        layout, draw = self.draw_layout(experts=True)
+        self.compare([layout], draw.choice(["experts", "shared_expert", "deepseek"]), "fp32")
 
     def test_initial_weights_are_the_same_to_the_bit(self):
         still = {"training_iters": 1, "save_interval": 1}

@@ -80,6 +80,21 @@ TEST_P(EveryObjective, HasTheGradientThatThePassComputes) {
   EXPECT_NEAR((4 * slope(step / 2) - slope(step)) / 3, 1, 1e-2);
 }
 
+// With equal scores an expert's mean score is 1 / E, and E / (K T^2) sum_e (T / E) count_e is 1 whatever is chosen.
+TEST(Experts, TheBalanceLossOfEqualScoresIsOneForEveryTopk) {
+  for (const auto* balance : {"aux_loss", "seq_aux_loss"})
+    for (const auto* topk : {"1 moe_router_pre_softmax:true", "2", "3"}) {
+      Built b(experts + "moe_router_load_balancing_type:" + balance + " moe_router_topk:" + topk);
+      std::fill(b.values.begin(), b.values.end(), 0.0F);
+      nn::AuxiliaryLog log(b.model->auxiliary());
+      autograd::Tape tape(b.arena, b.threads, true);
+      objective(b, Tokens(), {}, tape, log);
+      tape.clear();
+      for (std::int64_t layer = 0; layer < log.extents().layers; ++layer)
+        EXPECT_NEAR(log.layer(layer).aux_loss, 1, 1e-6) << balance << " of " << topk;
+    }
+}
+
 TEST(Experts, RecomputingChangesNoBitAndReportsOnce) {
   const auto usual = experts + latent + "mtp_num_layers:1 moe_expert_capacity_factor:0.7 moe_input_jitter_eps:0.2 ";
   std::vector<std::vector<float>> grads;
