@@ -39,7 +39,7 @@ const std::string llama = "models/llama.yaml", depth = "num_hidden_layers:", oth
 
 /// Commands that read no table of mappings/.
 const Words read_none = {"checkpoint reshard", "data inspect",   "data merge", "data render-chat",
-                         "data to-jsonl",      "data train-bpe", "man"};
+                         "data to-jsonl",      "data train-bpe", "doctor",     "man"};
 
 std::vector<MappingsCase> cases() {
   const std::string unknown = "--num-layers: not a flag we know";
