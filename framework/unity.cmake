@@ -5,6 +5,8 @@
 option(TESSERA_UNITY "With GCC: compile several sources of a folder together" ON)
 # Bytes of source in a group. Larger groups take less time in all, and more time after a change of one source.
 set(unity_bytes 64000)
+# The commands are the component that is changed most often by itself.
+set(unity_bytes_of_cli 32000)
 
 # compiled_together(RESULT TARGET SOURCE ...): sets RESULT to the sources that TARGET compiles instead: groups of the given ones, about equally
 # large, which include them. Sources with the property ALONE stay as they are.
@@ -12,6 +14,10 @@ function(compiled_together result target)
   if(NOT TESSERA_UNITY OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     set(${result} ${ARGN} PARENT_SCOPE)
     return()
+  endif()
+  set(most ${unity_bytes})
+  if(DEFINED unity_bytes_of_${target})
+    set(most ${unity_bytes_of_${target}})
   endif()
   set(folders "")
   set(all "")
@@ -30,7 +36,7 @@ function(compiled_together result target)
   endforeach()
   list(REMOVE_DUPLICATES folders)
   foreach(folder ${folders})
-    math(EXPR groups "(${bytes_of_${folder}} + ${unity_bytes} - 1) / ${unity_bytes}")
+    math(EXPR groups "(${bytes_of_${folder}} + ${most} - 1) / ${most}")
     set(before 0)
     set(lines "")
     foreach(source ${sources_of_${folder}})
