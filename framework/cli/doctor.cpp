@@ -116,7 +116,7 @@ std::vector<std::string> advice(const Json& machine, const Json& rates) {
     tell("matrix products of bf16 are ", std::round(10 * bf16 / fp32) / 10,
          " times as fast as of fp32: set training_config.bf16");
   else
-    tell("bf16 and fp16 save memory here, not time: this instruction set multiplies them in fp32");
+    tell("bf16 and fp16 save memory here, not time: their matrix products are not faster than those of fp32");
   constexpr std::int64_t enough = std::int64_t{256} << 20;
   if (machine["dev_shm_bytes"].get<std::int64_t>() < enough)
     tell("/dev/shm has ", in_binary_units(machine["dev_shm_bytes"]),

@@ -22,6 +22,8 @@ namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace attention {
 
+static_assert(key_block == packed_keys, "a block of keys is what PackedKeys packs together");
+
 /// Rows of one head as floats.
 struct FloatRows {
   const float* at;

@@ -13,8 +13,8 @@ namespace {
 
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
 
-/// The division of c into tasks: at least TileKernels::tasks if the extents allow it, so that a few threads finish at about the same
-/// time. A task with few rows is expensive because b is packed again for each block of rows; a task with few columns
+/// The division of c into tasks: at least TileKernels::tasks if the extents allow it, so that a few threads finish at
+/// about the same time. A task with few rows is expensive because b is packed again for each block of rows; a task with few columns
 /// reads strips of a more often, which costs less, and least if the strips are packed. So columns are divided first.
 TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p) {
   constexpr std::int64_t few_rows = 384, many_rows = 1024;
