@@ -50,7 +50,7 @@ bool all_floats(std::initializer_list<DType> types) {
   return std::all_of(types.begin(), types.end(), [](DType type) { return type == DType::float32; });
 }
 
-/// Floats of AttentionCall::packed_keys; 0 without products of pairs.
+/// Floats of AttentionCall::packed; 0 without products of pairs.
 std::size_t packed_floats(const AttentionCall& call) {
   return call.pairs == nullptr ? 0 : static_cast<std::size_t>(PackedKeys(*call.pairs, call.e).floats());
 }
@@ -59,7 +59,7 @@ std::size_t packed_floats(const AttentionCall& call) {
 void pack_keys(Threads& threads, AttentionCall& call, const Elements& x, const HeadRows& rows, float* memory) {
   if (call.pairs == nullptr) return;
   PackedKeys(*call.pairs, call.e).pack(threads, x, rows, memory);
-  call.packed_keys = memory;
+  call.packed = memory;
 }
 
 /// Number of parts into which the query blocks of a key/value group are divided in the backward pass, so that several

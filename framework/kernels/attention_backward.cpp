@@ -275,8 +275,8 @@ void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients
     const auto row = key * padded;
     multiply_pairs(t, keys, query_words, pair_rows(t, p_rows, query_words), rows, d_rows, to.dv + row, padded, true);
     multiply_pairs(t, keys, query_words, pair_rows(t, ds_rows, query_words), rows, q_rows, to.dk + row, padded, true);
-    multiply_pairs(t, e.D, (keys + 1) / 2, packed.rows(call.packed_keys, at.b, at.g, key), keys_shape, ds_panels, dq,
-                   width, true);
+    multiply_pairs(t, e.D, (keys + 1) / 2, packed.rows(call.packed, at.b, at.g, key), keys_shape, ds_panels, dq, width,
+                   true);
   }
   ToRowsOf(dq, static_cast<std::size_t>(at.count), size, 1.0F, call.dq, q_at, e.q.row_stride, widened);
 }

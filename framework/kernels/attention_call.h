@@ -25,7 +25,7 @@ struct AttentionCall {
   float* lse_out = nullptr;
   Earlier earlier;
   const TileKernels* pairs = nullptr;  ///< if not null: all elements are bfloat16 and are multiplied by these
-  const float* packed_keys = nullptr;  ///< with `pairs`: PackedKeys of the values (forward) or the keys (backward)
+  const float* packed = nullptr;       ///< with `pairs`: PackedKeys of the values (forward) or the keys (backward)
 };
 
 /// Rows that are floats, from float `at` on.

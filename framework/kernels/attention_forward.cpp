@@ -210,7 +210,7 @@ void ForwardPairs(const AttentionCall& call, const QueryBlock& at) {
       MultiplyBlock(block, keep, scores);
     }
     ToPairsOfKeys(block, scores, 1.0F, probabilities, p_panels);
-    multiply_pairs(t, e.D, (keys + 1) / 2, values.rows(call.packed_keys, at.b, at.g, key), probabilities, p_panels, out,
+    multiply_pairs(t, e.D, (keys + 1) / 2, values.rows(call.packed, at.b, at.g, key), probabilities, p_panels, out,
                    width, true);
   }
   Finish(call, at, softmax, size, out, rows);

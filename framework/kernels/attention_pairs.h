@@ -2,6 +2,7 @@
 
 #include "framework/kernels/attention_call.h"
 #include "framework/kernels/gemm_tiles.h"
+#include "framework/kernels/task_grid.h"
 
 namespace tessera::kernels {
 
@@ -17,13 +18,13 @@ struct PanelShape {
 
   PanelShape(const TileKernels& tiles, std::int64_t columns, std::int64_t words)
       : cols(columns), depth(words), panel_cols(tiles.cols), vector(tiles.vector) {}
-  std::int64_t panels() const { return (cols + panel_cols - 1) / panel_cols; }
+  std::int64_t panels() const { return ceil_div(cols, panel_cols); }
   std::int64_t panel() const { return depth * panel_cols; }
   std::int64_t floats() const { return panels() * panel(); }
   /// Words in a row of the panel that holds `column`.
   std::int64_t width(std::int64_t column) const {
     const std::int64_t left = cols - column / panel_cols * panel_cols;
-    return left >= panel_cols ? panel_cols : (left + vector - 1) / vector * vector;
+    return left >= panel_cols ? panel_cols : ceil_div(left, vector) * vector;
   }
   /// The first word of `column`.
   std::int64_t at(std::int64_t column) const { return column / panel_cols * panel() + column % panel_cols; }
@@ -65,9 +66,9 @@ class PackedKeys {
   PairRows rows(const float* memory, std::int64_t b, std::int64_t g, std::int64_t key) const;
 
  private:
-  std::int64_t blocks() const { return (e_.S + packed_keys - 1) / packed_keys; }
+  std::int64_t blocks() const { return ceil_div(e_.S, packed_keys); }
   std::int64_t strip() const { return packed_keys / 2 * tiles_.rows; }
-  std::int64_t block_floats() const { return (e_.D + tiles_.rows - 1) / tiles_.rows * strip(); }
+  std::int64_t block_floats() const { return ceil_div(e_.D, tiles_.rows) * strip(); }
 
   const TileKernels& tiles_;
   const AttentionExtents& e_;
