@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,14 +19,29 @@ struct CheckpointLayout {
   std::vector<std::vector<std::int64_t>> layers = {};
   bool distributed_optimizer = false;  ///< data-parallel ranks share the optimizer state
   std::int64_t vocabulary = 0;         ///< rows of the vocabulary, padding included; 0: not known
+  /// Expert parallelism: how many groups of ranks divide the experts of a layer, and how many ranks of such a group
+  /// share each expert (0: `tensor`).
+  std::int64_t expert = 1, expert_tensor = 0;
 
   std::int64_t stages() const { return layers.empty() ? 1 : static_cast<std::int64_t>(layers.size()); }
+  std::int64_t sharers_of_expert() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+
+  /// The first ranks of a stage, in the order tensor-context-data, that together have every weight of the stage. Below,
+  /// `rank` is one of these.
+  std::int64_t ranks() const { return std::max(tensor, sharers_of_expert() * expert); }
+  std::int64_t tensor_rank(std::int64_t rank) const { return rank % tensor; }
+  std::int64_t expert_rank(std::int64_t rank) const { return rank / sharers_of_expert() % expert; }
+  std::int64_t expert_tensor_rank(std::int64_t rank) const { return rank % sharers_of_expert(); }
+  /// Whether a format can name the files of these ranks by tensor_rank and expert_rank: no two of them have the same
+  /// pair, and the ranks of the stage that follow repeat the pairs with the same weights.
+  bool pairs_name_ranks() const { return sharers_of_expert() <= tensor && sharers_of_expert() * expert % tensor == 0; }
 };
 
 /// One of those ranks, and the weights that it has: those of each chunk, in the order of the model's modules. A tied
 /// output layer on another stage than the embedding is a word embedding there.
 struct RankWeights {
-  std::int64_t tensor = 0, stage = 0;
+  std::int64_t rank = 0;  ///< in its stage, below CheckpointLayout::ranks()
+  std::int64_t stage = 0;
   std::vector<std::vector<WeightPart>> chunks;
 };
 

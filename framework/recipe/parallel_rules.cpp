@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "framework/checkpoint/layout.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 #include "framework/parallel/context_options.h"
@@ -42,12 +43,17 @@ void check_built(const Recipe& r, options::Report& report) {
     if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
-  if (r.experts() > 0 && r.training.ckpt_format == training::CheckpointFormatName::torch &&
-      (r.parallel.expert_model_parallel_size > 1 ||
-       r.parallel.sharers_of_expert() != r.parallel.tensor_model_parallel_size))
-    tell(r, report, "not built", {cut + "expert_model_parallel_size", "training_config.ckpt_format"},
-         "Megatron-LM's checkpoints (ckpt_format torch) of ranks that divide the experts are not implemented yet",
-         "leave ckpt_format out");
+  const checkpoint::CheckpointLayout ranks{.tensor = r.parallel.tensor_model_parallel_size,
+                                           .expert = r.parallel.expert_model_parallel_size,
+                                           .expert_tensor = r.parallel.sharers_of_expert()};
+  if (r.experts() > 0 && r.training.ckpt_format == training::CheckpointFormatName::torch && !ranks.pairs_name_ranks())
+    tell(r, report, "not built", {cut + "expert_tensor_parallel_size", "training_config.ckpt_format"},
+         text("Megatron-LM's checkpoints (ckpt_format torch) have one folder for each pair of tensor-parallel and "
+              "expert-parallel rank, which do not name the ranks of expert_tensor_parallel_size ",
+              ranks.sharers_of_expert(), " x expert_model_parallel_size ", ranks.expert,
+              " with tensor_model_parallel_size ", ranks.tensor),
+         "give expert_tensor_parallel_size at most tensor_model_parallel_size, and their product with "
+         "expert_model_parallel_size a multiple of it; or leave ckpt_format out");
   if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == training::CheckpointFormatName::torch)
     tell(r, report, "noop layers", {cut + "noop_layers", "training_config.ckpt_format"},
          "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",

@@ -8,11 +8,10 @@
 
 namespace tessera::recipe {
 
-/// The ranks of a run of this recipe on so many data-parallel ranks.
+/// The ranks of a run of this recipe on so many data-parallel ranks, or as many more as the division of experts takes.
 checkpoint::CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t rows, std::int64_t data_ranks = 1);
 
-/// What each of these ranks has of the model, stage by stage, in each the tensor-parallel ranks. These have all experts,
-/// divided as dense layers are, whatever expert parallelism the recipe has.
+/// What each of these ranks has of the model, stage by stage, in each CheckpointLayout::ranks().
 std::vector<checkpoint::RankWeights> rank_weights(const Recipe& recipe, std::int64_t rows);
 
 /// What each saves in our own format, in the same order: the parts that its model owns, together every weight once.

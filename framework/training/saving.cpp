@@ -82,13 +82,23 @@ checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoin
                  .layers = setup.model.plan.layers_by_chunk(),
                  .distributed_optimizer = setup.optimization.data_parallel.use_distributed_optimizer &&
                                           setup.model.processes.world.size() > 1,
-                 .vocabulary = setup.model.first().vocabulary()};
+                 .vocabulary = setup.model.first().vocabulary(),
+                 .expert = sizes.expert,
+                 .expert_tensor = sizes.sharers_of_expert()};
   return save;
 }
 
+/// The place of this process among those that share the experts of a layer.
+parallel::ExpertPlace place_among_experts(const ModelSetup& model) {
+  return model.processes.mesh.expert_place_of(model.processes.world.rank());
+}
+
 checkpoint::RankWeights weights_of_this_rank(const ModelSetup& model) {
-  const auto& place = model.processes.place;
-  checkpoint::RankWeights own{.tensor = place.tensor, .stage = place.pipeline, .chunks = {}};
+  const auto place = place_among_experts(model);
+  checkpoint::RankWeights own{
+      .rank = place.expert * model.processes.mesh.sizes().sharers_of_expert() + place.expert_tensor,
+      .stage = model.processes.place.pipeline,
+      .chunks = {}};
   for (const auto& chunk : model.chunks) own.chunks.push_back(nn::held_parts(chunk->parameters()));
   return own;
 }
@@ -108,7 +118,6 @@ void save_alone(const checkpoint::CheckpointFormat& format, const checkpoint::Fo
 void save_through_native(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
                          const TrainingSetup& setup, ModelState& state) {
   const auto& world = setup.model.processes.world;
-  const auto& place = setup.model.processes.place;
   const auto between = save.root / "before_megatron_tmp";
   const checkpoint::CheckpointWriter writer(between, "", save.iteration);
   const auto work = [&] {
@@ -117,7 +126,7 @@ void save_through_native(const checkpoint::CheckpointFormat& format, const check
     });
     const auto folder = save_native(setup, state, save.progress, writer);
     attempt(world, writer, [&] {
-      if (place.data == 0 && place.context == 0)
+      if (place_among_experts(setup.model).data == 0)
         checkpoint::save_rank(format, save, weights_of_this_rank(setup.model), checkpoint::Checkpoint::open(folder));
     });
     attempt(world, writer, [&] {

@@ -263,29 +263,45 @@ class Parity(InOwnFolder):
     def test_layouts_of_experts_go_on_from_each_others_checkpoints(self):
         self.go_on(["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep4_cp4_ulysses"], "shared_expert")
 
-    def test_experts_of_tensor_parallel_ranks_go_on_from_files_of_megatron(self):
+    def test_experts_go_on_from_files_of_megatron(self):
+        """Saved in Megatron-LM's format by ranks that divide them in every way, and resumed by the next."""
         self.run_layout("one", {}, "shared_expert", training_iters=10)
         straight = self.curve("one")[5:10]
-        layout = TABLE["layouts"]["ep1_tp2_sp"]
-        self.run_layout("saved", layout, "shared_expert", training_iters=10, save_interval=5, exit_interval=5, ckpt_format="torch")
-        for k, reader in enumerate([layout, TABLE["layouts"]["ep2_tp2_sp_etp1"]]):
-            self.run_layout(f"on{k}", reader, "shared_expert", training_iters=10, load_checkpoint="saved")
-            losses = [line["loss"] for line in self.metrics(f"on{k}") if "loss" in line]
-            self.assertEqual(len(losses), 5)
-            self.assertLess(farthest(losses, straight), TOLERANCE["fp32"])
+        names = {"ep1_tp2_sp": "mp_rank_01", "ep2_dp4_zero": "mp_rank_00_001", "ep2_tp2_sp_etp1": "mp_rank_01_001",
+                 "ep2_pp2_vp2": "mp_rank_00_001_001", "ep2_tp2_sp": "mp_rank_01_001"}
+        layouts = [TABLE["layouts"][name] for name in names]
+        for k, (name, last) in enumerate(names.items()):
+            saved = f"saved_{name}"
+            self.run_layout(saved, layouts[k], "shared_expert", training_iters=10, save_interval=5, exit_interval=5, ckpt_format="torch")
+            folders = sorted(folder.name for folder in (self.folder / saved / "iter_0000005").glob("mp_rank_*"))
+            self.assertEqual((folders[0][:10], folders[-1]), ("mp_rank_00", last))
+            for reader in ({}, layouts[(k + 1) % len(layouts)]):
+                on = f"on_{name}_{reader.get('ranks', 1)}"
+                self.run_layout(on, reader, "shared_expert", training_iters=10, load_checkpoint=saved)
+                losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
+                self.assertEqual(len(losses), 5)
+                self.assertLess(farthest(losses, straight), TOLERANCE["fp32"], on)
 
-    def test_ranks_that_divide_experts_are_exported_as_one(self):
+    def test_ranks_that_divide_experts_are_exported_as_the_layout_says(self):
         for name, layout in (("one", {}), ("two", TABLE["layouts"]["ep2"])):
             still = {**layout, "optimizer_config": {"learning_rate": 0.0}}
             self.run_layout(name, still, "experts", training_iters=1, save_interval=1)
-            self.tessera("checkpoint", "convert", str(self.checkpoints(name)[-1]), f"{name}_megatron", "--from", "tessera", "--to", "megatron")
-            self.tessera("checkpoint", "convert", f"{name}_megatron", f"{name}_back", "--from", "megatron", "--to", "tessera")
-        one, two = (tensors_of(next((self.folder / f"{name}_back").rglob("manifest.json")).parent) for name in ("one", "two"))
+        one = tensors_of(self.checkpoints("one")[-1])
         self.assertTrue(any("local_experts.7." in name for name in one))
-        self.assertEqual(sorted(one), sorted(two))
-        for name, data in one.items():
-            if not name.startswith("optimizer."):  # gradients are summed in another order
-                self.assertTrue(data == two[name], name)
+        parallel = "--set parallel_config."
+        for kind, (name, sets, ranks) in enumerate([
+                ("one", "", 1), ("two", "", 2), ("two", f"{parallel}expert_model_parallel_size=1", 1),
+                ("one", f"{parallel}expert_model_parallel_size=4 {parallel}tensor_model_parallel_size=2 {parallel}sequence_parallel=true "
+                        f"{parallel}expert_tensor_parallel_size=1", 4)]):
+            self.tessera("checkpoint", "convert", str(self.checkpoints(name)[-1]), f"megatron{kind}", "--from", "tessera", "--to", "megatron",
+                         *sets.split())
+            self.assertEqual(len(list((self.folder / f"megatron{kind}").glob("iter_*/mp_rank_*"))), ranks, sets)
+            self.tessera("checkpoint", "convert", f"megatron{kind}", f"back{kind}", "--from", "megatron", "--to", "tessera")
+            back = tensors_of(next((self.folder / f"back{kind}").rglob("manifest.json")).parent)
+            self.assertEqual(sorted(one), sorted(back))
+            for tensor, data in one.items():
+                if not (name == "two" and tensor.startswith("optimizer.")):  # gradients are summed in another order
+                    self.assertTrue(data == back[tensor], f"{tensor} of {name} {sets}")
 
     def go_on(self, names, model):
         """Each of the layouts, and one process, goes on from what each has saved."""

@@ -52,13 +52,17 @@ class Assembly {
         rows_(recipe::vocabulary(recipe, recipe.tokenizer.make().get())),
         layout_(recipe::saved_layout(recipe, rows_)),
         ranks_(recipe::rank_weights(recipe, rows_)),
-        first_layers_(first_layers(layout_)) {
+        first_layers_(first_layers(layout_)),
+        experts_(recipe.experts() / layout_.expert) {
     const auto* gpt = recipe.model.options<model::GptOptions>();
     tied_ = gpt != nullptr && !gpt->untie_embeddings_and_output_weights;
   }
 
-  void add(const checkpoint::SafetensorsReader& file, std::int64_t tensor_rank, std::int64_t stage) {
-    const auto& rank = ranks_.at(static_cast<std::size_t>(stage * layout_.tensor + tensor_rank));
+  const checkpoint::CheckpointLayout& layout() const { return layout_; }
+
+  /// `in_stage`: below layout().ranks().
+  void add(const checkpoint::SafetensorsReader& file, std::int64_t in_stage, std::int64_t stage) {
+    const auto& rank = ranks_.at(static_cast<std::size_t>(stage * layout_.ranks() + in_stage));
     for (const auto& theirs : file.names()) {
       auto name = theirs;
       const auto chunk = take_chunk(name);
@@ -66,6 +70,7 @@ class Assembly {
       if (name.empty() || (tied_ && name == "output_layer.weight")) continue;
       const auto& firsts = first_layers_.at(static_cast<std::size_t>(stage));
       if (chunk >= firsts.size()) throw ConfigError(text(theirs, ": the stage has ", firsts.size(), " chunks"));
+      name = megatron::megatron_shifted_expert(name, experts_ * layout_.expert_rank(in_stage));
       add(megatron::megatron_shifted(name, firsts[chunk]), file.tensor(theirs), rank.chunks.at(chunk));
     }
   }
@@ -96,14 +101,17 @@ class Assembly {
   checkpoint::CheckpointLayout layout_;
   std::vector<checkpoint::RankWeights> ranks_;  ///< stage by stage
   std::vector<std::vector<std::int64_t>> first_layers_;
+  std::int64_t experts_;  ///< of a layer on each rank
   bool tied_ = false;
 };
 
-/// The file of whichever data parallel rank kept one; empty: none did.
-fs::path file_of(const fs::path& folder, const std::string& kind, const RunRanks& ranks, std::int64_t tensor,
-                 std::int64_t stage) {
-  for (std::int64_t replica = 0; replica < ranks.replicas; ++replica) {
-    const auto file = folder / text(kind, ".rank", ranks.rank(tensor, replica, stage), ".safetensors");
+/// The file of whichever rank of a stage kept one of those that have the same weights: `in_stage`, which is below
+/// layout.ranks(), and all that repeat it. Empty: none did.
+fs::path file_of(const fs::path& folder, const std::string& kind, const RunRanks& ranks,
+                 const checkpoint::CheckpointLayout& layout, std::int64_t in_stage, std::int64_t stage) {
+  for (auto rank = in_stage; rank < ranks.tensor * ranks.replicas; rank += layout.ranks()) {
+    const auto global = ranks.rank(rank % ranks.tensor, rank / ranks.tensor, stage);
+    const auto file = folder / text(kind, ".rank", global, ".safetensors");
     if (fs::exists(file)) return file;
   }
   return {};
@@ -142,10 +150,10 @@ std::optional<RecordedTensors> whole_tensors(const fs::path& folder, const std::
                                              const recipe::Recipe& recipe) {
   Assembly assembly(recipe);
   for (std::int64_t stage = 0; stage < ranks.stages; ++stage)
-    for (std::int64_t tensor = 0; tensor < ranks.tensor; ++tensor) {
-      const auto file = file_of(folder, kind, ranks, tensor, stage);
+    for (std::int64_t rank = 0; rank < assembly.layout().ranks(); ++rank) {
+      const auto file = file_of(folder, kind, ranks, assembly.layout(), rank, stage);
       if (file.empty()) return std::nullopt;
-      assembly.add(checkpoint::SafetensorsReader(file), tensor, stage);
+      assembly.add(checkpoint::SafetensorsReader(file), rank, stage);
     }
   return std::move(assembly.tensors);
 }

@@ -258,6 +258,29 @@ TEST_F(ParallelRules, WhatMegatronsFormatHasNoWordForIsRefused) {
                   "noop_layers or ckpt_format out"});
 }
 
+TEST_F(ParallelRules, RanksOfExpertsThatMegatronsFoldersDoNotNameAreRefused) {
+  const Lines torch = {"training_config.ckpt_format=torch"};
+  const auto problems_of = [&](int tensor, int sharers, int ranks, Lines sets) {
+    sets.insert(sets.end(),
+                {"model_config.num_experts=8", "model_config.add_bias_linear=false", p + "sequence_parallel=true",
+                 text(p, "tensor_model_parallel_size=", tensor), text(p, "expert_tensor_parallel_size=", sharers),
+                 text(p, "expert_model_parallel_size=", ranks)});
+    return problems("", sets);
+  };
+  for (const auto& [tensor, sharers, ranks] :
+       {std::array{2, 2, 1}, {2, 2, 4}, {2, 1, 2}, {4, 1, 4}, {4, 2, 2}, {1, 1, 8}})
+    EXPECT_EQ(problems_of(tensor, sharers, ranks, torch), Lines{}) << tensor << sharers << ranks;
+  for (const auto& [tensor, sharers, ranks] : {std::array{2, 1, 1}, {4, 1, 2}, {1, 2, 4}, {2, 4, 1}}) {
+    EXPECT_EQ(problems_of(tensor, sharers, ranks, {}), Lines{}) << tensor << sharers << ranks;
+    const auto told = problems_of(tensor, sharers, ranks, torch);
+    ASSERT_EQ(told.size(), 1U) << tensor << sharers << ranks;
+    EXPECT_NE(told[0].find(text("do not name the ranks of expert_tensor_parallel_size ", sharers,
+                                " x expert_model_parallel_size ", ranks, " with tensor_model_parallel_size ", tensor)),
+              std::string::npos)
+        << told[0];
+  }
+}
+
 TEST_F(ParallelRules, TheVocabularyIsRoundedUpToWhatTensorRanksShare) {
   const Lines tokenizer = {"model_config.vocab_size=", "dataset_config.tokenizer_type=NullTokenizer",
                            "dataset_config.vocab_size=50256"};

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
@@ -21,13 +20,29 @@ using Json = nlohmann::json;
 using Kind = torch::PickleNode::Kind;
 
 constexpr const char* tracker = "latest_checkpointed_iteration.txt";
-constexpr int most_ranks = 100000;  // of one kind
+constexpr double most_ranks = 100000;  // of one kind: five digits
 
 std::vector<std::string> ranks_in(const fs::path& folder) {
   std::vector<std::string> ranks;
   for (const auto& entry : list_folder(folder))
     if (entry.filename().string().rfind("mp_rank_", 0) == 0) ranks.push_back(entry.filename().string());
   return ranks;
+}
+
+/// The numbers in "mp_rank_00_001"; none for what is no such name.
+std::vector<std::int64_t> numbers_in(const std::string& name) {
+  std::vector<std::int64_t> numbers;
+  const auto end = name.size();
+  for (auto at = std::string("mp_rank").size(); at < end;) {
+    const auto next = std::min(name.find('_', at + 1), end);
+    const auto digits = name.substr(at + 1, next - at - 1);
+    if (name[at] != '_' || digits.empty() || digits.size() > 5 ||
+        !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
+      return {};
+    numbers.push_back(std::stoll(digits));
+    at = next;
+  }
+  return numbers;
 }
 
 std::string trimmed(std::string words) {
@@ -99,79 +114,109 @@ MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const options::Ma
   if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist; only torch is read yet");
   const auto table = mappings_.table("weights/megatron.yaml");
   open_ranks(table);
-  place_layers();
+  place_layers(table);
   if (layout_.tensor > 1) know_parts();
 }
 
 void MegatronCheckpoint::know_parts() {
   const auto saved = blobs_.find(checkpoint::recipe_blob);
-  const auto rows = static_cast<std::int64_t>(ranks_[0]->number(ranks_[0]->argument("padded_vocab_size")).value_or(0));
   try {
-    parts_ = tensor_parallel_parts(
-        saved == blobs_.end() ? recipe() : options::parse_yaml(saved->second, checkpoint::recipe_blob), rows,
-        layout_.tensor);
+    parts_ = rank_parts(saved == blobs_.end() ? recipe() : options::parse_yaml(saved->second, checkpoint::recipe_blob),
+                        layout_);
   } catch (const Error& error) {
     refuse(text("the weights of its ", layout_.tensor,
                 " tensor-parallel ranks are joined as the model of each rank divides them, and that model cannot be "
                 "constructed: ",
                 error.what()));
   }
-  for (const auto& [name, stage] : holders_)
-    for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
-      const auto& own = weight_part(name, tensor);
-      const auto given = part_shape(name, tensor), expected = own.shape();
+  for (const auto& [name, own] : holders_)
+    for (const auto r : own.ranks) {
+      const auto& part = weight_part(name, r);
+      const auto given = rank(r, own.stage).shape(name), expected = part.shape();
       // Later versions of Megatron-LM give every rank all of the down-projections of latent attention.
-      const bool whole = name.find("_down_proj.") != std::string::npos && given == own.global_shape;
+      const bool whole = name.find("_down_proj.") != std::string::npos && given == part.global_shape;
       if (given != expected && !whole)
-        refuse(text("'", name, "' is ", given, " on tensor-parallel rank ", tensor, ", and ", expected,
+        refuse(text("'", name, "' is ", given, " on tensor-parallel rank ", layout_.tensor_rank(r), ", and ", expected,
                     " in the model of that rank"));
     }
 }
 
-const WeightPart& MegatronCheckpoint::weight_part(const std::string& name, std::int64_t tensor_rank) const {
-  const auto& own = parts_[static_cast<std::size_t>(tensor_rank)];
+const WeightPart& MegatronCheckpoint::weight_part(const std::string& name, std::int64_t rank) const {
+  const auto& own = parts_[static_cast<std::size_t>(rank)];
   const auto found = own.find(checkpoint::weight_of(name));
   if (found == own.end()) refuse(text("'", name, "' is not in the model that its recipe describes"));
   return found->second;
 }
 
-/// mp_rank_00_001 is tensor parallel rank 0 of stage 1.
-void MegatronCheckpoint::open_ranks(const options::Value& table) {
-  const auto folders = ranks_in(folder_);
-  if (folders.empty()) refuse("holds no mp_rank_00");
-  std::map<std::pair<std::int64_t, std::int64_t>, std::string> by_place;
-  bool staged = false;
-  for (const auto& name : folders) {
-    int tensor = 0, stage = 0, end = 0;
-    const auto read = std::sscanf(name.c_str(), "mp_rank_%d%n_%d%n", &tensor, &end, &stage, &end);
-    const bool possible = tensor >= 0 && stage >= 0 && tensor < most_ranks && stage < most_ranks;
-    if (read < 1 || end != static_cast<int>(name.size()) || !possible)
-      refuse(text("holds ", name, ", of which no place in a layout of tensors and stages can be told"));
-    staged = staged || read == 2;
-    by_place[{tensor, stage}] = name;
-    layout_.tensor = std::max<std::int64_t>(layout_.tensor, tensor + 1);
-    layout_.layers.resize(std::max<std::size_t>(layout_.layers.size(), static_cast<std::size_t>(stage) + 1));
+/// Reads the layout off the names of the folders and the arguments of the run.
+MegatronCheckpoint::Folders MegatronCheckpoint::folders_by_place(const NamedFolders& named, const MegatronRank& first) {
+  const auto said = [&](const char* name) {
+    const auto value = first.number(first.argument(name)).value_or(1);
+    return value >= 1 && value < most_ranks ? static_cast<std::int64_t>(value) : 1;
+  };
+  const auto tensors = said("tensor_model_parallel_size"), stages = said("pipeline_model_parallel_size");
+  layout_.expert = said("expert_model_parallel_size");
+  if (first.number(first.argument("num_experts")).value_or(0) > 0 &&
+      first.number(first.argument("expert_tensor_parallel_size")))
+    layout_.expert_tensor = said("expert_tensor_parallel_size");
+  const bool divided = layout_.expert > 1;
+  std::map<std::array<std::int64_t, 3>, std::string> by_numbers;  // tensor, stage, expert
+  for (const auto& [name, numbers] : named) {
+    if (numbers.size() > (divided ? 3 : 2) || (divided && numbers.size() < 2))
+      refuse(text("holds ", name, ", which has no place in a layout of tensors, stages",
+                  divided ? text(" and ", layout_.expert, " ranks that divide the experts") : ""));
+    const auto stage = numbers.size() == (divided ? 3 : 2) ? numbers[1] : 0;
+    by_numbers[{numbers[0], stage, divided ? numbers.back() : 0}] = name;
+    layout_.tensor = std::max(layout_.tensor, numbers[0] + 1);
+    layout_.layers.resize(std::max(layout_.layers.size(), static_cast<std::size_t>(stage) + 1));
   }
-  for (std::int64_t stage = 0; stage < layout_.stages(); ++stage)
-    for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
-      const auto found = by_place.find({tensor, stage});
-      if (found == by_place.end())
-        refuse(text(megatron_rank_folder(tensor, stage, staged ? 2 : 1), " is missing: its ranks are ", layout_.tensor,
-                    " of tensor parallelism times ", layout_.stages(), " stages"));
-      ranks_.push_back(std::make_unique<MegatronRank>(folder_ / found->second, stage, table));
-    }
-  const auto said = [&](const char* name) { return ranks_[0]->number(ranks_[0]->argument(name)).value_or(1); };
-  if (said("expert_model_parallel_size") > 1) refuse("holds experts on several ranks, which are not read yet");
-  if (const auto tensors = said("tensor_model_parallel_size"), stages = said("pipeline_model_parallel_size");
-      static_cast<double>(layout_.tensor) < tensors || static_cast<double>(layout_.stages()) < stages)
+  if (layout_.tensor < tensors || layout_.stages() < stages)
     refuse(text("was saved by ", tensors, " tensor parallel ranks times ", stages, " stages; only ", layout_.tensor,
                 " times ", layout_.stages(), " are there"));
-  layout_.data = static_cast<std::int64_t>(said("data_parallel_size"));
-  layout_.distributed_optimizer = fs::exists(folder_ / by_place.begin()->second / "distrib_optim.pt");
+  if (layout_.sharers_of_expert() > layout_.tensor)
+    refuse(text("was saved with expert_tensor_parallel_size ", layout_.sharers_of_expert(),
+                ", above tensor_model_parallel_size ", layout_.tensor,
+                ": ranks that share an expert saved to the same folder, so parts of it are lost"));
+  Folders found;
+  for (std::int64_t stage = 0; stage < layout_.stages(); ++stage)
+    for (std::int64_t rank = 0; rank < layout_.ranks(); ++rank) {
+      const auto own = by_numbers.find({layout_.tensor_rank(rank), stage, layout_.expert_rank(rank)});
+      if (own == by_numbers.end())
+        refuse(text(megatron_rank_folder(layout_, rank, stage), " is missing: its ranks are ", layout_.tensor,
+                    " of tensor parallelism times ", layout_.stages(), " stages",
+                    layout_.expert > 1 ? text(", and ", layout_.expert, " divide the experts") : ""));
+      found[{stage, rank}] = own->second;
+      by_numbers.erase(own);
+    }
+  if (!by_numbers.empty())
+    refuse(text("holds ", by_numbers.begin()->second, ", which no rank of its layout saves: tensor parallelism ",
+                layout_.tensor, ", expert parallelism ", layout_.expert, " with ", layout_.sharers_of_expert(),
+                " ranks that share an expert"));
+  return found;
+}
+
+void MegatronCheckpoint::open_ranks(const options::Value& table) {
+  NamedFolders named;
+  for (const auto& name : ranks_in(folder_)) {
+    named[name] = numbers_in(name);
+    if (named[name].empty()) refuse(text("holds ", name, ", which has no place in a layout"));
+  }
+  if (named.empty()) refuse("holds no mp_rank_00");
+  const auto lowest = named.begin()->first;
+  auto first = std::make_unique<MegatronRank>(folder_ / lowest, table);
+  const auto folders = folders_by_place(named, *first);
+  for (const auto& [place, name] : folders)
+    ranks_.push_back(name == lowest ? std::move(first) : std::make_unique<MegatronRank>(folder_ / name, table));
+  const auto number = [&](const char* name) {
+    return static_cast<std::int64_t>(ranks_[0]->number(ranks_[0]->argument(name)).value_or(0));
+  };
+  layout_.data = std::max<std::int64_t>(1, number("data_parallel_size"));
+  layout_.vocabulary = number("padded_vocab_size");
+  layout_.distributed_optimizer = fs::exists(folder_ / folders.begin()->second / "distrib_optim.pt");
 }
 
 /// Layers are numbered through chunk 0 of all stages, then chunk 1, ...
-void MegatronCheckpoint::place_layers() {
+void MegatronCheckpoint::place_layers(const options::Value& table) {
   const auto chunks = ranks_[0]->chunks();
   std::vector<std::vector<std::int64_t>> first(static_cast<std::size_t>(layout_.stages()));
   std::int64_t next = 0;
@@ -186,43 +231,73 @@ void MegatronCheckpoint::place_layers() {
   const auto* untied = ranks_[0]->argument("untie_embeddings_and_output_weights");
   const bool tied = untied != nullptr && untied->kind == Kind::boolean && !untied->flag;
   for (std::int64_t stage = 0; stage < layout_.stages(); ++stage)
-    for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
-      auto& own = *ranks_[static_cast<std::size_t>(stage * layout_.tensor + tensor)];
+    for (std::int64_t r = 0; r < layout_.ranks(); ++r) {
+      auto& own = *ranks_[static_cast<std::size_t>(stage * layout_.ranks() + r)];
       if (own.chunks() != chunks) refuse(text("the ranks of stage ", stage, " have not as many chunks"));
-      own.place(first[static_cast<std::size_t>(stage)], tied && layout_.stages() > 1);
-      for (const auto& name : own.all_names()) {
-        if (tensor == 0 && !holders_.emplace(name, stage).second) refuse(text("'", name, "' is on two stages"));
-        const auto holder = holders_.find(name);
-        if (holder == holders_.end() || holder->second != stage || part_shape(name, tensor) != part_shape(name, 0))
-          refuse(text("'", name, "' is not the same on all tensor parallel ranks"));
-      }
+      own.place({.stage = stage,
+                 .first_layers = first[static_cast<std::size_t>(stage)],
+                 .expert_rank = layout_.expert_rank(r),
+                 .tied = tied && layout_.stages() > 1});
+      note_holders(stage, r);
     }
+  check_holders();
   for (std::size_t c = 0; c < chunks; ++c)
     for (std::int64_t stage = 0; stage < layout_.stages(); ++stage) {
-      const auto names = rank(0, stage).names(c);
+      const auto names = names_of_chunk(stage, c, table);
       names_.insert(names_.end(), names.begin(), names.end());
     }
 }
 
-std::int64_t MegatronCheckpoint::stage_of(const std::string& name) const {
-  const auto holder = holders_.find(name);
-  if (holder == holders_.end()) refuse(text("has no tensor '", name, "'"));
-  return holder->second;
+/// The weights of a chunk that its ranks have, in the order of the modules.
+std::vector<std::string> MegatronCheckpoint::names_of_chunk(std::int64_t stage, std::size_t chunk,
+                                                            const options::Value& table) const {
+  auto all = rank(0, stage).names(chunk);
+  if (layout_.expert == 1) return all;
+  std::set<std::string> known(all.begin(), all.end());
+  for (std::int64_t r = 1; r < layout_.ranks(); ++r)
+    for (auto& name : rank(r, stage).names(chunk))
+      if (known.insert(name).second) all.push_back(std::move(name));
+  std::vector<std::string> sorted;
+  for (const auto index : megatron_order(all, table)) sorted.push_back(std::move(all[index]));
+  return sorted;
 }
 
-Tensor MegatronCheckpoint::part(const std::string& name, std::int64_t tensor_rank) const {
-  return rank(tensor_rank, stage_of(name)).tensor(name);
+void MegatronCheckpoint::note_holders(std::int64_t stage, std::int64_t r) {
+  for (const auto& name : rank(r, stage).all_names()) {
+    const bool of_expert = megatron_is_of_expert(name);
+    const auto parts = of_expert ? layout_.sharers_of_expert() : layout_.tensor;
+    const auto own = of_expert ? layout_.expert_tensor_rank(r) : layout_.tensor_rank(r);
+    auto& holder = holders_.emplace(name, Holder{stage, std::vector<std::int64_t>(static_cast<std::size_t>(parts), -1)})
+                       .first->second;
+    if (holder.stage != stage) refuse(text("'", name, "' is on two stages"));
+    auto& held = holder.ranks[static_cast<std::size_t>(own)];
+    if (held >= 0 && of_expert && layout_.expert_rank(held) != layout_.expert_rank(r))
+      refuse(text("'", name, "' is on two of the ranks that divide the experts"));
+    if (held < 0) held = r;
+  }
 }
 
-Shape MegatronCheckpoint::part_shape(const std::string& name, std::int64_t tensor_rank) const {
-  return rank(tensor_rank, stage_of(name)).shape(name);
+void MegatronCheckpoint::check_holders() const {
+  for (const auto& [name, holder] : holders_)
+    for (const auto r : holder.ranks)
+      if (r < 0 || rank(r, holder.stage).shape(name) != rank(holder.ranks[0], holder.stage).shape(name))
+        refuse(text("'", name, "' is not the same on all tensor parallel ranks"));
 }
 
-DType MegatronCheckpoint::dtype(const std::string& name) const { return rank(0, stage_of(name)).dtype(name); }
+const MegatronCheckpoint::Holder& MegatronCheckpoint::holder(const std::string& name) const {
+  const auto found = holders_.find(name);
+  if (found == holders_.end()) refuse(text("has no tensor '", name, "'"));
+  return found->second;
+}
+
+DType MegatronCheckpoint::dtype(const std::string& name) const {
+  const auto& own = holder(name);
+  return rank(own.ranks[0], own.stage).dtype(name);
+}
 
 Shape MegatronCheckpoint::shape(const std::string& name) const {
-  const auto own = part_shape(name, 0);  // throws for a name that is not there
-  return layout_.tensor == 1 ? own : weight_part(name, 0).global_shape;
+  const auto& own = holder(name);  // throws for a name that is not there
+  return layout_.tensor == 1 ? rank(own.ranks[0], own.stage).shape(name) : weight_part(name, own.ranks[0]).global_shape;
 }
 
 void MegatronCheckpoint::read(const std::string& name, const Tensor& into) const {
@@ -232,9 +307,10 @@ void MegatronCheckpoint::read(const std::string& name, const Tensor& into) const
 void MegatronCheckpoint::read_box(const checkpoint::TensorRange& into) const {
   const auto all = shape(into.name);
   const auto wanted = Box::of(into.offsets, into.tensor.shape());
-  for (std::int64_t tensor = 0; tensor < layout_.tensor; ++tensor) {
-    const auto there = part(into.name, tensor);
-    const auto boxes = there.shape() == all ? std::vector{Box::whole(all)} : weight_part(into.name, tensor).boxes;
+  const auto& own = holder(into.name);
+  for (const auto r : own.ranks) {
+    const auto there = rank(r, own.stage).tensor(into.name);
+    const auto boxes = there.shape() == all ? std::vector{Box::whole(all)} : weight_part(into.name, r).boxes;
     std::int64_t row = 0;
     for (const auto& box : boxes) {
       const auto rows = boxes.size() == 1 ? there : there.slice(row, box.extent[0]);
@@ -276,7 +352,8 @@ std::string MegatronCheckpoint::description() const {
     return text(count, " ", what, count == 1 ? "" : "s");
   };
   return text("torch (Megatron-LM's), of ", counted(layout_.tensor, "tensor parallel rank"), " x ",
-              counted(layout_.stages(), "stage"));
+              counted(layout_.stages(), "stage"),
+              layout_.expert > 1 ? text(", experts divided over ", counted(layout_.expert, "rank")) : "");
 }
 
 namespace {
@@ -322,8 +399,8 @@ std::optional<checkpoint::Progress> MegatronCheckpoint::progress() const {
         refuse(text("its opt_param_scheduler does not give ", name));
     });
   }
-  const auto* optimizer = root.find("optimizer");
-  const auto* scaler = optimizer != nullptr ? optimizer->find("grad_scaler") : nullptr;
+  const auto optimizers = first.optimizers();
+  const auto* scaler = optimizers.empty() ? nullptr : optimizers[0]->find("grad_scaler");
   if (scaler != nullptr && scaler->find("scale") != nullptr)
     out.loss_scale = {static_cast<float>(first.number(scaler->find("scale")).value_or(1)),
                       whole_number(scaler->find("growth_tracker"), 0),

@@ -38,19 +38,20 @@ class MegatronFormat final : public checkpoint::CheckpointFormat {
 std::filesystem::path megatron_iteration_folder(const std::filesystem::path& folder);
 
 /// A checkpoint of Megatron-LM, --ckpt-format torch: iter_*/mp_rank_*/model_optim_rng.pt of however many tensor
-/// parallel ranks and stages, virtual stages (model0, model1, ...) among them, with the optimizer's state in the same
-/// file or in distrib_optim.pt. Read as data (torch_file.h).
+/// parallel ranks, stages, virtual stages (model0, model1, ...) among them, and ranks that divide experts, with the
+/// optimizer's state in the same file or in distrib_optim.pt. Read as data (torch_file.h).
 ///
 /// The parts of several tensor-parallel ranks are joined as the models of these ranks divide their weights: those of the
-/// recipe in `blobs`, else of the arguments in the file.
+/// recipe in `blobs`, else of the arguments in the file. Of weights that several ranks have whole or alike the first
+/// rank's are read. Experts, which each rank counts from 0, get their numbers among all experts of a layer.
 ///
 /// `read` and its like know whole weights by our names, and optimizer state as "optimizer.<slot>.<weight>"; of a weight
 /// that has an fp32 master it is the master.
 class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
  public:
   /// `folder` as megatron_iteration_folder takes it. Throws ConfigError for ranks that are missing, for parts that are
-  /// not those of the model, for experts, for the other formats of Megatron-LM, and for optimizer state that cannot be
-  /// told apart by its groups; each by name.
+  /// not those of the model, for the other formats of Megatron-LM, and for optimizer state that cannot be told apart by
+  /// its groups; each by name.
   MegatronCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings);
 
   const std::filesystem::path& folder() const override { return folder_; }
@@ -78,26 +79,36 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   const checkpoint::CheckpointLayout& layout() const { return layout_; }
 
  private:
+  /// The ranks of which each has a part of a tensor, or the same part as others that are not among them.
+  struct Holder {
+    std::int64_t stage = 0;
+    std::vector<std::int64_t> ranks;  ///< of the stage; -1: none has that part
+  };
+  using NamedFolders = std::map<std::string, std::vector<std::int64_t>>;         ///< with the numbers in their names
+  using Folders = std::map<std::pair<std::int64_t, std::int64_t>, std::string>;  ///< by stage and rank
+
   void open_ranks(const options::Value& table);
-  void place_layers();
+  Folders folders_by_place(const NamedFolders& named, const MegatronRank& first);
+  void place_layers(const options::Value& table);
+  void note_holders(std::int64_t stage, std::int64_t rank);
+  void check_holders() const;
+  std::vector<std::string> names_of_chunk(std::int64_t stage, std::size_t chunk, const options::Value& table) const;
   void know_parts();
-  const MegatronRank& rank(std::int64_t tensor, std::int64_t stage) const {
-    return *ranks_[static_cast<std::size_t>(stage * layout_.tensor + tensor)];
+  const MegatronRank& rank(std::int64_t rank, std::int64_t stage) const {
+    return *ranks_[static_cast<std::size_t>(stage * layout_.ranks() + rank)];
   }
-  std::int64_t stage_of(const std::string& name) const;
-  Tensor part(const std::string& name, std::int64_t tensor_rank) const;
-  Shape part_shape(const std::string& name, std::int64_t tensor_rank) const;
-  const WeightPart& weight_part(const std::string& name, std::int64_t tensor_rank) const;
+  const Holder& holder(const std::string& name) const;
+  const WeightPart& weight_part(const std::string& name, std::int64_t rank) const;
   [[noreturn]] void refuse(const std::string& story) const;
 
   std::filesystem::path folder_;
   checkpoint::Blobs blobs_;
   options::Mappings mappings_;
   checkpoint::CheckpointLayout layout_;
-  std::vector<std::unique_ptr<MegatronRank>> ranks_;  ///< [stage][tensor]
-  TensorParallelParts parts_;                         ///< empty: there is one tensor-parallel rank
+  std::vector<std::unique_ptr<MegatronRank>> ranks_;  ///< [stage][rank], rank below layout_.ranks()
+  RankParts parts_;                                   ///< empty: there is one tensor-parallel rank
   std::vector<std::string> names_;
-  std::map<std::string, std::int64_t> holders_;  ///< our names, optimizer state included -> the stage
+  std::map<std::string, Holder> holders_;  ///< our names, optimizer state included
 };
 
 /// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is no weight. Has {expert} where the

@@ -27,27 +27,6 @@ bool ends(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-/// The expert of a layer in "decoder.layers.7.mlp.experts.local_experts.3.linear_fc1.weight"; -1: in none.
-std::int64_t expert_of(const std::string& name) {
-  const std::string mark = ".local_experts.";
-  const auto at = name.find(mark);
-  return at == std::string::npos ? -1 : std::strtoll(name.c_str() + at + mark.size(), nullptr, 10);
-}
-
-/// Where a weight stands among Megatron's: place of its part of the model, layer, place in the layer, expert, bias after
-/// weight.
-std::tuple<std::size_t, std::int64_t, std::size_t, std::int64_t, bool> place_of(const std::string& name,
-                                                                                const options::Value& table) {
-  const auto& order = table.find("order")->items;
-  const auto layer = megatron_layer(name);
-  std::size_t part = order.size(), inside = order.size();
-  for (std::size_t i = order.size(); i-- > 0;) {
-    if (begins(name, order[i].scalar)) part = i;
-    if (layer >= 0 && order[i].scalar.front() == '.' && name.find(order[i].scalar) != std::string::npos) inside = i;
-  }
-  return {part, layer, inside, expert_of(name), ends(name, ".bias")};
-}
-
 /// What Megatron-LM looks at when it loads, beside what the table says.
 void add_fixed_arguments(Json& args, const checkpoint::Progress& progress, DType type,
                          const checkpoint::CheckpointLayout& layout) {
@@ -59,7 +38,8 @@ void add_fixed_arguments(Json& args, const checkpoint::Progress& progress, DType
            {"transformer_pipeline_model_parallel_size", stages},
            {"virtual_pipeline_model_parallel_size", chunks > 1 ? Json(chunks) : Json(nullptr)},
            {"context_parallel_size", 1},
-           {"expert_model_parallel_size", 1},
+           {"expert_model_parallel_size", layout.expert},
+           {"expert_tensor_parallel_size", layout.sharers_of_expert()},
            {"data_parallel_size", layout.data},
            {"world_size", layout.tensor * stages * layout.data},
            {"data_parallel_random_init", false},
@@ -88,6 +68,16 @@ std::int64_t first_layer(const checkpoint::CheckpointLayout& layout, std::int64_
   return first;
 }
 
+/// The first expert of a rank's layers, of which it has consecutive ones; 0: it has none.
+std::int64_t lowest_expert(const checkpoint::RankWeights& rank) {
+  std::int64_t lowest = -1;
+  for (const auto& chunk : rank.chunks)
+    for (const auto& part : chunk)
+      if (const auto expert = megatron_expert(part.name); expert >= 0 && (lowest < 0 || expert < lowest))
+        lowest = expert;
+  return std::max<std::int64_t>(lowest, 0);
+}
+
 /// Puts together what a rank has of tensors that are given in boxes.
 class RankContent {
  public:
@@ -110,20 +100,25 @@ class RankContent {
     MegatronContent out;
     out.slots = slots_;
     out.shared = layout_.distributed_optimizer && slots_ == adam_slots;
+    out.chains_optimizers = layout_.expert > 1;
+    out.first_of_replicas = rank.rank < layout_.tensor;
+    const auto first_expert = lowest_expert(rank);
     for (std::size_t c = 0; c < rank.chunks.size(); ++c) {
       auto& chunk = out.chunks.emplace_back();
       const auto first = first_layer(layout_, rank.stage, c);
       const bool predicts = std::any_of(rank.chunks[c].begin(), rank.chunks[c].end(),
                                         [](const auto& part) { return begins(part.name, "mtp."); });
+      std::vector<std::string> names;
       for (const auto& part : rank.chunks[c]) {
         const bool table = part.role == ParameterRole::word_embedding, copy = table && (rank.stage > 0 || c > 0);
-        const bool as_head = copy && !predicts;
-        chunk.push_back(weight(part, as_head ? "output_layer.weight" : megatron_shifted(part.name, -first), out));
-        chunk.back().bucket_of_its_own = table && copied_ && layout_.stages() > 1;
+        const auto here = megatron_shifted_expert(megatron_shifted(part.name, -first), -first_expert);
+        names.push_back(copy && !predicts ? "output_layer.weight" : here);
       }
-      std::stable_sort(chunk.begin(), chunk.end(), [&](const auto& a, const auto& b) {
-        return place_of(a.name, table_) < place_of(b.name, table_);
-      });
+      for (const auto index : megatron_order(names, table_)) {
+        const auto& part = rank.chunks[c][index];
+        chunk.push_back(weight(part, names[index], out));
+        chunk.back().bucket_of_its_own = part.role == ParameterRole::word_embedding && copied_ && layout_.stages() > 1;
+      }
     }
     return out;
   }
@@ -134,6 +129,7 @@ class RankContent {
     weight.name = theirs;
     weight.tensor = joined(part.name, part, out);
     weight.decays = decays(part.role);
+    weight.of_expert = part.role == ParameterRole::expert;
     weight.buffer = part.role == ParameterRole::expert_bias;
     if (weight.buffer) return weight;
     for (const auto& slot : slots_) weight.slots.push_back(joined(optimizer_mark + slot + "." + part.name, part, out));
@@ -228,17 +224,26 @@ std::string our_name_of_megatron(const std::string& theirs, const options::Value
 
 void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                                 std::span<const checkpoint::TensorRange> tensors) const {
+  const auto& layout = save.layout;
+  if (!layout.pairs_name_ranks())
+    throw ConfigError(text(
+        "Megatron-LM names the files of ranks by tensor-parallel and expert-parallel rank, which do not name those of "
+        "expert_tensor_parallel_size ",
+        layout.sharers_of_expert(), " x expert_model_parallel_size ", layout.expert,
+        " with tensor_model_parallel_size ", layout.tensor,
+        "; give expert_tensor_parallel_size at most tensor_model_parallel_size, and their product with "
+        "expert_model_parallel_size a multiple of it"));
   const auto table = save.mappings.table("weights/megatron.yaml");
   auto args = arguments_of(save.recipe, save.mappings);
   const auto predictions = args.find("mtp_num_layers");
   const bool copied = !args.value("untie_embeddings_and_output_weights", false) ||
                       (predictions != args.end() && predictions->is_number() && predictions->get<double>() > 0);
-  add_fixed_arguments(args, save.progress, save.type, save.layout);
-  const auto folder = save.root / checkpoint::checkpoint_name("", save.iteration) /
-                      megatron_rank_folder(rank.tensor, rank.stage, save.layout.stages());
+  add_fixed_arguments(args, save.progress, save.type, layout);
+  const auto folder =
+      save.root / checkpoint::checkpoint_name("", save.iteration) / megatron_rank_folder(layout, rank.rank, rank.stage);
   make_folder(folder);
-  write_megatron_rank(folder, save.iteration, RankContent(tensors, table, save.layout, copied).of(rank), save.progress,
-                      args, save.type);
+  write_megatron_rank(folder, save.iteration, RankContent(tensors, table, layout, copied).of(rank), save.progress, args,
+                      save.type);
   sync_folder(folder);
 }
 

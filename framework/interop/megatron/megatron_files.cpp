@@ -4,27 +4,46 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-
-#include "framework/checkpoint/layout.h"
+#include <numeric>
+#include <tuple>
 
 namespace tessera::megatron {
 namespace {
 
 const std::string layers_begin = "decoder.layers.", predictions_begin = "mtp.layers.";
+const std::string experts_begin = ".mlp.experts.", expert_begin = ".local_experts.";
 constexpr std::int64_t run = 64;  // every weight begins at a multiple of this in its bucket
+
+/// Place of its part of the model, layer, place in the layer, expert, bias after weight.
+using Place = std::tuple<std::size_t, std::int64_t, std::size_t, std::int64_t, bool>;
+
+Place place_of(const std::string& name, const options::Value& table) {
+  const auto& order = table.find("order")->items;
+  const auto layer = megatron_layer(name);
+  std::size_t part = order.size(), inside = order.size();
+  for (std::size_t i = order.size(); i-- > 0;) {
+    if (name.rfind(order[i].scalar, 0) == 0) part = i;
+    if (layer >= 0 && order[i].scalar.front() == '.' && name.find(order[i].scalar) != std::string::npos) inside = i;
+  }
+  const std::string bias = ".bias";
+  const bool is_bias = name.size() >= bias.size() && name.compare(name.size() - bias.size(), bias.size(), bias) == 0;
+  return {part, layer, inside, megatron_expert(name), is_bias};
+}
 
 std::int64_t up_to_run(std::int64_t count) { return (count + run - 1) / run * run; }
 
 }  // namespace
 
-std::string megatron_rank_folder(std::int64_t tensor_rank, std::int64_t stage, std::int64_t stages) {
-  std::array<char, 64> words{};
-  if (stages > 1)
-    std::snprintf(words.data(), words.size(), "mp_rank_%02lld_%03lld", static_cast<long long>(tensor_rank),
-                  static_cast<long long>(stage));
-  else
-    std::snprintf(words.data(), words.size(), "mp_rank_%02lld", static_cast<long long>(tensor_rank));
-  return words.data();
+std::string megatron_rank_folder(const checkpoint::CheckpointLayout& layout, std::int64_t rank, std::int64_t stage) {
+  const auto number = [](const char* format, std::int64_t value) {
+    std::array<char, 32> words{};
+    std::snprintf(words.data(), words.size(), format, static_cast<long long>(value));
+    return std::string(words.data());
+  };
+  auto name = number("mp_rank_%02lld", layout.tensor_rank(rank));
+  if (layout.stages() > 1) name += number("_%03lld", stage);
+  if (layout.expert > 1) name += number("_%03lld", layout.expert_rank(rank));
+  return name;
 }
 
 std::int64_t megatron_layer(const std::string& name) {
@@ -37,6 +56,30 @@ std::string megatron_shifted(const std::string& name, std::int64_t by) {
   if (layer < 0) return name;
   const auto end = std::min(name.find('.', layers_begin.size()), name.size());
   return layers_begin + std::to_string(layer + by) + name.substr(end);
+}
+
+bool megatron_is_of_expert(const std::string& name) { return name.find(experts_begin) != std::string::npos; }
+
+std::int64_t megatron_expert(const std::string& name) {
+  const auto at = name.find(expert_begin);
+  return at == std::string::npos ? -1 : std::strtoll(name.c_str() + at + expert_begin.size(), nullptr, 10);
+}
+
+std::string megatron_shifted_expert(const std::string& name, std::int64_t by) {
+  const auto expert = megatron_expert(name);
+  if (expert < 0 || by == 0) return name;
+  const auto number = name.find(expert_begin) + expert_begin.size();
+  return name.substr(0, number) + std::to_string(expert + by) +
+         name.substr(std::min(name.find('.', number), name.size()));
+}
+
+std::vector<std::size_t> megatron_order(const std::vector<std::string>& names, const options::Value& table) {
+  std::vector<Place> places;
+  for (const auto& name : names) places.push_back(place_of(name, table));
+  std::vector<std::size_t> order(names.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return places[a] < places[b]; });
+  return order;
 }
 
 std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& weights, std::int64_t bucket) {

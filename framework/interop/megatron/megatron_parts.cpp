@@ -1,12 +1,18 @@
 #include "framework/interop/megatron/megatron_parts.h"
 
-#include "framework/model/model.h"
 #include "framework/nn/weight_parts.h"
 #include "framework/options/schema.h"
 
 namespace tessera::megatron {
 
-TensorParallelParts tensor_parallel_parts(const options::Value& recipe, std::int64_t rows, std::int64_t ranks) {
+model::ModelParts megatron_model_parts(const checkpoint::CheckpointLayout& layout, std::int64_t rank) {
+  return {.vocabulary = layout.vocabulary,
+          .tensor = {static_cast<int>(layout.tensor_rank(rank)), static_cast<int>(layout.tensor)},
+          .expert = {static_cast<int>(layout.expert_rank(rank)), static_cast<int>(layout.expert),
+                     static_cast<int>(layout.expert_tensor_rank(rank)), static_cast<int>(layout.sharers_of_expert())}};
+}
+
+RankParts rank_parts(const options::Value& recipe, const checkpoint::CheckpointLayout& layout) {
   options::Report report;
   options::Group group(recipe, "model_config", report);
   const auto choice = model::models().read(group);
@@ -14,13 +20,13 @@ TensorParallelParts tensor_parallel_parts(const options::Value& recipe, std::int
   options::Group experts(recipe, "moe_config", report);
   const auto moe = options::read_own<model::MoeOptions>(experts);
   report.must_be_good();
-  TensorParallelParts all;
-  for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
-    const auto model = choice.make({.seq_length = size.seq_length,
-                                    .vocabulary = rows > 0 ? rows : size.vocab_size.value_or(0),
-                                    .moe = moe,
-                                    .tensor = {rank, static_cast<int>(ranks)},
-                                    .expert = {0, 1, rank, static_cast<int>(ranks)}});
+  RankParts all;
+  for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
+    auto parts = megatron_model_parts(layout, rank);
+    parts.seq_length = size.seq_length;
+    if (parts.vocabulary == 0) parts.vocabulary = size.vocab_size.value_or(0);
+    parts.moe = moe;
+    const auto model = choice.make(parts);
     auto& own = all.emplace_back();
     for (auto& part : nn::held_parts(model->parameters())) own.emplace(part.name, part);
   }

@@ -5,17 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/layout.h"
+#include "framework/model/model.h"
 #include "framework/options/value.h"
 #include "framework/tensor/weight_part.h"
 
 namespace tessera::megatron {
 
-/// The parts of a model's weights that each tensor-parallel rank has, [rank], by the names of the weights.
-using TensorParallelParts = std::vector<std::map<std::string, WeightPart>>;
+/// The parts of a model's weights that each rank of a stage has, [rank] below CheckpointLayout::ranks(), by the names of
+/// the weights.
+using RankParts = std::vector<std::map<std::string, WeightPart>>;
 
-/// Those of the model that `recipe` describes, of which only model_config and moe_config are read, with `rows` rows of the vocabulary,
-/// on so many ranks: constructs the model of every rank, without memory for weights. Throws ConfigError if model_config
-/// describes no model, or one that cannot be divided over so many ranks.
-TensorParallelParts tensor_parallel_parts(const options::Value& recipe, std::int64_t rows, std::int64_t ranks);
+/// The parts of a model that a rank of the layout constructs, its stages aside.
+model::ModelParts megatron_model_parts(const checkpoint::CheckpointLayout& layout, std::int64_t rank);
+
+/// Those of the model that `recipe` describes, of which only model_config and moe_config are read, with
+/// layout.vocabulary rows of the vocabulary (0: as the recipe says), on the ranks of the layout without its stages:
+/// constructs the model of every rank, without memory for weights. Throws ConfigError if model_config describes no
+/// model, or one that cannot be divided over these ranks.
+RankParts rank_parts(const options::Value& recipe, const checkpoint::CheckpointLayout& layout);
 
 }  // namespace tessera::megatron

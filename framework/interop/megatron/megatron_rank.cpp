@@ -46,7 +46,7 @@ Shape MegatronRank::Weight::kept() const {
 
 std::string MegatronRank::Weight::name_of(std::int64_t e) const {
   auto own = name;
-  return own.replace(own.find(expert_mark), expert_mark.size(), std::to_string(e));
+  return own.replace(own.find(expert_mark), expert_mark.size(), std::to_string(first_expert + e));
 }
 
 void MegatronRank::put(const Weight& weight, const std::string& beginning, const torch::TorchFile& file,
@@ -61,8 +61,7 @@ void MegatronRank::put(const Weight& weight, const std::string& beginning, const
                                               kept, true};
 }
 
-MegatronRank::MegatronRank(const fs::path& folder, std::int64_t stage, const options::Value& table)
-    : folder_(folder), stage_(stage) {
+MegatronRank::MegatronRank(const fs::path& folder, const options::Value& table) : folder_(folder) {
   file_ = std::make_unique<torch::TorchFile>(folder / weights_file);
   if (const auto* model = root().find("model"); model != nullptr) {
     take_chunk(*model, table);
@@ -95,12 +94,31 @@ MegatronRank::Weight MegatronRank::weight_of(const std::string& name, const torc
     weight.buffer = std::any_of(buffers->items.begin(), buffers->items.end(),
                                 [&](const auto& end) { return name_ends(name, end.scalar); });
   if (name.find(expert_mark) == std::string::npos) return weight;
-  weight.experts = static_cast<std::int64_t>(number(argument("num_experts")).value_or(0));
-  if (weight.experts < 1 || weight.experts > most_experts || weight.shape.rank() != 2 ||
+  weight.experts = experts_here();
+  if (weight.experts < 1 || weight.shape.rank() != 2 ||
       weight.shape[weight.is_input_of_expert() ? 1 : 0] % weight.experts != 0)
     refuse(text("'", name, "' is ", weight.shape, ", which is not that of the num_experts ", weight.experts,
-                " that its 'args' name"));
+                " of a rank that its 'args' name"));
   return weight;
+}
+
+std::int64_t MegatronRank::experts_here() const {
+  const auto all = number(argument("num_experts")).value_or(0);
+  const auto ranks = number(argument("expert_model_parallel_size")).value_or(1);
+  if (!(all >= 0 && all <= most_experts && ranks >= 1 && ranks <= most_experts)) return 0;
+  return static_cast<std::int64_t>(all) / static_cast<std::int64_t>(ranks);
+}
+
+/// In the files of ranks that divide the experts, each rank counts its own from 0.
+void MegatronRank::number_expert(Weight& weight, std::int64_t expert_rank) const {
+  if (expert_rank == 0 || !megatron_is_of_expert(weight.name)) return;
+  const auto here = experts_here();
+  if (here < 1 || megatron_expert(weight.name) >= here)
+    refuse(text("'", weight.name, "' is of another expert than the ", here, " of a rank that its 'args' name"));
+  if (weight.experts > 0)
+    weight.first_expert = expert_rank * here;
+  else
+    weight.name = megatron_shifted_expert(weight.name, expert_rank * here);
 }
 
 const torch::PickleNode* MegatronRank::arguments() const {
@@ -137,22 +155,37 @@ std::int64_t MegatronRank::layers(std::size_t chunk) const {
   return count;
 }
 
-void MegatronRank::place(const std::vector<std::int64_t>& first_layers, bool tied) {
-  must(first_layers.size() == chunks_.size(), "every chunk of a rank is placed");
+void MegatronRank::place(const MegatronPlace& place) {
+  must(place.first_layers.size() == chunks_.size(), "every chunk of a rank is placed");
+  stage_ = place.stage;
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
     const bool first_of_model = stage_ == 0 && c == 0;
     for (auto& weight : chunks_[c]) {
-      weight.name = megatron_shifted(weight.name, first_layers[c]);
-      weight.copy = !first_of_model && (weight.name == table_name || (tied && weight.name == head_name));
+      number_expert(weight, place.expert_rank);
+      weight.name = megatron_shifted(weight.name, place.first_layers[c]);
+      weight.copy = !first_of_model && (weight.name == table_name || (place.tied && weight.name == head_name));
       if (weight.copy) continue;
       if (has(weight.experts > 0 ? weight.name_of(0) : weight.name)) refuse(text("'", weight.name, "' is there twice"));
       put(weight, "", *file_, *weight.node);
     }
   }
-  if (shared_)
-    take_shared_optimizer();
-  else
-    take_optimizer();
+  const auto all = optimizers();
+  std::vector<const torch::PickleNode*> buffers;
+  if (shared_) buffers = shared_->root().kind == Kind::list ? shared_->root().items : std::vector{&shared_->root()};
+  if (shared_ && buffers.size() != std::max<std::size_t>(1, all.size()))
+    refuse(text(shared_file, " has ", buffers.size(), " optimizers, and ", weights_file, " ", all.size()));
+  if (shared_ && all.empty()) take_shared_optimizer(*buffers[0], Scope::all);
+  std::set<Scope> seen;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto scope = all.size() == 1 ? Scope::all : scope_of(*all[i]);
+    if (!seen.insert(scope).second)
+      refuse(
+          "has several optimizers of the same weights (--overlap-param-gather-with-optimizer-step); only one for "
+          "experts "
+          "and one for all other weights are read; save it without that flag");
+    take_optimizer(*all[i], scope);
+    if (shared_ && buffers[i]->kind == Kind::dict) take_shared_optimizer(*buffers[i], scope);
+  }
   add_state_of_buffers();
 }
 
@@ -185,27 +218,60 @@ std::vector<const MegatronRank::Weight*> MegatronRank::weights() const {
   return all;
 }
 
-void MegatronRank::take_optimizer() {
+std::vector<const MegatronRank::Weight*> MegatronRank::trained(std::size_t chunk, Scope scope) const {
+  std::vector<const Weight*> all;
+  for (const auto& weight : chunks_[chunk])
+    if (!weight.buffer && is_within(scope, weight)) all.push_back(&weight);
+  return all;
+}
+
+bool MegatronRank::is_within(Scope scope, const Weight& weight) {
+  return scope == Scope::all || (scope == Scope::experts) == megatron_is_of_expert(weight.name);
+}
+
+std::vector<const torch::PickleNode*> MegatronRank::optimizers() const {
   const auto* optimizer = root().find("optimizer");
-  if (optimizer == nullptr) return;
-  if (optimizer->kind == Kind::list) refuse("has several optimizers (of experts), which are not read yet");
-  const auto* nested = optimizer->find("optimizer");
-  const auto& inner = nested != nullptr ? *nested : *optimizer;
+  if (optimizer == nullptr || optimizer->kind == Kind::none) return {};
+  std::vector<const torch::PickleNode*> all = {optimizer};
+  if (optimizer->kind == Kind::list) all = optimizer->items;
+  for (const auto* one : all)
+    if (one->kind != Kind::dict) refuse("its 'optimizer' is no dict and no list of dicts");
+  return all;
+}
+
+/// The groups of an optimizer among several say whether it is that of the experts.
+MegatronRank::Scope MegatronRank::scope_of(const torch::PickleNode& optimizer) const {
+  const auto* nested = optimizer.find("optimizer");
+  const auto* groups = (nested != nullptr ? *nested : optimizer).find("param_groups");
+  if (groups == nullptr || groups->kind != Kind::list || groups->items.empty())
+    refuse("one of its several optimizers has no groups, so its weights are not known");
+  const bool experts = flag_of(*groups->items[0], "is_expert_parallel");
+  for (const auto* group : groups->items)
+    if (flag_of(*group, "is_expert_parallel") != experts)
+      refuse("one of its several optimizers has groups with and without is_expert_parallel");
+  return experts ? Scope::experts : Scope::dense;
+}
+
+void MegatronRank::take_optimizer(const torch::PickleNode& optimizer, Scope scope) {
+  const auto* nested = optimizer.find("optimizer");
+  const auto& inner = nested != nullptr ? *nested : optimizer;
   const auto *groups = inner.find("param_groups"), *state = inner.find("state");
-  if (groups == nullptr || groups->kind != Kind::list || state == nullptr) return;  // no state was saved
-  take_groups(*groups, *state, optimizer->find("fp32_from_fp16_params"));
+  if (groups == nullptr || groups->kind != Kind::list) return;
+  for (const auto* group : groups->items)
+    if (const auto step = number(group->find("step"))) updates_ = *step;
+  if (state != nullptr && !shared_) take_groups(*groups, *state, optimizer.find("fp32_from_fp16_params"), scope);
 }
 
 /// Weights in the order of the model go to the group that says the same of them, each to the next place in it.
 void MegatronRank::take_groups(const torch::PickleNode& groups, const torch::PickleNode& state,
-                               const torch::PickleNode* masters) {
+                               const torch::PickleNode* masters, Scope scope) {
   std::map<std::int64_t, const torch::PickleNode*> state_of;
   for (std::size_t i = 0; i + 1 < state.items.size(); i += 2) state_of[state.items[i]->integer] = state.items[i + 1];
   const bool decoupled = std::any_of(groups.items.begin(), groups.items.end(),
                                      [](const auto* group) { return flag_of(*group, "is_decoupled_lr"); });
   std::vector<std::size_t> used(groups.items.size(), 0);
   for (const auto* weight : weights()) {
-    if (weight->buffer) continue;
+    if (weight->buffer || !is_within(scope, *weight)) continue;
     const auto& name = weight->name;
     const double wd = decays(name, weight->shape.rank()) ? 1 : 0;
     std::size_t at = 0;
@@ -225,8 +291,6 @@ void MegatronRank::take_groups(const torch::PickleNode& groups, const torch::Pic
     const auto found = state_of.find(ids->items[place]->integer);
     if (found != state_of.end() && found->second->kind == Kind::dict) take_state(*found->second, *weight);
   }
-  for (const auto* group : groups.items)
-    if (const auto step = number(group->find("step"))) updates_ = *step;
 }
 
 void MegatronRank::take_state(const torch::PickleNode& state, const Weight& weight) {
@@ -240,25 +304,23 @@ void MegatronRank::take_state(const torch::PickleNode& state, const Weight& weig
   }
 }
 
-void MegatronRank::take_shared_optimizer() {
-  const auto* optimizer = root().find("optimizer");
-  const auto* inner = optimizer != nullptr ? optimizer->find("optimizer") : nullptr;
-  if (const auto* groups = inner != nullptr ? inner->find("param_groups") : nullptr; groups != nullptr)
-    for (const auto* group : groups->items)
-      if (const auto step = number(group->find("step"))) updates_ = *step;
-  const auto& buffers = shared_->root();
-  if (buffers.kind != Kind::dict)
-    refuse(text(shared_file, " has several optimizers (of experts), which are not read yet"));
-  std::size_t chunk = 0;
+/// There is a buffer for each chunk of the model that has weights of this optimizer.
+void MegatronRank::take_shared_optimizer(const torch::PickleNode& buffers, Scope scope) {
+  std::vector<const torch::PickleNode*> given;
   for (std::size_t i = 0; i + 1 < buffers.items.size(); i += 2) {
     if (buffers.items[i]->kind != Kind::integer) continue;  // buckets_coalesced
     const auto& types = *buffers.items[i + 1];
-    if (types.kind != Kind::dict || types.items.size() != 2 || chunk >= chunks_.size())
+    if (types.kind != Kind::dict || types.items.size() != 2)
       refuse(text(shared_file, " has other buffers than one for each chunk of the model"));
-    take_buffer(*types.items[1], chunk++);
+    if (number(types.items[1]->find("numel_unpadded")) == 0) continue;  // of a chunk without weights
+    given.push_back(types.items[1]);
   }
-  if (chunk != chunks_.size())
-    refuse(text(shared_file, " has ", chunk, " buffers for ", chunks_.size(), " chunks of the model"));
+  std::vector<std::size_t> chunks;
+  for (std::size_t c = 0; c < chunks_.size(); ++c)
+    if (!trained(c, scope).empty()) chunks.push_back(c);
+  if (given.size() != chunks.size())
+    refuse(text(shared_file, " has ", given.size(), " buffers for ", chunks.size(), " chunks of the model"));
+  for (std::size_t i = 0; i < chunks.size(); ++i) take_buffer(*given[i], chunks[i], scope);
 }
 
 /// Elements after which a bucket was full, as the run's arguments say; 0: there was one bucket.
@@ -279,7 +341,7 @@ std::int64_t MegatronRank::bucket_size(std::size_t chunk) const {
   return std::max<std::int64_t>(40000000, 1000000 * ranks);
 }
 
-void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chunk) {
+void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chunk, Scope scope) {
   const auto stages = number(argument("pipeline_model_parallel_size")).value_or(1);
   const auto* untied = argument("untie_embeddings_and_output_weights");
   const bool tied = untied != nullptr && untied->kind == Kind::boolean && !untied->flag;
@@ -287,13 +349,9 @@ void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chun
   const auto shared = [&](const Weight& weight) {
     return weight.copy || (tied && tables::has_vocabulary_rows(weight.name)) || (predicts && weight.name == table_name);
   };
+  const auto own = trained(chunk, scope);
   std::vector<MegatronFlat> flats;
-  std::vector<const Weight*> trained;
-  for (const auto& weight : chunks_[chunk]) {
-    if (weight.buffer) continue;
-    trained.push_back(&weight);
-    flats.push_back({weight.shape.elements(), stages > 1 && shared(weight)});
-  }
+  for (const auto* weight : own) flats.push_back({weight->shape.elements(), stages > 1 && shared(*weight)});
   const auto places = megatron_flat_places(flats, bucket_size(chunk));
   for (std::size_t i = 0; i + 1 < buffer.items.size(); i += 2) {
     const auto& slot = buffer.items[i]->text;
@@ -303,9 +361,8 @@ void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chun
       refuse(text(shared_file, " has ", there, " elements of '", slot, "'; the model's layout makes ", places.back(),
                   " of them"));
     for (std::size_t w = 0; w < flats.size(); ++w)
-      if (!trained[w]->copy)
-        put(*trained[w], slot == "param" ? "" : text(state_begin, slot, "."), *shared_, *buffer.items[i + 1],
-            places[w]);
+      if (!own[w]->copy)
+        put(*own[w], slot == "param" ? "" : text(state_begin, slot, "."), *shared_, *buffer.items[i + 1], places[w]);
   }
 }
 

@@ -13,12 +13,24 @@
 
 namespace tessera::megatron {
 
+/// Where the weights of a rank are in the whole model.
+struct MegatronPlace {
+  std::int64_t stage = 0;
+  std::vector<std::int64_t> first_layers;  ///< of each chunk
+  std::int64_t expert_rank = 0;            ///< its number among the ranks that divide the experts of a layer
+  bool tied = false;                       ///< an output layer behind the first chunk of the model is a copy
+};
+
 /// What one rank of Megatron-LM saved with --ckpt-format torch: mp_rank_*/model_optim_rng.pt, and beside it
 /// distrib_optim.pt when data parallel ranks share the optimizer's state. Read as data (torch_file.h).
+///
+/// Where ranks divide the experts, Megatron-LM chains two optimizers, for experts and for all other weights, each with
+/// its own groups and buffers: then 'optimizer' and distrib_optim.pt are lists. Of distrib_optim.pt a rank has the state
+/// of those optimizers that no data-parallel rank before it has; the others are None there.
 class MegatronRank {
  public:
-  /// `folder` is that rank's, `stage` its place in the pipeline. Throws ConfigError.
-  MegatronRank(const std::filesystem::path& folder, std::int64_t stage, const options::Value& table);
+  /// `folder` is that rank's. Throws ConfigError.
+  MegatronRank(const std::filesystem::path& folder, const options::Value& table);
 
   const torch::PickleNode& root() const { return file_->root(); }
   /// The arguments of the run: a dict; null when they were not kept.
@@ -31,9 +43,9 @@ class MegatronRank {
   std::size_t chunks() const { return chunks_.size(); }
   std::int64_t layers(std::size_t chunk) const;  ///< of its own numbering, which begins at 0 in every chunk
 
-  /// Say where its layers stand in the whole model: then tensors have their global names. An embedding behind the first
-  /// chunk of the model is a copy (multi-token prediction has one); `tied`: an output layer there is one too.
-  void place(const std::vector<std::int64_t>& first_layers, bool tied);
+  /// Gives the tensors their names in the whole model. An embedding behind the first chunk of the model is a copy
+  /// (multi-token prediction has one). Throws ConfigError.
+  void place(const MegatronPlace& place);
   /// Our names of the weights of a chunk, in the order of the modules; copies are not among them.
   std::vector<std::string> names(std::size_t chunk) const;
 
@@ -48,6 +60,8 @@ class MegatronRank {
   /// Reads its files and compares every checksum. Throws DamageError.
   void verify() const;
   double updates() const { return updates_; }  ///< steps the optimizer made; -1: not told
+  /// Its optimizers: those of the list, else the one that there is. Dicts.
+  std::vector<const torch::PickleNode*> optimizers() const;
 
  private:
   struct Weight {
@@ -57,9 +71,10 @@ class MegatronRank {
     bool copy = false;
     bool buffer = false;       ///< part of the model, not of the optimizer
     std::int64_t experts = 0;  ///< 0: one weight; else those of so many experts, one behind the other, each [in, out]
+    std::int64_t first_expert = 0;              ///< and the number of the first
     bool is_input_of_expert() const;            ///< linear_fc1, not linear_fc2
     Shape kept() const;                         ///< of one expert in the file
-    std::string name_of(std::int64_t e) const;  ///< of expert `e`
+    std::string name_of(std::int64_t e) const;  ///< of the `e`-th of its experts
   };
   /// Where a tensor lies: all of a tensor of a file, or some of its elements.
   struct Piece {
@@ -79,17 +94,25 @@ class MegatronRank {
   void add_state_of_buffers();
   const Piece& piece(const std::string& name) const;
   Tensor turned(const Tensor& kept) const;
-  void take_optimizer();
-  void take_groups(const torch::PickleNode& groups, const torch::PickleNode& state, const torch::PickleNode* masters);
+  /// Which weights an optimizer updates.
+  enum class Scope { all, dense, experts };
+  static bool is_within(Scope scope, const Weight& weight);
+  Scope scope_of(const torch::PickleNode& optimizer) const;
+  std::int64_t experts_here() const;  ///< experts of a layer on this rank; 0: its 'args' do not say
+  void number_expert(Weight& weight, std::int64_t expert_rank) const;
+  void take_optimizer(const torch::PickleNode& optimizer, Scope scope);
+  void take_groups(const torch::PickleNode& groups, const torch::PickleNode& state, const torch::PickleNode* masters,
+                   Scope scope);
   void take_state(const torch::PickleNode& state, const Weight& weight);
-  void take_shared_optimizer();
-  void take_buffer(const torch::PickleNode& buffer, std::size_t chunk);
+  void take_shared_optimizer(const torch::PickleNode& buffers, Scope scope);
+  void take_buffer(const torch::PickleNode& buffer, std::size_t chunk, Scope scope);
   std::int64_t bucket_size(std::size_t chunk) const;
-  std::vector<const Weight*> weights() const;
+  std::vector<const Weight*> weights() const;                                ///< of all chunks
+  std::vector<const Weight*> trained(std::size_t chunk, Scope scope) const;  ///< buffers are not among them
   [[noreturn]] void refuse(const std::string& story) const;
 
   std::filesystem::path folder_;
-  std::int64_t stage_;
+  std::int64_t stage_ = 0;
   std::unique_ptr<torch::TorchFile> file_, shared_;
   std::vector<std::vector<Weight>> chunks_;
   std::map<std::string, Piece> pieces_;

@@ -12,24 +12,50 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Megatron's two groups of weights.
+/// What one optimizer updates of each chunk, in the order of the modules.
+struct Optimizer {
+  std::vector<std::vector<const MegatronWeight*>> chunks;
+  bool of_experts = false;
+};
+
+/// The optimizers of a rank: one, or with chains_optimizers that of the dense weights, and behind it that of experts if
+/// the rank has some.
+std::vector<Optimizer> optimizers_of(const MegatronContent& content) {
+  std::vector<Optimizer> all(2);
+  all[1].of_experts = true;
+  bool experts = false;
+  for (const auto& chunk : content.chunks) {
+    for (auto& optimizer : all) optimizer.chunks.emplace_back();
+    for (const auto& weight : chunk) {
+      if (weight.buffer) continue;
+      const bool own = content.chains_optimizers && weight.of_expert;
+      all[own ? 1 : 0].chunks.back().push_back(&weight);
+      experts = experts || own;
+    }
+  }
+  if (!experts) all.pop_back();
+  return all;
+}
+
+/// The groups of an optimizer: weights that decay, and those that do not.
 struct Groups {
   std::vector<std::vector<const MegatronWeight*>> members;
   std::vector<bool> decay;
+  bool of_experts = false;
 };
 
-Groups groups_of(const std::vector<std::vector<MegatronWeight>>& chunks) {
+Groups groups_of(const Optimizer& optimizer) {
   Groups out;
-  for (const auto& chunk : chunks)
-    for (const auto& weight : chunk) {
-      if (weight.buffer) continue;
-      const auto found = std::find(out.decay.begin(), out.decay.end(), weight.decays);
+  out.of_experts = optimizer.of_experts;
+  for (const auto& chunk : optimizer.chunks)
+    for (const auto* weight : chunk) {
+      const auto found = std::find(out.decay.begin(), out.decay.end(), weight->decays);
       const auto at = static_cast<std::size_t>(found - out.decay.begin());
       if (found == out.decay.end()) {
-        out.decay.push_back(weight.decays);
+        out.decay.push_back(weight->decays);
         out.members.emplace_back();
       }
-      out.members[at].push_back(&weight);
+      out.members[at].push_back(weight);
     }
   return out;
 }
@@ -60,7 +86,7 @@ class Writer {
     }
     if (!content_.slots.empty()) {
       key("optimizer");
-      optimizer();
+      optimizers();
     }
     if (progress_.schedule) {
       key("opt_param_scheduler");
@@ -123,8 +149,16 @@ class Writer {
     p_.set_items();
   }
 
-  void optimizer() {
-    const auto groups = groups_of(content_.chunks);
+  void optimizers() {
+    const auto all = optimizers_of(content_);
+    if (all.size() == 1) return optimizer(groups_of(all[0]));
+    p_.empty_list();
+    p_.mark();
+    for (const auto& one : all) optimizer(groups_of(one));
+    p_.append_items();
+  }
+
+  void optimizer(const Groups& groups) {
     if (type_ == DType::float32 && !content_.shared) return inner_optimizer(groups);
     p_.empty_dict();
     p_.mark();
@@ -213,7 +247,7 @@ class Writer {
     const auto rate = number_in(args_, "lr", 0);
     Json fields = {{"wd_mult", decay},
                    {"lr_mult", 1.0},
-                   {"is_expert_parallel", false},
+                   {"is_expert_parallel", groups.of_experts},
                    {"is_decoupled_lr", false},
                    {"max_lr", schedule ? schedule->max_lr : rate},
                    {"min_lr", schedule ? schedule->min_lr : 0.0},
@@ -252,32 +286,50 @@ class Writer {
   std::deque<std::vector<std::byte>> memory_;
 };
 
-/// A buffer for each chunk: its weights (fp32) and their state one behind the other as megatron_flat_places says.
+/// Of each optimizer a buffer for each chunk with weights of it: these weights (fp32) and their state one behind the other
+/// as megatron_flat_places says. None instead, where a data-parallel rank before this one has the same weights.
 class SharedWriter {
  public:
   SharedWriter(const MegatronContent& content, DType type) : content_(content), type_(type) {}
 
   void write(const std::filesystem::path& path) {
-    p_.empty_dict();
-    p_.mark();
-    p_.text("buckets_coalesced");
-    p_.boolean(true);
-    for (std::size_t c = 0; c < content_.chunks.size(); ++c) {
-      p_.integer(static_cast<std::int64_t>(c));
-      auto trained = content_.chunks[c];
-      std::erase_if(trained, [](const auto& weight) { return weight.buffer; });
-      buffer(trained);
+    const auto all = optimizers_of(content_);
+    if (all.size() == 1) {
+      if (!content_.first_of_replicas) return;
+      state(all[0]);
+    } else {
+      p_.empty_list();
+      p_.mark();
+      for (const auto& one : all)
+        if (one.of_experts || content_.first_of_replicas)
+          state(one);
+        else
+          p_.none();
+      p_.append_items();
     }
-    p_.set_items();
     file_.write(path);
   }
 
  private:
   void type_name(DType type) { p_.global("torch", name_of(type)); }
 
-  void buffer(const std::vector<MegatronWeight>& chunk) {
+  void state(const Optimizer& optimizer) {
+    p_.empty_dict();
+    p_.mark();
+    p_.text("buckets_coalesced");
+    p_.boolean(true);
+    std::int64_t number = 0;
+    for (const auto& chunk : optimizer.chunks) {
+      if (chunk.empty()) continue;
+      p_.integer(number++);
+      buffer(chunk);
+    }
+    p_.set_items();
+  }
+
+  void buffer(const std::vector<const MegatronWeight*>& chunk) {
     std::vector<MegatronFlat> flats;
-    for (const auto& weight : chunk) flats.push_back({weight.tensor.elements(), weight.bucket_of_its_own});
+    for (const auto* weight : chunk) flats.push_back({weight->tensor.elements(), weight->bucket_of_its_own});
     const auto places = megatron_flat_places(flats, 0);
     p_.empty_dict();
     p_.mark();
@@ -300,10 +352,11 @@ class SharedWriter {
   }
 
   template <class Pick>
-  void flat(const std::vector<MegatronWeight>& chunk, const std::vector<std::int64_t>& places, const Pick& pick) {
+  void flat(const std::vector<const MegatronWeight*>& chunk, const std::vector<std::int64_t>& places,
+            const Pick& pick) {
     auto& values = memory_.emplace_back(static_cast<std::size_t>(places.back()));
     for (std::size_t i = 0; i < chunk.size(); ++i) {
-      const auto from = pick(chunk[i]);
+      const auto from = pick(*chunk[i]);
       const auto into =
           std::span(values).subspan(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(from.elements()));
       checkpoint::copy_converted(from, Tensor(into, from.shape()));

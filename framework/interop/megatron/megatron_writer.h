@@ -17,6 +17,7 @@ struct MegatronWeight {
   Tensor tensor;              ///< this rank's part, fp32
   std::vector<Tensor> slots;  ///< optimizer state, in the order of MegatronContent::slots
   bool decays = true;
+  bool of_expert = false;
   bool buffer = false;             ///< fp32 in the model, and not in the optimizer
   bool bucket_of_its_own = false;  ///< MegatronFlat
 };
@@ -26,7 +27,9 @@ struct MegatronContent {
   std::vector<std::vector<MegatronWeight>> chunks;  ///< each in the order of the modules
   std::vector<std::string> slots;                   ///< "exp_avg"
   bool shared = false;                              ///< data parallel ranks share the state: distrib_optim.pt
-  std::deque<std::vector<std::byte>> memory = {};   ///< of parts that had to be put together
+  bool chains_optimizers = false;                   ///< experts have an optimizer of their own: ranks divide them
+  bool first_of_replicas = true;  ///< no data-parallel rank before it has the same weights, experts aside
+  std::deque<std::vector<std::byte>> memory = {};  ///< of parts that had to be put together
 };
 
 /// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `args`: Megatron's

@@ -127,7 +127,7 @@ class MegatronRanks : public InOwnFolder {
 
 TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
   int tensors = 0;
-  for (const auto* run : {"llama_tp2", "gpt_pp2", "gpt_bf16_dp2_distributed_optimizer"}) {
+  for (const auto* run : {"llama_tp2", "gpt_pp2", "gpt_bf16_dp2_distributed_optimizer", "moe_ep2"}) {
     const megatron::MegatronCheckpoint source(recorded / run, mappings);
     const auto sums = Json::parse(read_file(recorded / run / "sums.json"));
     EXPECT_EQ(2 * source.names().size(), sums.size()) << run;
@@ -149,16 +149,18 @@ TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
     EXPECT_EQ(progress.updates, 10);
     EXPECT_EQ(progress.consumed_samples, 80);
   }
-  EXPECT_EQ(tensors, 2 * (15 + 28 + 28));
+  EXPECT_EQ(tensors, 2 * (15 + 28 + 28 + 29));
 }
 
 TEST_F(MegatronRanks, TheLayoutThatSavedIsKnown) {
   const megatron::MegatronCheckpoint tensors(recorded / "llama_tp2", mappings), stages(recorded / "gpt_pp2", mappings),
-      shared(recorded / "gpt_bf16_dp2_distributed_optimizer", mappings);
+      shared(recorded / "gpt_bf16_dp2_distributed_optimizer", mappings), experts(recorded / "moe_ep2", mappings);
   EXPECT_EQ(tensors.layout().tensor, 2);
   EXPECT_EQ(stages.layout().layers, (std::vector<std::vector<std::int64_t>>{{1}, {1}}));
   EXPECT_FALSE(stages.has("output_layer.weight"));  // a copy of the embedding
   EXPECT_EQ(stages.names().back(), "decoder.final_layernorm.bias");
+  EXPECT_EQ(experts.layout().expert, 2);
+  EXPECT_EQ(experts.layout().ranks(), 2);
   EXPECT_TRUE(shared.layout().distributed_optimizer);
   EXPECT_EQ(shared.layout().data, 2);
   EXPECT_EQ(shared.dtype("decoder.final_layernorm.weight"), DType::float32);  // the master
@@ -177,10 +179,9 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
             const auto type = layouts % 3 == 0 ? DType::bfloat16 : DType::float32;
             const auto folder = save("run", form, layout, type);
             const auto name = text(gated, tied, " tensor ", tensor, " stages ", layout.stages(), " shared ", shared);
-            EXPECT_EQ(
-                fs::exists(folder / megatron::megatron_rank_folder(tensor - 1, layout.stages() - 1, layout.stages()) /
-                           "distrib_optim.pt"),
-                shared)
+            EXPECT_EQ(fs::exists(folder / megatron::megatron_rank_folder(layout, tensor - 1, layout.stages() - 1) /
+                                 "distrib_optim.pt"),
+                      shared)
                 << name;
             const megatron::MegatronCheckpoint source("run", mappings);
             EXPECT_EQ(source.layout().tensor, tensor) << name;
@@ -307,7 +308,7 @@ TEST_F(MegatronRanks, WhatIsMissingOrDoesNotFitIsNamed) {
   EXPECT_TRUE(says(read(), "is not the same on all tensor parallel ranks")) << read();
   save("run", form, layout);
   fs::create_directory(folder / "mp_rank_00_000_000");
-  EXPECT_TRUE(says(read(), "holds mp_rank_00_000_000, of which no place")) << read();
+  EXPECT_TRUE(says(read(), "holds mp_rank_00_000_000, which has no place")) << read();
 }
 
 TEST_F(MegatronRanks, AnotherModelThanTheRecipesIsNotSaved) {

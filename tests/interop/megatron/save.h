@@ -20,9 +20,9 @@ inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recip
   options::Group experts(recipe, "moe_config", report);
   const auto moe = options::read_own<model::MoeOptions>(experts);
   report.must_be_good();
-  const auto stages = layout.stages();
+  const auto stages = layout.stages(), ranks = layout.ranks();
   const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
-  std::vector<checkpoint::RankWeights> all(static_cast<std::size_t>(stages * layout.tensor));
+  std::vector<checkpoint::RankWeights> all(static_cast<std::size_t>(stages * ranks));
   std::int64_t first = 0;
   for (std::size_t c = 0; c < chunks; ++c)
     for (std::int64_t stage = 0; stage < stages; ++stage) {
@@ -34,15 +34,16 @@ inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recip
         chunk.layers = layout.layers[static_cast<std::size_t>(stage)][c];
         first += *chunk.layers;
       }
-      for (std::int64_t tensor = 0; tensor < layout.tensor; ++tensor) {
-        const auto model = choice.make({.seq_length = size.seq_length,
-                                        .vocabulary = size.vocab_size.value_or(0),
-                                        .moe = moe,
-                                        .tensor = {static_cast<int>(tensor), static_cast<int>(layout.tensor)},
-                                        .chunk = chunk});
-        auto& rank = all[static_cast<std::size_t>(stage * layout.tensor + tensor)];
-        rank.tensor = tensor, rank.stage = stage;
-        rank.chunks.push_back(nn::held_parts(model->parameters()));
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        auto parts = megatron::megatron_model_parts(layout, rank);
+        parts.seq_length = size.seq_length;
+        parts.vocabulary = size.vocab_size.value_or(0);
+        parts.moe = moe;
+        parts.chunk = chunk;
+        const auto model = choice.make(parts);
+        auto& own = all[static_cast<std::size_t>(stage * ranks + rank)];
+        own.rank = rank, own.stage = stage;
+        own.chunks.push_back(nn::held_parts(model->parameters()));
       }
     }
   return all;

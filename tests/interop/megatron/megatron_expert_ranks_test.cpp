@@ -1,0 +1,378 @@
+// Checkpoints of Megatron-LM by ranks that divide experts: the files of each rank, and every layout read back.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <random>
+#include <set>
+
+#include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_files.h"
+#include "framework/interop/torch/torch_file.h"
+#include "framework/options/yaml.h"
+#include "tests/interop/megatron/save.h"
+#include "tests/own_folder.h"
+#include "tests/story.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = torch::PickleNode::Kind;
+
+/// A model with experts, in numbers that a test draws.
+struct Form {
+  int layers = 3, experts = 4, predictions = 0;
+  bool tied = false, gated = true, shared_expert = false, bias = false, latent = false;
+  std::string kinds = "[0, 1, 1]";  ///< moe_layer_freq
+};
+
+options::Value recipe_of(const Form& form) {
+  return options::parse_yaml(
+      text("model_config: {num_layers: ", form.layers,
+           ", hidden_size: 8, num_attention_heads: 4, num_experts: ", form.experts,
+           ", ffn_hidden_size: 16, seq_length: 5, max_position_embeddings: 5, vocab_size: 16, position_embedding_type: "
+           "rope, normalization: RMSNorm, add_bias_linear: false, hidden_act: ",
+           form.gated ? "swiglu" : "gelu", ", untie_embeddings_and_output_weights: ", form.tied ? "false" : "true",
+           form.predictions > 0 ? text(", mtp_num_layers: ", form.predictions) : "",
+           form.latent ? ", multi_latent_attention: true, kv_lora_rank: 6, qk_head_dim: 3, qk_pos_emb_head_dim: 2, "
+                         "v_head_dim: 5, q_lora_rank: 4, qk_layernorm: true"
+                       : "",
+           "}\nmoe_config: {moe_ffn_hidden_size: 12, moe_layer_freq: ", form.kinds,
+           form.bias ? ", moe_router_score_function: sigmoid, moe_router_enable_expert_bias: true" : "",
+           form.shared_expert ? ", moe_shared_expert_intermediate_size: 8" : "", "}\n"),
+      "test");
+}
+
+std::vector<float> floats(const checkpoint::WeightSource& source, const std::string& name) {
+  std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
+  source.read(name, Tensor(std::span(out), source.shape(name)));
+  return out;
+}
+
+class MegatronExpertRanks : public InOwnFolder {
+ protected:
+  /// Where saving waits for no disk.
+  MegatronExpertRanks() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
+  options::Mappings mappings{MAPPINGS_DIR};
+
+  /// Every weight of the model and its optimizer state, each element a number of its own; the state of biases of routers
+  /// is zero.
+  std::vector<checkpoint::TensorRange> model(const Form& form) {
+    std::vector<checkpoint::TensorRange> all;
+    for (const auto& rank : ranks_of(recipe_of(form), {}))
+      for (const auto& part : rank.chunks[0])
+        for (const std::string beginning : {"", "optimizer.exp_avg.", "optimizer.exp_avg_sq."}) {
+          const bool no_state = !beginning.empty() && part.role == ParameterRole::expert_bias;
+          auto& values = memory_.emplace_back(static_cast<std::size_t>(part.global_shape.elements()));
+          for (auto& value : values) value = no_state ? 0.F : static_cast<float>(++count_ % 16777213);
+          all.push_back(
+              checkpoint::whole(beginning + part.name, Tensor(std::span(values), part.global_shape), part.role));
+        }
+    return all;
+  }
+
+  fs::path save(const Form& form, std::span<const checkpoint::TensorRange> tensors,
+                const checkpoint::CheckpointLayout& layout, DType type = DType::float32) {
+    fs::remove_all("run");
+    return save_megatron("run", {.iteration = 7, .updates = 6}, tensors, recipe_of(form), type, mappings, layout);
+  }
+
+  /// Empty, or the first tensors that the checkpoint in "run" has not as they were given.
+  std::string differences(std::span<const checkpoint::TensorRange> expected) {
+    const megatron::MegatronCheckpoint source("run", mappings);
+    std::string all;
+    std::size_t weights = 0;
+    for (const auto& range : expected) {
+      weights += checkpoint::is_optimizer_state(range.name) ? 0 : 1;
+      const auto values = range.tensor.floats();
+      if (!source.has(range.name))
+        all += text(range.name, " is missing\n");
+      else if (source.shape(range.name) != range.global_shape)
+        all += text(range.name, " is of ", source.shape(range.name), "\n");
+      else if (floats(source, range.name) != std::vector<float>(values.begin(), values.end()))
+        all += text(range.name, " has other values\n");
+    }
+    if (source.names().size() != weights) all += "there are more weights\n";
+    if (source.optimizer_names().size() != 2 * weights) all += "there is more optimizer state\n";
+    if (source.progress()->updates != 6) all += "the number of updates is another\n";
+    return all;
+  }
+
+  static std::string describe(const checkpoint::CheckpointLayout& layout) {
+    std::string stages;
+    for (const auto& stage : layout.layers) {
+      stages += stages.empty() ? "" : " |";
+      for (const auto layers : stage) stages += text(" ", layers);
+    }
+    return text("tp ", layout.tensor, " etp ", layout.expert_tensor, " ep ", layout.expert, " layers", stages,
+                layout.distributed_optimizer ? " distributed optimizer" : "");
+  }
+
+ private:
+  std::deque<std::vector<float>> memory_;
+  std::int64_t count_ = 0;
+};
+
+/// The folders of ranks in `folder`.
+std::set<std::string> ranks_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
+}
+
+/// What a rank saved: the keys of its model, and its optimizers.
+struct Saved {
+  explicit Saved(const fs::path& folder) : file(folder / megatron::weights_file) {
+    const auto& items = file.root().find("model")->items;
+    for (std::size_t i = 0; i < items.size(); i += 2) names.push_back(items[i]->text);
+    optimizer = file.root().find("optimizer");
+  }
+  bool has(const std::string& name) const { return std::find(names.begin(), names.end(), name) != names.end(); }
+  std::vector<float> values(const std::string& name) const {
+    const auto given = file.tensor(*file.root().find("model")->find(name), name).floats();
+    return {given.begin(), given.end()};
+  }
+  torch::TorchFile file;
+  std::vector<std::string> names;
+  const torch::PickleNode* optimizer;
+};
+
+TEST_F(MegatronExpertRanks, EachRankSavesItsExpertsCountedFromZero) {
+  const Form form;
+  const auto all = model(form);
+  const auto folder = save(form, all, {.tensor = 1, .expert = 2});
+  EXPECT_EQ(ranks_in(folder), (std::set<std::string>{"mp_rank_00_000", "mp_rank_00_001"}));
+  const std::string experts = "decoder.layers.1.mlp.experts.local_experts.";
+  const Saved first(folder / "mp_rank_00_000"), second(folder / "mp_rank_00_001");
+  EXPECT_EQ(first.names, second.names);
+  EXPECT_TRUE(second.has(experts + "1.linear_fc1.weight"));
+  EXPECT_FALSE(second.has(experts + "2.linear_fc1.weight"));
+  for (const auto& range : all) {
+    const auto given = range.tensor.floats();
+    const std::vector<float> values(given.begin(), given.end());
+    if (range.name == experts + "3.linear_fc2.weight") {
+      EXPECT_EQ(second.values(experts + "1.linear_fc2.weight"), values);
+    }
+    if (range.name == "decoder.layers.1.mlp.router.weight") {
+      EXPECT_EQ(first.values(range.name), values);
+      EXPECT_EQ(second.values(range.name), values);
+    }
+  }
+  for (const auto* rank : {&first, &second}) {
+    const auto* args = rank->file.root().find("args")->items[2];
+    EXPECT_EQ(args->find("expert_model_parallel_size")->integer, 2);
+    EXPECT_EQ(args->find("expert_tensor_parallel_size")->integer, 1);
+    EXPECT_EQ(args->find("num_experts")->integer, 4);
+  }
+}
+
+/// As Megatron-LM's ChainedOptimizer: first the dense weights, then the experts; each numbers its own weights.
+TEST_F(MegatronExpertRanks, DenseWeightsAndExpertsHaveAnOptimizerEach) {
+  const Form form;
+  const auto all = model(form);
+  for (const auto type : {DType::float32, DType::bfloat16}) {
+    const auto folder = save(form, all, {.tensor = 1, .expert = 2}, type);
+    const Saved saved(folder / "mp_rank_00_001");
+    ASSERT_EQ(saved.optimizer->kind, Kind::list);
+    ASSERT_EQ(saved.optimizer->items.size(), 2U);
+    std::vector<std::size_t> weights;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto* own = saved.optimizer->items[i];
+      EXPECT_EQ(own->find("fp32_from_fp16_params") != nullptr, type == DType::bfloat16);
+      const auto& inner = type == DType::float32 ? *own : *own->find("optimizer");
+      weights.push_back(inner.find("state")->items.size() / 2);
+      const auto& groups = inner.find("param_groups")->items;
+      EXPECT_EQ(groups.size(), i == 0 ? 2U : 1U);  // experts have no norms
+      for (const auto* group : groups) EXPECT_EQ(group->find("is_expert_parallel")->flag, i == 1);
+      EXPECT_EQ(groups[0]->find("params")->items[0]->integer, 0);
+    }
+    EXPECT_EQ(weights[0] + weights[1], saved.names.size());
+    EXPECT_EQ(weights[1], 2U * 2 * 2);  // layers, experts, matrices
+  }
+  // Without expert parallelism Megatron-LM has one optimizer for all.
+  EXPECT_EQ(Saved(save(form, all, {}) / "mp_rank_00").optimizer->kind, Kind::dict);
+  // A stage without experts has no optimizer of experts.
+  const auto folder = save(form, all, {.tensor = 1, .layers = {{1}, {2}}, .expert = 2});
+  EXPECT_EQ(Saved(folder / "mp_rank_00_000_001").optimizer->kind, Kind::dict);
+  EXPECT_EQ(Saved(folder / "mp_rank_00_001_001").optimizer->kind, Kind::list);
+}
+
+/// Rank 0 of the data-parallel ranks saves their state: of dense weights all expert-parallel ranks are such, of an expert
+/// those that have the same one.
+TEST_F(MegatronExpertRanks, SharedStateOfDenseWeightsIsInTheFilesOfTheFirstRanksAlone) {
+  const Form form;
+  const auto all = model(form);
+  const auto folder = save(
+      form, all, {.tensor = 2, .layers = {{1}, {2}}, .distributed_optimizer = true, .expert = 4, .expert_tensor = 1});
+  EXPECT_EQ(ranks_in(folder), (std::set<std::string>{"mp_rank_00_000_000", "mp_rank_01_000_001", "mp_rank_00_000_002",
+                                                     "mp_rank_01_000_003", "mp_rank_00_001_000", "mp_rank_01_001_001",
+                                                     "mp_rank_00_001_002", "mp_rank_01_001_003"}));
+  for (const auto* name : {"mp_rank_00_000_000", "mp_rank_01_000_001", "mp_rank_00_000_002", "mp_rank_01_000_003"}) {
+    const bool first = std::string(name) < "mp_rank_00_000_002" || std::string(name) == "mp_rank_01_000_001";
+    const auto file = folder / name / "distrib_optim.pt";  // of the stage without experts
+    ASSERT_EQ(fs::exists(file), first) << name;
+    if (first) {
+      EXPECT_EQ(torch::TorchFile(file).root().kind, Kind::dict) << name;
+    }
+  }
+  for (const auto* name : {"mp_rank_00_001_000", "mp_rank_01_001_001", "mp_rank_00_001_002", "mp_rank_01_001_003"}) {
+    const bool first = std::string(name) == "mp_rank_00_001_000" || std::string(name) == "mp_rank_01_001_001";
+    const torch::TorchFile file(folder / name / "distrib_optim.pt");
+    ASSERT_EQ(file.root().kind, Kind::list) << name;
+    ASSERT_EQ(file.root().items.size(), 2U) << name;
+    EXPECT_EQ(file.root().items[0]->kind, first ? Kind::dict : Kind::none) << name;
+    EXPECT_EQ(file.root().items[1]->kind, Kind::dict) << name;
+    // One expert of each of two layers, [24, 8] and [8, 12]: every weight begins at a multiple of 64.
+    const auto* buffer = file.root().items[1]->items.back()->items[1];
+    EXPECT_EQ(buffer->find("numel_unpadded")->integer, 2 * (128 + 192)) << name;
+  }
+  EXPECT_EQ(differences(all), "");
+}
+
+TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors) {
+  const char* given = std::getenv("TESSERA_TEST_SEED");
+  const auto seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  std::mt19937 draw(seed);
+  const auto one_of = [&](const auto& values) {
+    return values[std::uniform_int_distribution<std::size_t>(0, values.size() - 1)(draw)];
+  };
+  const auto chance = [&] { return one_of(std::vector{false, true}); };
+  const std::vector<std::int64_t> sizes = {1, 2, 4};
+  int divided = 0, refused = 0;
+  for (int i = 0; i < 60; ++i) {
+    Form form{.layers = 4,
+              .experts = one_of(std::vector{4, 8}),
+              .predictions = one_of(std::vector{0, 0, 1}),
+              .tied = chance(),
+              .gated = chance(),
+              .shared_expert = chance(),
+              .bias = chance(),
+              .latent = chance(),
+              .kinds = one_of(std::vector<std::string>{"1", "2", "[0, 1, 1, 1]", "[1, 0, 0, 1]"})};
+    const std::vector<std::vector<std::vector<std::int64_t>>> cuts = {
+        {}, {{3}, {1}}, {{1, 1}, {1, 1}}, {{1, 2}, {1, 0}}};
+    const checkpoint::CheckpointLayout layout{.tensor = one_of(sizes),
+                                              .data = 4,
+                                              .layers = one_of(cuts),
+                                              .distributed_optimizer = chance(),
+                                              .expert = one_of(sizes),
+                                              .expert_tensor = one_of(sizes)};
+    const auto what = text("TESSERA_TEST_SEED=", seed, ", layout ", i, ": ", describe(layout), "\n",
+                           options::write_yaml(recipe_of(form)));
+    const auto all = model(form);
+    if (!layout.pairs_name_ranks()) {
+      const auto story = story_of([&] { save(form, all, layout); });
+      ASSERT_TRUE(says(story, "do not name those of expert_tensor_parallel_size")) << story << what;
+      ASSERT_FALSE(fs::exists("run")) << what;
+      ++refused;
+      continue;
+    }
+    save(form, all, {});
+    const auto order = megatron::MegatronCheckpoint("run", mappings).names();
+    const auto folder = save(form, all, layout, chance() ? DType::bfloat16 : DType::float32);
+    ASSERT_EQ(static_cast<std::int64_t>(ranks_in(folder).size()), layout.ranks() * layout.stages()) << what;
+    ASSERT_EQ(differences(all), "") << what;
+    const megatron::MegatronCheckpoint source("run", mappings);
+    EXPECT_EQ(source.names(), order) << what;
+    EXPECT_EQ(source.layout().tensor, layout.tensor) << what;
+    EXPECT_EQ(source.layout().expert, layout.expert) << what;
+    EXPECT_EQ(source.layout().sharers_of_expert(), layout.expert_tensor) << what;
+    divided += layout.expert > 1 ? 1 : 0;
+  }
+  EXPECT_GT(divided, 5) << seed;
+  EXPECT_GT(refused, 5) << seed;
+}
+
+TEST_F(MegatronExpertRanks, WhatIsMissingOrOfAnotherLayoutIsNamed) {
+  const Form form;
+  const auto all = model(form);
+  const auto read = [&] { return story_of([&] { megatron::MegatronCheckpoint("run", mappings); }); };
+  const checkpoint::CheckpointLayout layout{
+      .tensor = 2, .layers = {{1}, {2}}, .distributed_optimizer = true, .expert = 2, .expert_tensor = 2};
+  const auto folder = save(form, all, layout);
+  EXPECT_EQ(read(), "no error");
+  fs::rename(folder / "mp_rank_01_001_001", folder / "kept");
+  EXPECT_TRUE(says(read(),
+                   "mp_rank_01_001_001 is missing: its ranks are 2 of tensor parallelism times 2 stages, and 2 "
+                   "divide the experts"))
+      << read();
+  fs::rename(folder / "kept", folder / "mp_rank_01_001_002");
+  EXPECT_TRUE(says(read(), "mp_rank_01_001_001 is missing")) << read();
+  fs::copy(folder / "mp_rank_01_001_002", folder / "mp_rank_01_001_001");
+  EXPECT_TRUE(says(read(),
+                   "holds mp_rank_01_001_002, which no rank of its layout saves: tensor parallelism 2, expert "
+                   "parallelism 2 with 2 ranks that share an expert"))
+      << read();
+  fs::rename(folder / "mp_rank_01_001_002", folder / "mp_rank_01");
+  EXPECT_TRUE(
+      says(read(), "holds mp_rank_01, which has no place in a layout of tensors, stages and 2 ranks that divide"))
+      << read();
+  fs::remove_all(folder / "mp_rank_01");
+  EXPECT_EQ(read(), "no error");
+  // The state of experts is on every rank, that of the other weights on the first.
+  fs::remove(folder / "mp_rank_01_001_001" / "distrib_optim.pt");
+  EXPECT_TRUE(says(read(), "local_experts.2.linear_fc1.weight' is not the same on all tensor parallel ranks"))
+      << read();
+}
+
+/// One tensor of each module, as ranks with TEGroupedMLP and GroupedMLP save them.
+TEST_F(MegatronExpertRanks, ModulesOfAllExpertsOfARankAreNumberedAmongAllExperts) {
+  const std::string layer = "decoder.layers.0.mlp.experts.";
+  const auto write_rank = [&](int rank, const std::vector<std::pair<std::string, Shape>>& tensors, int experts) {
+    const auto folder = fs::path("odd/iter_0000001") / text("mp_rank_00_00", rank);
+    fs::create_directories(folder);
+    torch::TorchFileWriter file;
+    auto& p = file.pickle;
+    std::deque<std::vector<float>> memory;
+    p.empty_dict();
+    p.mark();
+    p.text("args");
+    p.empty_dict();
+    p.mark();
+    for (const auto& [name, value] : {std::pair{"num_experts", experts}, {"expert_model_parallel_size", 2}}) {
+      p.text(name);
+      p.integer(value);
+    }
+    p.set_items();
+    p.text("model");
+    p.empty_dict();
+    p.mark();
+    for (const auto& [name, shape] : tensors) {
+      p.text(name);
+      auto& values = memory.emplace_back(static_cast<std::size_t>(shape.elements()), static_cast<float>(rank));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] += 10 * static_cast<float>(i);
+      file.tensor(Tensor(std::span(values), shape));
+    }
+    p.set_items();
+    p.set_items();
+    file.write(folder / megatron::weights_file);
+  };
+  const auto read = [&] { return megatron::MegatronCheckpoint("odd/iter_0000001", mappings); };
+  const auto ours = [&](int expert, const char* end) {
+    return text(layer, "local_experts.", expert, ".", end, ".weight");
+  };
+  for (int rank = 0; rank < 2; ++rank)
+    write_rank(rank, {{layer + "linear_fc1.weight0", {2, 1}}, {layer + "linear_fc1.weight1", {2, 1}}}, 4);
+  {
+    const auto source = read();
+    EXPECT_EQ(source.names(), (std::vector<std::string>{ours(0, "linear_fc1"), ours(1, "linear_fc1"),
+                                                        ours(2, "linear_fc1"), ours(3, "linear_fc1")}));
+    EXPECT_EQ(floats(source, ours(3, "linear_fc1")), (std::vector<float>{1, 11}));
+  }
+  for (int rank = 0; rank < 2; ++rank) write_rank(rank, {{layer + "weight1", {1, 4}}, {layer + "weight2", {2, 1}}}, 4);
+  {
+    const auto source = read();
+    EXPECT_EQ(source.names().size(), 8U);
+    EXPECT_EQ(source.shape(ours(3, "linear_fc1")), (Shape{2, 1}));
+    EXPECT_EQ(floats(source, ours(3, "linear_fc1")), (std::vector<float>{21, 31}));
+    EXPECT_EQ(floats(source, ours(2, "linear_fc2")), (std::vector<float>{1}));
+  }
+  // More experts in a file than a rank has.
+  for (const int rank : {0, 1}) write_rank(rank, {{layer + "linear_fc1.weight1", {2, 1}}}, 2);
+  EXPECT_TRUE(says(story_of([&] { read(); }), "is of another expert than the 1 of a rank"))
+      << story_of([&] { read(); });
+}
+
+}  // namespace
+}  // namespace tessera
