@@ -302,6 +302,10 @@ void describe_norms(options::Schema<O>& s) {
                         ", but normalization is LayerNorm; it is for RMSNorm");
           },
           "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
+  s.option(
+      "spec", &O::spec,
+      "Layer specification of another program, [Python module, name]: one that other options describe, which must be "
+      "set accordingly. null: none. No Python code is run.");
   s.option("use_final_norm", &O::use_final_norm, "Normalize the output of the last layer.");
   s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
            "The residual connection starts after the norm instead of before it.")

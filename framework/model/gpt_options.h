@@ -109,6 +109,7 @@ struct GptOptions {
   double mscale_all_dim = 1;
   std::optional<std::int64_t> mtp_num_layers;
   double mtp_loss_scaling_factor = 0.1;
+  std::optional<std::vector<std::string>> spec;
   bool group_query_attention = false;
   std::int64_t num_query_groups = 1;
 

@@ -37,6 +37,19 @@ void check_optimizer(const Recipe& r, options::Report& report) {
          "give training_config.use_distributed_optimizer and training_config.overlap_grad_reduce too");
 }
 
+/// Dispatchers do not affect results, but this one exists only for experts that are sharded as dense layers are.
+void check_dispatcher(const Recipe& r, options::Report& report) {
+  const std::string option = "moe_config.moe_token_dispatcher_type";
+  const auto* dispatcher = r.resolved.at(option);
+  const auto sharers = r.parallel.sharers_of_expert(), tensor = r.parallel.tensor_model_parallel_size;
+  if (r.experts() > 0 && dispatcher != nullptr && dispatcher->scalar == "alltoall_seq" && sharers != tensor)
+    tell(r, report, "MOE9", {cut + "expert_tensor_parallel_size", option},
+         text("moe_token_dispatcher_type is alltoall_seq, which needs expert_tensor_parallel_size equal to "
+              "tensor_model_parallel_size; they are ",
+              sharers, " and ", tensor),
+         "leave expert_tensor_parallel_size out, or give moe_token_dispatcher_type alltoall");
+}
+
 /// What the parts of a run do not serve yet.
 void check_built(const Recipe& r, options::Report& report) {
   const auto missing = [&](bool given, const std::string& option) {
@@ -150,6 +163,7 @@ void check_parallel(const Recipe& r, options::Report& report) {
                                                         .inner = r.moe.moe_ffn_hidden_size.value_or(gpt->inner()),
                                                         .half = r.half.fp16}),
              {cut + "expert_model_parallel_size", "model_config.num_experts"});
+  check_dispatcher(r, report);
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);

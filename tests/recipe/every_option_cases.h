@@ -329,6 +329,7 @@ inline const std::vector<LayoutCase> layout_cases = {
 inline const std::map<std::string, std::string> refusing = {
     {p + "data_parallel_size", "it follows from the number of ranks; another number is refused"},
     {p + "select_comm_recompute", "not built; any number of layers is refused"},
+    {m + "spec", "a name of layers that other options describe; another one is refused"},
 };
 
 inline const std::map<std::string, std::string> exempt = {

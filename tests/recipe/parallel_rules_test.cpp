@@ -258,6 +258,44 @@ TEST_F(ParallelRules, WhatMegatronsFormatHasNoWordForIsRefused) {
                   "noop_layers or ckpt_format out"});
 }
 
+TEST_F(ParallelRules, TheSequentialDispatcherNeedsExpertsShardedAsDenseLayers) {
+  const Lines sets = {"model_config.num_experts=8",
+                      "model_config.add_bias_linear=false",
+                      "moe_config.moe_token_dispatcher_type=alltoall_seq",
+                      p + "sequence_parallel=true",
+                      p + "tensor_model_parallel_size=2",
+                      p + "expert_tensor_parallel_size="};
+  auto of = [&](const char* sharers) {
+    auto all = sets;
+    all.back() += sharers;
+    return problems("", all);
+  };
+  EXPECT_EQ(of("2"), Lines{});
+  EXPECT_EQ(of("1"),
+            Lines{"--set parallel_config.expert_tensor_parallel_size: moe_token_dispatcher_type is alltoall_seq, which "
+                  "needs expert_tensor_parallel_size equal to tensor_model_parallel_size; they are 1 and 2; leave "
+                  "expert_tensor_parallel_size out, or give moe_token_dispatcher_type alltoall"});
+}
+
+TEST_F(ParallelRules, ASpecificationOfLayersMustSayTheSameAsTheOptions) {
+  const auto of = [&](const std::string& module, Lines sets = {}) {
+    sets.push_back("model_config.spec=[mindspeed_llm.tasks.models.spec." + module + ", layer_spec]");
+    const auto all = problems("", sets);
+    return all.empty() ? "" : all[0];
+  };
+  EXPECT_EQ(of("qwen3_spec"), "");
+  EXPECT_EQ(of("gemma2_spec", {"model_config.use_sandwich_norm=true", "model_config.normalization=RMSNorm"}), "");
+  EXPECT_EQ(
+      of("gemma2_spec"),
+      "--set model_config.spec: spec 'mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec' describes layers with "
+      "model_config.use_sandwich_norm true, but that is false; give model_config.use_sandwich_norm: true, or leave "
+      "spec out");
+  for (const auto* expected : {"is refused: its layers are those of another model", "leave spec out"})
+    EXPECT_NE(of("longcat_spec").find(expected), std::string::npos) << of("longcat_spec");
+  for (const auto* expected : {"'mindspeed_llm.tasks.models.spec.never_spec layer_spec' is not known", "qwen3_spec"})
+    EXPECT_NE(of("never_spec").find(expected), std::string::npos) << of("never_spec");
+}
+
 TEST_F(ParallelRules, RanksOfExpertsThatMegatronsFoldersDoNotNameAreRefused) {
   const Lines torch = {"training_config.ckpt_format=torch"};
   const auto problems_of = [&](int tensor, int sharers, int ranks, Lines sets) {

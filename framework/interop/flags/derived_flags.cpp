@@ -72,7 +72,8 @@ Settings experts_over_tensor(const Said& said) {
   const auto tensor = said.number(p + "tensor_model_parallel_size", 1),
              experts = said.number(p + "expert_model_parallel_size", 1);
   return {{p + "expert_tensor_parallel_size", "1"},
-          {p + "expert_model_parallel_size", std::to_string(experts * tensor)}};
+          {p + "expert_model_parallel_size", std::to_string(experts * tensor)},
+          {e + "moe_token_dispatcher_type", "alltoall"}};
 }
 
 Settings sequence_loss(const Said& said) {
@@ -102,7 +103,8 @@ const std::vector<Rule>& rules() {
        "none"},
       {"experts_over_tensor", experts_over_tensor,
        "`parallel_config.expert_tensor_parallel_size: 1`, and `parallel_config.expert_model_parallel_size` times the "
-       "tensor-parallel size"},
+       "tensor-parallel size; also `moe_config.moe_token_dispatcher_type: alltoall`, which does not affect results and "
+       "goes with any sizes"},
       {"sequence_loss", sequence_loss,
        "`moe_config.moe_router_load_balancing_type: seq_aux_loss` where that is none and `moe_aux_loss_coeff` is not "
        "0; "

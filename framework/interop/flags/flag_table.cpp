@@ -238,7 +238,8 @@ class Converter {
       report_.note(origin(), story(text("takes one value; the words '", value, "' are read as one")));
     for (const auto& [word, refusal] : row.refused_words)
       if (word == value) return end(FlagStatus::refused, text("'", word, "' is refused: ", refusal));
-    if (row.kind == FlagRow::Kind::settings && !settings_of(row, value) && value.find('$') == std::string::npos)
+    const bool one_of_settings = !row.settings.empty() && row.kind != FlagRow::Kind::words;
+    if (one_of_settings && !settings_of(row, value) && value.find('$') == std::string::npos)
       return end(FlagStatus::refused, text("no counterpart for '", value, "'"));
     imply(row, value);
     if (row.kind == FlagRow::Kind::derived) derived_.emplace_back(out_.flags.size() - 1, &row);

@@ -89,7 +89,8 @@ struct Conversion {
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is left out; which
 /// those are, the schemas know. `absent` is our value when the flag is not given, that is, their default. `also` is
 /// what the flag says besides, option and value; a flag that sets the option itself wins. `always` is the same, but
-/// wins over such a flag. `settings` beside `words` is what a word says besides, as `also`. `also_to`, a list of
+/// wins over such a flag. `settings` beside `words` is what a word says besides, as `also`; beside `to` alone it also has
+/// all words that the flag takes. `also_to`, a list of
 /// options, gives them the flag's own value, as `also`. `refused_words` beside `words` says of each further word why it
 /// is refused. A word may lead to a word that the option does not have yet: that is planned. `takes` is how many words
 /// follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of its

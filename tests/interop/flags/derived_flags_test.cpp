@@ -56,6 +56,11 @@ TEST(DerivedFlags, ExpertsOverTensorRanksAreMoreExpertRanks) {
       convert({"--moe-tp-extend-ep", "--tensor-model-parallel-size", "4", "--expert-model-parallel-size", "2"});
   EXPECT_EQ(found.at("parallel_config.expert_model_parallel_size"), "8");
   EXPECT_EQ(found.at("parallel_config.expert_tensor_parallel_size"), "1");
+  // The dispatcher of MindSpeed-LLM's name is refused with other sizes than its own.
+  EXPECT_EQ(convert({"--moe-tp-extend-ep", "--tensor-model-parallel-size", "4", "--moe-token-dispatcher-type",
+                     "alltoall_seq"})
+                .at("moe_config.moe_token_dispatcher_type"),
+            "alltoall");
 }
 
 TEST(DerivedFlags, TheSequenceLossJoinsARouterWithoutAnother) {
@@ -89,6 +94,7 @@ TEST(DerivedFlags, AModuleOfLayersIsOptionsOfOursOrRefusedByName) {
     return convert({"--spec", "mindspeed_llm.tasks.models.spec." + module, "layer_spec"});
   };
   EXPECT_EQ(spec("qwen3_spec").problems, "");
+  EXPECT_EQ(spec("qwen3_spec").at("model_config.spec"), "[mindspeed_llm.tasks.models.spec.qwen3_spec, layer_spec]");
   EXPECT_EQ(spec("gemma2_spec").at("model_config.use_sandwich_norm"), "true");
   EXPECT_EQ(spec("deepseek_spec").at("model_config.multi_latent_attention"), "true");
   for (const std::string other : {"longcat_spec", "never_heard_of_spec"})

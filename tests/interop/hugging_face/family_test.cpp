@@ -128,6 +128,14 @@ TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
   EXPECT_NE(forced.find("nearest is gpt2"), std::string::npos) << forced;
 }
 
+TEST(HuggingFaceFamily, ASpecificationOfLayersDoesNotHideTheFamily) {
+  const options::Mappings mappings(MAPPINGS_DIR);
+  const hugging_face::HuggingFaceModel model(families / "qwen3", mappings);
+  const auto recipe = recipe::imported_recipe(
+      model.recipe(), {"model_config.spec=[mindspeed_llm.tasks.models.spec.qwen3_spec, layer_spec]"}, {});
+  EXPECT_EQ(hugging_face::family_that_fits(recipe, 96, {"qwen3"}, {}, mappings), "qwen3");
+}
+
 class TokenizerOfAModel : public InOwnFolder {};
 
 TEST_F(TokenizerOfAModel, IsThatOfItsFolder) {
