@@ -160,6 +160,9 @@ MegatronCheckpoint::Folders MegatronCheckpoint::folders_by_place(const NamedFold
       first.number(first.argument("expert_tensor_parallel_size")))
     layout_.expert_tensor = said("expert_tensor_parallel_size");
   const bool divided = layout_.expert > 1;
+  const auto* extended = first.argument("moe_extended_tp");  // later versions ignore it
+  if (divided && layout_.expert_tensor == 0 && extended != nullptr && extended->flag)
+    refuse("was saved with moe_extended_tp, by which all ranks of a stage shard each expert; that is not read");
   std::map<std::array<std::int64_t, 3>, std::string> by_numbers;  // tensor, stage, expert
   for (const auto& [name, numbers] : named) {
     if (numbers.size() > (divided ? 3 : 2) || (divided && numbers.size() < 2))

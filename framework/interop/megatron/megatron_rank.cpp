@@ -180,9 +180,9 @@ void MegatronRank::place(const MegatronPlace& place) {
     const auto scope = all.size() == 1 ? Scope::all : scope_of(*all[i]);
     if (!seen.insert(scope).second)
       refuse(
-          "has several optimizers of the same weights (--overlap-param-gather-with-optimizer-step); only one for "
-          "experts "
-          "and one for all other weights are read; save it without that flag");
+          "has several optimizers of the same weights (--overlap-param-gather-with-optimizer-step); one for experts "
+          "and "
+          "one for all other weights are read; save it without that flag");
     take_optimizer(*all[i], scope);
     if (shared_ && buffers[i]->kind == Kind::dict) take_shared_optimizer(*buffers[i], scope);
   }

@@ -319,7 +319,8 @@ TEST_F(MegatronExpertRanks, WhatIsMissingOrOfAnotherLayoutIsNamed) {
 /// One tensor of each module, as ranks with TEGroupedMLP and GroupedMLP save them.
 TEST_F(MegatronExpertRanks, ModulesOfAllExpertsOfARankAreNumberedAmongAllExperts) {
   const std::string layer = "decoder.layers.0.mlp.experts.";
-  const auto write_rank = [&](int rank, const std::vector<std::pair<std::string, Shape>>& tensors, int experts) {
+  const auto write_rank = [&](int rank, const std::vector<std::pair<std::string, Shape>>& tensors, int experts,
+                              bool extended = false) {
     const auto folder = fs::path("odd/iter_0000001") / text("mp_rank_00_00", rank);
     fs::create_directories(folder);
     torch::TorchFileWriter file;
@@ -334,6 +335,8 @@ TEST_F(MegatronExpertRanks, ModulesOfAllExpertsOfARankAreNumberedAmongAllExperts
       p.text(name);
       p.integer(value);
     }
+    p.text("moe_extended_tp");
+    p.boolean(extended);
     p.set_items();
     p.text("model");
     p.empty_dict();
@@ -368,6 +371,9 @@ TEST_F(MegatronExpertRanks, ModulesOfAllExpertsOfARankAreNumberedAmongAllExperts
     EXPECT_EQ(floats(source, ours(3, "linear_fc1")), (std::vector<float>{21, 31}));
     EXPECT_EQ(floats(source, ours(2, "linear_fc2")), (std::vector<float>{1}));
   }
+  // What versions without expert_tensor_parallel_size save with it.
+  for (const int rank : {0, 1}) write_rank(rank, {{layer + "linear_fc1.weight0", {2, 1}}}, 2, true);
+  EXPECT_TRUE(says(story_of([&] { read(); }), "was saved with moe_extended_tp")) << story_of([&] { read(); });
   // More experts in a file than a rank has.
   for (const int rank : {0, 1}) write_rank(rank, {{layer + "linear_fc1.weight1", {2, 1}}}, 2);
   EXPECT_TRUE(says(story_of([&] { read(); }), "is of another expert than the 1 of a rank"))
