@@ -70,6 +70,9 @@ Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(stat
 int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size(); }
 const std::string& Communicator::name() const { return state_->name; }
+void Communicator::set_time_out(std::chrono::milliseconds time) const {
+  if (state_->world) state_->world->time_out = time;
+}
 bool Communicator::on_one_host() const { return size() == 1 || state_->shares_memory; }
 std::span<const int> Communicator::world_ranks() const { return state_->world_ranks; }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +58,9 @@ class Communicator {
   bool on_one_host() const;         ///< whether all members share memory
   /// The members' ranks in the whole run, in the order of the group.
   std::span<const int> world_ranks() const;
+
+  /// As World::set_time_out, for the operations of all groups of this process.
+  void set_time_out(std::chrono::milliseconds time) const;
 
   /// Returns when all members have called it.
   void barrier(std::string_view who) const;

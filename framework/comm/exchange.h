@@ -85,7 +85,7 @@ std::unique_ptr<Exchange> exchange_in_slots(const Communicator::State& group,
                                             std::shared_ptr<const SharedMemory> memory);
 std::size_t slots_bytes(int members);
 
-/// Bytes before the array in the memory that exchange_in_arrays takes.
+/// Bytes before the array in the memory that exchange_in_arrays takes; initially zeros.
 inline constexpr std::size_t array_header_bytes = 4096;
 
 /// Arrays that ranks of one host share: `own` has array_header_bytes and then the array, whose ranges are the `values`

@@ -119,12 +119,13 @@ std::unique_ptr<Exchange> exchange_in_arrays(const Communicator::State& group, s
 }
 
 std::unique_ptr<Exchange> exchange_in_arrays(Communicator::State& group, SharedMemory& own) {
-  struct Descriptor {
-    int process, number;
+  struct Place {
+    std::uint64_t offset;
+    int process, descriptor;
   };
   const auto members = static_cast<std::size_t>(group.size());
-  const Descriptor mine = {group.peer(group.rank).pid, own.descriptor()};
-  std::vector<Descriptor> all(members);
+  const Place mine = {own.offset(), group.peer(group.rank).pid, own.descriptor()};
+  std::vector<Place> all(members);
   const Communicator communicator(group.shared_from_this());
   communicator.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), "shared arrays");
   // All members must decide alike: one that cannot map the memory of another makes all use messages.
@@ -132,7 +133,7 @@ std::unique_ptr<Exchange> exchange_in_arrays(Communicator::State& group, SharedM
   float missing = 0;
   for (const int other : group.others()) {
     const auto r = static_cast<std::size_t>(other);
-    if (auto theirs = SharedMemory::open(all[r].process, all[r].number, own.size()))
+    if (auto theirs = SharedMemory::open(all[r].process, all[r].descriptor, all[r].offset, own.size()))
       others[r] = std::move(*theirs);
     else
       missing = 1;

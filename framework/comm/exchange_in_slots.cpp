@@ -350,7 +350,7 @@ std::unique_ptr<Exchange> exchange_in_slots(Communicator::State& group) {
     descriptor = {group.peer(0).pid, own.descriptor()};
   }
   communicator.broadcast(std::as_writable_bytes(std::span(descriptor)), 0, "shared memory of the group");
-  if (group.rank != 0) memory = SharedMemory::open(descriptor[0], descriptor[1], bytes);
+  if (group.rank != 0) memory = SharedMemory::open(descriptor[0], descriptor[1], 0, bytes);
   float missing = group.rank == 0 || memory ? 0.F : 1.F;
   communicator.all_reduce({&missing, 1}, "shared memory of the group");
   own.close_descriptor();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <set>
 
 #include "framework/base/clock.h"
@@ -9,6 +10,9 @@
 #include "framework/comm/operation.h"
 
 namespace tessera::comm {
+
+static_assert(GroupBuffer::header_bytes == array_header_bytes);
+
 namespace {
 
 void finish_all(const Communicator::State& group, Exchange& exchange) {
@@ -47,9 +51,10 @@ std::size_t measured_piece(Communicator::State& group, std::span<std::byte> arra
 
 class GroupBuffer::State {
  public:
-  State(std::shared_ptr<Communicator::State> members, std::size_t bytes)
-      : group(std::move(members)), size(bytes), memory(SharedMemory::create(array_header_bytes + bytes)) {
-    if (group->size() > 1) open();
+  State(std::shared_ptr<Communicator::State> members, SharedMemory all, bool zeros)
+      : group(std::move(members)), size(all.size() - array_header_bytes), memory(std::move(all)) {
+    std::memset(memory.data(), 0, array_header_bytes);
+    if (group->size() > 1) open(zeros);
     memory.close_descriptor();
   }
 
@@ -76,7 +81,7 @@ class GroupBuffer::State {
   std::unique_ptr<Exchange> exchange;  // null for a group of one rank
 
  private:
-  void open() {
+  void open(bool zeros) {
     const std::uint64_t own = size;
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group->size()));
     Communicator(group).all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)),
@@ -88,7 +93,8 @@ class GroupBuffer::State {
     if (group->shares_memory) exchange = exchange_in_arrays(*group, memory);
     if (exchange) return;
     const int tag = first_buffer_tag + tags_of_an_exchange * group->buffers++;
-    exchange = exchange_by_messages(*group, tag, measured_piece(*group, values(), tag));
+    const auto piece = zeros ? measured_piece(*group, values(), tag) : default_piece_bytes;
+    exchange = exchange_by_messages(*group, tag, piece);
   }
 
   /// The same name in memory that stays valid. There are few: nothing is allocated in a steady state.
@@ -101,7 +107,9 @@ class GroupBuffer::State {
 };
 
 GroupBuffer::GroupBuffer(const Communicator& group, std::size_t bytes)
-    : state_(std::make_unique<State>(group.state_, bytes)) {}
+    : state_(std::make_unique<State>(group.state_, SharedMemory::create(header_bytes + bytes), true)) {}
+GroupBuffer::GroupBuffer(const Communicator& group, SharedMemory memory, bool zeros)
+    : state_(std::make_unique<State>(group.state_, std::move(memory), zeros)) {}
 GroupBuffer::~GroupBuffer() = default;
 GroupBuffer::GroupBuffer(GroupBuffer&&) noexcept = default;
 GroupBuffer& GroupBuffer::operator=(GroupBuffer&&) noexcept = default;

@@ -4,6 +4,7 @@
 
 #include "framework/comm/byte_range.h"
 #include "framework/comm/communicator.h"
+#include "framework/comm/shared_memory.h"
 
 namespace tessera::comm {
 
@@ -20,13 +21,18 @@ class GroupBuffer {
   static constexpr std::size_t grain_elements = 64;                     ///< ranges begin at multiples of this
   static constexpr std::size_t grain = grain_elements * sizeof(float);  ///< the same in bytes, for floats
 
-  /// Collective over the group, with the same `bytes`; throws CommError if they differ.
+  static constexpr std::size_t header_bytes = 4096;  ///< of its memory, before the array
+
+  /// Collective over the group, with the same `bytes`; throws CommError if they differ. New memory, of zeros.
   GroupBuffer(const Communicator& group, std::size_t bytes);
+  /// The same in memory of the caller, whose array keeps its content: header_bytes, then the array. `zeros`: it contains
+  /// zeros, so that the size of messages can be measured with it.
+  GroupBuffer(const Communicator& group, SharedMemory memory, bool zeros);
   ~GroupBuffer();
   GroupBuffer(GroupBuffer&&) noexcept;
   GroupBuffer& operator=(GroupBuffer&&) noexcept;
 
-  std::span<std::byte> bytes() const;  ///< this rank's array; 64-byte aligned, initially zeros
+  std::span<std::byte> bytes() const;  ///< this rank's array; 64-byte aligned
   /// The same as floats.
   std::span<float> floats() const;
 
