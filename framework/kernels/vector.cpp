@@ -96,27 +96,45 @@ struct AdamWFloats {
 };
 
 /// adamw_update for whole vectors; `size` is a multiple of 64. The bias corrections are folded into `step` = lr / fix1
-/// and `root` = 1 / sqrt(fix2).
-HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, float* m, float* v, std::size_t size) {
+/// and `root` = 1 / sqrt(fix2). With `undo` no store to a block comes before its number is in undo->copied.
+HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, float* m, float* v, std::size_t size,
+                            const BlockUndo* undo = nullptr) {
+  constexpr std::size_t block = 64;
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   const auto clip = hn::Set(d, f.clip), keep1 = hn::Set(d, f.keep1), take1 = hn::Set(d, f.take1);
   const auto keep2 = hn::Set(d, f.keep2), take2 = hn::Set(d, f.take2), step = hn::Set(d, f.step);
   const auto root = hn::Set(d, f.root), eps = hn::Set(d, f.eps), decay = hn::Set(d, f.decay);
-  for (std::size_t i = 0; i < size; i += lanes) {
-    const auto g = hn::Mul(clip, hn::LoadU(d, grad + i));
-    const auto m1 = hn::MulAdd(take1, g, hn::Mul(keep1, hn::LoadU(d, m + i)));
-    const auto v1 = hn::MulAdd(hn::Mul(take2, g), g, hn::Mul(keep2, hn::LoadU(d, v + i)));
-    const auto old = hn::LoadU(d, p + i);
-    const auto move = hn::Div(hn::Mul(step, m1), hn::MulAdd(root, hn::Sqrt(v1), eps));
-    hn::StoreU(m1, d, m + i);
-    hn::StoreU(v1, d, v + i);
-    hn::StoreU(hn::Sub(old, hn::MulAdd(decay, old, move)), d, p + i);
+  for (std::size_t begin = 0; begin < size; begin += block) {
+    if (undo != nullptr) {
+      for (std::size_t i = 0; i < block; i += lanes) {
+        hn::StoreU(hn::LoadU(d, p + begin + i), d, undo->values + i);
+        hn::StoreU(hn::LoadU(d, m + begin + i), d, undo->values + block + i);
+        hn::StoreU(hn::LoadU(d, v + begin + i), d, undo->values + 2 * block + i);
+      }
+      undo->copied.store(undo->first + begin / block, std::memory_order_release);
+      std::atomic_thread_fence(std::memory_order_release);
+    }
+    for (std::size_t i = begin; i < begin + block; i += lanes) {
+      const auto g = hn::Mul(clip, hn::LoadU(d, grad + i));
+      const auto m1 = hn::MulAdd(take1, g, hn::Mul(keep1, hn::LoadU(d, m + i)));
+      const auto v1 = hn::MulAdd(hn::Mul(take2, g), g, hn::Mul(keep2, hn::LoadU(d, v + i)));
+      const auto old = hn::LoadU(d, p + i);
+      const auto move = hn::Div(hn::Mul(step, m1), hn::MulAdd(root, hn::Sqrt(v1), eps));
+      hn::StoreU(m1, d, m + i);
+      hn::StoreU(v1, d, v + i);
+      hn::StoreU(hn::Sub(old, hn::MulAdd(decay, old, move)), d, p + i);
+    }
+    if (undo != nullptr) {
+      undo->done.store(undo->first + begin / block + 1, std::memory_order_release);
+      std::atomic_thread_fence(std::memory_order_release);
+    }
   }
 }
 
-/// Whole blocks of 64 in place, the rest in a padded copy.
-void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, float* v, std::size_t size) {
+/// Whole blocks of 64 in place, the rest in a padded copy; with `undo` there is no rest.
+void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, float* v, std::size_t size,
+                 const BlockUndo* undo) {
   const auto f32 = [](double x) { return static_cast<float>(x); };
   const AdamWFloats floats = {.clip = f32(f.clip),
                               .keep1 = f32(f.beta1),
@@ -129,7 +147,7 @@ void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, f
                               .decay = f32(f.lr * f.decay)};
   constexpr std::size_t block = 64;
   const std::size_t whole = size / block * block, rest = size - whole;
-  adamw_vectors(floats, p, grad, m, v, whole);
+  adamw_vectors(floats, p, grad, m, v, whole, undo);
   if (rest == 0) return;
   alignas(64) float part[4][block] = {};
   std::copy_n(p + whole, rest, part[0]);
@@ -248,13 +266,28 @@ std::int64_t first_not_finite(Threads& threads, std::span<const float> x) {
   return found == x.size() ? -1 : static_cast<std::int64_t>(found.load());
 }
 
-void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
-                  std::span<float> v) {
+namespace {
+
+void adamw(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
+           std::span<float> v, const BlockUndo* undo) {
   same_size(grad.size(), p.size(), "adamw_update", "grad");
   same_size(m.size(), p.size(), "adamw_update", "m");
   same_size(v.size(), p.size(), "adamw_update", "v");
   chosen_isa();
-  HWY_DYNAMIC_DISPATCH(adamw_range)(f, p.data(), grad.data(), m.data(), v.data(), p.size());
+  HWY_DYNAMIC_DISPATCH(adamw_range)(f, p.data(), grad.data(), m.data(), v.data(), p.size(), undo);
+}
+
+}  // namespace
+
+void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
+                  std::span<float> v) {
+  adamw(f, p, grad, m, v, nullptr);
+}
+
+void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
+                  std::span<float> v, const BlockUndo& undo) {
+  must(p.size() % 64 == 0, "an update with copies has whole blocks");
+  adamw(f, p, grad, m, v, &undo);
 }
 
 void sgd_update(const SgdFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> u) {

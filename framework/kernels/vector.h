@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -40,6 +41,19 @@ struct AdamWFactors {
 /// arXiv:1711.05101.
 void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
                   std::span<float> v);
+
+/// Copies of blocks of 64 elements, each made before its block changes, so that another process can complete an update that
+/// is killed at any instruction: the block whose number is in `copied` is undone first, unless the number in `done` is
+/// larger. `values` has 64 elements for each array that changes, in the order of the update's arguments.
+struct BlockUndo {
+  std::atomic<std::uint64_t>& copied;
+  std::atomic<std::uint64_t>& done;
+  float* values;
+  std::uint64_t first;  ///< number of the first block; they count up
+};
+/// The same with such copies; sizes are multiples of 64. The same bits.
+void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
+                  std::span<float> v, const BlockUndo& undo);
 
 /// Factors of one SGD update, as in AdamWFactors; `decay` is L2 regularization, added to the gradient.
 struct SgdFactors {

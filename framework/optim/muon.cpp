@@ -109,6 +109,11 @@ class Muon final : public Optimizer {
     kernels::adamw_update(adamw_factors(o_, s), block.master, block.grad, block.slots[0], block.slots[1]);
   }
 
+  void update_undoable(const StepScalars& s, const Block& block, const kernels::BlockUndo& undo) const override {
+    if (s.skip) return;
+    kernels::adamw_update(adamw_factors(o_, s), block.master, block.grad, block.slots[0], block.slots[1], undo);
+  }
+
   void update_whole(kernels::Threads& threads, const StepScalars& s, MatrixBlock matrix) const override {
     if (s.skip) return;
     const Extents e{matrix.rows, matrix.columns};
