@@ -221,6 +221,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   const auto* tokenizer = data.tokenizer.get();
   training::TrainingSetup setup;
   setup.options = recipe.training;
+  setup.resilience = recipe.resilience;
   setup.options.training_iters = data.iterations;
   setup.model.processes = processes;
   auto& optimization = setup.optimization;

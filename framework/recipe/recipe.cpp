@@ -50,6 +50,8 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.loss_scale = options::read_own<training::LossScaleOptions>(group);
     recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
   });
+  read("resilience_config",
+       [&](options::Group& group) { recipe.resilience = options::read_own<resilience::ResilienceOptions>(group); });
   read("model_config", [&](options::Group& group) {
     recipe.model = registries.models.read(group);
     recipe.size = options::read_own<model::ModelSizeOptions>(group);

@@ -13,6 +13,7 @@
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/registries.h"
+#include "framework/resilience/resilience_options.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
 #include "framework/training/loss_scale.h"
@@ -34,6 +35,7 @@ struct Recipe {
   training::TrainingOptions training;
   model::HalfPrecisionOptions half;
   training::LossScaleOptions loss_scale;
+  resilience::ResilienceOptions resilience;
 
   model::ModelSizeOptions size;
   model::PrecisionOptions precision;

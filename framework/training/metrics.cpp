@@ -130,7 +130,7 @@ const char* key_of(EvaluationRecord::Set set) {
 }
 
 /// The lines that remain when a run resumes, and the content of the last of them.
-struct Kept {
+struct KeptLines {
   std::string lines;
   std::int64_t last_iteration = -1;
   std::array<std::int64_t, 3> evaluated = {};  ///< of each Set
@@ -147,13 +147,28 @@ std::array<std::int64_t, 3> evaluations_in(std::string_view line) {
   return found;
 }
 
-Kept keep(std::string_view content, std::int64_t resume_iteration) {
-  Kept kept;
+/// A line without the evaluations that will be repeated; empty if it has nothing else. They are at the end of a line, in
+/// the order of time.
+std::string without_repeated(std::string_view line, const MetricsFile::Kept& keep) {
+  using Set = EvaluationRecord::Set;
+  auto end = std::string_view::npos;
+  const auto cut = [&](Set set) { end = std::min(end, line.find(text(", \"", key_of(set)))); };
+  if (!keep.validation) cut(Set::validation);
+  if (!keep.final_evaluations) cut(Set::final_validation), cut(Set::test);
+  if (end == std::string_view::npos) return std::string(line);
+  const bool has_step = line.find("\"loss\"") < end;
+  return has_step || evaluations_in(line.substr(0, end))[0] > 0 ? text(line.substr(0, end), "}") : "";
+}
+
+KeptLines kept_lines(std::string_view content, const MetricsFile::Kept& keep) {
+  KeptLines kept;
   for (auto end = content.find('\n'); end != std::string_view::npos; end = content.find('\n')) {
-    const auto line = content.substr(0, end);
+    std::string line(content.substr(0, end));
     content.remove_prefix(end + 1);
     const auto iteration = iteration_of(line);
-    if (iteration < 1 || iteration > resume_iteration) continue;
+    if (iteration < 1 || iteration > keep.iteration) continue;
+    if (iteration == keep.iteration) line = without_repeated(line, keep);
+    if (line.empty()) continue;
     kept.lines.append(line).append("\n");
     kept.last_iteration = iteration;
     kept.evaluated = evaluations_in(line);
@@ -163,12 +178,12 @@ Kept keep(std::string_view content, std::int64_t resume_iteration) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, std::int64_t resume_iteration, std::size_t routed_layers)
+MetricsFile::MetricsFile(const std::string& path, const Kept& keep, std::size_t routed_layers)
     : line_(plain_bytes + (routed_layers > 0 ? routing_bytes + routed_layers * bytes_of_layer : 0)) {
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file_ < 0) throw IoError(text("cannot write ", path, ": ", std::strerror(errno)));
   const auto content = read_file(path);
-  const auto kept = keep(content, resume_iteration);
+  const auto kept = kept_lines(content, keep);
   end_ = static_cast<std::int64_t>(kept.lines.size());
   last_iteration_ = kept.last_iteration;
   evaluated_ = kept.evaluated;

@@ -74,9 +74,15 @@ struct EvaluationRecord {
 /// `complaint` describes the first.
 class MetricsFile {
  public:
-  /// Opens `path`, or creates it. Removes lines of steps after `resume_iteration` and incomplete lines; 0: all lines.
-  /// `routed_layers`: length of StepRecord::routing. Throws IoError if the file cannot be written.
-  MetricsFile(const std::string& path, std::int64_t resume_iteration, std::size_t routed_layers = 0);
+  /// What remains of an earlier file: the steps up to an iteration (0: none), and of that iteration the evaluation on the
+  /// validation split and those at the end of a run, if they will not be repeated.
+  struct Kept {
+    std::int64_t iteration = 0;
+    bool validation = true, final_evaluations = true;
+  };
+  /// Opens `path`, or creates it. Removes what is not kept, and incomplete lines. `routed_layers`: length of
+  /// StepRecord::routing. Throws IoError if the file cannot be written.
+  MetricsFile(const std::string& path, const Kept& kept, std::size_t routed_layers = 0);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;

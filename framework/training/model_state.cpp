@@ -62,14 +62,28 @@ void ModelState::weights_needed() {
   for (const auto& part : parts_) part->weights_needed();
 }
 
-void ModelState::update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
-                        std::span<const std::size_t> group_of) {
+void ModelState::update_parts(Update update, kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                              std::span<const std::size_t> group_of) {
   for (const auto& part : parts_) {
     scalars_.assign(groups.begin(), groups.end());  // an optimizer prepares them in place
     const auto count = group_of.empty() ? 0 : part->layout().parameters().ranges().size();
-    part->update(threads, scalars_, group_of.first(count));
+    ((*part).*update)(threads, scalars_, group_of.first(count));
     group_of = group_of.subspan(count);
   }
+}
+
+void ModelState::update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                        std::span<const std::size_t> group_of) {
+  update_parts(&SharedState::update, threads, groups, group_of);
+}
+
+void ModelState::begin_update() {
+  for (const auto& part : parts_) part->begin_update();
+}
+
+void ModelState::complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                                 std::span<const std::size_t> group_of) {
+  update_parts(&SharedState::complete_update, threads, groups, group_of);
 }
 
 void ModelState::clear_gradients(kernels::Threads& threads) {

@@ -38,6 +38,11 @@ class ModelState {
   void update(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
   /// The same with one group.
   void update(kernels::Threads& threads, optim::StepScalars scalars) { update(threads, {&scalars, 1}, {}); }
+  void begin_update();
+  void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                       std::span<const std::size_t> group_of);
+  /// Of the first part.
+  void call_halfway(std::function<void()> call) { parts_.front()->call_halfway(std::move(call)); }
   void clear_gradients(kernels::Threads& threads);
 
   const std::vector<std::span<const float>>& owned_gradients() const { return owned_gradients_; }
@@ -49,6 +54,9 @@ class ModelState {
   std::vector<checkpoint::TensorRange> optimizer_ranges(StateScope scope = StateScope::held);
 
  private:
+  using Update = void (SharedState::*)(kernels::Threads&, std::span<optim::StepScalars>, std::span<const std::size_t>);
+  void update_parts(Update update, kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                    std::span<const std::size_t> group_of);
   SharedState& only() const;
 
   std::vector<std::unique_ptr<SharedState>> parts_;

@@ -48,19 +48,13 @@ schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const
   return saved;
 }
 
-/// Schedule and loss scale as they were saved; checkpoints of the first version have neither.
 void restore_rates(const checkpoint::Progress& progress, const std::filesystem::path& folder, TrainingSetup& setup) {
-  auto& schedule = *setup.optimization.schedule;
   try {
-    if (progress.schedule)
-      schedule.restore(without_idle_fields(*progress.schedule, schedule.state()), setup.optimization.schedule_resume);
-    else
-      schedule.advance(progress.consumed_samples);
+    restore_rates(progress, setup);
   } catch (ConfigError& error) {
     error.during("going on from " + folder.string());
     throw;
   }
-  if (progress.loss_scale) setup.optimization.loss_scaler.restore(*progress.loss_scale);
 }
 
 /// All of it: weights, optimizer, counters, as far as the options ask.
@@ -186,6 +180,21 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
 }
 
 }  // namespace
+
+checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
+  progress.schedule = setup.optimization.schedule->state();
+  if (setup.optimization.loss_scaler.dynamic()) progress.loss_scale = setup.optimization.loss_scaler.state();
+  return progress;
+}
+
+void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup) {
+  auto& schedule = *setup.optimization.schedule;
+  if (progress.schedule)
+    schedule.restore(without_idle_fields(*progress.schedule, schedule.state()), setup.optimization.schedule_resume);
+  else
+    schedule.advance(progress.consumed_samples);
+  if (progress.loss_scale) setup.optimization.loss_scaler.restore(*progress.loss_scale);
+}
 
 Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder) {
   const auto& o = setup.options;

@@ -31,6 +31,12 @@ struct Restored {
 /// anew.
 Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder = nullptr);
 
+/// `progress` with the schedule and, if it is dynamic, the loss scale of this moment.
+checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup);
+/// Sets schedule and loss scale to those of `progress`; the schedule of checkpoints of the first version, which have neither,
+/// to its samples. Throws ConfigError if the schedule is another and nothing says whose counts.
+void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup);
+
 /// How to continue a run that ends now, a sentence: `saved` says whether it has a checkpoint.
 std::string how_to_resume(const TrainingOptions& options, bool saved);
 

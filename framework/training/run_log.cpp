@@ -73,13 +73,14 @@ struct RunLog::Outputs {
   std::optional<EventFile> events;
   std::optional<ProgressBar> bar;
   log::LineLog lines;
-  Interval interval;
+  Interval interval = o.interval;
   LogLine line;
   bool metrics_complained = false, events_complained = false;
 
   explicit Outputs(const RunLogOptions& options)
       : o(options),
-        metrics(options.folder + "/metrics.jsonl", options.resume_iteration, options.routed_layers),
+        metrics(options.folder + "/metrics.jsonl",
+                {options.resume_iteration, options.resume_evaluated, !options.resume_at_end}, options.routed_layers),
         lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
@@ -157,6 +158,7 @@ struct RunLog::Outputs {
 };
 
 RunLog::RunLog(const RunLogOptions& options) : outputs_(std::make_unique<Outputs>(options)) {}
+const Interval& RunLog::interval() const { return outputs_->interval; }
 RunLog::~RunLog() { log::set_log_file(""); }
 
 void RunLog::step(const StepRecord& step) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "framework/training/log_lines.h"
 #include "framework/training/metrics.h"
 #include "framework/training/training_options.h"
 
@@ -22,7 +23,10 @@ struct RunLogOptions {
   bool tensorboard = true;
   std::int64_t resume_iteration = 0;         ///< steps done by the checkpoint the run goes on from; 0: it begins anew
   std::int64_t resume_consumed_samples = 0;  ///< samples that it had consumed
-  double flops_per_step = 0;                 ///< of the model, for the bar; 0: not shown
+  bool resume_evaluated = true;  ///< the evaluation after that step, if one is due, is done; else it will be repeated
+  bool resume_at_end = false;    ///< the evaluations after the last step will be repeated
+  Interval interval = {};        ///< what happened since the last console line
+  double flops_per_step = 0;     ///< of the model, for the bar; 0: not shown
   double gemm_flops_per_second = 0;  ///< what the machine's matrix product reaches, measured at start; 0: not shown
   bool log_throughput = false;       ///< TFLOP/s in the plain lines
   std::size_t routed_layers = 0;     ///< length of StepRecord::routing
@@ -46,6 +50,8 @@ class RunLog {
   void evaluation_begins(EvaluationRecord::Set set, std::int64_t iterations, double expected_seconds);
   void evaluation_progress(std::int64_t iterations_done);
   void evaluation(const EvaluationRecord& record);
+  /// What happened since the last console line.
+  const Interval& interval() const;
   /// One line (or several) of text for the console, above the bar.
   void note(std::string_view text);
 

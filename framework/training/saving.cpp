@@ -8,6 +8,7 @@
 #include "framework/checkpoint/writer.h"
 #include "framework/comm/together.h"
 #include "framework/nn/weight_parts.h"
+#include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 
 namespace tessera::training {
@@ -42,13 +43,6 @@ std::filesystem::path save_together(const comm::Communicator& world, const check
     if (first) writer.commit(written, blobs());
   });
   return writer.folder();
-}
-
-/// `progress` with the schedule and, if it is dynamic, the loss scale of this moment.
-checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
-  progress.schedule = setup.optimization.schedule->state();
-  if (setup.optimization.loss_scaler.dynamic()) progress.loss_scale = setup.optimization.loss_scaler.state();
-  return progress;
 }
 
 /// A checkpoint of our own format by all ranks. Returns its folder.

@@ -1,6 +1,7 @@
 #include "framework/training/sharded_update.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "framework/kernels/type_conversion.h"
 
@@ -11,37 +12,61 @@ constexpr std::size_t piece_elements =
     32768;  // 0.5 MB of weights, gradients and two state tensors: fits the second-level cache
 
 /// An expert that was chosen more often than the mean (a gradient above 0) becomes less attractive by the rate.
-void move_bias(const optim::StepScalars& scalars, const optim::Block& block) {
-  const auto rate = static_cast<float>(scalars.lr);
-  for (std::size_t i = 0; i < block.grad.size(); ++i) {
-    if (block.grad[i] > 0) block.master[i] -= rate;
-    if (block.grad[i] < 0) block.master[i] += rate;
+class BiasRule final : public optim::Optimizer {
+ public:
+  std::vector<std::string> slots() const override { return {}; }
+  void update(const optim::StepScalars& scalars, optim::Block block) const override {
+    if (scalars.skip) return;
+    const auto rate = static_cast<float>(scalars.lr);
+    for (std::size_t i = 0; i < block.grad.size(); ++i) {
+      if (block.grad[i] > 0) block.master[i] -= rate;
+      if (block.grad[i] < 0) block.master[i] += rate;
+    }
   }
-}
+};
+
+const BiasRule bias_rule;
 
 }  // namespace
 
-ShardedUpdate::ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory)
-    : layout_(layout), optimizer_(optimizer), memory_(memory) {
+UpdatePlan::UpdatePlan(const StateLayout& layout, const optim::Optimizer& optimizer) {
+  undo_.tensors = layout.state_tensors().size();
+  std::vector<Piece> matrices;
   for (std::size_t i = 0; i < layout.shards().size(); ++i) {
     const auto& shard = layout.shards()[i];
     const auto& parameter = *layout.parameters().ranges()[shard.parameter].parameter;
-    const auto shape = parameter.shape();
     const auto all = static_cast<std::size_t>(shard.elements.count);
-    if (shape.rank() == 2 && optimizer.wants_whole(parameter.role)) {
+    if (parameter.shape().rank() == 2 && optimizer.wants_whole(parameter.role)) {
       if (layout.sharing().shards() || !parameter.cut.strips.empty())
         throw ConfigError(text("optimizer_config.optimizer_type works on whole matrices, but processes share ",
                                parameter.name, "; give tensor_model_parallel_size 1 and no distributed optimizer"));
-      matrices_.push_back({i, 0, all});
+      matrices.push_back({i, 0, all});
+      undo_.largest_whole = std::max(undo_.largest_whole, all);
       continue;
     }
     for (std::size_t first = 0; first < all; first += piece_elements)
       pieces_.push_back({i, first, std::min(piece_elements, all - first)});
   }
+  parallel_ = pieces_.size();
+  pieces_.insert(pieces_.end(), matrices.begin(), matrices.end());
+  undo_.pieces = pieces_.size();
 }
 
+/// Of each group of parameters in one step.
+struct ShardedUpdate::Scalars {
+  std::span<const optim::StepScalars> groups;
+  std::span<const std::size_t> group_of;
+  const optim::StepScalars& of(const PlacedShard& shard) const {
+    return groups[group_of.empty() ? 0 : group_of[shard.parameter]];
+  }
+};
+
+ShardedUpdate::ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory,
+                             resilience::UndoLog* undo)
+    : layout_(layout), optimizer_(optimizer), memory_(memory), undo_(undo), plan_(layout, optimizer) {}
+
 optim::Block ShardedUpdate::block(const Piece& piece) {
-  const auto& shard = layout_.shards()[piece.shard];
+  const auto& shard = shard_of(piece);
   const auto gradient = static_cast<std::size_t>(shard.elements.first);
   optim::Block block;
   block.master = memory_.floats({shard.weights_in, shard.weight + piece.first, piece.count});
@@ -51,27 +76,55 @@ optim::Block ShardedUpdate::block(const Piece& piece) {
   return block;
 }
 
+/// In the calling thread.
+void ShardedUpdate::update(std::size_t index, const Scalars& scalars, int writer) {
+  const auto& piece = plan_.pieces()[index];
+  const auto& own = scalars.of(shard_of(piece));
+  const auto& rule = own.balances ? static_cast<const optim::Optimizer&>(bias_rule) : optimizer_;
+  const auto elements = block(piece);
+  if (undo_ == nullptr)
+    rule.update(own, elements);
+  else
+    undo_->update(index, elements, writer, [&](const optim::Block& rest, const kernels::BlockUndo& undo) {
+      if (!halfway_ || index != plan_.parallel() / 2) return rule.update_undoable(own, rest, undo);
+      const auto middle = (rest.master.size() / optim::block_elements) / 2;
+      optim::update_each(rule, own, rest, undo, [&](std::size_t i) {
+        if (i == middle) halfway_();
+      });
+    });
+  round_weights(layout_, memory_, shard_of(piece), piece.first, piece.count);
+}
+
+void ShardedUpdate::update_whole(kernels::Threads& threads, std::size_t index, const Scalars& scalars) {
+  const auto& piece = plan_.pieces()[index];
+  const auto shape = layout_.parameters().ranges()[shard_of(piece).parameter].parameter->shape();
+  const auto elements = block(piece);
+  const auto change = [&] {
+    optimizer_.update_whole(threads, scalars.of(shard_of(piece)), {elements, shape[0], shape[1]});
+  };
+  if (undo_ == nullptr)
+    change();
+  else
+    undo_->change_whole(index, elements, change);
+  round_weights(layout_, memory_, shard_of(piece), piece.first, piece.count);
+}
+
 void ShardedUpdate::step(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                          std::span<const std::size_t> group_of) {
   for (auto& group : groups) group = optimizer_.prepared(group);
-  const auto shard_of = [&](const Piece& piece) -> const PlacedShard& { return layout_.shards()[piece.shard]; };
-  const auto scalars = [&](const Piece& piece) -> const optim::StepScalars& {
-    return groups[group_of.empty() ? 0 : group_of[shard_of(piece).parameter]];
-  };
-  threads.parallel_for(pieces_.size(), 1, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i) {
-      if (scalars(pieces_[i]).balances)
-        move_bias(scalars(pieces_[i]), block(pieces_[i]));
-      else
-        optimizer_.update(scalars(pieces_[i]), block(pieces_[i]));
-      round_weights(layout_, memory_, shard_of(pieces_[i]), pieces_[i].first, pieces_[i].count);
-    }
+  const Scalars scalars{groups, group_of};
+  // Before others write over the copies of their blocks.
+  if (undo_ != nullptr)
+    undo_->for_interrupted([&](std::size_t index, int writer) {
+      if (index < plan_.parallel()) update(index, scalars, writer);
+    });
+  const auto writers =
+      undo_ == nullptr ? threads.count() : std::min(threads.count(), resilience::UndoLog::most_writers);
+  std::atomic<std::size_t> next = 0;
+  threads.parallel_for(static_cast<std::size_t>(writers), 1, [&](std::size_t writer, std::size_t) {
+    for (auto i = next++; i < plan_.parallel(); i = next++) update(i, scalars, static_cast<int>(writer));
   });
-  for (const auto& piece : matrices_) {
-    const auto shape = layout_.parameters().ranges()[shard_of(piece).parameter].parameter->shape();
-    optimizer_.update_whole(threads, scalars(piece), {block(piece), shape[0], shape[1]});
-    round_weights(layout_, memory_, shard_of(piece), piece.first, piece.count);
-  }
+  for (auto i = plan_.parallel(); i < plan_.pieces().size(); ++i) update_whole(threads, i, scalars);
 }
 
 void round_weights(const StateLayout& layout, StateMemory& memory, const PlacedShard& shard, std::size_t first,

@@ -11,10 +11,11 @@ std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elemen
 }  // namespace
 
 SharedState::SharedState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer,
-                         bool overlaps_gather)
+                         bool overlaps_gather, std::unique_ptr<resilience::UndoLog> undo)
     : layout_(std::move(layout)),
       memory_(std::move(memory)),
       overlaps_gather_(overlaps_gather),
+      undo_(std::move(undo)),
       reducer_(layout_, memory_),
       gather_(layout_, memory_) {
   connect(optimizer);
@@ -32,7 +33,7 @@ void SharedState::connect(const optim::Optimizer* optimizer) {
   bind();
   for (const auto& range : layout_.owned_gradients()) owned_gradients_.push_back(memory_.floats(range));
   for (const auto& range : layout_.owned_weights()) owned_weights_.push_back(memory_.floats(range));
-  if (optimizer) update_.emplace(layout_, *optimizer, memory_);
+  if (optimizer) update_.emplace(layout_, *optimizer, memory_, undo_.get());
 }
 
 /// Lets every parameter look at what the model reads.
@@ -93,6 +94,20 @@ void SharedState::update(kernels::Threads& threads, std::span<optim::StepScalars
   update_->step(threads, groups, group_of);
   gather_.begin();
   if (!overlaps_gather_) gather_.finish();
+}
+
+void SharedState::begin_update() {
+  if (undo_) undo_->begin();
+}
+
+void SharedState::complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                                  std::span<const std::size_t> group_of) {
+  must(update_ && undo_, "an update with an undo log can be completed");
+  update_->step(threads, groups, group_of);
+}
+
+void SharedState::call_halfway(std::function<void()> call) {
+  if (update_) update_->call_halfway(std::move(call));
 }
 
 std::vector<checkpoint::TensorRange> SharedState::ranges(const std::vector<StateBox>& boxes,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,8 +20,10 @@ class SharedState {
  public:
   /// For training with `optimizer`, which must outlive this as the parameters of the layout must; nullptr (then the
   /// layout too was made without): weights alone. `overlaps_gather`: update() does not wait for the other ranks' shards,
-  /// weights_needed() does. The content of the memory is not changed.
-  SharedState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather = false);
+  /// weights_needed() does. `undo`: lets a later process complete an update, as in ShardedUpdate. The content of the memory
+  /// is not changed.
+  SharedState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather = false,
+              std::unique_ptr<resilience::UndoLog> undo = nullptr);
   /// For one rank that has all of each parameter, in new memory.
   SharedState(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer);
   SharedState(const SharedState&) = delete;
@@ -45,6 +49,14 @@ class SharedState {
   /// One step of the optimizer on every weight: each rank updates its shards, then the ranks exchange them. Scalars as
   /// in ShardedUpdate::step. Throws BugError without an optimizer.
   void update(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
+  /// With an undo log: before an update; nothing without.
+  void begin_update();
+  /// With an undo log: completes this rank's part of the update that was begun last, whose gradients are in the memory.
+  /// The ranks do not exchange their shards: weights_changed() does.
+  void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
+                       std::span<const std::size_t> group_of);
+  /// As ShardedUpdate::call_halfway.
+  void call_halfway(std::function<void()> call);
 
   /// Views of the elements that this rank owns (StateScope::owned), for sums over the run. May include padding, which is
   /// zero; StateLayout::owned_padding counts it.
@@ -64,6 +76,7 @@ class SharedState {
   StateLayout layout_;
   StateMemory memory_;
   bool overlaps_gather_ = false;
+  std::unique_ptr<resilience::UndoLog> undo_;
   GradientReducer reducer_;
   WeightGather gather_;
   std::optional<ShardedUpdate> update_;

@@ -78,6 +78,7 @@ void StateLayout::size_arrays(bool trains) {
   for (const bool exchanged : {false, true}) {
     for (auto& array : arrays) {
       if (array.exchanged != exchanged) continue;
+      if (exchanged) segment_.bytes += StateSegment::alignment;
       array.offset = segment_.bytes;
       segment_.bytes += (array.bytes + StateSegment::alignment - 1) / StateSegment::alignment * StateSegment::alignment;
     }

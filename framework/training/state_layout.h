@@ -35,8 +35,9 @@ inline constexpr std::size_t state_arrays = 5;
 /// The arrays in one contiguous segment of memory: their sizes are known before there is any memory.
 struct StateSegment {
   struct Array {
-    std::size_t offset = 0, bytes = 0;  ///< offset: in the segment, a multiple of `alignment`
-    bool exchanged = false;             ///< the data-parallel ranks sum or gather it
+    /// `offset`: in the segment, a multiple of `alignment`; before an exchanged array is the header of its GroupBuffer.
+    std::size_t offset = 0, bytes = 0;
+    bool exchanged = false;  ///< the data-parallel ranks sum or gather it
   };
   static constexpr std::size_t alignment = 4096;  ///< a page
 

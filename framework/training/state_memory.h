@@ -20,6 +20,11 @@ class StateMemory {
   /// zeros, or what an earlier StateMemory of the same sizes left. Throws ShapeError if it is too short or not aligned,
   /// BugError if arrays are to be exchanged.
   StateMemory(const StateSegment& sizes, std::span<std::byte> segment);
+  /// In the segment of a file in memory that begins at `offset`, a multiple of the page size: it has sizes.bytes, which
+  /// other processes map. The descriptor is not kept. `zeros`: it contains zeros, else what an earlier StateMemory of the
+  /// same sizes left. Collective over `data` if arrays are exchanged. Throws CommError.
+  StateMemory(const StateSegment& sizes, int descriptor, std::size_t offset, bool zeros,
+              const comm::Communicator& data);
 
   std::span<std::byte> bytes(StateArray which) { return arrays_[static_cast<std::size_t>(which)]; }
   std::span<const std::byte> bytes(StateArray which) const { return arrays_[static_cast<std::size_t>(which)]; }
@@ -36,6 +41,7 @@ class StateMemory {
 
  private:
   Storage own_;
+  comm::SharedMemory mapped_;  ///< of a file, instead
   std::array<std::unique_ptr<comm::GroupBuffer>, state_arrays> buffers_;
   std::array<std::span<std::byte>, state_arrays> arrays_;
 };

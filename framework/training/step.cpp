@@ -85,6 +85,7 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   const auto totals = pipeline_.train(batches, micro_batches, static_cast<double>(optimization_.loss_scaler.scale()));
   outcome.data_wait_seconds = totals.data_wait_seconds;
   sync_.finish();
+  if (when_reduced_) when_reduced_();
 
   double squares = 0;
   for (const auto& part : state_.owned_gradients()) squares += kernels::sum_of_squares(threads_, part);
@@ -113,24 +114,40 @@ void TrainingStep::share_router_gaps() {
     processes().world.all_reduce_max(auxiliary_.negative_gaps(), "the gaps of routers");
 }
 
-void TrainingStep::update(std::int64_t number, const StepOutcome& outcome) {
+UpdateRates TrainingStep::rates(std::int64_t number) const {
   const auto& schedule = *optimization_.schedule;
   const auto& own = optimization_.groups;
+  UpdateRates all;
+  all.number = number;
+  all.learning_rate = schedule.learning_rate();
+  if (own.decoupled_lr)
+    all.decoupled_rate =
+        schedule.learning_rate(*own.decoupled_lr, own.decoupled_min_lr.value_or(schedule.rate_shape().lowest));
+  all.weight_decay = schedule.weight_decay();
+  return all;
+}
+
+void TrainingStep::set_scalars(const UpdateRates& rates, const StepOutcome& outcome) {
   for (std::size_t k = 0; k < groups_.size(); ++k) {
     const auto& group = groups_[k];
-    const double rate =
-        group.decoupled
-            ? schedule.learning_rate(*own.decoupled_lr, own.decoupled_min_lr.value_or(schedule.rate_shape().lowest))
-            : schedule.learning_rate();
-    scalars_[k].step = number;
-    scalars_[k].lr = rate * group.lr_mult;
-    scalars_[k].weight_decay = schedule.weight_decay() * group.wd_mult;
+    scalars_[k].step = rates.number;
+    scalars_[k].lr = (group.decoupled ? rates.decoupled_rate : rates.learning_rate) * group.lr_mult;
+    scalars_[k].weight_decay = rates.weight_decay * group.wd_mult;
     scalars_[k].clip =
         optim::clip_coefficient(outcome.grad_norm, optimization_.clipping.clip_grad) * outcome.gradient_factor;
     scalars_[k].balances = group.balances;
     if (group.balances) scalars_[k].lr = optimization_.expert_bias_rate;
   }
+}
+
+void TrainingStep::update(const UpdateRates& rates, const StepOutcome& outcome) {
+  set_scalars(rates, outcome);
   state_.update(threads_, scalars_, group_of_);
+}
+
+void TrainingStep::complete_update(const UpdateRates& rates, const StepOutcome& outcome) {
+  set_scalars(rates, outcome);
+  state_.complete_update(threads_, scalars_, group_of_);
 }
 
 std::int64_t TrainingStep::zeros_in_gradients() const {

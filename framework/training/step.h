@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "framework/tensor/arena.h"
@@ -24,6 +25,14 @@ struct StepOutcome {
   bool finite() const;
 };
 
+/// The rates of one update, by which any rank can make it. A plain value, as StepOutcome is.
+struct UpdateRates {
+  std::int64_t number = 1;    ///< of the update, from 1
+  double learning_rate = 0;   ///< of the schedule
+  double decoupled_rate = 0;  ///< of embeddings and output layer, if they have their own
+  double weight_decay = 0;
+};
+
 /// One training step in its phases: backward (all micro-batches), reduce (gradients of all ranks), commit (one sum of
 /// norm and loss over the run), update, gather. All ranks call the same functions and get the same results. Owns the
 /// memory that a step works in; in steady state of one rank it allocates nothing from the heap.
@@ -36,8 +45,12 @@ class TrainingStep {
   /// Computes the gradients, times the loss scale, of the samples that follow `consumed`, as many as the batch plan says.
   /// Changes no weight.
   StepOutcome backward(std::int64_t consumed);
-  /// Lets the optimizer apply them, at the rates of the schedule; `number` counts updates from 1.
-  void update(std::int64_t number, const StepOutcome& outcome);
+  /// The rates of update `number` by the schedule as it is now.
+  UpdateRates rates(std::int64_t number) const;
+  /// Lets the optimizer apply them.
+  void update(const UpdateRates& rates, const StepOutcome& outcome);
+  /// Completes this rank's part of an update that another process began, as ModelState::complete_update.
+  void complete_update(const UpdateRates& rates, const StepOutcome& outcome);
 
   /// Number of main gradients of the run that are exactly zero.
   std::int64_t zeros_in_gradients() const;
@@ -57,10 +70,14 @@ class TrainingStep {
   void share_router_gaps();
   /// What routers and prediction layers reported in the last backward(), of all ranks.
   const nn::AuxiliaryLog& auxiliary() const { return auxiliary_; }
+  nn::AuxiliaryLog& auxiliary() { return auxiliary_; }
+  /// `call` is called in every backward() when all gradients of this rank are final, before the commit.
+  void when_reduced(std::function<void()> call) { when_reduced_ = std::move(call); }
   const Arena& arena() const { return pipeline_.arena(); }
 
  private:
   void sort_into_groups();
+  void set_scalars(const UpdateRates& rates, const StepOutcome& outcome);
   double summed(double own) const;
   const parallel::ProcessGroups& processes() const { return model_.processes; }
   std::string not_finite_here(std::int64_t consumed);
@@ -81,6 +98,7 @@ class TrainingStep {
   std::vector<optim::ParameterGroup> groups_;  ///< each kind of treatment that occurs
   std::vector<std::size_t> group_of_;          ///< of each parameter, in the order of the layout
   std::vector<optim::StepScalars> scalars_;    ///< of each group in this step
+  std::function<void()> when_reduced_;
 };
 
 }  // namespace tessera::training

@@ -1,8 +1,8 @@
 #include "framework/training/trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -11,13 +11,17 @@
 #include "framework/comm/together.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/log/log.h"
-#include "framework/options/limits.h"
+#include "framework/resilience/faults.h"
+#include "framework/training/auxiliary_report.h"
+#include "framework/training/evaluator.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/run_log.h"
 #include "framework/training/run_notes.h"
 #include "framework/training/saving.h"
+#include "framework/training/state_keeper.h"
 #include "framework/training/step.h"
+#include "framework/training/step_time_out.h"
 #include "framework/worker/launch_link.h"
 
 namespace tessera::training {
@@ -31,6 +35,10 @@ class Trainer {
   RunEnd run();
 
  private:
+  Restored restored_state();
+  void recover();
+  RunPosition position() const;
+  void commit();
   RunLogOptions log_options(const checkpoint::Progress& from);
   void open_log();
   void note(const std::string& line) {
@@ -38,13 +46,15 @@ class Trainer {
   }
   void report_position();
   void report_how_to_resume() const;
+  void wait_at_most(double seconds) const;
   void agree_on_stopping();
+  double longest_wait() const { return 60.0 * static_cast<double>(o_.distributed_timeout_minutes); }
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   void report_bubble();
   void step();
-  void evaluate(const data::Dataset* data, const data::Sampler* order, EvaluationRecord record, std::int64_t consumed);
-  std::int64_t evaluation_steps(const data::Dataset* data, EvaluationRecord::Set set) const;
-  void evaluate_validation(EvaluationRecord::Set set);
+  void complete_step(const StepIntent& intent, double seconds);
+  void after_step();
+  RunEnd save_and_end();
   void evaluate_if_due();
   void evaluate_at_end();
   bool save_now();
@@ -52,8 +62,6 @@ class Trainer {
   bool time_to_exit(std::string& why) const;
   [[noreturn]] void stop_at(const StepOutcome& outcome);
   void count_epoch(StepRecord& record) const;
-  void add_auxiliary(StepRecord& record);
-  void add_routing(StepRecord& record);
   bool skip_iteration();
   void save_before_growth();
   std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
@@ -64,19 +72,23 @@ class Trainer {
   const comm::Communicator& world_;
   RunFolder folder_;
   kernels::Threads threads_;
+  StateKeeper keeper_;
   ModelState state_;
   Restored restored_;
   checkpoint::Progress progress_;
   TrainingStep work_;
+  Evaluator evaluator_;
+  AuxiliaryReport auxiliary_;
   std::unique_ptr<RunLog> log_;  ///< of the first process
   worker::LaunchLink launcher_;
+  resilience::Faults faults_;
+  StepTimeOut step_time_out_;
   Stopwatch running_;
-  std::array<double, options::most_predictions> prediction_losses_ = {};  ///< of the last step
-  std::vector<RoutingRecord> routing_;                                    ///< of each layer in the last step
   int stop_signal_ = 0;  ///< that some rank received; the same on all ranks
   bool time_is_up_ = false;
-  bool evaluated_ = false;
-  double evaluated_step_seconds_ = 0;                  ///< of one iteration of an evaluation: measured, or expected
+  bool stepped_ = false;                               ///< a step was made since the run began or was loaded
+  bool evaluation_done_ = true;                        ///< the one that may be due after the last step
+  double product_rate_ = 0;                            ///< FLOP/s of all ranks' machines
   bool warm_ = false;                                  ///< a step was completed
   double stage_seconds_ = 0, stage_wait_seconds_ = 0;  ///< of all ranks, without the first step
   std::int64_t saved_at_ = -1;
@@ -91,32 +103,6 @@ int thread_count(const TrainingSetup& setup) {
   return static_cast<int>(setup.options.num_threads.value_or(all));
 }
 
-/// How data-parallel ranks share this rank's state.
-StateSharing sharing(const TrainingSetup& setup, const comm::Communicator& data) {
-  const auto& o = setup.optimization.data_parallel;
-  return {.rank = data.rank(),
-          .ranks = data.size(),
-          .distributed_optimizer = o.use_distributed_optimizer,
-          .bucket_elements = o.bucket_elements(data.size())};
-}
-
-/// The state of this rank, in new memory.
-ModelState make_state(const TrainingSetup& setup) {
-  std::vector<model::Model*> chunks;
-  for (const auto& chunk : setup.model.chunks) chunks.push_back(chunk.get());
-  const auto* optimizer = setup.optimization.optimizer.get();
-  const auto& processes = setup.model.processes;
-  std::vector<std::unique_ptr<SharedState>> parts;
-  for (auto& group : groups_of_parameters(parameters_of(chunks), processes.mesh.sizes())) {
-    const auto& sharers = group.experts ? processes.expert_data : processes.data;
-    StateLayout layout(std::move(group.parameters), optimizer, sharing(setup, sharers));
-    StateMemory memory(layout.segment(), sharers);
-    parts.push_back(std::make_unique<SharedState>(std::move(layout), std::move(memory), optimizer,
-                                                  setup.optimization.parameter_gather.overlap_param_gather));
-  }
-  return ModelState(std::move(parts));
-}
-
 Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     : setup_(std::move(setup)),
       o_(setup_.options),
@@ -124,27 +110,101 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       world_(setup_.model.processes.world),
       folder_(world_, o_, setup_.documents.formats),
       threads_(thread_count(setup_)),
-      state_(make_state(setup_)),
-      restored_(restore(setup_, state_, threads_, &folder_)),
+      keeper_(setup_),
+      state_(keeper_.make_state()),
+      restored_(restored_state()),
       progress_(restored_.progress),
-      work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed) {
+      work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed),
+      evaluator_(setup_, work_),
+      auxiliary_(work_.auxiliary().extents()),
+      faults_(setup_.resilience.inject_fault, world_.rank(), worker::start_of_job()),
+      step_time_out_(setup_.resilience.step_time_out, longest_wait()) {
   progress_.run =
       folder_.begin(restored_.continues, progress_.run,
                     with_notes(setup_.documents.resolved_recipe, setup_.documents.notes), setup_.documents.same_recipe);
-  if (const auto& extents = work_.auxiliary().extents(); extents.experts > 0)
-    routing_.resize(static_cast<std::size_t>(extents.layers));
-  comm::together(world_, "the reports", [&] { open_log(); });
   if (restored_.is_saved) saved_at_ = progress_.iteration;
+  if (const auto& found = keeper_.found()) {
+    const auto& position = found->position;
+    stepped_ = position.stepped;
+    evaluation_done_ = position.evaluated;
+    micro_batches_ = position.micro_batches;
+    saved_at_ = position.saved_at;
+    product_rate_ = position.product_rate;
+  }
+  comm::together(world_, "the reports", [&] { open_log(); });
   last_ = restored_.folder;
-  if (o_.new_dataset) progress_.data_start = progress_.consumed_samples;
+  if (o_.new_dataset && !keeper_.found()) progress_.data_start = progress_.consumed_samples;
   if (progress_.data_start > 0)
     setup_.data.train_order = data::starting_at(std::move(setup_.data.train_order), progress_.data_start);
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
+  for (const auto& line : keeper_.notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
   report_how_to_resume();
+  work_.when_reduced([this] {
+    keeper_.prepare(progress_.iteration + 1);
+    faults_.reach(progress_.iteration + 1, resilience::Phase::reduce);
+  });
+  state_.call_halfway([this] { faults_.reach(progress_.iteration + 1, resilience::Phase::update); });
+  if (keeper_.found()) {
+    recover();
+  } else if (keeper_.keeps()) {
+    keeper_.begin(progress_.iteration, position());
+    launcher_.holds(progress_.iteration);
+  }
+  faults_.reach(0, resilience::Phase::start);
+}
+
+/// From the memory that earlier processes left, or from a checkpoint.
+Restored Trainer::restored_state() {
+  if (!keeper_.found()) return restore(setup_, state_, threads_, &folder_);
+  const auto& position = keeper_.found()->position;
+  Restored out;
+  out.progress = position.progress;
+  restore_rates(out.progress, setup_);
+  out.continues = true;
+  if (position.saved_at >= 0) out.folder = checkpoint_path(o_, position.saved_at);
+  out.notes.push_back(
+      text("continuing after iteration ", keeper_.found()->step, " with the state in memory: no step is lost"));
+  return out;
+}
+
+/// Completes the step that all ranks agreed on, if earlier processes did not.
+void Trainer::recover() {
+  const auto& found = *keeper_.found();
+  StepIntent intent;
+  if (!found.rank_is_complete || !found.reported) intent = keeper_.found_intent(work_.auxiliary());
+  if (!found.rank_is_complete) {
+    keeper_.adopt_intent(state_);
+    if (!intent.skipped) work_.complete_update(intent.rates, intent.outcome);
+  }
+  state_.weights_changed();
+  if (found.reported)
+    commit();
+  else
+    complete_step(intent, intent.seconds);
+}
+
+RunPosition Trainer::position() const {
+  RunPosition all;
+  if (!keeper_.keeps()) return all;
+  all.progress = with_rates(progress_, setup_);
+  all.stepped = stepped_;
+  all.evaluated = evaluation_done_;
+  all.micro_batches = micro_batches_;
+  all.saved_at = saved_at_;
+  all.product_rate = product_rate_;
+  if (log_) all.interval = log_->interval();
+  return all;
+}
+
+/// From now on a later process continues here.
+void Trainer::commit() {
+  if (!keeper_.keeps()) return;
+  keeper_.commit(progress_.iteration, position());
+  launcher_.holds(progress_.iteration);
 }
 
 void Trainer::open_log() {
@@ -167,6 +227,12 @@ void Trainer::report_position() {
                         place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
 
+/// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than
+/// evaluations, checkpoints and the start.
+void Trainer::wait_at_most(double seconds) const {
+  world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+}
+
 /// A signal may reach only some ranks, and clocks differ: all ranks act on what any of them saw.
 void Trainer::agree_on_stopping() {
   const bool late = o_.exit_duration_in_mins.value_or(0) > 0 &&
@@ -184,13 +250,20 @@ RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
   options.log_interval = o_.log_interval;
   options.log_style = o_.log_style;
   options.tensorboard = o_.tensorboard;
-  options.routed_layers = routing_.size();
+  options.routed_layers = auxiliary_.routed_layers();
   options.events_per_layer = work_.auxiliary().extents().per_layer;
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
   options.flops_per_step = setup_.model.first().flops(samples_per_step(), setup_.data.splits->train->seq_length());
   // Of all ranks, as flops_per_step is.
-  options.gemm_flops_per_second = kernels::product_rate(threads_, setup_.model.precision.compute, 0.05) * world_.size();
+  if (product_rate_ == 0)
+    product_rate_ = kernels::product_rate(threads_, setup_.model.precision.compute, 0.05) * world_.size();
+  options.gemm_flops_per_second = product_rate_;
+  if (const auto& found = keeper_.found()) {
+    options.resume_evaluated = found->position.evaluated;
+    options.resume_at_end = found->position.stepped && from.iteration >= o_.training_iters;
+    options.interval = found->position.interval;
+  }
   return options;
 }
 
@@ -203,29 +276,50 @@ void Trainer::stop_at(const StepOutcome& outcome) {
 }
 
 void Trainer::step() {
+  using resilience::Phase;
   const Stopwatch watch;
-  const auto size = setup_.data.batch_plan.at(progress_.consumed_samples);
+  const auto number = progress_.iteration + 1;
+  const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
+  wait_at_most(step_time_out_.seconds(samples));
+  faults_.reach(number, Phase::forward);
   const auto outcome = work_.backward(progress_.consumed_samples);
   if (warm_) stage_seconds_ += outcome.stage_seconds, stage_wait_seconds_ += outcome.stage_wait_seconds;
   warm_ = true;
+  const auto& scaler = setup_.optimization.loss_scaler;
+  if (o_.check_for_nan_in_grad && !scaler.dynamic() && !outcome.finite()) stop_at(outcome);
+  if (number % o_.log_interval == 0) work_.share_router_gaps();  // logged steps have the gaps of all ranks
+
+  faults_.reach(number, Phase::commit);
+  StepIntent intent{outcome, work_.rates(progress_.updates + 1)};
+  intent.skipped = scaler.skips() && !std::isfinite(outcome.grad_norm);
+  intent.seconds = watch.seconds();
+  keeper_.intend(number, intent, work_.auxiliary(), state_);
+  if (!intent.skipped) work_.update(intent.rates, outcome);
+  faults_.reach(number, Phase::report);
+  complete_step(intent, watch.seconds());
+  step_time_out_.add(watch.seconds(), samples);
+  faults_.reach(number, Phase::gather);
+}
+
+/// All of a step that follows its update: counters, rates, and what is reported.
+void Trainer::complete_step(const StepIntent& intent, double seconds) {
+  const auto& outcome = intent.outcome;
+  const auto size = setup_.data.batch_plan.at(progress_.consumed_samples);
   auto& scaler = setup_.optimization.loss_scaler;
   auto& schedule = *setup_.optimization.schedule;
-  if (o_.check_for_nan_in_grad && !scaler.dynamic() && !outcome.finite()) stop_at(outcome);
-
   StepRecord record;
-  record.skipped = scaler.skips() && !std::isfinite(outcome.grad_norm);
+  record.skipped = intent.skipped;
   record.learning_rate = schedule.learning_rate();
   record.weight_decay = schedule.weight_decay();
   scaler.update(record.skipped);
   if (!record.skipped) {
-    work_.update(++progress_.updates, outcome);
+    ++progress_.updates;
     schedule.advance(size.samples);
     if (o_.log_num_zeros_in_grad) record.num_zeros = static_cast<double>(work_.zeros_in_gradients());
   }
   if (o_.log_params_norm) record.params_norm = work_.weight_norm();
   count_epoch(record);
-  add_auxiliary(record);
-  add_routing(record);
+  auxiliary_.add_to(record, work_.auxiliary());
   progress_.iteration += 1;
   progress_.consumed_samples += size.samples;
 
@@ -240,58 +334,16 @@ void Trainer::step() {
   if (const auto& own = setup_.optimization.groups; own.decoupled_lr)
     record.decoupled_learning_rate =
         schedule.learning_rate(*own.decoupled_lr, own.decoupled_min_lr.value_or(schedule.rate_shape().lowest));
-  record.step_seconds = watch.seconds();
+  record.step_seconds = seconds;
   record.tokens_per_second =
       static_cast<double>(size.samples * setup_.data.splits->train->seq_length()) / record.step_seconds;
   record.data_wait_seconds = outcome.data_wait_seconds;
   record.memory_bytes = state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
-  // Until an evaluation has been measured: its forward passes, of a full batch, take about a third of a step.
-  if (!evaluated_)
-    evaluated_step_seconds_ =
-        record.step_seconds / 3 * static_cast<double>(samples_per_step()) / static_cast<double>(size.samples);
+  evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(size.samples));
   if (log_) log_->step(record);
-}
-
-RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
-  RoutingRecord record;
-  if (layer.reports == 0) return record;
-  record.has_experts = true;
-  const auto least = std::min_element(layer.chosen.begin(), layer.chosen.end()),
-             most = std::max_element(layer.chosen.begin(), layer.chosen.end());
-  const auto all = std::accumulate(layer.chosen.begin(), layer.chosen.end(), 0.0),
-             kept = std::accumulate(layer.kept.begin(), layer.kept.end(), 0.0);
-  const auto mean = all / static_cast<double>(layer.chosen.size());
-  record.least = least - layer.chosen.begin();
-  record.most = most - layer.chosen.begin();
-  if (all > 0) {
-    record.least_load = *least / mean;
-    record.most_load = *most / mean;
-    record.dropped = (all - kept) / all;
-  }
-  record.gap = layer.gap;
-  record.load_balancing_loss = layer.aux_loss / layer.reports;
-  record.z_loss = layer.z_loss / layer.reports;
-  return record;
-}
-
-/// Losses of routers and prediction layers, where the model has some.
-void Trainer::add_auxiliary(StepRecord& record) {
-  const auto& log = work_.auxiliary();
-  if (log.extents().balances) record.load_balancing_loss = log.aux_loss();
-  if (log.extents().has_z_loss) record.z_loss = log.z_loss();
-  for (std::int64_t k = 0; k < log.extents().predictions; ++k)
-    prediction_losses_[static_cast<std::size_t>(k)] = log.prediction_loss(k);
-  record.prediction_losses = std::span(prediction_losses_).first(static_cast<std::size_t>(log.extents().predictions));
-}
-
-/// How the routers of all layers distributed the choices of the step. The gaps are those of all ranks in steps that are
-/// logged.
-void Trainer::add_routing(StepRecord& record) {
-  const auto& log = work_.auxiliary();
-  if (log.extents().experts == 0) return;
-  if ((progress_.iteration + 1) % o_.log_interval == 0) work_.share_router_gaps();
-  for (std::size_t i = 0; i < routing_.size(); ++i) routing_[i] = routing_of(log.layer(static_cast<std::int64_t>(i)));
-  record.routing = routing_;
+  stepped_ = true;
+  evaluation_done_ = false;
+  commit();
 }
 
 /// The epoch of the step, and the number of the step in it.
@@ -320,68 +372,36 @@ void Trainer::save_before_growth() {
   micro_batches_ = micro_batches;
 }
 
-/// Global batches of one evaluation on `data`.
-std::int64_t Trainer::evaluation_steps(const data::Dataset* data, EvaluationRecord::Set set) const {
-  if (!data || !o_.full_validation || set == EvaluationRecord::Set::test) return o_.eval_iters;
-  return (data->samples() + samples_per_step() - 1) / samples_per_step();
-}
-
-void Trainer::evaluate(const data::Dataset* data, const data::Sampler* order, EvaluationRecord record,
-                       std::int64_t consumed) {
-  const auto set = record.set;
-  const auto steps = evaluation_steps(data, set);
-  if (!data || !order || steps < 1) return;
-  if (o_.full_validation && set != EvaluationRecord::Set::test) consumed = 0;
-  record.iteration = progress_.iteration;
-  record.consumed_samples = progress_.consumed_samples;
-  if (log_) log_->evaluation_begins(set, steps, static_cast<double>(steps) * evaluated_step_seconds_);
-  const Stopwatch watch;
-  record.loss = work_.evaluate(*data, *order, consumed, steps, [&](std::int64_t done) {
-    if (log_) log_->evaluation_progress(done);
-  });
-  evaluated_step_seconds_ = watch.seconds() / static_cast<double>(steps);
-  evaluated_ = true;
-  if (log_) log_->evaluation(record);
-}
-
-/// On the validation split or on each validation set.
-void Trainer::evaluate_validation(EvaluationRecord::Set set) {
-  const auto consumed = progress_.consumed_valid_samples;
-  EvaluationRecord record;
-  record.set = set;
-  evaluate(setup_.data.splits->valid.get(), setup_.data.valid_order.get(), record, consumed);
-  for (std::size_t i = 0; i < setup_.data.splits->valid_sets.size(); ++i) {
-    const auto& one = setup_.data.splits->valid_sets[i];
-    const auto suffix = "-" + one.name;
-    record.suffix = suffix;
-    record.number = static_cast<std::int64_t>(i);
-    evaluate(one.data.get(), setup_.data.valid_set_orders[i].get(), record, consumed);
-  }
-}
-
 void Trainer::evaluate_if_due() {
-  if (o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
+  if (evaluation_done_ || o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
   // As in Megatron-LM, an evaluation continues with the validation samples that follow those of the previous one.
-  evaluate_validation(EvaluationRecord::Set::validation);
+  wait_at_most(longest_wait());
+  faults_.reach(progress_.iteration, resilience::Phase::evaluate);
+  evaluator_.validate(EvaluationRecord::Set::validation, progress_, log_.get());
   if (!o_.full_validation) progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
+  evaluation_done_ = true;
+  commit();
 }
 
 void Trainer::evaluate_at_end() {
   if (o_.eval_interval < 1) return;
-  evaluate_validation(EvaluationRecord::Set::final_validation);
-  EvaluationRecord test;
-  test.set = EvaluationRecord::Set::test;
-  evaluate(setup_.data.splits->test.get(), setup_.data.test_order.get(), test, 0);
+  wait_at_most(longest_wait());
+  faults_.reach(progress_.iteration, resilience::Phase::evaluate);
+  evaluator_.validate(EvaluationRecord::Set::final_validation, progress_, log_.get());
+  evaluator_.test(progress_, log_.get());
 }
 
 bool Trainer::save_now() {
   if (saved_at_ == progress_.iteration) return true;
+  wait_at_most(longest_wait());
+  faults_.reach(progress_.iteration, resilience::Phase::save);
   try {
     save(setup_, state_, progress_);
     saved_at_ = progress_.iteration;
     last_ = checkpoint_path(o_, saved_at_);
     report_how_to_resume();
     note(text("saved ", last_checkpoint()));
+    commit();
     return true;
   } catch (const IoError& error) {
     save_problem_ = error.what();
@@ -409,21 +429,36 @@ void Trainer::report_bubble() {
   note(parallel::bubble_line(stage_wait_seconds_ / stage_seconds_, shape));
 }
 
+/// What may be due after a step.
+void Trainer::after_step() {
+  evaluate_if_due();
+  // The last step is saved after the evaluations at the end: a run that is killed in between repeats them.
+  if (o_.save_interval.value_or(0) > 0 && progress_.iteration % *o_.save_interval == 0 &&
+      progress_.iteration < o_.training_iters)
+    save_now();
+}
+
+/// The launcher starts the processes no more: what they left in memory becomes a checkpoint.
+RunEnd Trainer::save_and_end() {
+  if (!save_now())
+    return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_)};
+  return {0, text("saved ", last_checkpoint(), " after iteration ", progress_.iteration, " of ", o_.training_iters,
+                  "; ", how_to_resume(o_, true))};
+}
+
 RunEnd Trainer::run() {
+  if (launcher_.wants_checkpoint()) return save_and_end();
   std::string why;
-  const bool done_before = progress_.iteration >= o_.training_iters;
+  const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
   agree_on_stopping();
+  if (stepped_) after_step(), static_cast<void>(time_to_exit(why));
   while (progress_.iteration < o_.training_iters && why.empty()) {
     if (stop_asked()) break;
     report_position();
     save_before_growth();
     if (skip_iteration()) continue;
     step();
-    evaluate_if_due();
-    // The last step is saved below, after its evaluations: a run that is killed in between repeats them.
-    if (o_.save_interval.value_or(0) > 0 && progress_.iteration % *o_.save_interval == 0 &&
-        progress_.iteration < o_.training_iters)
-      save_now();
+    after_step();
     agree_on_stopping();
     if (time_to_exit(why)) break;
   }

@@ -6,6 +6,7 @@
 
 #include "framework/checkpoint/format.h"
 #include "framework/options/mappings.h"
+#include "framework/resilience/resilience_options.h"
 #include "framework/training/model_setup.h"
 #include "framework/training/optimization_setup.h"
 #include "framework/training/run_data.h"
@@ -33,6 +34,7 @@ struct RunDocuments {
 /// A run, checked and constructed; the trainer, which owns it, does not know the recipe.
 struct TrainingSetup {
   TrainingOptions options;
+  resilience::ResilienceOptions resilience;
   ModelSetup model;
   OptimizationSetup optimization;
   RunData data;

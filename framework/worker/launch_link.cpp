@@ -29,6 +29,23 @@ int promised_socket(const char* promise) {
 LaunchLink::LaunchLink() : descriptor_(promised_socket(std::getenv("TESSERA_LAUNCH_LINK"))) {
   const char* folder = std::getenv("TESSERA_LAUNCH_FOLDER");
   if (present() && folder != nullptr) folder_ = folder;
+  const char* order = std::getenv("TESSERA_LAUNCH_ORDER");
+  if (present() && order != nullptr) order_ = order;
+}
+
+void LaunchLink::holds(std::int64_t iteration) const { say(LinkWord::holds, std::to_string(iteration)); }
+
+std::filesystem::path state_file(const std::filesystem::path& folder, int rank) {
+  return folder / ("state." + std::to_string(rank));
+}
+std::filesystem::path held_state_file(const std::filesystem::path& folder, int rank) {
+  return folder / ("state.held." + std::to_string(rank));
+}
+
+std::int64_t start_of_job() {
+  for (const auto& [job, start] : job_starts())
+    if (job.rfind("tsrun ", 0) == 0) return start;
+  return 0;
 }
 
 std::map<std::string, std::int64_t> job_starts() {

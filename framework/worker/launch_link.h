@@ -16,13 +16,20 @@ enum class LinkWord : char {
   lost_peer = 'L',  ///< it ends because another worker failed or is missing
   done = 'D',       ///< its work is complete
   resume = 'R',     ///< how the run is continued should it end now
+  holds = 'H',      ///< its state after this iteration is in memory that outlives it
 };
+
+inline constexpr const char* order_to_save = "save";
+inline constexpr const char* order_to_keep_nothing = "keep nothing";
 
 /// The connection of this worker to the launcher `tsrun`, if that started it. The launcher passes two environment
 /// variables:
 ///
 ///   TESSERA_LAUNCH_LINK    "descriptor:inode" of an open local socket that carries one packet per message
-///   TESSERA_LAUNCH_FOLDER  a folder in this host's memory that all its workers share; the launcher deletes it
+///   TESSERA_LAUNCH_FOLDER  a folder in this host's memory that all its workers share; the launcher deletes it when it
+///                          starts the workers no more
+///   TESSERA_LAUNCH_ORDER   order_to_save: write a checkpoint of the state in that folder and end;
+///                          order_to_keep_nothing: keep no state there; absent: neither
 ///
 /// The worker only sends, and never blocks: a message that cannot be sent at once is dropped, since the launcher also
 /// sees how the process ends. Without a launcher every function does nothing. Copies are handles of one connection; any
@@ -34,8 +41,12 @@ class LaunchLink {
 
   /// Whether there is a launcher.
   bool present() const { return descriptor_ >= 0; }
-  /// The folder for shared memory and operation records; empty without a launcher.
+  /// The folder for shared memory, operation records and state files; empty without a launcher.
   const std::filesystem::path& folder() const { return folder_; }
+  /// Whether this start is only to save a checkpoint of the state in the folder.
+  bool wants_checkpoint() const { return order_ == order_to_save; }
+  /// Whether the state may be in the folder.
+  bool may_keep_state() const { return present() && order_ != order_to_keep_nothing; }
 
   /// Send these before and after MPI_Init. The launcher names the workers that have not joined within its
   /// --cluster_time_out. A process that has joined and ends without done() counts as failed, whatever its exit code.
@@ -49,6 +60,8 @@ class LaunchLink {
     say(lost_peer ? LinkWord::lost_peer : LinkWord::failed, message);
   }
   void done() const { say(LinkWord::done, ""); }
+  /// The state after `iteration` is in the folder: if this worker ends without done(), another start continues from there.
+  void holds(std::int64_t iteration) const;
   /// What the launcher adds to the report of a failure or a stop: "the same command resumes from the newest
   /// checkpoint".
   void how_to_resume(const std::string& words) const { say(LinkWord::resume, words); }
@@ -57,7 +70,13 @@ class LaunchLink {
   void say(LinkWord word, const std::string& about) const;
   int descriptor_ = -1;
   std::filesystem::path folder_;
+  std::string order_;
 };
+
+/// The files for the state of a rank in the launcher's folder: a file to be created there, and a link to a memfd that the
+/// launcher holds, for hosts whose /dev/shm is small. The launcher keeps both for the next start of the workers.
+std::filesystem::path state_file(const std::filesystem::path& folder, int rank);
+std::filesystem::path held_state_file(const std::filesystem::path& folder, int rank);
 
 /// The jobs that this process is a part of and that may start it several times, each with the number of this start,
 /// from 0:
@@ -65,5 +84,8 @@ class LaunchLink {
 ///   "tsrun <id>"   TESSERA_LAUNCH_JOB, "id:start" of tsrun: --max_restarts
 ///   "slurm <id>"   SLURM_JOB_ID and SLURM_RESTART_COUNT: a job that was queued again
 std::map<std::string, std::int64_t> job_starts();
+
+/// How often tsrun started this job before; 0 without it.
+std::int64_t start_of_job();
 
 }  // namespace tessera::worker

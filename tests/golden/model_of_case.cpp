@@ -275,7 +275,7 @@ ModelOfCase::Curve ModelOfCase::train() {
     const auto outcome = step.backward(k * samples);
     curve.loss.push_back(outcome.loss);
     curve.grad_norm.push_back(outcome.grad_norm);
-    step.update(k + 1, outcome);
+    step.update(step.rates(k + 1), outcome);
     setup_.optimization.schedule->advance(samples);
   }
   curve.loss_of_first_batch_after = step.evaluate(*setup_.data.splits->train, *setup_.data.train_order, 0, 1);

@@ -41,7 +41,7 @@ class MetricsFileTest : public InOwnFolder {
     return all;
   }
   static void write_steps(int first, int last, std::int64_t resume) {
-    MetricsFile file("metrics.jsonl", resume);
+    MetricsFile file("metrics.jsonl", {resume});
     for (int i = first; i <= last; ++i) file.step(record(i));
   }
 };
@@ -57,7 +57,7 @@ TEST_F(MetricsFileTest, ALineHoldsTheStepInFullPrecision) {
 }
 
 TEST_F(MetricsFileTest, ALineHasTheLossesOfRoutersAndPredictions) {
-  MetricsFile file("metrics.jsonl", 0);
+  MetricsFile file("metrics.jsonl", {0});
   auto step = record(1);
   const std::vector<double> predictions(options::most_predictions, 1.0 / 3);
   step.load_balancing_loss = 1.25;
@@ -82,7 +82,7 @@ TEST_F(MetricsFileTest, ALineHasTheRoutingOfEachLayer) {
   }
   layers[0] = {};
   layers[1].gap = INFINITY;
-  MetricsFile file("metrics.jsonl", 0, layers.size());
+  MetricsFile file("metrics.jsonl", {0}, layers.size());
   auto step = record(1);
   step.routing = layers;
   file.step(step);
@@ -99,7 +99,7 @@ TEST_F(MetricsFileTest, ALineHasTheRoutingOfEachLayer) {
 }
 
 TEST_F(MetricsFileTest, WhatIsNotFiniteBecomesNull) {
-  MetricsFile file("metrics.jsonl", 0);
+  MetricsFile file("metrics.jsonl", {0});
   auto bad = record(1);
   bad.loss = std::nan("");
   bad.grad_norm = INFINITY;
@@ -111,7 +111,7 @@ TEST_F(MetricsFileTest, WhatIsNotFiniteBecomesNull) {
 }
 
 TEST_F(MetricsFileTest, AnEvaluationJoinsTheObjectOfItsStep) {
-  MetricsFile file("metrics.jsonl", 0);
+  MetricsFile file("metrics.jsonl", {0});
   file.step(record(1));
   file.evaluation({1, 8, 2.5});
   file.evaluation({1, 8, 2.75, EvaluationRecord::Set::test});
@@ -127,13 +127,13 @@ TEST_F(MetricsFileTest, AnEvaluationJoinsTheObjectOfItsStep) {
 TEST_F(MetricsFileTest, ValidationSetsHaveKeysOfTheirOwn) {
   using Set = EvaluationRecord::Set;
   {
-    MetricsFile file("metrics.jsonl", 0);
+    MetricsFile file("metrics.jsonl", {0});
     file.step(record(5));
     file.evaluation({5, 40, 2.5, Set::validation, "-0", 0});
     file.evaluation({5, 40, 2.75, Set::validation, "-1", 1});
     file.evaluation({5, 40, 2.25, Set::final_validation, "-0", 0});
   }
-  MetricsFile file("metrics.jsonl", 5);
+  MetricsFile file("metrics.jsonl", {5});
   file.evaluation({5, 40, 2.375, Set::final_validation, "-1", 1});
   ASSERT_EQ(lines().size(), 1U);
   EXPECT_EQ(lines()[0]["validation_loss-0"], 2.5);
@@ -150,7 +150,7 @@ TEST_F(MetricsFileTest, ValidationSetsHaveKeysOfTheirOwn) {
 }
 
 TEST_F(MetricsFileTest, AnEvaluationOfAStepThatWasNotLoggedStandsAlone) {
-  MetricsFile file("metrics.jsonl", 0);
+  MetricsFile file("metrics.jsonl", {0});
   file.step(record(1));
   file.evaluation({2, 16, 2.5});
   file.evaluation({2, 16, 2.5});  // asked twice: no key twice in one object
@@ -167,11 +167,11 @@ TEST_F(MetricsFileTest, ARestartTakesBackTheStepsAfterTheRestoredOne) {
 
 TEST_F(MetricsFileTest, ARestartKnowsWhichEvaluationsTheLastLineHolds) {
   {
-    MetricsFile file("metrics.jsonl", 0);
+    MetricsFile file("metrics.jsonl", {0});
     file.step(record(5));
     file.evaluation({5, 40, 2.5});
   }
-  MetricsFile file("metrics.jsonl", 5);
+  MetricsFile file("metrics.jsonl", {5});
   file.evaluation({5, 40, 2.75, EvaluationRecord::Set::test});
   ASSERT_EQ(lines().size(), 1U);
   EXPECT_EQ(lines()[0]["validation_loss"], 2.5);
@@ -185,7 +185,7 @@ TEST_F(MetricsFileTest, ATornLastLineIsRemoved) {
   const auto whole = content();
   for (const std::size_t torn : {1, 20, 100}) {
     write("metrics.jsonl", whole + whole.substr(0, torn));
-    MetricsFile file("metrics.jsonl", 100);
+    MetricsFile file("metrics.jsonl", {100});
     EXPECT_EQ(content(), whole) << torn;
   }
 }
@@ -206,7 +206,7 @@ TEST_F(MetricsFileTest, ANewRunBeginsAnEmptyFile) {
 }
 
 TEST_F(MetricsFileTest, AFolderThatIsNotThereIsAnError) {
-  EXPECT_THROW(MetricsFile("nowhere/metrics.jsonl", 0), IoError);
+  EXPECT_THROW(MetricsFile("nowhere/metrics.jsonl", {0}), IoError);
 }
 
 /// While it lives, files of this process cannot grow beyond `bytes`: to the writer that is a full disk.
@@ -229,7 +229,7 @@ class SmallDisk {
 };
 
 TEST_F(MetricsFileTest, AFullDiskLosesOneLineLeavesNoTornOneAndIsTold) {
-  MetricsFile file("metrics.jsonl", 0);
+  MetricsFile file("metrics.jsonl", {0});
   file.step(record(1));
   const auto first = content();
   {
@@ -243,6 +243,50 @@ TEST_F(MetricsFileTest, AFullDiskLosesOneLineLeavesNoTornOneAndIsTold) {
   file.step(record(3));
   ASSERT_EQ(lines().size(), 2U);
   EXPECT_EQ(lines()[1]["iteration"], 3);
+}
+
+TEST_F(MetricsFileTest, EvaluationsThatWillBeRepeatedAreRemoved) {
+  using Set = EvaluationRecord::Set;
+  const auto evaluate = [](MetricsFile& file, std::int64_t iteration, Set set) {
+    EvaluationRecord record;
+    record.iteration = iteration;
+    record.set = set;
+    record.loss = 2;
+    file.evaluation(record);
+  };
+  const auto write_all = [&] {
+    MetricsFile file("metrics.jsonl", {0});
+    for (const int i : {1, 2}) {
+      file.step(record(i));
+      evaluate(file, i, Set::validation);
+    }
+    evaluate(file, 2, Set::final_validation);
+    evaluate(file, 2, Set::test);
+  };
+  struct Case {
+    bool validation, final_evaluations;
+    std::vector<std::string> keys;
+  };
+  for (const auto& one : {Case{true, true, {"validation_loss", "final_validation_loss", "test_loss"}},
+                          Case{true, false, {"validation_loss"}}, Case{false, false, {}}}) {
+    write_all();
+    MetricsFile({"metrics.jsonl"}, {2, one.validation, one.final_evaluations});
+    ASSERT_EQ(lines().size(), 2U);
+    EXPECT_TRUE(lines()[0].contains("validation_loss")) << "of an earlier step";
+    for (const auto* key : {"validation_loss", "final_validation_loss", "test_loss"})
+      EXPECT_EQ(lines()[1].contains(key), std::ranges::count(one.keys, key) > 0) << key;
+    EXPECT_EQ(lines()[1]["loss"], record(2).loss);
+  }
+}
+
+TEST_F(MetricsFileTest, AnEvaluationOfItsOwnThatWillBeRepeatedIsRemoved) {
+  write_steps(1, 1, 0);
+  MetricsFile("metrics.jsonl", {3}).evaluation({3, 24, 2.0});
+  ASSERT_EQ(lines().size(), 2U);
+  MetricsFile({"metrics.jsonl"}, {3, true, false});
+  EXPECT_EQ(lines().size(), 2U);
+  MetricsFile({"metrics.jsonl"}, {3, false, false});
+  EXPECT_EQ(lines().size(), 1U);
 }
 
 }  // namespace

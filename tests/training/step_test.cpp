@@ -185,7 +185,10 @@ TEST_F(StepTest, EachParameterIsUpdatedAtItsOwnRateAndDecay) {
   optimization_.groups.param_rules = {{"fast", 3, 1}, {"light", 1, 0.5}};
   optimization_.groups.decoupled_lr = 0.25;
   optimization_.groups.decoupled_min_lr = 0;
-  step().update(7, step().backward(0));
+  {
+    const auto outcome = step().backward(0);
+    step().update(step().rates(7), outcome);
+  }
   const std::map<std::string, std::pair<float, float>> expected = {
       {"plain", {0.5F, 0.125F}}, {"fast", {1.5F, 0.125F}}, {"light", {0.5F, 0.0625F}}, {"words", {0.25F, 0.125F}}};
   for (const auto& [name, wanted] : expected) {
@@ -202,7 +205,7 @@ TEST_F(StepTest, ClippingAndTheLossScaleAreAppliedTogether) {
   optimization_.loss_scaler = LossScaler(options, true);
   optimization_.clipping.clip_grad = 2;
   const auto outcome = step().backward(6);
-  step().update(1, outcome);
+  step().update(step().rates(1), outcome);
   EXPECT_NEAR(recorded("clip", "plain"), 2 / outcome.grad_norm / 8, 1e-6);
 }
 

@@ -217,6 +217,7 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"width of attention", {m + "num_attention_heads=128", m + "kv_channels=65536"}},
       {"rotary_base", {m + "position_embedding_type=rope", m + "rotary_base=0.5"}},
       {"vocabulary", {"-model_config.vocab_size"}},
+      {"injected faults", {"resilience_config.inject_fault=[1:2:forward]"}},
       {"stage", {t + "stage=sft"}},
       {"one cut", {p + "num_layer_list=[[8]]", p + "decoder_first_pipeline_num_layers=2"}},
       {"layout", {p + "pipeline_model_parallel_layout=Et*3L"}},

@@ -1,0 +1,151 @@
+#include "framework/resilience/faults.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "framework/base/error.h"
+#include "framework/log/log.h"
+
+namespace tessera::resilience {
+namespace {
+
+template <class Value>
+struct Named {
+  std::string_view name;
+  Value value;
+};
+
+constexpr std::array<Named<Phase>, 9> phases = {{{"start", Phase::start},
+                                                 {"forward", Phase::forward},
+                                                 {"reduce", Phase::reduce},
+                                                 {"commit", Phase::commit},
+                                                 {"update", Phase::update},
+                                                 {"report", Phase::report},
+                                                 {"gather", Phase::gather},
+                                                 {"evaluate", Phase::evaluate},
+                                                 {"save", Phase::save}}};
+constexpr std::array<Named<FaultMode>, 11> modes = {{{"kill", FaultMode::kill},
+                                                     {"term", FaultMode::term},
+                                                     {"segv", FaultMode::segv},
+                                                     {"bus", FaultMode::bus},
+                                                     {"fpe", FaultMode::fpe},
+                                                     {"abort", FaultMode::abort},
+                                                     {"exit", FaultMode::exit},
+                                                     {"quit", FaultMode::quit},
+                                                     {"error", FaultMode::error},
+                                                     {"hang", FaultMode::hang},
+                                                     {"stop", FaultMode::stop}}};
+
+template <class Value, std::size_t count>
+Value value_of(const std::array<Named<Value>, count>& all, std::string_view name, const char* what,
+               std::string_view words) {
+  std::string known;
+  for (const auto& one : all) {
+    if (one.name == name) return one.value;
+    known += text(known.empty() ? "" : ", ", one.name);
+  }
+  throw ConfigError(text("'", words, "': '", name, "' is no ", what, "; known: ", known));
+}
+
+template <class Value, std::size_t count>
+std::string_view name_of(const std::array<Named<Value>, count>& all, Value value) {
+  return std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.value == value; })->name;
+}
+
+std::int64_t number(std::string_view digits, const char* what, std::string_view words) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || value < 0)
+    throw ConfigError(text("'", words, "': '", digits, "' is no ", what, "; expected a number from 0"));
+  return value;
+}
+
+/// Raises the signal with its default effect, whatever handlers there are.
+void raise_default(int which) {
+  signal(which, SIG_DFL);
+  raise(which);
+}
+
+void cause(FaultMode mode) {
+  switch (mode) {
+    case FaultMode::kill:
+      raise(SIGKILL);
+      break;
+    case FaultMode::term:
+      raise_default(SIGTERM);
+      break;
+    case FaultMode::segv:
+      raise_default(SIGSEGV);
+      break;
+    case FaultMode::bus:
+      raise_default(SIGBUS);
+      break;
+    case FaultMode::fpe:
+      raise_default(SIGFPE);
+      break;
+    case FaultMode::abort:
+      raise_default(SIGABRT);
+      break;
+    case FaultMode::exit:
+      _exit(1);
+    case FaultMode::quit:
+      _exit(0);
+    case FaultMode::error:
+      throw Error("an injected error (resilience_config.inject_fault)");
+    case FaultMode::hang:
+      for (;;) pause();
+    case FaultMode::stop:
+      raise(SIGSTOP);
+      break;
+  }
+}
+
+}  // namespace
+
+Fault read_fault(std::string_view words) {
+  std::vector<std::string_view> parts;
+  for (auto rest = words;;) {
+    const auto colon = rest.find(':');
+    parts.push_back(rest.substr(0, colon));
+    if (colon == std::string_view::npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  if (parts.size() != 4 && parts.size() != 5)
+    throw ConfigError(
+        text("'", words, "': ", parts.size(),
+             " parts; expected RANK:STEP:PHASE:MODE or RANK:STEP:PHASE:MODE:START, as in 1:30:update:kill"));
+  Fault fault;
+  fault.rank = number(parts[0], "rank", words);
+  fault.step = number(parts[1], "step", words);
+  fault.phase = value_of(phases, parts[2], "phase", words);
+  fault.mode = value_of(modes, parts[3], "mode", words);
+  if (parts.size() == 5) fault.start = parts[4] == "*" ? -1 : number(parts[4], "start", words);
+  return fault;
+}
+
+Faults::Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t start) {
+  for (const auto& words : all)
+    if (const auto fault = read_fault(words); fault.rank == rank && (fault.start == start || fault.start < 0))
+      own_.push_back(fault);
+}
+
+bool Faults::expects(std::int64_t step, Phase phase) const {
+  return std::any_of(own_.begin(), own_.end(),
+                     [&](const Fault& fault) { return fault.step == step && fault.phase == phase; });
+}
+
+void Faults::reach(std::int64_t step, Phase phase) const {
+  for (const auto& fault : own_) {
+    if (fault.step != step || fault.phase != phase) continue;
+    log::Logger("resilience")
+        .warning(text("injected fault: rank ", fault.rank, ", step ", step, ", ", name_of(phases, phase), ", ",
+                      name_of(modes, fault.mode)));
+    cause(fault.mode);
+  }
+}
+
+}  // namespace tessera::resilience

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::resilience {
+
+/// Where in a training step a fault can be injected.
+enum class Phase {
+  start,     ///< the run has been restored, and its first step has not begun; counts as step 0
+  forward,   ///< before the forward and backward passes
+  reduce,    ///< all gradients are final
+  commit,    ///< after the all-reduce of the commit, before the update
+  update,    ///< half of the elements are updated
+  report,    ///< all elements are updated; metrics are not written
+  gather,    ///< the step is complete
+  evaluate,  ///< before an evaluation
+  save       ///< before a checkpoint is written
+};
+
+/// What the process does there.
+enum class FaultMode { kill, term, segv, bus, fpe, abort, exit, quit, error, hang, stop };
+
+/// A fault to be injected, to rehearse what happens then: "RANK:STEP:PHASE:MODE", or with ":START" at the end, the number
+/// of the start of the job (0, the first, if absent; * every start).
+struct Fault {
+  std::int64_t rank = 0, step = 0, start = 0;  ///< start -1: every one
+  Phase phase = Phase::forward;
+  FaultMode mode = FaultMode::kill;
+};
+
+/// Throws ConfigError that says what is wrong in `words` and which words there are.
+Fault read_fault(std::string_view words);
+
+/// The faults of this process in this start.
+class Faults {
+ public:
+  Faults() = default;
+  /// `start`: how often the job has been started before.
+  Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t start);
+
+  /// Whether a fault is to come in this phase of the step.
+  bool expects(std::int64_t step, Phase phase) const;
+  /// Causes the fault that is to come here, if there is one. Returns only if there is none. Throws Error for mode error.
+  void reach(std::int64_t step, Phase phase) const;
+
+ private:
+  std::vector<Fault> own_;
+};
+
+}  // namespace tessera::resilience

@@ -1,0 +1,44 @@
+#include "framework/resilience/resilience_options.h"
+
+#include "framework/resilience/faults.h"
+
+namespace tessera::resilience {
+namespace {
+
+std::optional<options::Finding> wrong_fault(const ResilienceOptions& o) {
+  try {
+    for (const auto& words : o.inject_fault) static_cast<void>(read_fault(words));
+    return std::nullopt;
+  } catch (const ConfigError& error) {
+    options::Finding found;
+    found.message = error.what();
+    return found;
+  }
+}
+
+}  // namespace
+
+void describe(options::Schema<ResilienceOptions>& s) {
+  using O = ResilienceOptions;
+  s.option("policy", &O::policy,
+           "What survives the death of processes under tsrun. memory: weights, gradients and optimizer state are in "
+           "memory that outlives the processes, and restarted processes continue with the same step; off: a restart "
+           "continues from the newest checkpoint.");
+  s.option("step_time_out", &O::step_time_out,
+           "Communication timeout within a training step, in seconds; at most "
+           "`training_config.distributed_timeout_minutes`, "
+           "which applies outside of steps.")
+      .above(0)
+      .at_most(31536000)
+      .unit("seconds")
+      .otherwise("10 times the slowest of the run's steps, but at least 30 s; learnt from the first 12 steps")
+      .no_flag("only Tessera has it");
+  s.option(
+       "inject_fault", &O::inject_fault,
+       "Faults to rehearse: RANK:STEP:PHASE:MODE each, or RANK:STEP:PHASE:MODE:START for another start of the job than "
+       "the first.")
+      .no_flag("only Tessera has it")
+      .must("injected faults", [](const O& o) { return wrong_fault(o); });
+}
+
+}  // namespace tessera::resilience

@@ -1,0 +1,100 @@
+#include "framework/resilience/step_journal.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "framework/base/crc32c.h"
+
+namespace tessera::resilience {
+namespace {
+
+constexpr std::size_t line = 64;  // bytes of a cache line
+std::size_t whole_lines(std::size_t bytes) { return (bytes + line - 1) / line * line; }
+
+std::uint32_t checksum_of(std::uint64_t sequence, std::int64_t step, std::span<const std::byte> position) {
+  const std::uint64_t numbers[] = {sequence, static_cast<std::uint64_t>(step)};
+  return crc32c(position, crc32c(std::as_bytes(std::span(numbers))));
+}
+
+}  // namespace
+
+struct StepJournal::Header {
+  alignas(line) std::atomic<std::int64_t> intended, prepared;
+};
+
+/// A step that is complete, and the position after it; of the two slots the newer one with a right checksum counts.
+struct StepJournal::Slot {
+  alignas(line) std::uint64_t sequence;  ///< 0: none
+  std::int64_t step;
+  std::uint32_t bytes, checksum;  ///< checksum: of sequence, step and the position
+};
+
+std::size_t StepJournal::bytes(std::size_t record_bytes, std::size_t position_bytes) {
+  return sizeof(Header) + whole_lines(record_bytes) + 2 * (sizeof(Slot) + whole_lines(position_bytes));
+}
+
+StepJournal::StepJournal(std::span<std::byte> memory, std::size_t record_bytes, std::size_t position_bytes)
+    : memory_(memory), record_bytes_(record_bytes), position_bytes_(position_bytes) {
+  must(memory.size() >= bytes(record_bytes, position_bytes), "the section of a journal is as long as it asks for");
+}
+
+StepJournal::Slot& StepJournal::slot(std::size_t index) const {
+  const auto first = sizeof(Header) + whole_lines(record_bytes_);
+  return *reinterpret_cast<Slot*>(memory_.data() + first + index * (sizeof(Slot) + whole_lines(position_bytes_)));
+}
+
+std::span<std::byte> StepJournal::text_of(std::size_t index) const {
+  return {reinterpret_cast<std::byte*>(&slot(index)) + sizeof(Slot), position_bytes_};
+}
+
+std::optional<std::size_t> StepJournal::newest() const {
+  std::optional<std::size_t> found;
+  for (const std::size_t i : {0U, 1U}) {
+    const auto& one = slot(i);
+    if (one.sequence == 0 || one.bytes > position_bytes_ ||
+        one.checksum != checksum_of(one.sequence, one.step, text_of(i).first(one.bytes)))
+      continue;
+    if (!found || slot(*found).sequence < one.sequence) found = i;
+  }
+  return found;
+}
+
+JournalState StepJournal::state() const {
+  const auto last = newest();
+  return {last ? slot(*last).step : 0, header().intended.load(std::memory_order_acquire),
+          header().prepared.load(std::memory_order_acquire)};
+}
+
+std::span<const std::byte> StepJournal::record() const { return memory_.subspan(sizeof(Header), record_bytes_); }
+
+std::string StepJournal::position() const {
+  const auto found = newest();
+  if (!found) return "";
+  const auto words = text_of(*found).first(slot(*found).bytes);
+  return {reinterpret_cast<const char*>(words.data()), words.size()};
+}
+
+void StepJournal::prepare(std::int64_t step) { header().prepared.store(step, std::memory_order_release); }
+
+void StepJournal::intend(std::int64_t step, std::span<const std::byte> record) {
+  must(record.size() == record_bytes_, "a record is as long as the journal was told");
+  std::memcpy(memory_.data() + sizeof(Header), record.data(), record.size());
+  header().intended.store(step, std::memory_order_release);
+}
+
+void StepJournal::commit(std::int64_t step, const std::string& position) {
+  must(position.size() <= position_bytes_, "a position fits the journal");
+  const auto last = newest();
+  const std::size_t next = last ? 1 - *last : 0;
+  const auto sequence = last ? slot(*last).sequence + 1 : 1;
+  auto& to = slot(next);
+  const auto words = text_of(next).first(position.size());
+  to.checksum = 0;
+  std::memcpy(words.data(), position.data(), position.size());
+  to.sequence = sequence;
+  to.step = step;
+  to.bytes = static_cast<std::uint32_t>(position.size());
+  to.checksum = checksum_of(sequence, step, words);
+}
+
+}  // namespace tessera::resilience

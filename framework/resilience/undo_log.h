@@ -1,0 +1,114 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "framework/optim/optimizer.h"
+
+namespace tessera::resilience {
+
+/// Lets a later process complete an optimizer step that was killed at any instruction, with the bits of an undisturbed one:
+/// before a block of 64 elements (optim::block_elements) changes, its weights and optimizer state are copied here. A step
+/// consists of pieces, which several threads update at a time, and perhaps of whole matrices, one after another.
+///
+/// The log is in a section of the state file. To complete a step that was interrupted, first update the interrupted pieces,
+/// each by the writer that has its copy, and then all others.
+class UndoLog {
+ public:
+  /// Maximum number of threads that update at a time.
+  static constexpr int most_writers = 64;
+
+  /// What a log is for.
+  struct Extents {
+    std::size_t pieces = 0;         ///< of a step, whole matrices included
+    std::size_t tensors = 0;        ///< of optimizer state
+    std::size_t largest_whole = 0;  ///< elements of the largest whole matrix; 0: there is none
+  };
+  /// Bytes of its section.
+  static std::size_t bytes(const Extents& extents);
+  /// In `memory`: zeros, or what an earlier process left. The memory outlives this.
+  UndoLog(std::span<std::byte> memory, const Extents& extents);
+
+  /// Forgets the copies of the previous step, and that its pieces are complete. Before StepJournal::intend.
+  void begin();
+
+  /// Calls visit(piece, writer) for each piece that was begun since begin() and not completed, with the writer that has the
+  /// copy of its last block.
+  template <class Visit>
+  void for_interrupted(const Visit& visit) const {
+    for (std::size_t w = 0; w < writers_.size(); ++w) {
+      const auto copied = writers_[w].copied.load(std::memory_order_acquire);
+      if (copied != 0 && !complete(piece_of(copied))) visit(piece_of(copied), static_cast<int>(w));
+    }
+  }
+
+  /// Updates `piece`, whose elements are `block`, 64 at a time, each after a copy. `writer` is in [0, most_writers); no two
+  /// threads use one at a time. A piece that is complete stays as it is; one that this writer was updating when it was
+  /// interrupted is continued. `update(rest, undo)` updates a range of the piece as optim::Optimizer::update_undoable does.
+  template <class Update>
+  void update(std::size_t piece, const optim::Block& block, int writer, const Update& update);
+  /// Calls `change` once for all of a piece that is not complete, after a copy, and undoes it first if it was interrupted.
+  /// One piece at a time.
+  template <class Change>
+  void change_whole(std::size_t piece, optim::Block block, const Change& change);
+
+  /// Blocks and whole matrices that were found half changed since this object was made.
+  int undone() const { return undone_; }
+
+ private:
+  static constexpr std::size_t arrays = 1 + optim::most_slots;
+  /// Of one writer. `copied` and `done` say piece and block; the copy is valid while `copied` is not done.
+  struct alignas(64) Writer {
+    std::atomic<std::uint64_t> copied, done;
+    alignas(64) float values[arrays][optim::block_elements];
+  };
+  struct alignas(64) Header {
+    std::atomic<std::int64_t> step;    ///< counts calls of begin()
+    std::atomic<std::uint64_t> whole;  ///< 1 + the whole piece whose copy is complete; 0: none
+  };
+  /// A block of a piece as one number, never 0; those of a piece are in order.
+  static std::uint64_t place(std::size_t piece, std::size_t block) {
+    return (static_cast<std::uint64_t>(piece) + 1) << 24 | block;
+  }
+  static std::size_t piece_of(std::uint64_t place) { return (place >> 24) - 1; }
+  static std::size_t block_of(std::uint64_t place) { return place & 0xffffff; }
+
+  bool complete(std::size_t piece) const { return stamps_[piece].load(std::memory_order_acquire) == step(); }
+  void set_complete(std::size_t piece) { stamps_[piece].store(step(), std::memory_order_release); }
+  std::int64_t step() const { return header_->step.load(std::memory_order_relaxed); }
+  /// Undoes the block of a piece that `writer` changed half; returns the number of blocks that are complete.
+  std::size_t resume(const Writer& writer, std::size_t piece, const optim::Block& block);
+  void copy(Writer& to, const optim::Block& from) const;
+  void undo(const Writer& from, const optim::Block& to);
+  void save_whole(std::size_t piece, const optim::Block& block);
+  void undo_whole(std::size_t piece, const optim::Block& block);
+
+  Extents extents_;
+  Header* header_;
+  std::span<Writer> writers_;
+  std::span<std::atomic<std::int64_t>> stamps_;  ///< the last step that completed each piece
+  std::span<float> whole_;                       ///< the copy of a whole piece: each array in turn
+  std::atomic<int> undone_ = 0;
+};
+
+template <class Update>
+void UndoLog::update(std::size_t piece, const optim::Block& block, int writer, const Update& update) {
+  if (complete(piece)) return;
+  auto& own = writers_[static_cast<std::size_t>(writer)];
+  const auto blocks = resume(own, piece, block), first = blocks * optim::block_elements;
+  update(block.part(first, block.master.size() - first),
+         kernels::BlockUndo{own.copied, own.done, own.values[0], place(piece, blocks)});
+  set_complete(piece);
+}
+
+template <class Change>
+void UndoLog::change_whole(std::size_t piece, optim::Block block, const Change& change) {
+  if (complete(piece)) return;
+  undo_whole(piece, block);
+  save_whole(piece, block);
+  change();
+  set_complete(piece);
+}
+
+}  // namespace tessera::resilience

@@ -1,0 +1,17 @@
+#include "framework/training/step_time_out.h"
+
+#include <algorithm>
+
+namespace tessera::training {
+
+void StepTimeOut::add(double seconds, std::int64_t samples) {
+  if (++steps_ > warm_up_steps) slowest_ = std::max(slowest_, seconds / static_cast<double>(samples));
+}
+
+double StepTimeOut::seconds(std::int64_t samples) const {
+  if (given_) return std::min(*given_, longest_);
+  if (steps_ < warm_up_steps + learnt_steps) return longest_;
+  return std::min(std::max(least_seconds, times_longest * slowest_ * static_cast<double>(samples)), longest_);
+}
+
+}  // namespace tessera::training

@@ -1,0 +1,54 @@
+#include "framework/resilience/faults.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/base/error.h"
+#include "tests/story.h"
+
+namespace tessera::resilience {
+namespace {
+
+TEST(Faults, AreReadAsRankStepPhaseModeAndStart) {
+  const auto fault = read_fault("2:30:update:segv");
+  EXPECT_EQ(fault.rank, 2);
+  EXPECT_EQ(fault.step, 30);
+  EXPECT_EQ(fault.phase, Phase::update);
+  EXPECT_EQ(fault.mode, FaultMode::segv);
+  EXPECT_EQ(fault.start, 0);
+  EXPECT_EQ(read_fault("2:30:update:segv:4").start, 4);
+  EXPECT_EQ(read_fault("2:30:update:segv:*").start, -1);
+}
+
+TEST(Faults, WhatIsWrongIsNamed) {
+  const auto story = [](const char* words) { return story_of([&] { read_fault(words); }); };
+  EXPECT_TRUE(says(story("1:2:update"), "3 parts; expected RANK:STEP:PHASE:MODE")) << story("1:2:update");
+  EXPECT_TRUE(says(story("1:2:updat:kill"), "'updat' is no phase; known: start, forward, reduce, commit, update"));
+  EXPECT_TRUE(says(story("1:2:update:die"), "'die' is no mode; known: kill, term, segv"));
+  EXPECT_TRUE(says(story("-1:2:update:kill"), "'-1' is no rank"));
+  EXPECT_TRUE(says(story("1:2x:update:kill"), "'2x' is no step"));
+  EXPECT_TRUE(says(story("1:2:update:kill:first"), "'first' is no start"));
+}
+
+TEST(Faults, ComeToTheirRankStepPhaseAndStartOnly) {
+  const std::vector<std::string> words = {"1:2:report:error", "1:3:report:error:*", "0:2:report:error"};
+  const Faults first(words, 1, 0), second(words, 1, 1);
+  EXPECT_TRUE(first.expects(2, Phase::report));
+  EXPECT_FALSE(first.expects(2, Phase::update));
+  EXPECT_FALSE(second.expects(2, Phase::report));
+  EXPECT_TRUE(second.expects(3, Phase::report));
+  EXPECT_NO_THROW(second.reach(2, Phase::report));
+  EXPECT_THROW(first.reach(2, Phase::report), Error);
+}
+
+using FaultsDeathTest = testing::Test;
+TEST(FaultsDeathTest, EndTheProcessAsTheirModeSays) {
+  const auto reach = [](const char* mode) { Faults({text("0:1:forward:", mode)}, 0, 0).reach(1, Phase::forward); };
+  EXPECT_EXIT(reach("kill"), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EXIT(reach("segv"), testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT(reach("abort"), testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EXIT(reach("exit"), testing::ExitedWithCode(1), "");
+  EXPECT_EXIT(reach("quit"), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace tessera::resilience

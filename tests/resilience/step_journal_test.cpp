@@ -1,0 +1,69 @@
+#include "framework/resilience/step_journal.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace tessera::resilience {
+namespace {
+
+constexpr std::size_t record_bytes = 40, position_bytes = 1000;
+
+class StepJournalTest : public testing::Test {
+ protected:
+  StepJournal journal() { return StepJournal(memory_, record_bytes, position_bytes); }
+  std::span<std::byte> memory() { return memory_; }
+
+ private:
+  alignas(64) std::byte bytes_[4096] = {};
+  std::span<std::byte> memory_ = std::span(bytes_).first(StepJournal::bytes(record_bytes, position_bytes));
+};
+
+std::vector<std::byte> record(int value) { return std::vector<std::byte>(record_bytes, static_cast<std::byte>(value)); }
+
+TEST_F(StepJournalTest, ALaterProcessFindsWhatWasWritten) {
+  auto first = journal();
+  EXPECT_EQ(first.position(), "");
+  first.commit(6, "six");
+  first.prepare(7);
+  first.intend(7, record(7));
+  const auto later = journal();
+  EXPECT_EQ(later.state().committed, 6);
+  EXPECT_EQ(later.state().intended, 7);
+  EXPECT_EQ(later.state().prepared, 7);
+  EXPECT_EQ(later.position(), "six");
+  EXPECT_EQ(std::memcmp(later.record().data(), record(7).data(), record_bytes), 0);
+}
+
+TEST_F(StepJournalTest, APositionMayBeReplacedAfterTheSameStep) {
+  auto one = journal();
+  one.commit(6, "six");
+  one.commit(6, std::string(position_bytes, 'x'));
+  EXPECT_EQ(one.state().committed, 6);
+  EXPECT_EQ(one.position(), std::string(position_bytes, 'x'));
+  EXPECT_THROW(one.commit(7, std::string(position_bytes + 1, 'x')), BugError);
+}
+
+/// A kill leaves a prefix of the stores. Whatever byte of the newer position is not yet written, the one before it counts.
+TEST_F(StepJournalTest, AnIncompletePositionLeavesTheOneBefore) {
+  auto one = journal();
+  one.commit(6, "six");
+  std::vector<std::byte> before(memory().begin(), memory().end());
+  one.commit(7, "seven and more");
+  std::vector<std::byte> after(memory().begin(), memory().end());
+  int changed = 0;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    if (before[i] == after[i]) continue;
+    ++changed;
+    memory()[i] = before[i];
+    EXPECT_EQ(journal().state().committed, 6) << "byte " << i;
+    EXPECT_EQ(journal().position(), "six") << "byte " << i;
+    memory()[i] = after[i];
+  }
+  EXPECT_GT(changed, 14);
+  EXPECT_EQ(journal().position(), "seven and more");
+}
+
+}  // namespace
+}  // namespace tessera::resilience
