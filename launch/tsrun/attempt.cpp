@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "framework/worker/launch_link.h"
 #include "launch/tsrun/messages.h"
 #include "launch/tsrun/run_folder.h"
 
@@ -32,11 +33,13 @@ std::string command_line(const std::vector<std::string>& words) {
 
 }  // namespace
 
-Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, HeadSockets& sockets, Voice& voice,
-                 LogFollower& logs)
+Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, std::string order, HeadSockets& sockets,
+                 Voice& voice, LogFollower& logs)
     : job_(job),
       folders_(folders),
       restart_(restart),
+      order_(std::move(order)),
+      limit_(order_ == worker::order_to_save ? job.options.save_time_out : std::nullopt),
       sockets_(sockets),
       voice_(voice),
       logs_(logs),
@@ -307,6 +310,7 @@ StartMessage Attempt::start_message(int rank) const {
   start.bind_core = host.bind_core;
   start.log = log_of(host, rank);
   start.launch_folder = folders_.memory();
+  start.order = order_.empty() && !job_.options.keep_state ? worker::order_to_keep_nothing : order_;
   start.header = text("rank ", rank, " of ", job_.workers, " on ", host.host, ", start ", restart_, ": ",
                       command_line(host.program));
   return start;
@@ -327,6 +331,7 @@ void Attempt::start_programs() {
 void Attempt::look_at_clock() {
   if (failing_ && !undecided()) return;
   const double passed = now() - began_;
+  if (limit_ && passed > *limit_) return fail(text("it took longer than the ", *limit_, " s of TTP_OT"), {}, 0);
   const int limit = job_.options.cluster_time_out;
   const auto ranks_where = [&](auto holds) {
     std::vector<int> ranks;

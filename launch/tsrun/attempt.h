@@ -15,9 +15,12 @@ namespace tessera::tsrun {
 struct Outcome {
   enum class Kind { done, stopped, failed } kind = Kind::done;
   int code = 0;
-  std::string words;     ///< the root cause, for the screen
-  bool refused = false;  ///< the program refused what it was given: trying again is no use
-  std::string resume;    ///< how to continue what it did, if it told
+  std::string words;       ///< the root cause, for the screen
+  bool refused = false;    ///< the program refused what it was given: trying again is no use
+  std::string resume;      ///< how to continue what it did, if it told
+  int held = -1;           ///< the last iteration whose state is in memory that outlives the workers; -1: none
+  std::string cause;       ///< which worker failed, and how, in a few words: the same for a failure that repeats itself
+  bool host_lost = false;  ///< a host is gone, so the workers cannot be started there again
 };
 
 /// What the head listens to while the job runs; lives longer than its attempts.
@@ -31,7 +34,8 @@ struct HeadSockets {
 /// workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
 class Attempt {
  public:
-  Attempt(const Job& job, const JobFolders& folders, int restart, HeadSockets& sockets, Voice& voice,
+  /// `order`: what the program is told to do, see worker::LaunchLink; empty: its work.
+  Attempt(const Job& job, const JobFolders& folders, int restart, std::string order, HeadSockets& sockets, Voice& voice,
           LogFollower& logs);
   ~Attempt();
   Outcome run();
@@ -75,6 +79,7 @@ class Attempt {
   void tell_all(const Message& message);
   Outcome verdict();
   Outcome stopped_verdict() const;
+  Outcome judged();
   std::string trouble_words() const;
   std::string resume_words() const;
   std::string ranks_words(const std::vector<int>& ranks) const;
@@ -83,6 +88,8 @@ class Attempt {
   const Job& job_;
   const JobFolders& folders_;
   int restart_;
+  std::string order_;
+  std::optional<int> limit_;  ///< seconds for the whole
   HeadSockets& sockets_;
   Voice& voice_;
   LogFollower& logs_;

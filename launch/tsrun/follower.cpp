@@ -69,7 +69,10 @@ class Follower {
 
   void obey(const TsrunMessage&) {}
   void obey(const BeatMessage&) {}
-  void obey(const StopMessage&) { end_descendants(); }
+  void obey(const StopMessage&) {
+    end_descendants();
+    if (folders_) folders_->clear();
+  }
   void obey(const RefusedMessage& refused) { code_ = refused.code, words_ = refused.words; }
   void obey(const EndMessage& end) { code_ = end.code, words_ = end.words; }
 
@@ -88,7 +91,7 @@ class Follower {
     welcome_ = true;
     reached_.close();
     alias_ = welcome.alias;
-    folders_.emplace(welcome.id);
+    folders_.emplace(welcome.id, welcome.first_rank, info_.workers);
     const int first = welcome.first_rank;
     if (called_.empty()) voice_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
     if (called_.empty())

@@ -9,11 +9,15 @@
 #include <filesystem>
 #include <iostream>
 
+#include "framework/worker/launch_link.h"
 #include "launch/tsrun/gathering.h"
+#include "launch/tsrun/restarts.h"
 #include "launch/tsrun/run_folder.h"
 
 namespace tessera::tsrun {
 namespace {
+
+constexpr int nothing_saved = 22;  // as the program itself says it
 
 std::string quoted(const std::string& word) {
   std::string all = "'";
@@ -35,24 +39,69 @@ class Head {
   int run(Descriptor listener) {
     sockets_.listener = std::move(listener);
     gather();
-    const JobFolders folders(job_.id());
+    const auto folders = make_folders();
     for (const auto& note : job_.options.notes) voice_.say(note);
     voice_.say(beginning());
     LogFollower logs(std::cout);
     follow_logs(logs);
-    Outcome outcome = Attempt(job_, folders, 0, sockets_, voice_, logs).run();
-    for (int restart = 1; may_restart(outcome, restart); restart++) {
+    int starts = 0;
+    const auto start = [&](const char* order) {
+      folders.clear();
+      return Attempt(job_, folders, starts++, order, sockets_, voice_, logs).run();
+    };
+    Restarts restarts(job_.options.max_restarts);
+    auto outcome = start("");
+    while (outcome.kind == Outcome::Kind::failed) {
+      const auto decision = restarts.decide(outcome);
+      if (decision != Restarts::Decision::restart) {
+        give_up(outcome, decision, restarts);
+        break;
+      }
       voice_.say(outcome.words, log::LogLevel::error);
-      voice_.say(text("starting all workers again (", restart, " of ", job_.options.max_restarts, ")"),
+      voice_.say(text("starting all workers again (", restarts.done(), " of ", restarts.allowed(), ")",
+                      outcome.held >= 0 ? text(" from their state after iteration ", outcome.held, ", in memory") : ""),
                  log::LogLevel::warning);
-      outcome = Attempt(job_, folders, restart, sockets_, voice_, logs).run();
+      outcome = start("");
     }
+    const bool cut_short = outcome.kind == Outcome::Kind::stopped && outcome.code != 0;
+    if (outcome.held >= 0 && (outcome.kind == Outcome::Kind::failed || cut_short)) save_held(outcome, start);
     return end(outcome);
   }
 
  private:
-  bool may_restart(const Outcome& outcome, int restart) const {
-    return outcome.kind == Outcome::Kind::failed && !outcome.refused && restart <= job_.options.max_restarts;
+  /// Those of this host, with memory for the state of its ranks; the others' tsrun make theirs.
+  JobFolders make_folders() const {
+    for (std::size_t h = 0; h < job_.hosts.size(); h++)
+      if (!sockets_.hosts[h].open()) return {job_.id(), job_.first_rank(h), job_.hosts[h].workers};
+    return {job_.id(), 0, 0};
+  }
+
+  static void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) {
+    if (outcome.held < 0) return;
+    if (decision == Restarts::Decision::poison) {
+      outcome.code = Restarts::poison_step;
+      outcome.words += text("\nIt is the same failure as before at the same step, ", outcome.held + 1,
+                            ": another start would only repeat it");
+    } else if (!outcome.refused && restarts.allowed() > 0) {
+      outcome.code = Restarts::used_up;
+      outcome.words += text("\nThe ", restarts.allowed(), " restarts of --max_restarts are used up");
+    }
+  }
+
+  /// Lets the program write a checkpoint of the state that is in memory, since nobody continues with it.
+  template <class Start>
+  void save_held(Outcome& outcome, const Start& start) {
+    voice_.say(outcome.words, log::LogLevel::error);
+    voice_.say("saving the state in memory as a checkpoint", log::LogLevel::warning);
+    const auto saved = start(worker::order_to_save);
+    outcome.held = std::max(outcome.held, saved.held);
+    if (saved.kind == Outcome::Kind::done) {
+      outcome.words = text("the state after iteration ", outcome.held, " is saved: no step is lost");
+    } else {
+      outcome.words = text("the state after iteration ", outcome.held, " could not be saved: ", saved.words);
+      if (outcome.code == 0 || outcome.code == Restarts::used_up) outcome.code = nothing_saved;
+    }
+    if (!saved.resume.empty()) outcome.resume = saved.resume;
   }
 
   void gather() {

@@ -63,8 +63,9 @@ std::string fingerprint(const std::string& path) {
 /// The program and every argument that is a file, with what they hold; and the words themselves.
 std::vector<std::string> what_must_agree(const LaunchOptions& options, const std::vector<std::string>& program) {
   const auto sizes = sizes_of(options);
-  std::vector<std::string> all = {text("number of workers: ", sizes.total),
-                                  text("max_restarts: ", options.max_restarts)};
+  std::vector<std::string> all = {
+      text("number of workers: ", sizes.total),
+      text("max_restarts: ", options.max_restarts ? std::to_string(*options.max_restarts) : "not given")};
   std::string line = "program line:";
   for (const auto& word : options.program) line += " " + word;
   all.push_back(line);

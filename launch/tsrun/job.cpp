@@ -1,6 +1,7 @@
 #include "launch/tsrun/job.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <set>
 #include <sstream>
 
+#include "framework/worker/launch_link.h"
 #include "launch/tsrun/logger.h"
 
 namespace tessera::tsrun {
@@ -82,12 +84,27 @@ void Voice::say(const std::string& words, log::LogLevel level) {
   note(words);
 }
 
-JobFolders::JobFolders(const std::string& id) {
+JobFolders::JobFolders(const std::string& id, int first, int ranks) {
   const char* temporary = std::getenv("TMPDIR");
   files_ = text(temporary != nullptr && *temporary == '/' ? temporary : "/tmp", "/tsrun.", id);
   memory_ = text(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", "/tsrun.", id, ".shm");
   make_private_folder(files_);
   make_private_folder(memory_);
+  for (int rank = first; rank < first + ranks; rank++) {
+    Descriptor memory(memfd_create("tsrun state", MFD_CLOEXEC));
+    if (!memory) continue;   // then only a file can be the state's place
+    std::error_code exists;  // the folder of another host's tsrun on this machine
+    std::filesystem::create_symlink(text("/proc/", getpid(), "/fd/", memory.number()),
+                                    worker::held_state_file(memory_, rank), exists);
+    held_.push_back(std::move(memory));
+  }
+}
+
+void JobFolders::clear() const {
+  std::error_code ignored;
+  for (const auto& folder : {files_, memory_})
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+      if (entry.path().filename().string().rfind("state.", 0) != 0) std::filesystem::remove_all(entry.path(), ignored);
 }
 
 JobFolders::~JobFolders() {
@@ -133,7 +150,7 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   place.master_port = master_port;
   place.cluster_time_out = options.cluster_time_out;
   place.restart = restart;
-  place.max_restarts = options.max_restarts;
+  place.max_restarts = options.max_restarts.value_or(0);
   place.run_id = options.run_id;
   place.role = options.role;
   place.rank_table_file = options.rank_table_file;

@@ -28,15 +28,19 @@ class Voice {
 /// by the last worker when tsrun itself was killed.
 class JobFolders {
  public:
-  explicit JobFolders(const std::string& id);
+  /// Holds memory for the state of the ranks [first, first + ranks) of this host: see worker::held_state_file.
+  JobFolders(const std::string& id, int first, int ranks);
   ~JobFolders();
   JobFolders(const JobFolders&) = delete;
   JobFolders& operator=(const JobFolders&) = delete;
+  /// Deletes what a start of the workers left on this host, but not the state of the program.
+  void clear() const;
   const std::string& files() const { return files_; }
   const std::string& memory() const { return memory_; }
 
  private:
   std::string files_, memory_;
+  std::vector<Descriptor> held_;
 };
 
 /// All hosts together, in the order of their ranks.

@@ -116,6 +116,7 @@ void fields(Fields& f, WorkerEnd& m) {
   f("lost_peer", m.lost_peer);
   f("unfinished", m.unfinished);
   f("alive", m.alive);
+  f("held", m.held, Range{-1, INT_MAX});
   f("host", m.host, Form::line);
   f("place", m.place, Form::words);
   f("reason", m.reason, Form::words);
@@ -214,6 +215,7 @@ void fields(Fields& f, StartMessage& m) {
   f("bind_core", m.bind_core, Form::words);
   f("log", m.log, Form::words);
   f("launch_folder", m.launch_folder, Form::words);
+  f("order", m.order, Form::words);
   f("header", m.header, Form::words);
 }
 template <class Fields>

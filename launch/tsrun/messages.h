@@ -144,7 +144,7 @@ struct StartMessage {
   std::vector<std::string> program;
   std::string folder;
   Environment environment;
-  std::string bind_core, log, launch_folder, header;
+  std::string bind_core, log, launch_folder, order, header;
 };
 /// What a host that --hosts starts gets on its standard input.
 struct OrdersMessage {

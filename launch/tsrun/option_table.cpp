@@ -139,8 +139,10 @@ std::vector<OptionRow> neutral_rows() {
       {"--log_level", "", d, "LEVEL",
        "Least severe messages of tsrun that are shown: debug, info (default), warning or error.",
        [](LaunchOptions&, const std::string& word) { log::set_log_level(log::log_level_of(word)); }},
-      {"--max_restarts", "", d, "N", "Start all workers again after a failure, at most N times (default: 0).",
-       number(&LaunchOptions::max_restarts, 0)},
+      {"--max_restarts", "", d, "N",
+       "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
+       "program keeps its state in memory, as tessera train does; else 0).",
+       [](LaunchOptions& o, const std::string& word) { o.max_restarts = whole_number(word, 0, INT_MAX); }},
       {"--hosts", "", d, "A:8,B:8", "Start on these hosts from here, so many workers on each.",
        words(&LaunchOptions::hosts)},
       {"--hostfile", "", d, "FILE", "The same from a file: a line 'A slots=8' or 'A:8' for each host.",
@@ -219,6 +221,17 @@ std::vector<OptionRow> torchrun_rows() {
 }
 
 }  // namespace
+
+std::vector<OptionRow> ttp_table() {
+  const auto d = Dialect::either;
+  return {
+      {"ENABLE_TTP", "", d, "0|1",
+       "0 or false: programs keep no state in memory; restarts continue from checkpoints (default: 1).",
+       [](LaunchOptions& o, const std::string& word) { o.keep_state = word == "1" || (word != "0" && truth(word)); }},
+      {"TTP_OT", "", d, "SECONDS",
+       "How long saving the state in memory may take when nothing continues with it (default: no limit).",
+       [](LaunchOptions& o, const std::string& word) { o.save_time_out = whole_number(word, 1, INT_MAX); }}};
+}
 
 std::vector<OptionRow> option_table() {
   auto all = msrun_rows();

@@ -22,4 +22,7 @@ struct OptionRow {
 /// Every option of `tsrun`, in the order of the help.
 std::vector<OptionRow> option_table();
 
+/// The environment variables of MindIO TTP that tsrun reads, as rows of the table.
+std::vector<OptionRow> ttp_table();
+
 }  // namespace tessera::tsrun

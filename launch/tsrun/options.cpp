@@ -30,6 +30,7 @@ class OptionsReader {
     if (options_.help || options_.version) return options_;
     settle_dialect();
     read_environment();
+    read_ttp();
     if (options_.program.empty()) complain("PROGRAM is missing: what is to be started?");
     if (wrong_.empty()) check_sizes();
     if (!wrong_.empty()) throw ConfigError(joined());
@@ -117,6 +118,13 @@ class OptionsReader {
     }
   }
 
+  void read_ttp() {
+    for (const auto& row : ttp_table())
+      if (const auto variable = environment_.find(row.name);
+          variable != environment_.end() && !variable->second.empty())
+        put(row, variable->second, row.name);
+  }
+
   void check_sizes() {
     if (!options_.hosts.empty() && !options_.host_file.empty())
       complain("--hosts and --hostfile say the same thing twice");
@@ -134,8 +142,8 @@ class OptionsReader {
   std::vector<std::string> wrong_;
 };
 
-void print_rows(std::ostream& out, Dialect dialect) {
-  for (const auto& row : option_table()) {
+void print_rows(std::ostream& out, const std::vector<OptionRow>& rows, Dialect dialect) {
+  for (const auto& row : rows) {
     if (row.dialect != dialect) continue;
     auto head =
         "  " + (row.brief.empty() ? "" : row.brief + ", ") + row.name + (row.value.empty() ? "" : " " + row.value);
@@ -173,17 +181,22 @@ void print_help(std::ostream& out) {
          "  tsrun --nnodes 2 --nproc_per_node 4 --node_rank 0 --master_addr a ...    (torchrun's options)\n\n"
          "Write --name value or --name=value, with - or _ inside names. Options of msrun and of torchrun do not mix.\n"
          "\nFor both:\n";
-  print_rows(out, Dialect::either);
+  print_rows(out, option_table(), Dialect::either);
   out << "\nmsrun's:\n";
-  print_rows(out, Dialect::msrun);
+  print_rows(out, option_table(), Dialect::msrun);
   out << "\ntorchrun's (each may also come from PET_<NAME>):\n";
-  print_rows(out, Dialect::torchrun);
+  print_rows(out, option_table(), Dialect::torchrun);
+  out << "\nEnvironment variables of MindIO TTP:\n";
+  print_rows(out, ttp_table(), Dialect::either);
   out << "\nTwo departures from msrun: --join is True unless you say False, and logs go to the run folder's log/ when\n"
          "PROGRAM is `tessera train` (else to ./log). Logs grow over restarts; nothing is overwritten.\n"
          "Several hosts: the same line on each, differing only in --node_rank; or --hosts from one of them.\n"
          "Exit codes: 0 all workers are done; 2 what was given is wrong, nothing was started; else the code of the "
          "worker\n"
-         "that failed first (128 + its signal).\n";
+         "that failed first (128 + its signal). A program that keeps its state in memory: 20 the restarts are used up, "
+         "21 "
+         "a step\n"
+         "failed alike twice, 22 its state could not be saved. docs/resilience.md has the whole.\n";
 }
 
 }  // namespace tessera::tsrun

@@ -30,7 +30,9 @@ struct LaunchOptions {
   bool join = true;
   int cluster_time_out = 600;  ///< seconds; negative: no limit
   std::string bind_core = "False";
-  int max_restarts = 0;
+  std::optional<int> max_restarts;
+  bool keep_state = true;            ///< ENABLE_TTP: programs may keep their state in memory for the next start
+  std::optional<int> save_time_out;  ///< TTP_OT: seconds for the checkpoint of that state when nobody continues with it
   std::string rank_table_file, run_id = "none", role = "default";
 
   std::vector<std::string> program;  ///< with its arguments

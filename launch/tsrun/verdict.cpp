@@ -80,6 +80,19 @@ Outcome Attempt::stopped_verdict() const {
 }
 
 Outcome Attempt::verdict() {
+  auto outcome = judged();
+  for (const auto& end : ends_) outcome.held = std::max(outcome.held, end.held);
+  for (std::size_t h = 0; h < job_.hosts.size(); h++)
+    outcome.host_lost = outcome.host_lost || (job_.hosts[h].machine != job_.machine && !sockets_.hosts[h].open());
+  const auto* cause = root_cause(ends_);
+  if (!trouble_.empty())
+    outcome.cause = trouble_;
+  else if (cause != nullptr)
+    outcome.cause = text("rank ", cause->rank, ' ', how_it_ended(*cause));
+  return outcome;
+}
+
+Outcome Attempt::judged() {
   if (!failing_ && good_ == lines_.size() && asked_to_stop_ == 0) return {};
   const auto* cause = root_cause(ends_);
   if (asked_to_stop_ != 0 && (!failing_ || cause == nullptr || cause->signal == asked_to_stop_))

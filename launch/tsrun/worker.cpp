@@ -7,7 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -172,6 +175,7 @@ class Worker {
     program.environment["TESSERA_LAUNCH_LINK"] = link_.variable();
     folder_ = message.launch_folder;
     program.environment["TESSERA_LAUNCH_FOLDER"] = folder_;
+    if (!message.order.empty()) program.environment["TESSERA_LAUNCH_ORDER"] = message.order;
     log_.emplace(message.log, message.header);
     program.output = log_->program_end().number();
     memory_kills_ = memory_kills();
@@ -205,6 +209,9 @@ class Worker {
           break;
         case worker::LinkWord::done:
           done_ = true;
+          break;
+        case worker::LinkWord::holds:
+          end_.held = static_cast<int>(std::min(std::strtoll(about.c_str(), nullptr, 10), 0LL + INT_MAX));
           break;
         case worker::LinkWord::resume:
           send(head_, ResumeMessage{about});

@@ -73,6 +73,18 @@ TEST(Options, VariablesOfPetGiveTorchrunsOptionsUnlessTheLineIsMsruns) {
   EXPECT_TRUE(says(story_of([] { read({"x"}, {{"PET_NPROC_PER_NODE", "many"}}); }), "PET_NPROC_PER_NODE"));
 }
 
+TEST(Options, MindIosVariablesAreRead) {
+  EXPECT_TRUE(read({"--worker_num=2", "x"}).keep_state);
+  for (const auto* word : {"0", "false", "False"})
+    EXPECT_FALSE(read({"--worker_num=2", "x"}, {{"ENABLE_TTP", word}}).keep_state) << word;
+  EXPECT_TRUE(read({"--worker_num=2", "x"}, {{"ENABLE_TTP", "1"}}).keep_state);
+  EXPECT_EQ(read({"--worker_num=2", "x"}, {{"TTP_OT", "360"}}).save_time_out, 360);
+  EXPECT_FALSE(read({"--worker_num=2", "x"}).save_time_out);
+  const auto story = story_of([] { read({"--worker_num=2", "x"}, {{"ENABLE_TTP", "maybe"}, {"TTP_OT", "0"}}); });
+  EXPECT_TRUE(says(story, "ENABLE_TTP: 'maybe' is neither True nor False") && says(story, "TTP_OT: 0 is out of range"))
+      << story;
+}
+
 TEST(Options, SizesFollowTheDialect) {
   const auto msrun = tsrun::sizes_of(read({"--worker_num=16", "x"}));
   EXPECT_EQ(msrun.total, 16);

@@ -1,0 +1,18 @@
+#include "launch/tsrun/restarts.h"
+
+namespace tessera::tsrun {
+
+Restarts::Decision Restarts::decide(const Outcome& outcome) {
+  const bool holds = outcome.held >= 0, went_on = outcome.held > held_;
+  allowed_ = most_.value_or(holds ? of_held_state : 0);
+  if (outcome.refused) return Decision::give_up;
+  if (holds && !went_on && !outcome.cause.empty() && outcome.cause == cause_) return Decision::poison;
+  if (holds && went_on) done_ = 0;
+  held_ = outcome.held;
+  cause_ = outcome.cause;
+  if (outcome.host_lost || done_ >= allowed_) return Decision::give_up;
+  ++done_;
+  return Decision::restart;
+}
+
+}  // namespace tessera::tsrun

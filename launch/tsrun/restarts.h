@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launch/tsrun/attempt.h"
+
+namespace tessera::tsrun {
+
+/// Decides after each failed start whether the workers are started again.
+class Restarts {
+ public:
+  /// Exit codes of tsrun when it starts a program no more that keeps its state in memory.
+  static constexpr int used_up = 20, poison_step = 21;
+  /// Restarts in a row, for a program that keeps its state in memory, if --max_restarts does not say otherwise.
+  static constexpr int of_held_state = 3;
+
+  /// `most`: --max_restarts, if given.
+  explicit Restarts(std::optional<int> most) : most_(most) {}
+
+  enum class Decision {
+    restart,
+    give_up,  ///< there is no restart left
+    poison    ///< the same failure at the same step twice: a restart would only repeat it
+  };
+  /// To be asked once after each failed start. Restarts count from the last one after which the program completed a step;
+  /// those of a program without state in memory count from the first.
+  Decision decide(const Outcome& outcome);
+
+  int done() const { return done_; }        ///< restarts that count
+  int allowed() const { return allowed_; }  ///< so many may
+
+ private:
+  std::optional<int> most_;
+  int done_ = 0, allowed_ = 0;
+  int held_ = -1;  ///< of the last failure
+  std::string cause_;
+};
+
+}  // namespace tessera::tsrun
