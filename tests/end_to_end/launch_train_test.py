@@ -14,6 +14,8 @@ from launching import Launching
 TOLERANCE = 1e-5
 
 TP2 = ("--set", "parallel_config.tensor_model_parallel_size=2")
+# After a fault the run continues from its newest checkpoint.
+FROM_CHECKPOINTS = ("--set", "resilience_config.policy=off")
 # Two replicas with half a batch each.
 DP2 = ("--set", "dataset_config.batch_size=2")
 PP2 = ("--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "dataset_config.micro_batch_num=2")
@@ -42,7 +44,7 @@ class LaunchTrain(Launching):
         self.assert_nothing_left()
 
     def test_killed_in_mid_step_it_names_place_and_step_and_the_same_command_goes_on(self):
-        line = ["--worker_num=2", "--tail_worker_log=9", *train(*TP2, training_iters=60, save_interval=5, output_dir="killed")]
+        line = ["--worker_num=2", "--tail_worker_log=9", *train(*TP2, *FROM_CHECKPOINTS, training_iters=60, save_interval=5, output_dir="killed")]
         rank = random.randrange(2)
         job = self.start_tsrun(*line)
         self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
@@ -66,7 +68,7 @@ class LaunchTrain(Launching):
 
     def test_a_restart_resumes_whatever_resume_training_says_and_a_new_job_does_not(self):
         anew = ("--set", "training_config.resume_training=false")
-        line = train(*PP2, *anew, training_iters=60, save_interval=5, output_dir="killed")
+        line = train(*PP2, *FROM_CHECKPOINTS, *anew, training_iters=60, save_interval=5, output_dir="killed")
         job = self.start_tsrun("--worker_num=2", "--max_restarts=2", *line)
         self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
         os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
@@ -84,7 +86,7 @@ class LaunchTrain(Launching):
         self.assert_same_losses("alone", "killed.1")
 
     def test_without_a_checkpoint_it_does_not_promise_to_resume(self):
-        job = self.start_tsrun("--worker_num=2", *train(*DP2, training_iters=1000000, eval_interval=1000000, output_dir="killed"))
+        job = self.start_tsrun("--worker_num=2", *train(*DP2, *FROM_CHECKPOINTS, training_iters=1000000, eval_interval=1000000, output_dir="killed"))
         self.wait_until(lambda: self.steps_logged("killed") >= 2, "2 steps")
         os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
         self.assertIn("no checkpoint was saved: the same command starts from the beginning", self.end_of(job, 137).splitlines()[-1])

@@ -1,0 +1,222 @@
+"""Runs whose processes die again and again under tsrun: every number of the run and every byte of its last checkpoint are those
+of an undisturbed run of the same command."""
+
+import os
+import random
+import re
+import signal
+
+import harness
+from harness import sets
+from launching import Launching
+
+STEPS = 24
+
+# What is trained, and by how many ranks. Names of docs/resilience.md.
+CONFIGURATIONS = {
+    "DP 3": (3, []),
+    "TP 2, PP 2": (4, ["parallel_config.tensor_model_parallel_size=2", "parallel_config.pipeline_model_parallel_size=2",
+                       "dataset_config.micro_batch_num=2"]),
+    "bf16, distributed optimizer": (3, ["training_config.bf16=true", "training_config.use_distributed_optimizer=true",
+                                        "training_config.overlap_grad_reduce=true", "optimizer_config.overlap_param_gather=true"]),
+    "fp16, overflows": (2, ["training_config.fp16=true", "training_config.loss_scale_value=1e9", "training_config.hysteresis=1",
+                            "training_config.loss_scale_window=4"]),
+    "experts, EP 2": (2, ["model_config.num_experts=4", "parallel_config.expert_model_parallel_size=2",
+                          "moe_config.moe_router_topk=2", "moe_config.moe_router_load_balancing_type=aux_loss",
+                          "moe_config.moe_aux_loss_coeff=0.01", "model_config.add_bias_linear=false"]),
+    "Muon": (2, ["optimizer_config.optimizer_type=muon"]),
+    "one rank, lines of 5 steps": (1, ["training_config.log_interval=5"]),
+}
+PHASES = ["forward", "reduce", "commit", "update", "report", "gather"]
+MODES = ["kill", "segv", "bus", "fpe", "abort", "exit", "quit", "error", "term"]
+EVALUATIONS, SAVES = 4, 5
+
+
+def line_of(configuration, folder, *more):
+    ranks, options = CONFIGURATIONS[configuration]
+    options = [word for option in options for word in ("--set", option)]
+    return [f"--worker_num={ranks}", "--tail_worker_log=9", "tessera", "train", "tiny.yaml",
+            *sets(training_iters=STEPS, eval_interval=EVALUATIONS, save_interval=SAVES, output_dir=folder), *options, *more]
+
+
+def inject(faults):
+    return ["--set", f"resilience_config.inject_fault=[{', '.join(faults)}]"]
+
+
+def random_faults(draw, ranks, count):
+    """One fault or several for each start, at the same step or a later one, never the same twice in a row: without a complete
+    step between them that would end the run."""
+    faults, step, last, phase, repeats = [], 0, None, None, 0
+    for start in range(count):
+        again = phase in ("forward", "reduce")  # else a rank has begun the update, and the next start completes the step
+        repeats = repeats + 1 if again and repeats < 2 and draw.random() < .4 else 0
+        step += 0 if repeats else draw.choice([1, 1, 2])
+        if step > STEPS:
+            break
+        phases = PHASES + ["evaluate"] * (step % EVALUATIONS == 0) + ["save"] * (step % SAVES == 0)
+        while True:
+            rank, phase, mode = draw.randrange(ranks), draw.choice(phases), draw.choice(MODES)
+            if (rank, mode) != last:
+                break
+        last = rank, mode
+        faults.append(f"{rank}:{step}:{phase}:{mode}:{start}")
+        if draw.random() < .2:  # all at once
+            faults += [f"{other}:{step}:{phase}:{mode}:{start}" for other in range(ranks) if other != rank]
+    return faults
+
+
+class Faults(Launching):
+    def state(self, run):
+        folder = self.checkpoints(run)[-1]
+        return {str(path.relative_to(folder)): harness.without_run_id(path) for path in sorted(folder.rglob("*"))
+                if path.is_file() and path.name not in harness.WORDS_OF_THE_COMMAND}
+
+    def assert_nothing_lost(self, run, reference="undisturbed", about=""):
+        self.assertEqual(self.metrics(run), self.metrics(reference), about)
+        ours, theirs = self.state(run), self.state(reference)
+        self.assertEqual(ours.keys(), theirs.keys(), about)
+        for name, content in theirs.items():
+            self.assertTrue(ours[name] == content, f"{name}: {about}")
+        self.assertEqual(self.checkpoints(run)[-1].name, self.checkpoints(reference)[-1].name, about)
+
+    def check(self, configuration, count=6):
+        seed = random.randrange(10**9)
+        ranks = CONFIGURATIONS[configuration][0]
+        faults = random_faults(random.Random(seed), ranks, count)
+        about = f"{configuration}, seed {seed}: {' '.join(faults)}"
+        self.tsrun(*line_of(configuration, "undisturbed"))
+        told = self.tsrun("--max_restarts=9", *line_of(configuration, "disturbed", *inject(faults)), timeout=120)
+        self.assertEqual(told.count("starting all workers again"), len({fault.split(":")[4] for fault in faults}), f"{about}\n{told}")
+        self.assert_nothing_lost("disturbed", about=f"{about}\n{told}")
+        self.assert_nothing_left()
+
+    def test_data_parallel_of_three(self):
+        self.check("DP 3")
+
+    def test_tensor_and_pipeline_parallel_without_replicas(self):
+        self.check("TP 2, PP 2")
+
+    def test_bf16_with_a_distributed_optimizer_that_overlaps(self):
+        self.check("bf16, distributed optimizer")
+
+    def test_fp16_with_overflows(self):
+        self.check("fp16, overflows")
+        self.assertTrue(any(line.get("skipped") for line in self.metrics("disturbed")), "no step overflowed")
+
+    def test_experts(self):
+        self.check("experts, EP 2")
+
+    def test_muon(self):
+        self.check("Muon")
+
+    def test_killed_again_while_it_completes_an_update(self):
+        faults = ["0:7:update:kill:0", "0:7:update:segv:1", "0:7:update:abort:2"]
+        self.tsrun(*line_of("DP 3", "undisturbed"))
+        told = self.tsrun(*line_of("DP 3", "disturbed", *inject(faults)))
+        self.assertEqual(told.count("starting all workers again"), 3, told)
+        self.assert_nothing_lost("disturbed", about=told)
+
+    def test_one_rank_whose_lines_average_several_steps(self):
+        self.check("one rank, lines of 5 steps", 10)
+        lines = lambda run: [re.sub(r"^.*?iteration|elapsed time per iteration \(ms\): [\d.]+", "", line)
+                             for line in (self.folder / run / "tessera.log").read_text().splitlines() if "lm loss:" in line]
+        self.assertEqual([line for line in lines("disturbed") if line], lines("undisturbed"))
+
+    def test_killed_from_outside_at_any_moment(self):
+        seed = random.randrange(10**9)
+        draw = random.Random(seed)
+        self.tsrun(*line_of("DP 3", "undisturbed", *sets(training_iters=400)))
+        job = self.start_tsrun(*line_of("DP 3", "disturbed", *sets(training_iters=400)))
+        for step in sorted(draw.sample(range(5, 390), 4)):
+            self.wait_until(lambda: self.steps_logged("disturbed") >= step, f"step {step}")
+            for rank in draw.sample(range(3), draw.choice([1, 1, 2, 3])):
+                for pid, variables in self.processes("tessera").items():
+                    if variables.get("RANK") == str(rank):
+                        os.kill(pid, signal.SIGKILL)
+        told = self.end_of(job)
+        self.assertIn("starting all workers again", told)
+        self.assert_nothing_lost("disturbed", about=f"seed {seed}\n{told}")
+        self.assert_nothing_left()
+
+    def test_mpirun_may_be_killed(self):
+        length = sets(training_iters=400)
+        self.tsrun(*line_of("DP 3", "undisturbed", *length))
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            with self.subTest(number):
+                run = f"disturbed{number}"
+                job = self.start_tsrun(*line_of("DP 3", run, *length))
+                self.wait_until(lambda: self.steps_logged(run) >= 5, "5 steps")
+                os.kill(next(iter(self.processes("mpirun") or self.processes("orterun"))), number)
+                told = self.end_of(job)
+                self.assert_nothing_lost(run, about=told)
+                self.assert_nothing_left()
+
+
+    def test_a_rank_that_hangs_or_is_stopped(self):
+        faults = ["1:5:forward:hang:0", "2:11:reduce:stop:1", "0:14:commit:hang:2"]
+        self.tsrun(*line_of("DP 3", "undisturbed"))
+        told = self.tsrun(*line_of("DP 3", "disturbed", *inject(faults), "--set", "resilience_config.step_time_out=1"))
+        for rank, step in ((1, 5), (2, 11), (0, 14)):
+            self.assertRegex(told, rf"rank {rank} of 3 on \S+ \(tp 0 dp {rank} pp 0, iteration {step}\) hung")
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+    def test_where_dev_shm_is_small(self):
+        if os.geteuid() != 0:
+            self.skipTest("mounting needs root")
+        larger = ["--set", "model_config.vocab_size=20000", "--set", "model_config.hidden_size=128", *sets(training_iters=6)]
+        line = line_of("one rank, lines of 5 steps", "disturbed", *larger, *inject(["0:3:update:kill"]))
+        self.tsrun(*line_of("one rank, lines of 5 steps", "undisturbed", *larger))
+        self.write("small.sh", 'mount -t tmpfs -o size=20m tmpfs /dev/shm && exec "$@"')
+        told = self.end_of(self.start_tsrun(*line, before=["unshare", "-m", "sh", "small.sh"]))
+        self.assertIn("from their state after iteration 2, in memory", told)  # the last that it told of
+        self.assert_nothing_lost("disturbed", about=told)
+
+
+class GivingUp(Launching):
+    """What becomes of the state in memory when nobody continues with it."""
+
+    def save_and_resume(self, told, steps):
+        self.assertRegex(told.splitlines()[-1], "the same command resumes from the newest checkpoint")
+        self.assertIn(f"the state after iteration {steps} is saved: no step is lost", told)
+        self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{steps:07d}"))
+        self.assert_nothing_left()
+        self.tsrun(*line_of("DP 3", "disturbed"))
+        self.tsrun(*line_of("DP 3", "undisturbed"))
+        self.assertEqual(self.metrics("disturbed"), self.metrics("undisturbed"))
+        Faults.assert_nothing_lost(self, "disturbed")
+
+    state = Faults.state
+
+    def test_when_the_restarts_are_used_up_a_checkpoint_is_saved(self):
+        faults = ["0:7:update:kill:0", "1:8:forward:kill:1", "2:8:forward:segv:2"]
+        told = self.tsrun("--max_restarts=1", *line_of("DP 3", "disturbed", *inject(faults)), code=20)
+        self.assertIn("The 1 restarts of --max_restarts are used up", told)
+        self.save_and_resume(told, 7)
+
+    def test_without_restarts_too(self):
+        told = self.tsrun("--max_restarts=0", *line_of("DP 3", "disturbed", *inject(["1:7:report:kill"])), code=128 + signal.SIGKILL)
+        self.save_and_resume(told, 7)
+
+    def test_a_step_that_fails_alike_again_ends_the_run(self):
+        told = self.tsrun(*line_of("DP 3", "disturbed", *inject(["1:9:forward:abort:*"])), code=21)
+        self.assertEqual(told.count("starting all workers again"), 1)
+        self.assertIn("It is the same failure as before at the same step, 9", told)
+        self.save_and_resume(told, 8)
+
+    def test_a_recipe_that_changed_meanwhile_is_refused_and_its_state_kept_out(self):
+        self.recipe("changing.yaml", training_iters=STEPS, output_dir="run")
+        job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "tessera", "train", "changing.yaml", *inject(["1:5:forward:hang"]))
+        self.wait_until(lambda: self.steps_logged("run") >= 4, "4 steps")
+        self.recipe("changing.yaml", training_iters=STEPS, output_dir="run", learning_rate=2e-3)
+        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+        self.assertRegex(self.end_of(job, 2), "the state in /dev/shm/\\S+ was left with another recipe, and is not changed")
+        self.assert_nothing_left()
+
+    def test_a_wrong_fault_is_named(self):
+        told = self.tessera("check", "tiny.yaml", *inject(["1:2:updat:kill"]), code=2)
+        self.assertIn("resilience_config.inject_fault: '1:2:updat:kill': 'updat' is no phase; known: start, forward", told)
+
+
+if __name__ == "__main__":
+    harness.main()
