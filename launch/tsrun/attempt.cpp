@@ -248,6 +248,7 @@ void Attempt::hear_hosts() {
       if (const auto* failed = std::get_if<FailedMessage>(&message))
         fail(text("on ", job_.words_of(h), ": ", failed->words), {}, settle_seconds);
     }
+    host_lost_ = host_lost_ || !host.open() || host.silence() > host_silence_seconds;
     if (!host.open())
       fail(text("the tsrun on ", job_.words_of(h),
                 host.problem().empty() ? " has ended" : " was cut off: it sent " + host.problem()),

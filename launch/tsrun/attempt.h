@@ -112,6 +112,7 @@ class Attempt {
   double settled_ = 0;  ///< when enough has been heard after the first failure
   std::string trouble_;
   std::vector<int> suspects_;
+  bool host_lost_ = false;
   bool about_mpirun_ = false;  ///< its last lines may tell why
   std::set<int> asked_on_;
   int asked_to_stop_ = 0;  ///< the signal that asked, 0: none

@@ -64,7 +64,8 @@ class Head {
       outcome = start("");
     }
     const bool cut_short = outcome.kind == Outcome::Kind::stopped && outcome.code != 0;
-    if (outcome.held >= 0 && (outcome.kind == Outcome::Kind::failed || cut_short)) save_held(outcome, start);
+    if (outcome.held >= 0 && !outcome.host_lost && (outcome.kind == Outcome::Kind::failed || cut_short))
+      save_held(outcome, start);
     return end(outcome);
   }
 
@@ -78,7 +79,9 @@ class Head {
 
   static void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) {
     if (outcome.held < 0) return;
-    if (decision == Restarts::Decision::poison) {
+    if (outcome.host_lost) {
+      outcome.words += "\nThe state of its ranks is lost with it";
+    } else if (decision == Restarts::Decision::poison) {
       outcome.code = Restarts::poison_step;
       outcome.words += text("\nIt is the same failure as before at the same step, ", outcome.held + 1,
                             ": another start would only repeat it");

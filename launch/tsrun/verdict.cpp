@@ -82,8 +82,7 @@ Outcome Attempt::stopped_verdict() const {
 Outcome Attempt::verdict() {
   auto outcome = judged();
   for (const auto& end : ends_) outcome.held = std::max(outcome.held, end.held);
-  for (std::size_t h = 0; h < job_.hosts.size(); h++)
-    outcome.host_lost = outcome.host_lost || (job_.hosts[h].machine != job_.machine && !sockets_.hosts[h].open());
+  outcome.host_lost = host_lost_;
   const auto* cause = root_cause(ends_);
   if (!trouble_.empty())
     outcome.cause = trouble_;

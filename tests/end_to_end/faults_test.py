@@ -7,6 +7,7 @@ import re
 import signal
 
 import harness
+import launch_hosts_test
 from harness import sets
 from launching import Launching
 
@@ -171,6 +172,19 @@ class Faults(Launching):
         told = self.end_of(self.start_tsrun(*line, before=["unshare", "-m", "sh", "small.sh"]))
         self.assertIn("from their state after iteration 2, in memory", told)  # the last that it told of
         self.assert_nothing_lost("disturbed", about=told)
+
+
+class FaultsOnHosts(launch_hosts_test.Hosts):
+    state, assert_nothing_lost = Faults.state, Faults.assert_nothing_lost
+
+    def test_all_ranks_of_a_host_are_killed(self):
+        line = lambda run, *more: line_of("TP 2, PP 2", run, *more)[2:]
+        for run, more in (("undisturbed", []), ("disturbed", inject(["2:7:update:kill", "3:7:update:kill", "1:12:reduce:abort:1"]))):
+            jobs = [self.start_host(host, f"--worker_log_name={run}", program=line(run, *more)) for host in range(2)]
+            told = [self.end_of(job) for job in jobs]
+        self.assertEqual(told[0].count("starting all workers again"), 2)
+        self.assert_nothing_lost("disturbed", about=told[0])
+        self.assert_nothing_left()
 
 
 class GivingUp(Launching):

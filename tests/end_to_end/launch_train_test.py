@@ -177,6 +177,7 @@ class LaunchTrainHosts(launch_hosts_test.Hosts):
         self.cut(1)
         told = [self.end_of(job, code=1, timeout=30) for job in jobs]
         self.assertRegex(told[0], r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not been heard for 8 s")
+        self.assertIn("The state of its ranks is lost with it", told[0])
         self.assert_nothing_left()
 
 
