@@ -178,9 +178,9 @@ class FaultsOnHosts(launch_hosts_test.Hosts):
     state, assert_nothing_lost = Faults.state, Faults.assert_nothing_lost
 
     def test_all_ranks_of_a_host_are_killed(self):
-        line = lambda run, *more: line_of("TP 2, PP 2", run, *more)[2:]
+        line = lambda run, *more: line_of("bf16, distributed optimizer", run, *more)[2:]
         for run, more in (("undisturbed", []), ("disturbed", inject(["2:7:update:kill", "3:7:update:kill", "1:12:reduce:abort:1"]))):
-            jobs = [self.start_host(host, f"--worker_log_name={run}", program=line(run, *more)) for host in range(2)]
+            jobs = [self.start_host(host, f"--worker_log_name={run}", program=line(run, *more)) for host in range(2)]  # 4 ranks
             told = [self.end_of(job) for job in jobs]
         self.assertEqual(told[0].count("starting all workers again"), 2)
         self.assert_nothing_lost("disturbed", about=told[0])

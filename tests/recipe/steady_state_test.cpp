@@ -57,7 +57,7 @@ class SteadyState : public InOwnFolder {
 
   static void one_step(training::TrainingStep& work, std::int64_t number) {
     const auto outcome = work.backward(6 * number);
-    work.update(number + 1, outcome);
+    work.update(work.rates(number + 1), outcome);
   }
 };
 
