@@ -329,6 +329,16 @@ fs::path RunFolder::place_after(const fs::path& source, const fs::path& to, cons
   return moves ? to / below : source;
 }
 
+/// Writes into the folder. A restart of the run that is there may go without: a disk that is full costs no step.
+void RunFolder::write_unless_restarted(bool same_run, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const IoError& error) {
+    if (!same_run || !is_restart_) throw;
+    notes_.push_back(text(error.what(), "; this restart goes on without it"));
+  }
+}
+
 std::string RunFolder::take_over(bool continues, const std::string& checkpoint_run, const std::string& recipe,
                                  const std::function<bool(const std::string& resolved)>& same_recipe) {
   const bool same_run = continues || is_same_run(same_recipe);
@@ -354,9 +364,9 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
     });
     notes_.push_back(text("the earlier run in ", folder_.string(), " was set aside as ", aside.string()));
   } else {
-    write_record(folder_, with_source(source));
+    write_unless_restarted(same_run, [&] { write_record(folder_, with_source(source)); });
   }
-  write_file_atomic(folder_ / "resolved.yaml", recipe);
+  write_unless_restarted(same_run, [&] { write_file_atomic(folder_ / "resolved.yaml", recipe); });
   return record.run;
 }
 

@@ -58,6 +58,7 @@ class RunFolder {
  private:
   std::string take_over(bool continues, const std::string& checkpoint_run, const std::string& recipe,
                         const std::function<bool(const std::string& resolved)>& same_recipe);
+  void write_unless_restarted(bool same_run, const std::function<void()>& write);
   bool is_same_run(const std::function<bool(const std::string& resolved)>& same_recipe) const;
   std::filesystem::path place_after(const std::filesystem::path& source, const std::filesystem::path& to,
                                     const std::vector<std::filesystem::path>& moving) const;

@@ -41,6 +41,9 @@ TEST(Restarts, NoneIfNoneAreAskedForOrNoneIsOfUse) {
   outcome.refused = true;
   EXPECT_EQ(refused.decide(outcome), give_up);
   outcome = failed(7);
+  outcome.code = Restarts::nothing_saved;
+  EXPECT_EQ(Restarts({}).decide(outcome), give_up);
+  outcome = failed(7);
   outcome.host_lost = true;
   EXPECT_EQ(lost.decide(outcome), give_up);
 }
