@@ -118,6 +118,8 @@ Outcome Attempt::judged() {
   outcome.code = cause->exit_code();
   const auto hanging = cause->lost_peer ? waited_for(*cause, ends_) : std::vector<const WorkerEnd*>();
   for (const auto* end : hanging) outcome.words += text(story(*end, job_.workers), "\n");
+  // It ended by itself; that a worker ended first may be because of it.
+  if (mpirun_ended_ != 0) outcome.words += "mpirun ended before the workers\n";
   outcome.words +=
       hanging.empty() ? story(*cause, job_.workers) : text("told by rank ", cause->rank, ": ", cause->reason);
   return outcome;
