@@ -4,45 +4,24 @@
 #include <type_traits>
 
 namespace tessera::training {
-namespace {
 
-/// What precedes the text of progress.json.
-struct Head {
-  std::int64_t micro_batches, saved_at;
-  double product_rate;
-  Interval interval;
-  bool stepped, evaluated;
-};
-static_assert(std::is_trivially_copyable_v<Head> && std::is_trivially_copyable_v<StepIntent>);
-
-}  // namespace
+static_assert(std::is_trivially_copyable_v<PositionNumbers> && std::is_trivially_copyable_v<StepIntent>);
 
 std::string write_position(const RunPosition& position) {
-  Head head = {};
-  head.micro_batches = position.micro_batches;
-  head.saved_at = position.saved_at;
-  head.product_rate = position.product_rate;
-  head.interval = position.interval;
-  head.stepped = position.stepped;
-  head.evaluated = position.evaluated;
-  std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
+  const PositionNumbers numbers = position;
+  std::string bytes(reinterpret_cast<const char*>(&numbers), sizeof numbers);
   bytes += checkpoint::write_progress(position.progress);
   must(bytes.size() <= most_position_bytes, "the position of a run is short");
   return bytes;
 }
 
 RunPosition read_position(const std::string& bytes) {
-  Head head;
-  if (bytes.size() < sizeof head) throw checkpoint::DamageError("the position of the run in memory is incomplete");
-  std::memcpy(&head, bytes.data(), sizeof head);
+  PositionNumbers numbers;
+  if (bytes.size() < sizeof numbers) throw checkpoint::DamageError("the position of the run in memory is incomplete");
+  std::memcpy(&numbers, bytes.data(), sizeof numbers);
   RunPosition position;
-  position.progress = checkpoint::read_progress(bytes.substr(sizeof head), "the position of the run in memory");
-  position.micro_batches = head.micro_batches;
-  position.saved_at = head.saved_at;
-  position.product_rate = head.product_rate;
-  position.interval = head.interval;
-  position.stepped = head.stepped;
-  position.evaluated = head.evaluated;
+  static_cast<PositionNumbers&>(position) = numbers;
+  position.progress = checkpoint::read_progress(bytes.substr(sizeof numbers), "the position of the run in memory");
   return position;
 }
 

@@ -9,15 +9,19 @@
 
 namespace tessera::training {
 
-/// Where a run is after a step, besides its tensors: with this a later process continues as if there had been one.
-struct RunPosition {
-  checkpoint::Progress progress;   ///< with schedule and loss scale
+/// The numbers of a RunPosition. A plain value.
+struct PositionNumbers {
   bool stepped = false;            ///< the run has made a step since it began or was loaded
   bool evaluated = true;           ///< the evaluation that may be due after this step is done
   std::int64_t micro_batches = 0;  ///< of the last step; 0: there was none
   std::int64_t saved_at = -1;      ///< iteration of the newest checkpoint of the run; -1: there is none
   Interval interval;               ///< since the last line of progress
   double product_rate = 0;         ///< FLOP/s of the machine, measured when the run began
+};
+
+/// Where a run is after a step, besides its tensors: with this a later process continues as if there had been one.
+struct RunPosition : PositionNumbers {
+  checkpoint::Progress progress;  ///< with schedule and loss scale
 };
 
 /// Maximum length of the text of a position.

@@ -27,8 +27,6 @@
 namespace tessera::training {
 namespace {
 
-constexpr int nothing_could_be_saved = 22;
-
 class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);
@@ -147,7 +145,8 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     keeper_.prepare(progress_.iteration + 1);
     faults_.reach(progress_.iteration + 1, resilience::Phase::reduce);
   });
-  state_.call_halfway([this] { faults_.reach(progress_.iteration + 1, resilience::Phase::update); });
+  if (!setup_.resilience.inject_fault.empty())
+    state_.call_halfway([this] { faults_.reach(progress_.iteration + 1, resilience::Phase::update); });
   if (keeper_.found()) {
     recover();
   } else if (keeper_.keeps()) {
@@ -441,7 +440,7 @@ void Trainer::after_step() {
 /// The launcher starts the processes no more: what they left in memory becomes a checkpoint.
 RunEnd Trainer::save_and_end() {
   if (!save_now())
-    return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_)};
+    return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_)};
   return {0, text("saved ", last_checkpoint(), " after iteration ", progress_.iteration, " of ", o_.training_iters,
                   "; ", how_to_resume(o_, true))};
 }
@@ -469,8 +468,8 @@ RunEnd Trainer::run() {
   const bool saved = save_now();
   const auto folder = last_checkpoint();
   if (!saved)
-    return {nothing_could_be_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_,
-                                         "; ", last_.empty() ? "there is no checkpoint" : "the last is " + folder)};
+    return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_, "; ",
+                                        last_.empty() ? "there is no checkpoint" : "the last is " + folder)};
   if (done) return {0, text("done: ", progress_.iteration, " iterations, ", folder)};
   return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder, "; ",
                   how_to_resume(o_, true))};

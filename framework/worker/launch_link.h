@@ -19,6 +19,8 @@ enum class LinkWord : char {
   holds = 'H',      ///< its state after this iteration is in memory that outlives it
 };
 
+/// Exit code of a program that could not write its checkpoint: another start would meet the same disk.
+inline constexpr int nothing_saved = 22;
 inline constexpr const char* order_to_save = "save";
 inline constexpr const char* order_to_keep_nothing = "keep nothing";
 

@@ -62,7 +62,7 @@ class Head {
       outcome = start("");
     }
     const bool cut_short = outcome.kind == Outcome::Kind::stopped && outcome.code != 0;
-    if (outcome.held >= 0 && !outcome.host_lost && outcome.code != Restarts::nothing_saved &&
+    if (outcome.held >= 0 && !outcome.host_lost && outcome.code != worker::nothing_saved &&
         (outcome.kind == Outcome::Kind::failed || cut_short))
       save_held(outcome, start);
     return end(outcome);
@@ -84,7 +84,7 @@ class Head {
       outcome.code = Restarts::poison_step;
       outcome.words += text("\nIt is the same failure as before at the same step, ", outcome.held + 1,
                             ": another start would only repeat it");
-    } else if (!outcome.refused && outcome.code != Restarts::nothing_saved && restarts.allowed() > 0) {
+    } else if (!outcome.refused && outcome.code != worker::nothing_saved && restarts.allowed() > 0) {
       outcome.code = Restarts::used_up;
       outcome.words += text("\nThe ", restarts.allowed(), " restarts of --max_restarts are used up");
     }
@@ -101,7 +101,7 @@ class Head {
       outcome.words = text("the state after iteration ", outcome.held, " is saved: no step is lost");
     } else {
       outcome.words = text("the state after iteration ", outcome.held, " could not be saved: ", saved.words);
-      if (outcome.code == 0 || outcome.code == Restarts::used_up) outcome.code = Restarts::nothing_saved;
+      if (outcome.code == 0 || outcome.code == Restarts::used_up) outcome.code = worker::nothing_saved;
     }
     if (!saved.resume.empty()) outcome.resume = saved.resume;
   }

@@ -1,11 +1,13 @@
 #include "launch/tsrun/restarts.h"
 
+#include "framework/worker/launch_link.h"
+
 namespace tessera::tsrun {
 
 Restarts::Decision Restarts::decide(const Outcome& outcome) {
   const bool holds = outcome.held >= 0, went_on = outcome.held > held_;
   allowed_ = most_.value_or(holds ? of_held_state : 0);
-  if (outcome.refused || outcome.code == nothing_saved) return Decision::give_up;
+  if (outcome.refused || outcome.code == worker::nothing_saved) return Decision::give_up;
   if (holds && !went_on && !outcome.cause.empty() && outcome.cause == cause_) return Decision::poison;
   if (holds && went_on) done_ = 0;
   held_ = outcome.held;

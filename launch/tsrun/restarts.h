@@ -12,8 +12,6 @@ class Restarts {
  public:
   /// Exit codes of tsrun when it starts a program no more that keeps its state in memory.
   static constexpr int used_up = 20, poison_step = 21;
-  /// Exit code of a program that could not save, and of tsrun then: another start meets the same disk.
-  static constexpr int nothing_saved = 22;
   /// Restarts in a row, for a program that keeps its state in memory, if --max_restarts does not say otherwise.
   static constexpr int of_held_state = 3;
 

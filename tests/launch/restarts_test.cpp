@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "framework/worker/launch_link.h"
+
 namespace tessera::tsrun {
 namespace {
 
@@ -41,7 +43,7 @@ TEST(Restarts, NoneIfNoneAreAskedForOrNoneIsOfUse) {
   outcome.refused = true;
   EXPECT_EQ(refused.decide(outcome), give_up);
   outcome = failed(7);
-  outcome.code = Restarts::nothing_saved;
+  outcome.code = worker::nothing_saved;
   EXPECT_EQ(Restarts({}).decide(outcome), give_up);
   outcome = failed(7);
   outcome.host_lost = true;
