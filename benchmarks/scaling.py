@@ -3,7 +3,8 @@
 
     benchmarks/scaling.py [--build DIR] [--pairs N] [--steps N] [--ranks N] [--global-batch N] [--layout NAME ...]
 
-Trains GPT-2 124M on mock data: one process with N threads, then N ranks with one thread each, in alternation. Prints, for each
+Trains GPT-2 124M on mock data (layouts of experts: 4 layers with 8 SwiGLU experts, top 2, forced balance; context parallelism: 2 layers
+and one sequence of 8192 tokens): one process with N threads, then N ranks with one thread each, in alternation. Prints, for each
 layout, the median over the pairs of (least step time of one process) / (least step time of the ranks): above 1 the ranks are faster.
 The first two steps of each run are not counted. Only the ratios are meaningful; the machine and its load are printed.
 """
@@ -26,6 +27,20 @@ LAYOUTS = {
     "tp": {"parallel_config.tensor_model_parallel_size": "N"},
     "tp_sp": {"parallel_config.tensor_model_parallel_size": "N", "parallel_config.sequence_parallel": "true"},
     "pp": {"parallel_config.pipeline_model_parallel_size": "N"},
+    "ep": {"parallel_config.expert_model_parallel_size": "N"},
+    "ep_zero_bf16": {"training_config.bf16": "true", "training_config.use_distributed_optimizer": "true",
+                     "parallel_config.expert_model_parallel_size": "N"},
+    **{f"cp_{algorithm}": {"parallel_config.context_parallel_size": "N", "parallel_config.cp_comm_type": algorithm}
+       for algorithm in ("p2p", "all_gather", "a2a")},
+    **{f"cp_{algorithm}_bf16": {"training_config.bf16": "true", "parallel_config.context_parallel_size": "N",
+                                "parallel_config.cp_comm_type": algorithm} for algorithm in ("p2p", "all_gather", "a2a")},
+}
+# Options of both runs, by the beginning of the layout's name.
+MODELS = {
+    "ep": {"model_config.num_layers": 4, "model_config.hidden_act": "swiglu", "model_config.add_bias_linear": "false",
+           "model_config.num_experts": 8, "moe_config.moe_router_topk": 2, "moe_config.moe_ffn_hidden_size": 1536,
+           "moe_config.moe_router_force_load_balancing": "true"},
+    "cp": {"model_config.num_layers": 2, "model_config.seq_length": 8192, "model_config.max_position_embeddings": 8192},
 }
 RECIPE = """
 training_config: {{training_iters: {steps}, output_dir: run, log_interval: 1, eval_interval: 1000, eval_iters: 0, tensorboard: false,
@@ -67,25 +82,27 @@ def main():
     print(machine())
     for name in o.layout:
         options = {key: value.replace("N", str(o.ranks)) for key, value in LAYOUTS[name].items()}
-        replicas = 1 if name[:2] in ("tp", "pp") else o.ranks
-        batch = 1 if name == "pp" else o.global_batch // replicas
-        ratios, memory = [], 0
+        model = [f"--set={key}={value}" for key, value in MODELS.get(name[:2], {}).items()]
+        replicas = 1 if name[:2] in ("tp", "pp", "cp") else o.ranks
+        globally = 1 if name[:2] == "cp" else o.global_batch
+        batch = 1 if name == "pp" else globally // replicas
+        ratios, memory, memory_alone = [], 0, 0
         for _ in range(o.pairs):
             with tempfile.TemporaryDirectory() as temporary:
                 alone, together = pathlib.Path(temporary, "alone"), pathlib.Path(temporary, "together")
                 for folder in (alone, together):
                     folder.mkdir()
-                (alone / "r.yaml").write_text(RECIPE.format(steps=o.steps, batch=o.global_batch, globally=o.global_batch))
-                (together / "r.yaml").write_text(RECIPE.format(steps=o.steps, batch=batch, globally=o.global_batch))
-                precision = [f"--set={k}={v}" for k, v in options.items() if k.endswith("bf16")]
-                one, _ = run([tessera, "train", "r.yaml", f"--set=training_config.num_threads={o.ranks}", *precision], alone, o.steps)
-                sets = [f"--set={key}={value}" for key, value in options.items()]
+                (alone / "r.yaml").write_text(RECIPE.format(steps=o.steps, batch=globally, globally=globally))
+                (together / "r.yaml").write_text(RECIPE.format(steps=o.steps, batch=batch, globally=globally))
+                both = model + [f"--set={k}={v}" for k, v in options.items() if k.endswith("bf16")]
+                one, memory_alone = run([tessera, "train", "r.yaml", f"--set=training_config.num_threads={o.ranks}", *both], alone, o.steps)
+                sets = model + [f"--set={key}={value}" for key, value in options.items()]
                 many, memory = run([tsrun, "--nproc_per_node", str(o.ranks), "--log_dir", "log", tessera, "train", "r.yaml",
                                     "--set=training_config.num_threads=1", *sets], together, o.steps)
                 ratios.append(one / many)
                 print(f"  {name}: {one:.2f} s alone, {many:.2f} s on {o.ranks} ranks, ratio {one / many:.3f}", flush=True)
         print(f"{name}: {statistics.median(ratios):.3f} of one process with {o.ranks} threads, "
-              f"{memory / 1e9:.2f} GB of state and activations on the first rank", flush=True)
+              f"{memory / 1e9:.2f} GB of state and activations on the first rank, {memory_alone / 1e9:.2f} GB alone", flush=True)
 
 
 if __name__ == "__main__":
