@@ -13,25 +13,25 @@
 namespace tessera::data {
 namespace {
 
-const nlohmann::json& recorded() {
+const nlohmann::json& recorded_map() {
   static const auto all = nlohmann::json::parse(std::ifstream(TESTS_DATA "/unicode/charsmap.json"));
   return all;
 }
 
-std::string blob() { return from_base64(recorded().at("map").get<std::string>(), "charsmap.json"); }
+std::string blob() { return from_base64(recorded_map().at("map").get<std::string>(), "charsmap.json"); }
 
 TEST(CharsMap, RandomTextsAsRecorded) {
   const CharsMap map(blob(), "charsmap.json");
-  for (const auto& item : recorded().at("texts"))
+  for (const auto& item : recorded_map().at("texts"))
     EXPECT_EQ(map.normalized(item[0].get<std::string>()), item[1].get<std::string>()) << item[0];
-  EXPECT_EQ(recorded().at("texts").size(), 500U);
+  EXPECT_EQ(recorded_map().at("texts").size(), 500U);
 }
 
 // Each code point in frames that show whether it joins its neighbours to a grapheme cluster; sums as in unicode_test.cpp.
 TEST(CharsMap, EveryCodePointJoinsItsNeighboursAsRecorded) {
   constexpr char32_t block = 0x8000;
   const CharsMap map(blob(), "charsmap.json");
-  for (const auto& item : recorded().at("frames")) {
+  for (const auto& item : recorded_map().at("frames")) {
     const auto frame = item[0].get<std::string>(), sums = item[1].get<std::string>();
     const auto hole = frame.find("{}");
     for (char32_t begin = 0; begin < unicode::end_of_code_points; begin += block) {

@@ -35,7 +35,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Json& content, const Json& config 
   return chosen_folder();
 }
 
-Json recorded(const std::string& shape) {
+Json recorded_tokenizer(const std::string& shape) {
   return Json::parse(read_file(std::filesystem::path(TESTS_DATA) / "tokenizers" / (shape + ".json")));
 }
 
@@ -56,7 +56,7 @@ using HuggingFace = InOwnFolder;
 TEST_F(HuggingFace, EveryShapeGivesTheIdsAndTextsOfTheOriginal) {
   std::size_t shapes = 0, cases = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(TESTS_DATA) / "tokenizers")) {
-    const auto content = recorded(entry.path().stem().string());
+    const auto content = recorded_tokenizer(entry.path().stem().string());
     if (!content.contains("cases")) continue;
     SCOPED_TRACE(entry.path().stem().string());
     const auto tokenizer = tokenizer_of(content["tokenizer"]);
@@ -80,7 +80,7 @@ TEST_F(HuggingFace, EveryShapeGivesTheIdsAndTextsOfTheOriginal) {
 
 TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
   const auto refused = [](const char* part, const Json& value) {
-    auto content = recorded("gpt2")["tokenizer"];
+    auto content = recorded_tokenizer("gpt2")["tokenizer"];
     content[part] = value;
     try {
       tokenizer_of(content);
@@ -107,7 +107,7 @@ TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
 }
 
 TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
-  const auto content = recorded("gpt2")["tokenizer"];
+  const auto content = recorded_tokenizer("gpt2")["tokenizer"];
   const auto plain = tokenizer_of(content);
   const auto size = static_cast<std::int32_t>(plain->vocab_size());
   EXPECT_THROW(plain->eod(), ConfigError);
@@ -136,7 +136,7 @@ std::unique_ptr<Tokenizer> folder_of(const Json& one) {
   for (const auto& [name, content] : one["files"].items())
     std::ofstream(folder / name, std::ios::binary)
         << (content.is_string() ? content.get<std::string>() : content.dump());
-  std::ofstream(folder / "tokenizer.json") << recorded(one["shape"])["tokenizer"];
+  std::ofstream(folder / "tokenizer.json") << recorded_tokenizer(one["shape"])["tokenizer"];
   return chosen_folder();
 }
 
@@ -185,7 +185,7 @@ TEST_F(HuggingFace, FoldersHaveTheSpecialTokensAndTheChatTemplateOfTheOriginal) 
 }
 
 TEST_F(HuggingFace, ADamagedChatTemplateIsOneErrorAndOnlyWhereItIsUsed) {
-  const auto content = recorded("gpt2")["tokenizer"];
+  const auto content = recorded_tokenizer("gpt2")["tokenizer"];
   const auto refused = [&](const Json& field, const std::string& message) {
     const auto tokenizer = tokenizer_of(content, {{"chat_template", field}, {"eos_token", "A"}});
     EXPECT_EQ(tokenizer->encode("A"), Ids{32});

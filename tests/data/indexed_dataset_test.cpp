@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "framework/base/files.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
@@ -13,12 +14,7 @@ namespace tessera::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using TokenFiles = InOwnFolder;
-
-std::string bytes_of(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using IndexedFiles = InOwnFolder;
 
 // Two documents with a sequence each, an empty one, one of two sequences.
 void write_some(const std::string& prefix, TokenType type = TokenType::uint16) {
@@ -34,7 +30,7 @@ void write_some(const std::string& prefix, TokenType type = TokenType::uint16) {
   builder.finish();
 }
 
-TEST_F(TokenFiles, ComeBackAsTheyWereWritten) {
+TEST_F(IndexedFiles, ComeBackAsTheyWereWritten) {
   for (const auto type : {TokenType::uint16, TokenType::int32}) {
     write_some("x", type);
     const IndexedDataset data("x");
@@ -56,9 +52,9 @@ TEST_F(TokenFiles, ComeBackAsTheyWereWritten) {
   }
 }
 
-TEST_F(TokenFiles, EveryTypeOfTokenIsRead) {
+TEST_F(IndexedFiles, EveryTypeOfTokenIsRead) {
   write_some("x", TokenType::int32);
-  const auto index = bytes_of("x.idx");
+  const auto index = read_file("x.idx");
   const auto tokens = std::string("\x05\x00\x00\x00\x00\x00\x00\x00\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", 16);
   const std::vector<std::pair<int, Ids>> expected = {{1, {5, 0, 0}},  {2, {5, 0, 0}}, {3, {5, 0, 0}},
                                                      {4, {5, 0, -1}}, {5, {5}},       {8, {5, 0, 0}}};
@@ -74,7 +70,7 @@ TEST_F(TokenFiles, EveryTypeOfTokenIsRead) {
   }
 }
 
-TEST_F(TokenFiles, AreMergedDocumentByDocument) {
+TEST_F(IndexedFiles, AreMergedDocumentByDocument) {
   write_some("x");
   {
     IndexedDatasetBuilder both("z", TokenType::uint16);
@@ -85,14 +81,14 @@ TEST_F(TokenFiles, AreMergedDocumentByDocument) {
   const IndexedDataset data("z");
   EXPECT_EQ(data.documents(), 8);
   EXPECT_EQ(data.first_sequence(7), 6);
-  EXPECT_EQ(bytes_of("z.bin"), bytes_of("x.bin") + bytes_of("x.bin"));
+  EXPECT_EQ(read_file("z.bin"), read_file("x.bin") + read_file("x.bin"));
   expect_refused([] { IndexedDatasetBuilder("w", TokenType::int32).add(IndexedDataset("x")); }, {"uint16", "int32"});
   EXPECT_FALSE(std::filesystem::exists("w.bin"));
 }
 
-TEST_F(TokenFiles, DamageIsNamed) {
+TEST_F(IndexedFiles, DamageIsNamed) {
   write_some("x");
-  const auto index = bytes_of("x.idx"), data = bytes_of("x.bin");
+  const auto index = read_file("x.idx"), data = read_file("x.bin");
   const auto open = [&](const std::string& idx, const std::string& bin) {
     return [=] {
       write("y.idx", idx);
@@ -123,9 +119,9 @@ TEST_F(TokenFiles, DamageIsNamed) {
   expect_refused(open(negative, data), {"y.idx", "document bound 3 is -1", "2 to 4"});
 }
 
-TEST_F(TokenFiles, ATokenThatIsNoIdIsNamedWithItsValue) {
+TEST_F(IndexedFiles, ATokenThatIsNoIdIsNamedWithItsValue) {
   write_some("x", TokenType::int32);
-  auto index = bytes_of("x.idx");
+  auto index = read_file("x.idx");
   index[17] = static_cast<char>(TokenType::int64);
   for (std::size_t i = 0; i < 4; ++i) index[50 + 8 * i] = static_cast<char>(8 * i);
   write("y.idx", index);
@@ -151,14 +147,14 @@ void read_all(const IndexedDataset& data) {
   for (std::int64_t s = 0; s < data.sequences(); ++s) (void)(data.place(s, 0) + std::to_string(data.mode(s)));
 }
 
-TEST_F(TokenFiles, AChangedIndexIsRefusedOrRead) {
+TEST_F(IndexedFiles, AChangedIndexIsRefusedOrRead) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(text("seed ", seed));
   std::mt19937_64 random(seed);
   const auto upto = [&](std::size_t count) { return static_cast<std::size_t>(random() % count); };
   write_some("x");
-  const auto index = bytes_of("x.idx");
-  write("y.bin", bytes_of("x.bin"));
+  const auto index = read_file("x.idx");
+  write("y.bin", read_file("x.bin"));
   const std::vector<std::pair<std::size_t, std::size_t>> fields = {
       // first byte, bytes
       {9, 8},  {17, 1}, {18, 8}, {26, 8}, {34, 4}, {38, 4}, {42, 4},  {46, 4}, {50, 8},
@@ -200,19 +196,19 @@ TEST_F(TokenFiles, AChangedIndexIsRefusedOrRead) {
   EXPECT_GT(refused, 0U);
 }
 
-TEST_F(TokenFiles, ABuilderThatDiesLeavesTheOldFiles) {
+TEST_F(IndexedFiles, ABuilderThatDiesLeavesTheOldFiles) {
   write_some("x");
-  const auto before = bytes_of("x.bin");
+  const auto before = read_file("x.bin");
   {
     IndexedDatasetBuilder builder("x", TokenType::uint16);
     builder.add_sequence(Ids(3000000, 5));
   }
-  EXPECT_EQ(bytes_of("x.bin"), before);
+  EXPECT_EQ(read_file("x.bin"), before);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator("."), {}), 2);
   expect_refused([] { IndexedDatasetBuilder("no/such/folder/x", TokenType::uint16); }, {"no/such/folder/x.bin"});
 }
 
-TEST_F(TokenFiles, PlainReadsGiveTheSameTokensForEveryType) {
+TEST_F(IndexedFiles, PlainReadsGiveTheSameTokensForEveryType) {
   const auto seed = std::random_device{}();
   std::mt19937 random(seed);
   for (const std::uint8_t code : {1, 2, 3, 4, 5, 8}) {
@@ -252,7 +248,7 @@ TEST_F(TokenFiles, PlainReadsGiveTheSameTokensForEveryType) {
   }
 }
 
-TEST_F(TokenFiles,
+TEST_F(IndexedFiles,
        MayHoldMoreThanFourGigabytesAndTwoToTheThirtyOneTokens) {  // a file that is a hole, but for some tokens
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const std::vector<std::int64_t> lengths = {most, most, 1000};

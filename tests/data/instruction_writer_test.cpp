@@ -18,15 +18,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
-const std::string folder = std::string(TESTS_DATA) + "/instructions/";
+const std::string instructions_folder = std::string(TESTS_DATA) + "/instructions/";
 
-const Json& recorded() {
-  static const auto all = Json::parse(read_file(folder + "files.json"));
+const Json& recorded_files() {
+  static const auto all = Json::parse(read_file(instructions_folder + "files.json"));
   return all;
 }
 
 const ByteTokenizer& tokenizer() {
-  static const ByteTokenizer one(recorded()["special_tokens"].get<Words>(), "");
+  static const ByteTokenizer one(recorded_files()["special_tokens"].get<Words>(), "");
   return one;
 }
 
@@ -88,11 +88,11 @@ class InstructionWriter : public InOwnFolder {
 
 TEST_F(InstructionWriter, WritesTheBytesOfMindSpeedLlm) {
   int written = 0, stopped = 0;
-  for (const auto& one : recorded()["cases"]) {
-    auto request = request_of(folder + one["input"].get<std::string>(), one["arguments"]);
+  for (const auto& one : recorded_files()["cases"]) {
+    auto request = request_of(instructions_folder + one["input"].get<std::string>(), one["arguments"]);
     const auto built_in = prompt_template_names();
     if (std::find(built_in.begin(), built_in.end(), request.prompt_type) == built_in.end())
-      request.prompt_type_path = folder + "templates.json";
+      request.prompt_type_path = instructions_folder + "templates.json";
     request.workers = 1 + written % 3;
     if (one.contains("error")) {
       EXPECT_NE(error_of(request).find(".json"), std::string::npos) << one;
@@ -170,8 +170,8 @@ TEST_F(InstructionWriter, SkipsRowsWithErrorsIfAsked) {
 }
 
 TEST_F(InstructionWriter, WritesWhatDatasetTypeInstructionReads) {
-  auto request = request_of(folder + "sharegpt.jsonl", {"SharegptStyleInstructionHandler", "qwen", "--seq-length",
-                                                        "150", "--pack", "--neat-pack"});
+  auto request = request_of(instructions_folder + "sharegpt.jsonl", {"SharegptStyleInstructionHandler", "qwen",
+                                                                     "--seq-length", "150", "--pack", "--neat-pack"});
   const auto result = write_instructions(tokenizer(), request);
   const auto files = std::make_shared<InstructionFiles>("p");
   ASSERT_EQ(files->samples(), result.samples);

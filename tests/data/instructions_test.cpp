@@ -18,10 +18,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Ids = std::vector<std::int32_t>;
 
-const std::string folder = std::string(TESTS_DATA) + "/instructions/";
+const std::string samples_folder = std::string(TESTS_DATA) + "/instructions/";
 
 const Json& sft_cases() {
-  static const auto all = Json::parse(read_file(folder + "sft.json"));
+  static const auto all = Json::parse(read_file(samples_folder + "sft.json"));
   return all;
 }
 
@@ -65,7 +65,7 @@ Ids starts_of(const Ids& bounds, std::size_t length) {
 }
 
 TEST(Sft, SamplesAreThoseOfMegatronLm) {
-  const auto file = std::make_shared<ConversationFile>(folder + "conversations.jsonl");
+  const auto file = std::make_shared<ConversationFile>(samples_folder + "conversations.jsonl");
   int seen = 0, masked = 0;
   for (const auto& one : sft_cases()["cases"]) {
     SftFormat format;
@@ -175,7 +175,7 @@ TEST_F(SftText, MistakesNameTheirLine) {
 class Instructions : public InOwnFolder {
  protected:
   static const Json& recorded() {
-    static const auto all = Json::parse(read_file(folder + "mindspeed.json"));
+    static const auto all = Json::parse(read_file(samples_folder + "mindspeed.json"));
     return all;
   }
   static void write_stream(const std::string& name, const std::vector<Ids>& sequences) {

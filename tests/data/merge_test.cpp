@@ -5,6 +5,7 @@
 #include <iterator>
 #include <random>
 
+#include "framework/base/files.h"
 #include "framework/data/gpt/prefixes.h"
 #include "framework/data/indexed/dataset_summary.h"
 #include "tests/data/chosen.h"
@@ -15,11 +16,6 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 using Merging = InOwnFolder;
-
-std::string bytes_of(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// Documents of sequences; each token counts from `first` on.
 using Documents = std::vector<std::vector<std::int32_t>>;
@@ -62,8 +58,8 @@ TEST_F(Merging, IsTheDatasetOfAllDocuments) {
     }
     const auto made = merge_datasets(request);
     write_dataset("expected", all);
-    EXPECT_EQ(bytes_of("out.bin"), bytes_of("expected.bin"));
-    EXPECT_EQ(bytes_of("out.idx"), bytes_of("expected.idx"));
+    EXPECT_EQ(read_file("out.bin"), read_file("expected.bin"));
+    EXPECT_EQ(read_file("out.idx"), read_file("expected.idx"));
     EXPECT_EQ(made.tokens, first);
     EXPECT_EQ(made.documents, static_cast<std::int64_t>(all.size()));
     EXPECT_FALSE(std::filesystem::exists("out.bin.unfinished"));
@@ -98,7 +94,7 @@ TEST_F(Merging, KeepsModes) {
 
 TEST_F(Merging, CopiesTokensOfAnyType) {
   write_dataset("a", {{4}, {4}});
-  auto index = bytes_of("a.idx");
+  auto index = read_file("a.idx");
   index[17] = static_cast<char>(TokenType::int64);
   for (const std::size_t at : {34U, 38U}) index[at] = 1;
   index[50] = 8;  // the second sequence
@@ -106,7 +102,7 @@ TEST_F(Merging, CopiesTokensOfAnyType) {
   const auto data = std::string("\x01\x00\x00\x00\x00\x00\x00\x70\x02\x00\x00\x00\x00\x00\x00\x00", 16);
   write("a.bin", data);
   EXPECT_EQ(merge_datasets({{"a", "a"}, "out", false}).type, TokenType::int64);
-  EXPECT_EQ(bytes_of("out.bin"), data + data);
+  EXPECT_EQ(read_file("out.bin"), data + data);
   write_dataset("b", {{1}});
   expect_refused([] { merge_datasets({{"a", "b"}, "x", false}); }, {"b: holds uint16", "a holds int64"});
   const auto check = check_tokens(IndexedDataset("out"), std::nullopt);
@@ -184,7 +180,7 @@ TEST_F(Merging, AllTokensAreChecked) {
   EXPECT_EQ(check.outside, 2);
   EXPECT_EQ(check.first_outside, "a.bin: document 1, token 0 (both from 0) is 13");
   append("a.bin", "abc");
-  auto index = bytes_of("a.idx");
+  auto index = read_file("a.idx");
   index[50] = 4;  // the second sequence overlaps the first by one token
   write("a.idx", index);
   check = check_tokens(IndexedDataset("a"), std::nullopt);

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <random>
 
+#include "framework/base/files.h"
 #include "framework/data/parquet/parquet_codec.h"
 #include "framework/data/parquet/parquet_json.h"
 #include "framework/data/parquet/parquet_thrift.h"
@@ -18,12 +19,7 @@ namespace {
 using Columns = std::vector<std::string>;
 using Parquet = InOwnFolder;
 
-std::string recorded(const std::string& name) { return std::string(TESTS_DATA "/parquet/") + name; }
-
-std::string bytes_of(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string recorded_file(const std::string& name) { return std::string(TESTS_DATA "/parquet/") + name; }
 
 std::string lines_of(const std::string& name, const Columns& columns = {}, const ParquetLimits& limits = {}) {
   ParquetReader reader(name, columns, limits);
@@ -37,13 +33,13 @@ std::string lines_of(const std::string& name, const Columns& columns = {}, const
 
 TEST_F(Parquet, RecordedFilesAreReadAsPyarrowReadsThem) {
   for (const auto* name : {"alpaca", "deltas", "empty"})
-    EXPECT_EQ(lines_of(recorded(name) + ".parquet"), bytes_of(recorded(name) + ".jsonl")) << name;
+    EXPECT_EQ(lines_of(recorded_file(name) + ".parquet"), read_file(recorded_file(name) + ".jsonl")) << name;
   for (const auto* name : {"nested_snappy", "nested_zstd_v2", "nested_gzip", "nested_plain_v2"})
-    EXPECT_EQ(lines_of(recorded(name) + ".parquet"), bytes_of(recorded("nested.jsonl"))) << name;
+    EXPECT_EQ(lines_of(recorded_file(name) + ".parquet"), read_file(recorded_file("nested.jsonl"))) << name;
 }
 
 TEST_F(Parquet, ColumnsAreChosenByNameOrPath) {
-  const auto file = recorded("nested_snappy.parquet");
+  const auto file = recorded_file("nested_snappy.parquet");
   const auto first = [&](const std::string& column) {
     const auto lines = lines_of(file, Columns{column});
     return lines.substr(0, lines.find('\n'));
@@ -61,7 +57,7 @@ TEST_F(Parquet, ColumnsAreChosenByNameOrPath) {
 TEST_F(Parquet, TextsOfRowsAreDocuments) {
   std::vector<std::vector<std::string>> texts;
   {
-    ParquetTexts rows(recorded("alpaca.parquet"), Columns{"output", "instruction"});
+    ParquetTexts rows(recorded_file("alpaca.parquet"), Columns{"output", "instruction"});
     ASSERT_TRUE(rows.next(texts));
     EXPECT_EQ(texts, (std::vector<std::vector<std::string>>{{"7"}, {"Name a prime."}}));
     ASSERT_TRUE(rows.next(texts));
@@ -69,25 +65,25 @@ TEST_F(Parquet, TextsOfRowsAreDocuments) {
     EXPECT_EQ(texts[0], Columns{"\xC3\xA9 \xE6\xBC\xA2 \xF0\x9D\x84\x9E\n\tdone\\"});
     EXPECT_FALSE(rows.next(texts));
   }
-  ParquetTexts lists(recorded("nested_gzip.parquet"), Columns{"conversations.from"});
+  ParquetTexts lists(recorded_file("nested_gzip.parquet"), Columns{"conversations.from"});
   ASSERT_TRUE(lists.next(texts));
   EXPECT_EQ(texts, (std::vector<std::vector<std::string>>{{"human", "gpt"}}));
   ASSERT_TRUE(lists.next(texts));
   EXPECT_EQ(texts, (std::vector<std::vector<std::string>>{{}}));
   expect_refused([&] { lists.next(texts); },
                  {"nested_gzip.parquet: row group 0, row 2: column 'conversations.from' is null; expected a text"});
-  ParquetTexts groups(recorded("nested_snappy.parquet"), Columns{"text"});
+  ParquetTexts groups(recorded_file("nested_snappy.parquet"), Columns{"text"});
   ASSERT_TRUE(groups.next(texts));
   ASSERT_TRUE(groups.next(texts));
   expect_refused([&] { groups.next(texts); }, {"row group 0, row 2", "null"});
   for (const auto* column : {"flag", "deep", "map", "conversations", "double"})
-    expect_refused([&] { ParquetTexts(recorded("nested_gzip.parquet"), Columns{column}); },
+    expect_refused([&] { ParquetTexts(recorded_file("nested_gzip.parquet"), Columns{column}); },
                    {"nested_gzip.parquet", column, "neither texts nor lists of texts"});
 }
 
 TEST_F(Parquet, WhatIsNotSupportedIsNamed) {
   const auto read = [](const std::string& name, const Columns& columns) {
-    return [=] { (void)lines_of(recorded(name + ".parquet"), columns); };
+    return [=] { (void)lines_of(recorded_file(name + ".parquet"), columns); };
   };
   expect_refused(read("brotli", {}), {"brotli.parquet: row group 0, column 'text'", "Brotli", "Snappy"});
   expect_refused(read("lz4", {}), {"LZ4", "not supported"});
@@ -97,11 +93,11 @@ TEST_F(Parquet, WhatIsNotSupportedIsNamed) {
   expect_refused(read("types", {"fixed"}), {"column 'fixed'", "FIXED_LEN_BYTE_ARRAY"});
   expect_refused(read("types", {"not_finite"}), {"row group 0, row 0: column 'not_finite' holds nan", "JSON"});
   expect_refused(read("types", {"bytes"}), {"row 0: column 'bytes'", "not UTF-8, from byte 0 of 1"});
-  EXPECT_EQ(lines_of(recorded("types.parquet"), Columns{"text", "null"}), "{\"text\": \"a\", \"null\": null}\n");
+  EXPECT_EQ(lines_of(recorded_file("types.parquet"), Columns{"text", "null"}), "{\"text\": \"a\", \"null\": null}\n");
 }
 
 TEST_F(Parquet, WhatIsNoParquetIsRefused) {
-  const auto good = bytes_of(recorded("alpaca.parquet"));
+  const auto good = read_file(recorded_file("alpaca.parquet"));
   const auto open = [](const std::string& bytes) {
     return [=] {
       write("x.parquet", bytes);
@@ -167,7 +163,7 @@ TEST_F(Parquet, DamagedFilesAreReadOrRefused) {
   std::mt19937_64 random(seed);
   int read = 0, refused = 0;
   for (const auto* name : {"alpaca", "nested_snappy", "nested_zstd_v2", "nested_gzip", "nested_plain_v2", "deltas"}) {
-    const auto good = bytes_of(recorded(name) + ".parquet");
+    const auto good = read_file(recorded_file(name) + ".parquet");
     for (int round = 0; round < 50; ++round) {
       write("x.parquet", damaged(good, random));
       try {
@@ -184,7 +180,7 @@ TEST_F(Parquet, DamagedFilesAreReadOrRefused) {
 }
 
 TEST_F(Parquet, AChangedPageIsFoundByItsChecksum) {
-  auto bytes = bytes_of(recorded("nested_zstd_v2.parquet"));
+  auto bytes = read_file(recorded_file("nested_zstd_v2.parquet"));
   const auto at = bytes.find("\x28\xB5\x2F\xFD");  // the first Zstandard frame
   ASSERT_NE(at, std::string::npos);
   bytes[at + 8] = static_cast<char>(bytes[at + 8] ^ 1);
@@ -193,7 +189,7 @@ TEST_F(Parquet, AChangedPageIsFoundByItsChecksum) {
 }
 
 TEST_F(Parquet, LimitsAreKept) {
-  const auto file = recorded("nested_gzip.parquet");
+  const auto file = recorded_file("nested_gzip.parquet");
   expect_refused([&] { (void)lines_of(file, {}, {10, 1 << 20, 1 << 20}); }, {"a page has 24 values", "supported 10"});
   expect_refused([&] { (void)lines_of(file, {}, {1 << 20, 50, 1 << 20}); }, {"supported 1048576 and 50"});
   expect_refused([&] { (void)lines_of(file, {}, {1 << 20, 1 << 20, 100}); }, {"row 0", "supported 100 bytes"});
@@ -235,12 +231,12 @@ TEST(ParquetHeaders, DeepAndEndlessOnesAreRefused) {
 }
 
 TEST_F(Parquet, ToJsonlWritesAllInputsOrNothing) {
-  std::filesystem::copy_file(recorded("alpaca.parquet"), "a.parquet");
-  const auto rows = bytes_of(recorded("alpaca.jsonl"));
+  std::filesystem::copy_file(recorded_file("alpaca.parquet"), "a.parquet");
+  const auto rows = read_file(recorded_file("alpaca.jsonl"));
   const auto made = to_jsonl({{"a.parquet", "a.parquet"}, {}, "out.jsonl"});
   EXPECT_EQ(made.rows, 6);
   EXPECT_EQ(made.bytes, static_cast<std::int64_t>(2 * rows.size()));
-  EXPECT_EQ(bytes_of("out.jsonl"), rows + rows);
+  EXPECT_EQ(read_file("out.jsonl"), rows + rows);
   expect_refused([] { to_jsonl({{"a.parquet"}, {}, "a.parquet"}); }, {"overwrite the input"});
   std::filesystem::create_hard_link("a.parquet", "b.jsonl.unfinished");
   expect_refused([] { to_jsonl({{"a.parquet"}, {}, "b.jsonl"}); }, {"overwrite the input"});
@@ -248,14 +244,14 @@ TEST_F(Parquet, ToJsonlWritesAllInputsOrNothing) {
   expect_refused([] { to_jsonl({{"a.parquet"}, {}, "no/such/folder/x"}); }, {"no/such/folder/x"});
   expect_refused([] { to_jsonl({{"a.parquet"}, {}, "."}); }, {"folder"});
   expect_refused([] { to_jsonl({{"out.jsonl"}, {}, "b.jsonl"}); }, {"out.jsonl", "not a Parquet file"});
-  std::filesystem::copy_file(recorded("types.parquet"), "bad.parquet");
+  std::filesystem::copy_file(recorded_file("types.parquet"), "bad.parquet");
   expect_refused([] { to_jsonl({{"a.parquet", "bad.parquet"}, {"text", "bytes"}, "out.jsonl"}); }, {"a.parquet"});
   expect_refused(
       [] {
         to_jsonl({{"bad.parquet"}, {"text", "bytes"}, "out.jsonl"});
       },
       {"bad.parquet: row group 0, row 0"});
-  EXPECT_EQ(bytes_of("out.jsonl"), rows + rows);
+  EXPECT_EQ(read_file("out.jsonl"), rows + rows);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator("."), {}), 3);
 }
 

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <random>
 
+#include "framework/base/files.h"
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/data/preprocessing/input_stream.h"
 #include "framework/data/preprocessing/preprocess.h"
@@ -18,11 +19,6 @@
 
 namespace tessera::data {
 namespace {
-
-std::string bytes_of(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 void put(const std::string& name, const std::string& bytes) { std::ofstream(name, std::ios::binary) << bytes; }
 
@@ -69,7 +65,7 @@ class PreprocessInput : public InOwnFolder {
   static PreprocessResult run(const PreprocessRequest& request) {
     return preprocess(*chosen(tokenizers(), {{"tokenizer_type", "NullTokenizer"}, {"vocab_size", "500"}}), request);
   }
-  static std::string output() { return bytes_of("out_text_document.bin") + bytes_of("out_text_document.idx"); }
+  static std::string output() { return read_file("out_text_document.bin") + read_file("out_text_document.idx"); }
   static std::string corpus(int documents) {
     std::string lines;
     for (int d = 0; d < documents; ++d) lines += text("{\"text\": \"", d % 500, " ", d % 7, "\"}\n");

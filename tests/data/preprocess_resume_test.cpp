@@ -9,6 +9,7 @@
 #include <iterator>
 #include <random>
 
+#include "framework/base/files.h"
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/data/preprocessing/preprocess.h"
 #include "tests/data/chosen.h"
@@ -19,12 +20,9 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-std::string bytes_of(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+std::string files_of(const std::string& prefix) {
+  return read_file(prefix + ".bin") + "|" + read_file(prefix + ".idx");
 }
-
-std::string files_of(const std::string& prefix) { return bytes_of(prefix + ".bin") + "|" + bytes_of(prefix + ".idx"); }
 
 // Random JSON lines of numbers for the NullTokenizer, and the sentences that they should become.
 struct Corpus {

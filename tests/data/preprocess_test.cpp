@@ -16,10 +16,6 @@ using Ids = std::vector<std::int32_t>;
 
 class Preprocess : public InOwnFolder {
  protected:
-  static std::string bytes_of(const std::string& name) {
-    std::ifstream file(name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
   static std::vector<TokenFiles> run(const PreprocessRequest& request) { return result(request).files; }
   static PreprocessResult result(const PreprocessRequest& request) {
     return preprocess(*chosen(tokenizers(), {{"tokenizer_type", "NullTokenizer"}, {"vocab_size", "500"}}), request);
@@ -70,7 +66,7 @@ TEST_F(Preprocess, ThreadsChangeNoByte) {
     auto request = of("in.jsonl");
     request.workers = workers;
     EXPECT_EQ(run(request)[0].documents, 1000);
-    seen.push_back(bytes_of("out_text_document.bin") + bytes_of("out_text_document.idx"));
+    seen.push_back(read_file("out_text_document.bin") + read_file("out_text_document.idx"));
   }
   EXPECT_EQ(seen[0], seen[1]);
   EXPECT_EQ(seen[0], seen[2]);
@@ -144,7 +140,7 @@ TEST_F(Preprocess, TheFirstBadLineIsNamedAndNothingIsLeft) {
   auto request = of("in.jsonl");
   request.workers = 3;
   expect_refused([&] { run(request); }, {"in.jsonl:201:", "'text' is number"});
-  EXPECT_EQ(bytes_of("out_text_document.bin"), "old");
+  EXPECT_EQ(read_file("out_text_document.bin"), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator("."), {}), 2);
 }
 

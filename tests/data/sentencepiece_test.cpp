@@ -16,12 +16,12 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 using Json = nlohmann::json;
 
-const std::filesystem::path recorded = std::filesystem::path(TESTS_DATA) / "sentencepiece";
+const std::filesystem::path recorded_models = std::filesystem::path(TESTS_DATA) / "sentencepiece";
 
-std::string model_file(const std::string& name) { return (recorded / "models" / (name + ".model")).string(); }
+std::string model_file(const std::string& name) { return (recorded_models / "models" / (name + ".model")).string(); }
 
-std::unique_ptr<Tokenizer> tokenizer_of(const std::string& type, const std::string& file,
-                                        const std::string& extra_ids = "0") {
+std::unique_ptr<Tokenizer> tokenizer_of_type(const std::string& type, const std::string& file,
+                                             const std::string& extra_ids = "0") {
   return chosen(tokenizers(), {{"tokenizer_type", type}, {"tokenizer_model", file}, {"vocab_extra_ids", extra_ids}});
 }
 
@@ -37,7 +37,7 @@ std::string decoded_one_by_one(const Tokenizer& tokenizer, const Ids& ids) {
 }
 
 TEST(SentencePiece, IdsTextsAndSpecialIdsAreThoseOfMegatron) {
-  const auto results = run_data_cases(recorded);
+  const auto results = run_data_cases(recorded_models);
   EXPECT_EQ(results.size(), 24U);  // 12 tokenizers, their properties and their ids
   for (const auto& result : results)
     EXPECT_EQ(result.verdict, CaseResult::Verdict::passed) << result.name << ": " << result.story;
@@ -45,13 +45,13 @@ TEST(SentencePiece, IdsTextsAndSpecialIdsAreThoseOfMegatron) {
 
 TEST(SentencePiece, AnyIdsDecodeToTheTextOfMegatron) {
   int rows = 0;
-  std::ifstream file(recorded / "tokenizers.json");
+  std::ifstream file(recorded_models / "tokenizers.json");
   for (const auto& one : Json::parse(file)) {
     const auto& flags = one["flags"];
-    const auto tokenizer =
-        tokenizer_of(flags[1], (recorded / flags[3]).string(), flags.size() > 5 ? flags[5].get<std::string>() : "0");
+    const auto tokenizer = tokenizer_of_type(flags[1], (recorded_models / flags[3]).string(),
+                                             flags.size() > 5 ? flags[5].get<std::string>() : "0");
     const auto name = one["tokenizer"].get<std::string>();
-    std::ifstream lines(recorded / (name + "_decoded.jsonl"));
+    std::ifstream lines(recorded_models / (name + "_decoded.jsonl"));
     for (std::string line; std::getline(lines, line); ++rows) {
       const auto row = Json::parse(line);
       EXPECT_EQ(decoded_one_by_one(*tokenizer, row["ids"]), row["decoded"].get<std::string>())
@@ -80,7 +80,7 @@ TEST(SentencePiece, IdsOneByOneGiveTheTextOfAllAtOnce) {
 }
 
 TEST(SentencePiece, AnIdBehindTheLastTokenIsAReplacementCharacter) {
-  const auto tokenizer = tokenizer_of("GPTSentencePieceTokenizer", model_file("bpe"));
+  const auto tokenizer = tokenizer_of_type("GPTSentencePieceTokenizer", model_file("bpe"));
   auto ids = tokenizer->encode("Lord God");
   ids.insert(ids.end(), {-1, static_cast<std::int32_t>(tokenizer->vocab_size())});
   EXPECT_EQ(tokenizer->decode(ids), "Lord God\xEF\xBF\xBD\xEF\xBF\xBD");
@@ -88,7 +88,7 @@ TEST(SentencePiece, AnIdBehindTheLastTokenIsAReplacementCharacter) {
 }
 
 TEST(SentencePiece, BytesWaitForTheRestOfTheirCharacter) {
-  const auto tokenizer = tokenizer_of("GPTSentencePieceTokenizer", model_file("bpe"));
+  const auto tokenizer = tokenizer_of_type("GPTSentencePieceTokenizer", model_file("bpe"));
   const std::string smile = "\xF0\x9F\x98\x80";
   const auto ids = tokenizer->encode(smile);
   ASSERT_EQ(ids.size(), 5U) << "a space and four bytes";
@@ -102,7 +102,9 @@ TEST(SentencePiece, BytesWaitForTheRestOfTheirCharacter) {
 class SentencePieceFile : public InOwnFolder {};
 
 TEST_F(SentencePieceFile, ThatIsNoneIsRefusedWithItsName) {
-  const auto open = [](const std::string& file) { return [file] { (void)tokenizer_of("Llama2Tokenizer", file); }; };
+  const auto open = [](const std::string& file) {
+    return [file] { (void)tokenizer_of_type("Llama2Tokenizer", file); };
+  };
   expect_refused(open(""), {"Llama2Tokenizer needs tokenizer_model"});
   expect_refused(open("absent.model"), {"absent.model", "SentencePiece model"});
   expect_refused(open("."), {"folder"});
@@ -117,11 +119,12 @@ TEST_F(SentencePieceFile, ThatIsNoneIsRefusedWithItsName) {
 }
 
 TEST_F(SentencePieceFile, WithoutTheSpecialPiecesOfATypeIsRefused) {
-  expect_refused([] { (void)tokenizer_of("GPTSentencePieceTokenizer", model_file("word")); },
+  expect_refused([] { (void)tokenizer_of_type("GPTSentencePieceTokenizer", model_file("word")); },
                  {"word.model", "end-of-sentence", "eos_id is -1"});
-  expect_refused([] { (void)tokenizer_of("Llama2Tokenizer", model_file("unigram")); },
+  expect_refused([] { (void)tokenizer_of_type("Llama2Tokenizer", model_file("unigram")); },
                  {"unigram.model", "beginning-of-sentence", "GPTSentencePieceTokenizer"});
-  expect_refused([] { (void)tokenizer_of("SentencePieceTokenizer", model_file("bpe"), "-1"); }, {"vocab_extra_ids"});
+  expect_refused([] { (void)tokenizer_of_type("SentencePieceTokenizer", model_file("bpe"), "-1"); },
+                 {"vocab_extra_ids"});
 }
 
 }  // namespace

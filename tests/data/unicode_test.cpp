@@ -14,14 +14,14 @@ namespace {
 constexpr char32_t block = 0x8000;
 using Fact = std::function<void(char32_t, std::string&)>;
 
-const nlohmann::json& recorded() {
+const nlohmann::json& recorded_digests() {
   static const auto all = nlohmann::json::parse(std::ifstream(TESTS_DATA "/unicode/digests.json"));
   return all;
 }
 
 // The sums of tests/peers/record_unicode.py: one of each block of code points.
 void expect_recorded(const std::string& name, const Fact& fact) {
-  const auto expected = recorded().at(name).get<std::string>();
+  const auto expected = recorded_digests().at(name).get<std::string>();
   ASSERT_EQ(expected.size(), 8 * end_of_code_points / block);
   std::string bytes;
   for (char32_t begin = 0; begin < end_of_code_points; begin += block) {
@@ -95,7 +95,7 @@ TEST(UnicodeOfEveryCodePoint, NormalFormsAndLowerCase) {
 }
 
 TEST(UnicodeOfEveryCodePoint, OrderOfMarks) {
-  const auto marks = recorded().at("marks").get<std::string>();
+  const auto marks = recorded_digests().at("marks").get<std::string>();
   for (const auto whose : {NormalizationRules::python, NormalizationRules::tokenizers}) {
     const std::string name = whose == NormalizationRules::python ? "python order" : "tokenizers order";
     const auto sorted = normalized(marks, Form::nfd, whose);

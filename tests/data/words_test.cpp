@@ -14,7 +14,7 @@
 namespace tessera::data {
 namespace {
 
-const nlohmann::json& recorded() {
+const nlohmann::json& recorded_words() {
   static const auto all = nlohmann::json::parse(std::ifstream(TESTS_DATA "/unicode/words.json"));
   return all;
 }
@@ -50,7 +50,7 @@ void expect_sums(const std::string& name, const std::string& sums, const std::st
 TEST(WordsOfEveryCodePoint, Bert) {
   for (const bool lower : {true, false}) {
     const std::string name = lower ? "bert_lower" : "bert_cased";
-    expect_sums(name, recorded().at(name), recorded().at("bert_frame"), 0x38000,
+    expect_sums(name, recorded_words().at(name), recorded_words().at("bert_frame"), 0x38000,
                 [&](const std::string& text, std::string& to) {
                   for_each_bert_word(text, lower, [&](std::string_view word) {
                     to += word;
@@ -67,7 +67,7 @@ TEST(WordsOfEveryCodePoint, Tiktoken) {
     for (int b = 0; b < 256; ++b) ranks.add({static_cast<char>(b), end});
   for (int b = 0; b < 256; ++b) ranks.add({'a', static_cast<char>(b)});
   std::vector<std::int32_t> ids;
-  for (const auto& item : recorded().at("tiktoken")) {
+  for (const auto& item : recorded_words().at("tiktoken")) {
     const auto pattern = item[1] == "v1" ? TiktokenPattern::v1 : TiktokenPattern::v2;
     expect_sums(item[1], item[2], item[0], 0x20000, [&](const std::string& text, std::string& to) {
       ids.clear();

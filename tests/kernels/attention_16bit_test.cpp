@@ -5,33 +5,14 @@
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/emulated_tiles.h"
 #include "tests/kernels/reference.h"
+#include "tests/kernels/typed.h"
 
 namespace tessera::kernels {
 namespace {
 
 using namespace attention_cases;
 
-/// Elements of one type.
-class Typed {
- public:
-  Typed(DType type, const std::vector<float>& values)
-      : type_(type), count_(values.size()), memory_(values.size() * size_of(type)) {
-    narrow_range(values, elements());
-  }
-  MutableElements elements() { return {memory_.data(), count_, type_}; }
-  std::vector<float> values() {
-    std::vector<float> out(count_);
-    widen_range(elements(), out);
-    return out;
-  }
-
- private:
-  DType type_;
-  std::size_t count_;
-  std::vector<std::byte> memory_;
-};
-
-std::vector<float> rounded(DType type, const std::vector<float>& values) { return Typed(type, values).values(); }
+std::vector<float> rounded(DType type, const std::vector<float>& values) { return Typed(type, values).now(); }
 
 /// Inputs that are exact in `type`.
 Work work_of(const Case& c, DType type, bool even) {
@@ -53,7 +34,7 @@ Results run(const Work& w, DType type, const TileKernels* pairs, Threads& thread
   attention_backward_by(pairs, threads, w.e, w.visible(), w.mask(), q.elements(), kv.elements(), kv.elements(),
                         o.elements(), lse, d_o.elements(), dq.elements(), dkv.elements(), dkv.elements(),
                         Earlier::overwrite);
-  return {o.values(), lse, dq.values(), dkv.values()};
+  return {o.now(), lse, dq.now(), dkv.now()};
 }
 
 /// |got - expected| <= unit (terms + |expected|): every term and the result are rounded to within `unit`; and the fp32 sums.

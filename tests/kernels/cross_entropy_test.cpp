@@ -16,12 +16,12 @@ double plain_loss(const double* row, std::size_t n, std::size_t label) {
   return std::log(sum) + most - row[label];
 }
 
-struct Work {
+struct LossWork {
   std::size_t rows, n;
   std::vector<float> logits, weight;
   std::vector<std::int32_t> labels;
 
-  Work(std::size_t row_count, std::size_t vocabulary) : rows(row_count), n(vocabulary) {
+  LossWork(std::size_t row_count, std::size_t vocabulary) : rows(row_count), n(vocabulary) {
     logits = random_normal(rows * n, 1, 0, 3);
     weight = random_normal(rows, 2);
     for (std::size_t r = 0; r < rows; ++r) labels.push_back(static_cast<std::int32_t>(r * 7919 % n));
@@ -39,7 +39,7 @@ FOR_EVERY_ISA(CrossEntropy);
 
 TEST_P(CrossEntropy, LossAndGradientEqualThePlainLoop) {
   for (const std::size_t n : {1, 3, 16, 250, 4099}) {
-    const Work work(n == 4099 ? 3 : 29, n);
+    const LossWork work(n == 4099 ? 3 : 29, n);
     Doubles losses, gradient;
     for (std::size_t r = 0; r < work.rows; ++r) {
       const Doubles row(work.logits.begin() + static_cast<std::ptrdiff_t>(r * n),
@@ -70,7 +70,7 @@ TEST_P(CrossEntropy, LossAndGradientEqualThePlainLoop) {
 }
 
 TEST_P(CrossEntropy, GradientEqualsCentralDifferences) {
-  const Work work(3, 17);
+  const LossWork work(3, 17);
   auto logits = work.logits;
   std::vector<float> loss(3);
   Threads alone(1);

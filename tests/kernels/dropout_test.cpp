@@ -7,7 +7,7 @@
 namespace tessera::kernels {
 namespace {
 
-const RandomKey key(1234, Purpose::hidden_dropout, 7);
+const RandomKey dropout_key(1234, Purpose::hidden_dropout, 7);
 
 /// What the contract says, a word at a time.
 float keep(const DropoutMask& mask, std::size_t sample, std::size_t element) {
@@ -26,9 +26,9 @@ TEST_P(Dropout, ManyWordsAtATimeEqualTheKeysOwn) {
     for (const std::size_t blocks : {1, 4, 15, 16, 17, 63}) {
       const std::uint64_t id = 0x123456789abcULL;
       std::vector<std::uint32_t> words(4 * blocks);
-      philox_words(key, id, first, blocks, words.data());
+      philox_words(dropout_key, id, first, blocks, words.data());
       for (std::size_t i = 0; i < words.size(); ++i)
-        ASSERT_EQ(words[i], key.words(id, first + i / 4)[i % 4]) << first << " " << i;
+        ASSERT_EQ(words[i], dropout_key.words(id, first + i / 4)[i % 4]) << first << " " << i;
     }
   }
 }
@@ -37,7 +37,7 @@ TEST_P(Dropout, EveryElementFollowsItsWord) {
   const std::vector<std::int64_t> ids = {3, 1LL << 40, 17};
   for (const std::size_t per_sample : {1, 6, 1021, 9001}) {
     for (const std::int64_t first : {0, 1, 4098}) {
-      auto mask = DropoutMask{key, ids, 0.3, first};
+      auto mask = DropoutMask{dropout_key, ids, 0.3, first};
       if (first == 1) mask.gap_at = static_cast<std::int64_t>(per_sample) / 3, mask.gap = 4097;
       const auto size = ids.size() * per_sample;
       const auto x = random_normal(size, 1), residual = random_normal(size, 2);
@@ -69,7 +69,7 @@ TEST_P(Dropout, AboutTheRateIsDropped) {
   const std::vector<float> x(100000, 1.0F);
   std::vector<float> y(x.size());
   Threads alone(1);
-  dropout_add_forward(alone, {key, ids, 0.1}, x, {}, y);
+  dropout_add_forward(alone, {dropout_key, ids, 0.1}, x, {}, y);
   const auto dropped = std::count(y.begin(), y.end(), 0.0F);
   EXPECT_NEAR(static_cast<double>(dropped), 10000, 5 * 95);  // five standard deviations
 }
@@ -88,7 +88,7 @@ TEST(DropoutErrors, SamplesThatDoNotFitAreRefused) {
   const std::vector<std::int64_t> ids = {1, 2};
   std::vector<float> x(7), y(7);
   Threads alone(1);
-  EXPECT_THROW(dropout_add_forward(alone, {key, ids, 0.5}, x, {}, y), ShapeError);
+  EXPECT_THROW(dropout_add_forward(alone, {dropout_key, ids, 0.5}, x, {}, y), ShapeError);
 }
 
 }  // namespace

@@ -12,23 +12,23 @@ namespace {
 using Values = std::vector<float>;
 
 /// One value, tails of the blocks of 128 x 256, sums in several pieces of 512.
-const std::vector<LinearExtents> extents = {{1, 1, 1},     {3, 5, 2},      {129, 40, 8},  {7, 513, 64},
-                                            {131, 300, 3}, {600, 17, 259}, {257, 1030, 9}};
+const std::vector<LinearExtents> extents_in_double = {{1, 1, 1},     {3, 5, 2},      {129, 40, 8},  {7, 513, 64},
+                                                      {131, 300, 3}, {600, 17, 259}, {257, 1030, 9}};
 
 std::size_t size_of_matrix(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
 
 /// Each result is the sum in double, rounded once: at most half a unit in the last place away, 6e-8 of its size. The
 /// sums of OpenBLAS differ from those of the loop by far less.
-constexpr double tolerance = 6.1e-8;
+constexpr double relative_rounding = 6.1e-8;
 
 void expect_rounded(const Values& got, const std::vector<double>& expected, const std::string& what) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(got[i], expected[i], tolerance * std::abs(expected[i]) + 1e-12) << what << " " << i;
+    ASSERT_NEAR(got[i], expected[i], relative_rounding * std::abs(expected[i]) + 1e-12) << what << " " << i;
 }
 
 TEST(LinearInDouble, RoundsEachResultOfTheThreeProductsOnce) {
-  for (const auto e : extents) {
+  for (const auto e : extents_in_double) {
     const auto x = random_normal(size_of_matrix(e.rows, e.in), 1), w = random_normal(size_of_matrix(e.out, e.in), 2),
                dy = random_normal(size_of_matrix(e.rows, e.out), 3), dw_before = random_normal(w.size(), 4);
     std::vector<double> y(dy.size()), dx(x.size()), dw(dw_before.begin(), dw_before.end());

@@ -30,11 +30,11 @@ Doubles plain_row(const Case& c, const double* x, const double* gain, const doub
 }
 
 /// Inputs, and what the kernels make of them on some threads: y, dx, dgain, dbias in one vector.
-struct Work {
+struct NormWork {
   Case c;
   std::vector<float> x, gain, bias, dy;
 
-  explicit Work(const Case& what, float mean = 0.5F, float deviation = 1.5F) : c(what) {
+  explicit NormWork(const Case& what, float mean = 0.5F, float deviation = 1.5F) : c(what) {
     const auto size = c.rows * c.width;
     x = random_normal(size, 1, mean, deviation);
     gain = random_normal(c.width, 2, 1 - c.offset, 0.3F);
@@ -70,7 +70,7 @@ Doubles wide(std::span<const float> x) { return {x.begin(), x.end()}; }
 
 class Norms : public ForEveryIsa {
  protected:
-  static void check_forward(const Work& work, double tolerance) {
+  static void check_forward(const NormWork& work, double tolerance) {
     const auto all = on_any_threads([&](Threads& threads) { return work.run(threads); });
     const auto gain = wide(work.gain), bias = wide(work.bias), x = wide(work.x);
     for (std::size_t r = 0; r < work.c.rows; ++r) {
@@ -85,14 +85,14 @@ FOR_EVERY_ISA(Norms);
 TEST_P(Norms, ForwardEqualsThePlainLoop) {
   for (const std::size_t width : {1, 3, 16, 47, 200, 1025}) {
     for (const bool layernorm : {false, true}) {
-      check_forward(Work({37, width, layernorm, layernorm && width % 2 == 1, width > 50 ? 1.0F : 0.0F}), 6e-7);
+      check_forward(NormWork({37, width, layernorm, layernorm && width % 2 == 1, width > 50 ? 1.0F : 0.0F}), 6e-7);
     }
   }
 }
 
 TEST_P(Norms, ALargeMeanDoesNotCancel) {
   // a unit in the last place of x is 6e-5 beside a deviation of 1; the rounded mean in float costs no more than that
-  check_forward(Work({5, 333, true, true, 0}, 1000.0F, 1.0F), 1e-6);
+  check_forward(NormWork({5, 333, true, true, 0}, 1000.0F, 1.0F), 1e-6);
 }
 
 TEST_P(Norms, AConstantRowGivesTheBias) {
@@ -108,7 +108,7 @@ TEST_P(Norms, AConstantRowGivesTheBias) {
 TEST_P(Norms, BackwardEqualsCentralDifferences) {
   for (const auto& c : {Case{3, 7, true, true, 0}, Case{2, 37, true, false, 1}, Case{3, 19, false, false, 0},
                         Case{2, 40, false, false, 1}}) {
-    const Work work(c);
+    const NormWork work(c);
     const auto all = on_any_threads([&](Threads& threads) { return work.run(threads); });
     const std::size_t n = c.width, size = c.rows * n;
     auto loss = [&](const Doubles& x, const Doubles& gain, const Doubles& bias) {
@@ -138,7 +138,7 @@ TEST_P(Norms, BackwardEqualsCentralDifferences) {
 }
 
 TEST_P(Norms, GainGradientsOfManyRowsAreSummedTheSameOnAnyThreads) {
-  const Work work({3001, 33, true, true, 0});
+  const NormWork work({3001, 33, true, true, 0});
   const auto all = on_any_threads([&](Threads& threads) { return work.run(threads); });
   Doubles expected(33, 3.0);
   for (std::size_t i = 0; i < work.dy.size(); ++i) expected[i % 33] += work.dy[i];

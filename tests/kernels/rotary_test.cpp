@@ -10,13 +10,13 @@ using Rotary = ForEveryIsa;
 FOR_EVERY_ISA(Rotary);
 
 /// Rows of two heads with a gap, turned by tables of seven positions.
-struct Work {
+struct RotaryWork {
   RotaryExtents e;
   std::vector<std::int64_t> heads;
   std::vector<std::int32_t> positions = {6, 0, 3, 3, 5};
   std::vector<float> x, cosine, sine;
 
-  Work(std::int64_t rotary_dim, RotaryLayout layout)
+  RotaryWork(std::int64_t rotary_dim, RotaryLayout layout)
       : e{5, 2 * rotary_dim + 9, rotary_dim, layout}, heads{1, rotary_dim + 6} {
     x = random_normal(static_cast<std::size_t>(e.rows * e.stride), 1);
     for (std::int64_t p = 0; p < 7; ++p)
@@ -49,7 +49,7 @@ struct Work {
 TEST_P(Rotary, TurnsPairsForthAndBack) {
   for (const auto layout : {RotaryLayout::half, RotaryLayout::interleaved}) {
     for (const std::int64_t dim : {2, 4, 10, 32, 64, 66}) {
-      const Work work(dim, layout);
+      const RotaryWork work(dim, layout);
       for (const bool backward : {false, true}) {
         const auto y = on_any_threads([&](Threads& threads) {
           auto out = work.x;
@@ -63,7 +63,7 @@ TEST_P(Rotary, TurnsPairsForthAndBack) {
 }
 
 TEST_P(Rotary, BackwardUndoesForward) {
-  const Work work(32, RotaryLayout::half);
+  const RotaryWork work(32, RotaryLayout::half);
   auto x = work.x;
   Threads alone(1);
   for (const bool backward : {false, true})
@@ -72,7 +72,7 @@ TEST_P(Rotary, BackwardUndoesForward) {
 }
 
 TEST(RotaryErrors, APositionBeyondTheTablesIsNamed) {
-  Work work(4, RotaryLayout::half);
+  RotaryWork work(4, RotaryLayout::half);
   work.positions[2] = 7;
   Threads alone(1);
   try {

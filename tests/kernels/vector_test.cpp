@@ -76,7 +76,7 @@ TEST_P(Vector, TheFirstThatIsNotFiniteIsFound) {
   Threads threads(3);
   auto x = random_normal(200003, 6);
   EXPECT_EQ(first_not_finite(threads, x), -1);
-  EXPECT_EQ(first_not_finite(threads, {}), -1);
+  EXPECT_EQ(first_not_finite(threads, std::span<const float>()), -1);
   x[200002] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(first_not_finite(threads, x), 200002);
   x[131077] = std::numeric_limits<float>::quiet_NaN();

@@ -95,4 +95,11 @@ struct Tokens {
   std::vector<std::int32_t> places, zeros;
 };
 
+/// The logits of all tokens of a batch, without a cache.
+inline std::vector<float> logits_of(Built& b, const TokenBatch& batch) {
+  autograd::Tape tape(b.arena, b.threads, false);
+  const auto logits = b.model->logits(tape, batch, {});
+  return {logits.floats().begin(), logits.floats().end()};
+}
+
 }  // namespace tessera::model

@@ -27,12 +27,13 @@ const char* const deepseek_like =
     "qk_layernorm:true rotary_scaling_factor:4 max_position_embeddings:32 num_experts:4 moe_ffn_hidden_size:8 "
     "moe_router_score_function:sigmoid moe_layer_freq:([0]*1+[1]*1) moe_shared_expert_intermediate_size:8 "
     "mtp_num_layers:2 init_method_std:0.2";
-const char* const latent =
+const char* const latent_like =
     "multi_latent_attention:true kv_lora_rank:8 qk_head_dim:2 qk_pos_emb_head_dim:4 v_head_dim:9 "
     "hidden_dropout_rate:0.1 attention_dropout_rate:0.1";
 
 class EveryKind : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Gpt, EveryKind, testing::Values(gpt2_like, llama_like, mixtral_like, deepseek_like, latent));
+INSTANTIATE_TEST_SUITE_P(Gpt, EveryKind,
+                         testing::Values(gpt2_like, llama_like, mixtral_like, deepseek_like, latent_like));
 
 TEST_P(EveryKind, TheGradientPointsUphill) {
   Built b(GetParam());

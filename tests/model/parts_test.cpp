@@ -8,12 +8,6 @@
 namespace tessera::model {
 namespace {
 
-std::vector<float> logits_of(Built& b, const TokenBatch& batch) {
-  autograd::Tape tape(b.arena, b.threads, false);
-  const auto logits = b.model->logits(tape, batch, {});
-  return {logits.floats().begin(), logits.floats().end()};
-}
-
 /// sees[t][s]: whether the logits at token t of the first sample change with token s.
 std::vector<std::vector<bool>> sights(const std::string& words, std::span<const std::uint8_t> visible = {}) {
   Built b("num_layers:1 position_embedding_type:none init_method_std:0.5 " + words);

@@ -141,12 +141,6 @@ double backward(Built& b, const TokenBatch& batch) {
   return sum;
 }
 
-std::vector<float> logits_of(Built& b, const TokenBatch& batch) {
-  autograd::Tape tape(b.arena, b.threads, false);
-  const auto logits = b.model->logits(tape, batch, {});
-  return {logits.floats().begin(), logits.floats().end()};
-}
-
 void expect_near(std::span<const float> a, std::span<const float> b, double tolerance) {
   ASSERT_EQ(a.size(), b.size());
   double most = 1;

@@ -13,16 +13,13 @@
 #include "framework/recipe/describe.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/recipe/groups.h"
 #include "tests/sanitized.h"
 
 namespace tessera::recipe {
 namespace {
 
-using Lines = std::vector<std::string>;
-const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", p = "parallel_config.",
-                  e = "moe_config.";
-
-struct Case {
+struct Effect {
   std::string key, value, other;  ///< two values that it may have
   Lines with = {};                ///< what makes it idle, over the usual recipe
 };
@@ -33,7 +30,7 @@ const Lines constant = {o + "lr_decay_style=constant", o + "learning_rate=1e-3"}
             xavier = {m + "init_method=xavier_uniform"}, lists = {p + "recompute=[[1]]"},
             grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0", o + "end_weight_decay=0.1"};
 
-const std::vector<Case> cases = {
+const std::vector<Effect> cases = {
     {m + "rotary_base", "100", "10"},
     {m + "rotary_percent", "0.5", "1"},
     {m + "rotary_interleaved", "true", "false"},
@@ -137,11 +134,6 @@ const std::vector<Case> cases = {
     {p + "microbatch_group_size_per_vp_stage", "1", "2"},
     {p + "num_layers_per_virtual_pipeline_stage", "1", "2", {p + "num_layer_list=[2]"}},
 };
-
-Lines operator+(Lines a, const Lines& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 class Effects : public InOwnFolder {
  protected:

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/recipe/groups.h"
+
 // The cases of every_option_test.cpp: for each option a change that must be seen, or why there is none.
 namespace tessera::recipe::every_option {
-
-using Lines = std::vector<std::string>;
 
 /// What can be seen of a run.
 enum class Seen { metrics, weights, files, console, outcome };
@@ -20,8 +20,6 @@ struct Case {
   bool damaged = false;  ///< its checkpoint is damaged before the next
 };
 
-inline const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.",
-                         p = "parallel_config.", e = "moe_config.";
 inline const Lines null_tokenizer = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63"};
 inline const Lines rope = {m + "position_embedding_type=rope"};
 inline const Lines llama3 = {m + "position_embedding_type=rope", m + "rotary_base=10",
@@ -51,11 +49,6 @@ inline const Lines tik = {no_pattern[0], no_pattern[1], no_pattern[2],
 
 inline const Lines sentencepiece = {d + "tokenizer_type=SentencePieceTokenizer", d + "tokenizer_model=small.model",
                                     m + "vocab_size="};
-
-inline Lines operator+(Lines a, const Lines& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 inline const Lines sft = bpe + Lines{d + "dataset_type=sft", d + "data_path=talks.jsonl", d + "split=\"80,10,10\"",
                                      d + "sft_tokenizer_prompt_format=default",

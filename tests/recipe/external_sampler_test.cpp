@@ -8,13 +8,11 @@
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/recipe/groups.h"
 #include "tests/story.h"
 
 namespace tessera::recipe {
 namespace {
-
-using Lines = std::vector<std::string>;
-const std::string t = "training_config.", d = "dataset_config.";
 
 std::atomic<int> asking = 0, asked_at_once = 0;
 

@@ -14,14 +14,14 @@ namespace {
 
 using Groups = std::map<std::string, std::map<std::string, std::string>>;
 
-const Groups least = {{"training_config", {{"training_iters", "20"}}},
-                      {"model_config",
-                       {{"num_layers", "2"},
-                        {"hidden_size", "32"},
-                        {"num_attention_heads", "4"},
-                        {"seq_length", "16"},
-                        {"vocab_size", "64"}}},
-                      {"dataset_config", {{"dataset_type", "mock"}}}};
+const Groups least_groups = {{"training_config", {{"training_iters", "20"}}},
+                             {"model_config",
+                              {{"num_layers", "2"},
+                               {"hidden_size", "32"},
+                               {"num_attention_heads", "4"},
+                               {"seq_length", "16"},
+                               {"vocab_size", "64"}}},
+                             {"dataset_config", {{"dataset_type", "mock"}}}};
 
 /// An option that takes numbers, with the key and word that choose the thing it belongs to.
 struct Number {
@@ -147,12 +147,12 @@ TEST_F(ExtremeSizes, AreRefusedAtTheirLineOrCountedWithoutOverflow) {
   };
   for (int round = 0; round < 4; ++round)
     for (const auto& option : all) {
-      auto groups = least;
+      auto groups = least_groups;
       set(groups, option, value_for(option));
       take(groups);
     }
   for (int round = 0; round < 300; ++round) {
-    auto groups = least;
+    auto groups = least_groups;
     for (auto count = 2 + upto(4); count > 0; --count) {
       const auto& option = all[upto(all.size())];
       set(groups, option, value_for(option));
@@ -164,7 +164,7 @@ TEST_F(ExtremeSizes, AreRefusedAtTheirLineOrCountedWithoutOverflow) {
 }
 
 TEST_F(ExtremeSizes, TheLargestModelThatEachLimitAllowsIsCounted) {
-  auto groups = least;
+  auto groups = least_groups;
   groups["model_config"] = {
       {"num_layers", "4096"},         {"hidden_size", "1048576"}, {"num_attention_heads", "64"},
       {"ffn_hidden_size", "4194304"}, {"kv_channels", "65536"},   {"seq_length", "1073741824"},
@@ -183,12 +183,12 @@ TEST_F(ExtremeSizes, ARunThatCannotBeCountedOrHasNoStepIsRefusedAtItsLine) {
     }
     return "taken";
   };
-  auto long_run = least;
+  auto long_run = least_groups;
   long_run["training_config"]["training_iters"] = "1000000000000";
   long_run["dataset_config"]["batch_size"] = "1000000";
   EXPECT_EQ(story(long_run).rfind("run.yaml:", 0), 0U) << story(long_run);
   EXPECT_NE(story(long_run).find("does not fit into 64 bits"), std::string::npos) << story(long_run);
-  auto no_step = least;
+  auto no_step = least_groups;
   no_step["training_config"] = {{"seed", "1"}};
   no_step["dataset_config"]["train_samples"] = "3";
   no_step["dataset_config"]["global_batch_size"] = "4";

@@ -110,8 +110,8 @@ struct RankModel {
   }
 };
 
-struct Case {
-  explicit Case(const Recipes::Drawn& drawn) : world(drawn.world) {
+struct DrawnLayout {
+  explicit DrawnLayout(const Recipes::Drawn& drawn) : world(drawn.world) {
     recipe = read_recipe(options::parse_yaml(drawn.yaml, "run.yaml"), Registries{}, report);
     if (report.good()) check_ranks(recipe, world, report);
   }
@@ -138,14 +138,14 @@ struct Case {
 };
 
 /// `check` of every drawn case that no rule refuses.
-void for_every_layout(const std::function<void(const Case&)>& check) {
+void for_every_layout(const std::function<void(const DrawnLayout&)>& check) {
   constexpr int wanted = 60, most_drawn = 600;
   Recipes recipes;
   int good = 0;
   for (int drawn = 0; drawn < most_drawn && good < wanted; ++drawn) {
     const auto next = recipes.next();
     SCOPED_TRACE(text("seed ", seed(), ", ", next.world, " ranks of\n", next.yaml));
-    const Case one(next);
+    const DrawnLayout one(next);
     if (!one.report.good()) continue;
     ++good;
     check(one);
@@ -173,7 +173,7 @@ struct Ownership {
 };
 
 TEST(LayoutProperties, TheElementsThatRanksOwnAreEveryTensorExactlyOnce) {
-  for_every_layout([](const Case& one) {
+  for_every_layout([](const DrawnLayout& one) {
     const auto whole = build_model(one.recipe, nullptr);
     std::map<std::string, Ownership> tensors;
     for (const auto* parameter : whole->parameters())
@@ -196,7 +196,7 @@ TEST(LayoutProperties, TheElementsThatRanksOwnAreEveryTensorExactlyOnce) {
 }
 
 TEST(LayoutProperties, WhatALayoutSavesIsEveryWeightOnceByTheRanksThatOwnIt) {
-  for_every_layout([](const Case& one) {
+  for_every_layout([](const DrawnLayout& one) {
     const auto writers = saved_parts(one.recipe, vocabulary(one.recipe, nullptr));
     ASSERT_EQ(writers.size(), static_cast<std::size_t>(one.stages() * one.writers()));
     std::map<std::string, std::int64_t> saved;
@@ -221,7 +221,7 @@ TEST(LayoutProperties, WhatALayoutSavesIsEveryWeightOnceByTheRanksThatOwnIt) {
 }
 
 TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
-  for_every_layout([](const Case& one) {
+  for_every_layout([](const DrawnLayout& one) {
     const auto optimizer = one.recipe.optimizer.make();
     const auto figures = layout_figures(one.recipe, one.world);
     const auto context = figures.mesh.sizes().context;

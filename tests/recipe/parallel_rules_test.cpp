@@ -4,13 +4,12 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
 #include "tests/own_folder.h"
+#include "tests/recipe/groups.h"
 
 namespace tessera::recipe {
 namespace {
 
-using Lines = std::vector<std::string>;
-
-const std::string least =
+const std::string least_recipe =
     "model_config: {num_layers: 8, hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64}\n"
     "dataset_config: {dataset_type: mock, batch_size: 2}\n"
     "training_config: {training_iters: 20}\n";
@@ -18,7 +17,7 @@ const std::string least =
 class ParallelRules : public InOwnFolder {
  protected:
   Recipe read(const Lines& sets, const std::string& more = "") {
-    write("run.yaml", least + more);
+    write("run.yaml", least_recipe + more);
     report = {};
     return read_recipe("run.yaml", sets, registries, report);
   }

@@ -11,11 +11,10 @@
 #include "framework/recipe/figures.h"
 #include "framework/recipe/planned_options.h"
 #include "tests/own_folder.h"
+#include "tests/recipe/groups.h"
 
 namespace tessera::recipe {
 namespace {
-
-using Lines = std::vector<std::string>;
 
 // What a recipe must say, and nothing more.
 const std::string least =

@@ -9,18 +9,11 @@
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/recipe/groups.h"
 #include "tests/story.h"
 
 namespace tessera::recipe {
 namespace {
-
-using Lines = std::vector<std::string>;
-const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", d = "dataset_config.";
-
-Lines operator+(Lines a, const Lines& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 class TrainingLoop : public InOwnFolder {
  protected:

@@ -9,22 +9,16 @@
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/recipe/groups.h"
 #include "tests/story.h"
 
 namespace tessera::recipe {
 namespace {
 
-using Lines = std::vector<std::string>;
-const std::string t = "training_config.", m = "model_config.", o = "optimizer_config.", e = "moe_config.";
 const Lines experts = {m + "num_experts=4", e + "moe_layer_freq=[0, 1]"},
             from_dense = {t + "load_checkpoint=dense/checkpoints", t + "training_iters=1", t + "output_dir=run"},
             upcycling = {e + "moe_use_upcycling=true"},
             still = {o + "learning_rate=1e-30", o + "min_lr=0", o + "weight_decay=0"};  // no weight changes
-
-Lines operator+(Lines a, const Lines& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 class Upcycling : public InOwnFolder {
  protected:

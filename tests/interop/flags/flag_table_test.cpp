@@ -8,14 +8,13 @@
 #include "framework/interop/flags/options_page.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 #include "tests/tree.h"
 
 namespace tessera {
 namespace {
 
 using Lines = std::vector<std::string>;
-
-flags::FlagTable megatron() { return flags::FlagTable::from("megatron.yaml", options::Mappings()); }
 
 options::Value converted(const std::vector<std::string>& argv) {
   const auto map = flags::FlagTable::from(
@@ -50,14 +49,6 @@ TEST(FlagTable, WhatAFlagAlwaysSaysWinsWhereverItStands) {
   EXPECT_EQ(act({"--squared", "--act", "relu"}), "squared_relu");
   EXPECT_EQ(act({"--act", "relu", "--squared"}), "squared_relu");
   EXPECT_EQ(act({"--squared", "--exact"}), "squared_relu");
-}
-
-std::set<std::string> every_key() {
-  std::set<std::string> known;
-  for (const auto& [group, schemas] : recipe::all_facts({}))
-    for (const auto& schema : schemas)
-      for (const auto& option : schema.options) known.insert(group + "." + option.name);
-  return known;
 }
 
 TEST(Flags, TheirCommandLineBecomesOurRecipe) {

@@ -6,20 +6,12 @@
 
 #include "framework/options/same.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 
 namespace tessera {
 namespace {
 
 using Lines = std::vector<std::string>;
-
-const options::Facts& facts() {
-  static const auto all = recipe::all_facts({});
-  return all;
-}
-const flags::FlagTable& megatron() {
-  static const auto table = flags::FlagTable::from("megatron.yaml", options::Mappings());
-  return table;
-}
 
 recipe::Recipe recipe_of(const Lines& argv) {
   options::Report report;
@@ -58,11 +50,6 @@ const Lines least = {"--num-layers",
                      "NullTokenizer",
                      "--vocab-size",
                      "99"};
-
-Lines with(Lines argv, const Lines& more) {
-  argv.insert(argv.end(), more.begin(), more.end());
-  return argv;
-}
 
 TEST(FlagsWriter, FlagsGoThereAndBackAsTheSameRecipe) {
   const std::vector<Lines> all = {

@@ -9,6 +9,7 @@
 #include "framework/interop/flags/launcher_table.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 #include "tests/tree.h"
 
 // The tables of mappings/flags/ are held to the options that they lead to, and to the flags that scripts use.
@@ -19,28 +20,6 @@ namespace {
 using Lines = std::vector<std::string>;
 
 const Lines names = {"mindspeed-llm", "mindspeed-core-ms", "deepspeed", "megatron-llm", "pai-megatron-patch"};
-
-const options::Facts& facts() {
-  static const options::Facts all = recipe::all_facts({});
-  return all;
-}
-
-std::set<std::string> every_key() {
-  std::set<std::string> known;
-  for (const auto& [group, schemas] : facts())
-    for (const auto& schema : schemas)
-      for (const auto& option : schema.options) known.insert(group + "." + option.name);
-  return known;
-}
-
-Lines complaints(const flags::FlagTable& table, const Lines& argv) {
-  options::Report report;
-  recipe::read_recipe(table.convert(argv, facts(), report), {}, report);
-  Lines all;
-  for (const auto& finding : report.findings())
-    if (finding.message.find("missing") == std::string::npos) all.push_back(options::text_of(finding));
-  return all;
-}
 
 /// Rows that are not the base's, which has tests of its own.
 std::vector<flags::FlagRow> own_rows(const flags::FlagTable& table) {

@@ -16,36 +16,39 @@ flags::Launch launch_of(const std::vector<std::string>& words, const std::string
   return launch;
 }
 
-std::string table_of(const flags::Launch& launch) { return flags::guess_source(launch, options::Mappings()).table; }
+std::string guessed_table(const flags::Launch& launch) {
+  return flags::guess_source(launch, options::Mappings()).table;
+}
 
 TEST(Guess, OneFlagThatOnlyOneProgramHasTells) {
-  EXPECT_EQ(table_of(launch_of({"--lr", "1", "--ai-framework", "mindspore"})), "mindspeed-llm");
-  EXPECT_EQ(table_of(launch_of({"--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec"})),
+  EXPECT_EQ(guessed_table(launch_of({"--lr", "1", "--ai-framework", "mindspore"})), "mindspeed-llm");
+  EXPECT_EQ(guessed_table(launch_of({"--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec"})),
             "mindspeed-llm");
-  EXPECT_EQ(table_of(launch_of({"--lr", "1", "--deepspeed"})), "deepspeed");
-  EXPECT_EQ(table_of(launch_of({"--num_layers", "2"})), "megatron-llm");
+  EXPECT_EQ(guessed_table(launch_of({"--lr", "1", "--deepspeed"})), "deepspeed");
+  EXPECT_EQ(guessed_table(launch_of({"--num_layers", "2"})), "megatron-llm");
   EXPECT_EQ(flags::guess_source(launch_of({"--deepspeed"}), options::Mappings()).why,
             "--deepspeed is Megatron-DeepSpeed's");
 }
 
 TEST(Guess, TheTableThatKnowsMostFlagsIsTaken) {
-  EXPECT_EQ(table_of(launch_of({"--lr", "1", "--use-fused-rmsnorm", "--reuse-fp32-param"})), "mindspeed-llm");
-  EXPECT_EQ(table_of(launch_of({"--extra-vocab-size", "293", "--max-padding-length", "80"})), "pai-megatron-patch");
-  EXPECT_EQ(table_of(launch_of({"--train-tokens", "300", "--zero-stage", "1"})), "deepspeed");
+  EXPECT_EQ(guessed_table(launch_of({"--lr", "1", "--use-fused-rmsnorm", "--reuse-fp32-param"})), "mindspeed-llm");
+  EXPECT_EQ(guessed_table(launch_of({"--extra-vocab-size", "293", "--max-padding-length", "80"})),
+            "pai-megatron-patch");
+  EXPECT_EQ(guessed_table(launch_of({"--train-tokens", "300", "--zero-stage", "1"})), "deepspeed");
   const auto guess =
       flags::guess_source(launch_of({"--lr", "1", "--swap-attention", "--reuse-fp32-param"}), options::Mappings());
   EXPECT_EQ(guess.why, "it knows 2 more of its flags, --swap-attention first");
 }
 
 TEST(Guess, TheUsualTableIsTakenWhereNothingTells) {
-  EXPECT_EQ(table_of(launch_of({"--lr", "1"})), flags::FlagTable::usual);
-  EXPECT_EQ(table_of(launch_of({})), flags::FlagTable::usual);
-  EXPECT_EQ(table_of(launch_of({"--no-such-flag-anywhere"})), flags::FlagTable::usual);
+  EXPECT_EQ(guessed_table(launch_of({"--lr", "1"})), flags::FlagTable::usual);
+  EXPECT_EQ(guessed_table(launch_of({})), flags::FlagTable::usual);
+  EXPECT_EQ(guessed_table(launch_of({"--no-such-flag-anywhere"})), flags::FlagTable::usual);
 }
 
 TEST(Guess, TheLauncherTellsWhereNoFlagDoes) {
-  EXPECT_EQ(table_of(launch_of({"--lr", "1"}, "pretrain_gpt.py", "msrun")), "mindspeed-core-ms");
-  EXPECT_EQ(table_of(launch_of({"--ai-framework", "mindspore"}, "pretrain_gpt.py", "msrun")), "mindspeed-llm");
+  EXPECT_EQ(guessed_table(launch_of({"--lr", "1"}, "pretrain_gpt.py", "msrun")), "mindspeed-core-ms");
+  EXPECT_EQ(guessed_table(launch_of({"--ai-framework", "mindspore"}, "pretrain_gpt.py", "msrun")), "mindspeed-llm");
 }
 
 TEST(Guess, EveryTableThatASignNamesExists) {

@@ -7,17 +7,13 @@
 
 #include "framework/base/error.h"
 #include "framework/interop/flags/megatron_rules.h"
+#include "tests/interop/flags/tables.h"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::json;
 using Lines = std::vector<std::string>;
-
-const flags::FlagTable& megatron() {
-  static const flags::FlagTable table = flags::FlagTable::named(flags::FlagTable::usual, options::Mappings());
-  return table;
-}
 
 /// A small run of theirs on four processes; `more` follows, so it wins.
 Lines run(const Lines& more) {

@@ -6,6 +6,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/figures.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 
 namespace tessera {
 namespace {
@@ -26,11 +27,6 @@ options::Value flat(const std::string& words, options::Report& report) {
   return flags::read_nested(options::parse_yaml(words, "nested.yaml"), options::Mappings(), report);
 }
 
-std::string value_at(const options::Value& tree, const std::string& path) {
-  const auto* value = tree.at(path);
-  return value ? text(*value) : "nothing";
-}
-
 TEST(NestedRecipe, ThePanguRecipeLoadsUnchangedAndFitsItsThirtyTwoRanks) {
   options::Report report;
   const auto recipe = read_file(pangu, {}, report);
@@ -38,7 +34,7 @@ TEST(NestedRecipe, ThePanguRecipeLoadsUnchangedAndFitsItsThirtyTwoRanks) {
   recipe::check_ranks(recipe, 32, report);
   EXPECT_EQ(report.problems(), Lines{});
   const auto has = [&](const std::string& option, const std::string& value) {
-    EXPECT_EQ(value_at(recipe.resolved, option), value) << option;
+    EXPECT_EQ(text_at(recipe.resolved, option), value) << option;
   };
   has("parallel_config.tensor_model_parallel_size", "8");
   has("parallel_config.num_layer_list", "[[4, 4, 4, 4], [4, 4, 4, 4], [4, 4, 4, 4], [4, 4, 4, 2]]");
@@ -114,10 +110,10 @@ TEST(NestedRecipe, AnOperatorThatDoesNotExistIsAMistake) {
 TEST(NestedRecipe, AFusedNormIsTheNormItselfUnlessOneIsNamed) {
   options::Report report;
   const std::string fused = "accelerate_config: {precision: {fused_operators: rmsnorm}}\n";
-  EXPECT_EQ(value_at(flat(fused, report), "model_config.normalization"), "FusedRMSNorm");
+  EXPECT_EQ(text_at(flat(fused, report), "model_config.normalization"), "FusedRMSNorm");
   const std::string named = "model_config: {llm: {blocks: {layernorm: {norm_type: LayerNorm}}}}\n";
-  EXPECT_EQ(value_at(flat(fused + named, report), "model_config.normalization"), "LayerNorm");
-  EXPECT_EQ(value_at(flat(named + fused, report), "model_config.normalization"), "LayerNorm");
+  EXPECT_EQ(text_at(flat(fused + named, report), "model_config.normalization"), "LayerNorm");
+  EXPECT_EQ(text_at(flat(named + fused, report), "model_config.normalization"), "LayerNorm");
   EXPECT_TRUE(report.good());
 }
 
@@ -134,9 +130,9 @@ TEST(NestedRecipe, GroupsOfOursMayStandBesideTheirs) {
   options::Report report;
   const auto recipe =
       flat("train_config: {ms_training_config: {seed: 7}}\ntraining_config: {training_iters: 5}\n", report);
-  EXPECT_EQ(value_at(recipe, "training_config.seed"), "7");
-  EXPECT_EQ(value_at(recipe, "training_config.training_iters"), "5");
-  EXPECT_EQ(value_at(recipe, "training_config.epochs"), "nothing");  // the length is said
+  EXPECT_EQ(text_at(recipe, "training_config.seed"), "7");
+  EXPECT_EQ(text_at(recipe, "training_config.training_iters"), "5");
+  EXPECT_EQ(text_at(recipe, "training_config.epochs"), "nothing");  // the length is said
   EXPECT_TRUE(report.good());
   flat("train_config: {ms_training_config: {seed: 7}}\ntraining_config: {seed: 8}\n", report);
   EXPECT_EQ(report.problems(),
@@ -150,9 +146,9 @@ TEST(NestedRecipe, WhatIsSetLaterWinsInEitherForm) {
                                 {"parallel_config.tensor_model_parallel_size=4", "training_config.training_iters=3",
                                  "model_config.llm.blocks.attention.head_num=24"},
                                 report);
-  EXPECT_EQ(value_at(recipe.resolved, "parallel_config.tensor_model_parallel_size"), "4");
-  EXPECT_EQ(value_at(recipe.resolved, "model_config.num_attention_heads"), "24");
-  EXPECT_EQ(value_at(recipe.resolved, "training_config.epochs"), "null");
+  EXPECT_EQ(text_at(recipe.resolved, "parallel_config.tensor_model_parallel_size"), "4");
+  EXPECT_EQ(text_at(recipe.resolved, "model_config.num_attention_heads"), "24");
+  EXPECT_EQ(text_at(recipe.resolved, "training_config.epochs"), "null");
 }
 
 const std::string flat_words =
@@ -169,16 +165,16 @@ TEST(FlatRecipeOfCoreMs, ItsWordsAndDefaultsHold) {
       flags::read_any(options::parse_yaml(flat_words, "flat.yaml"), options::Mappings(), recipe::all_facts({}), report)
           .recipe;
   EXPECT_EQ(report.problems(), Lines{});
-  EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type"), "adamw");
-  EXPECT_EQ(value_at(recipe, "optimizer_config.clip_grad"), "2.0");
-  EXPECT_EQ(value_at(recipe, "optimizer_config.lr_decay_style"), "constant");
-  EXPECT_EQ(value_at(recipe, "training_config.eval_interval"), "nothing");
-  EXPECT_EQ(value_at(recipe, "training_config.eval_iters"), "0");
-  EXPECT_EQ(value_at(recipe, "model_config.params_dtype"), "nothing");
-  EXPECT_EQ(value_at(recipe, "model_config.hidden_dropout_rate"), "nothing");
-  EXPECT_EQ(value_at(recipe, "model_config.attention_dropout_rate"), "0");
-  EXPECT_EQ(value_at(recipe, "model_config.qkv_has_bias"), "false");
-  EXPECT_EQ(value_at(recipe, "model_config.mlp_has_bias"), "true");
+  EXPECT_EQ(text_at(recipe, "optimizer_config.optimizer_type"), "adamw");
+  EXPECT_EQ(text_at(recipe, "optimizer_config.clip_grad"), "2.0");
+  EXPECT_EQ(text_at(recipe, "optimizer_config.lr_decay_style"), "constant");
+  EXPECT_EQ(text_at(recipe, "training_config.eval_interval"), "nothing");
+  EXPECT_EQ(text_at(recipe, "training_config.eval_iters"), "0");
+  EXPECT_EQ(text_at(recipe, "model_config.params_dtype"), "nothing");
+  EXPECT_EQ(text_at(recipe, "model_config.hidden_dropout_rate"), "nothing");
+  EXPECT_EQ(text_at(recipe, "model_config.attention_dropout_rate"), "0");
+  EXPECT_EQ(text_at(recipe, "model_config.qkv_has_bias"), "false");
+  EXPECT_EQ(text_at(recipe, "model_config.mlp_has_bias"), "true");
   ASSERT_FALSE(report.notes().empty());
   EXPECT_EQ(report.notes().at(0).find("flat.yaml"), 0u);
 }

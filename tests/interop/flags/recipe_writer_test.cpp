@@ -8,6 +8,7 @@
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 #include "tests/own_folder.h"
 #include "tests/tree.h"
 
@@ -48,11 +49,6 @@ const std::vector<std::string> small = {"--num-layers",
                                         "NullTokenizer",
                                         "--vocab-size",
                                         "99"};
-
-std::vector<std::string> with(std::vector<std::string> argv, const std::vector<std::string>& more) {
-  argv.insert(argv.end(), more.begin(), more.end());
-  return argv;
-}
 
 TEST_F(RecipeWriter, WhatIsWrittenIsReadAsTheWholeConversionIs) {
   for (const auto& more : {std::vector<std::string>{},

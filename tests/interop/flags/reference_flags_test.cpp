@@ -17,6 +17,7 @@
 #include "framework/interop/flags/flags_page.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 
 namespace tessera {
 namespace {
@@ -143,9 +144,8 @@ TEST(FlagsOfMegatron, WhatIsIgnoredSaysWhatShowsThatItMayBe) {
 }
 
 TEST(FlagsOfMegatron, MostTrainingFlagsRunOrMayBeDropped) {
-  const auto facts = recipe::all_facts({});
   for (const auto& release : releases) {
-    auto counts = flags::count_by_status(table_of(release), facts);
+    auto counts = flags::count_by_status(table_of(release), facts());
     const auto all = counts[flags::RowStatus::runs] + counts[flags::RowStatus::ignored] +
                      counts[flags::RowStatus::planned] + counts[flags::RowStatus::refused];
     EXPECT_GT(10 * (counts[flags::RowStatus::runs] + counts[flags::RowStatus::ignored]), 7 * all);
@@ -153,16 +153,16 @@ TEST(FlagsOfMegatron, MostTrainingFlagsRunOrMayBeDropped) {
   }
 }
 
-std::map<std::string, bool> every_key() {
+std::map<std::string, bool> planned_keys() {
   std::map<std::string, bool> known;  // whether it is planned
-  for (const auto& [group, schemas] : recipe::all_facts({}))
+  for (const auto& [group, schemas] : facts())
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) known[group + "." + option.name] = option.planned;
   return known;
 }
 
 TEST(FlagTables, EveryRowLeadsToOptionsThatExist) {
-  const auto known = every_key();
+  const auto known = planned_keys();
   for (const auto& file : tables()) {
     const auto table = flags::FlagTable::from(file, options::Mappings());
     for (const auto& row : table.rows()) {
@@ -176,27 +176,15 @@ TEST(FlagTables, EveryRowLeadsToOptionsThatExist) {
   }
 }
 
-/// What reading the recipe of `argv` complains about, but for what is missing.
-Lines complaints(const flags::FlagTable& table, const options::Facts& facts, const Lines& argv) {
-  options::Report report;
-  recipe::read_recipe(table.convert(argv, facts, report), {}, report);
-  Lines all;
-  for (const auto& finding : report.findings())
-    if (finding.message.find("missing") == std::string::npos) all.push_back(options::text_of(finding));
-  return all;
-}
-
 TEST(FlagTables, WhatIsNotGivenPassesOurLimits) {
-  const auto facts = recipe::all_facts({});
   for (const auto& file : tables()) {
     const auto table = flags::FlagTable::from(file, options::Mappings());
-    for (const auto& line : complaints(table, facts, {}))
+    for (const auto& line : complaints(table, {}))
       EXPECT_EQ(line.find("takes "), std::string::npos) << file << ": " << line;
   }
 }
 
 TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
-  const auto facts = recipe::all_facts({});
   for (const auto& file : tables()) {
     const auto table = flags::FlagTable::from(file, options::Mappings());
     const auto own = flags::FlagTable::from(options::Mappings().table("flags/" + file));
@@ -211,9 +199,9 @@ TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
         Lines argv{row.flag};
         if (!word.empty()) argv.push_back(word);
         options::Report report;
-        if (table.convert(flags::flags_of(argv), facts, report).flags.at(0).status == flags::FlagStatus::planned)
+        if (table.convert(flags::flags_of(argv), facts(), report).flags.at(0).status == flags::FlagStatus::planned)
           continue;
-        for (const auto& line : complaints(table, facts, argv))
+        for (const auto& line : complaints(table, argv))
           EXPECT_EQ(line.find("takes "), std::string::npos) << file << " " << row.flag << " " << word << ": " << line;
       }
     }
@@ -230,7 +218,7 @@ TEST(FlagTables, EveryOptionIsSetByAFlagOrSaysWhyNot) {
         for (const auto& [option, value] : *said) reached.insert(option.substr(0, option.find('[')));
     }
   }
-  for (const auto& [group, schemas] : recipe::all_facts({}))
+  for (const auto& [group, schemas] : facts())
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         const auto key = group + "." + option.name;
@@ -248,10 +236,9 @@ TEST(FlagsPage, IsCurrent) {
 }
 
 TEST(FlagsPage, TellsOfARowWhetherItRuns) {
-  const auto facts = recipe::all_facts({});
   const auto table = table_of("megatron");
   const auto status = [&](const std::string& flag) {
-    return flags::word_of(flags::status_of(*table.find(flag), facts));
+    return flags::word_of(flags::status_of(*table.find(flag), facts()));
   };
   EXPECT_EQ(status("--lr"), "runs");
   EXPECT_EQ(status("--use-flash-attn"), "runs");  // planned by name, but it changes nothing
@@ -265,20 +252,19 @@ TEST(FlagsPage, TellsOfARowWhetherItRuns) {
 }
 
 TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
-  const auto facts = recipe::all_facts({});
-  const auto story = flags::flag_story("--adam-beta2", facts, options::Mappings());
+  const auto story = flags::flag_story("--adam-beta2", facts(), options::Mappings());
   EXPECT_NE(story.find("\n  --adam-beta2: runs, one value, their name adam_beta2\n    optimizer_config.betas[1]\n"
                        "    not given: 0.999\n"),
             std::string::npos)
       << story;
   EXPECT_EQ(story.find("megatron@core_v0.12.1, megatron@main"), story.find("megatron@core"));
-  const auto interval = flags::flag_story("--eval-interval", facts, options::Mappings());
+  const auto interval = flags::flag_story("--eval-interval", facts(), options::Mappings());
   EXPECT_NE(interval.find("megatron@main\n  --eval-interval"), std::string::npos) << interval;
-  EXPECT_EQ(flags::flag_story("adam_beta2", facts, options::Mappings()).rfind(story, 0), 0u)
+  EXPECT_EQ(flags::flag_story("adam_beta2", facts(), options::Mappings()).rfind(story, 0), 0u)
       << "and that of programs that spell it so";
-  EXPECT_NE(
-      flags::flag_story("--encoder-tensor-model-parallel-size", facts, options::Mappings()).find("only 0 is taken yet"),
-      std::string::npos);
+  EXPECT_NE(flags::flag_story("--encoder-tensor-model-parallel-size", facts(), options::Mappings())
+                .find("only 0 is taken yet"),
+            std::string::npos);
 }
 
 TEST(FlagStory, OfAFlagThatNobodyHasNamesTheNearest) {

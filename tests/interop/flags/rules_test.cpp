@@ -132,7 +132,7 @@ void take_out(options::Value& tree, const std::string& path) {
 }
 
 /// Settings laid over a recipe without mistakes; "-option" takes it out, "world 3" starts so many processes.
-std::set<std::string> broken_by(const Lines& settings) {
+std::set<std::string> broken_by_settings(const Lines& settings) {
   options::Report report;
   auto tree = options::parse_yaml(good, "run.yaml");
   std::int64_t world = 0;
@@ -261,18 +261,19 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
 }
 
 TEST(Rules, OfARecipeAreBrokenEachByARecipe) {
-  EXPECT_EQ(broken_by({}), std::set<std::string>{});
+  EXPECT_EQ(broken_by_settings({}), std::set<std::string>{});
   for (const auto& [rule, settings] : ways()) {
-    const auto broken = broken_by(settings);
+    const auto broken = broken_by_settings(settings);
     EXPECT_TRUE(broken.count(rule)) << rule << " holds with " << settings[0]
                                     << "; broken: " << (broken.empty() ? "none" : *broken.begin());
   }
 }
 
 TEST(Rules, StageSftBelongsToInstructionData) {
-  EXPECT_EQ(broken_by({t + "stage=sft", d + "dataset_type=instruction", d + "data_path=x"}), std::set<std::string>{});
-  EXPECT_EQ(broken_by({t + "stage=sft", d + "dataset_type=sft"}).count("stage"), 1U);
-  EXPECT_FALSE(broken_by({t + "stage=dpo", d + "dataset_type=instruction", d + "data_path=x"}).empty());
+  EXPECT_EQ(broken_by_settings({t + "stage=sft", d + "dataset_type=instruction", d + "data_path=x"}),
+            std::set<std::string>{});
+  EXPECT_EQ(broken_by_settings({t + "stage=sft", d + "dataset_type=sft"}).count("stage"), 1U);
+  EXPECT_FALSE(broken_by_settings({t + "stage=dpo", d + "dataset_type=instruction", d + "data_path=x"}).empty());
 }
 
 TEST(Rules, OfARecipeOnThePageAreThoseThatCanBeBroken) {

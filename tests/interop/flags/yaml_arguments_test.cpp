@@ -5,6 +5,7 @@
 #include "framework/interop/flags/forms.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 
 namespace tessera {
 namespace {
@@ -18,11 +19,6 @@ options::Value read(const std::string& words, options::Report& report) {
       .recipe;
 }
 
-std::string value_at(const options::Value& tree, const std::string& path) {
-  const auto* value = tree.at(path);
-  return value ? text(*value) : "nothing";
-}
-
 TEST(YamlArguments, EachNameBecomesTheFlagThatGivesIt) {
   options::Report report;
   const auto recipe =
@@ -33,16 +29,16 @@ TEST(YamlArguments, EachNameBecomesTheFlagThatGivesIt) {
                "save: null\nseq_length: 16\n",
            report);
   EXPECT_EQ(report.problems(), Lines{});
-  EXPECT_EQ(value_at(recipe, "model_config.num_layers"), "2");
-  EXPECT_EQ(value_at(recipe, "model_config.norm_epsilon"), "1.e-6");
-  EXPECT_EQ(value_at(recipe, "model_config.apply_rope_fusion"), "false");
-  EXPECT_EQ(value_at(recipe, "model_config.add_bias_linear"), "false");
-  EXPECT_EQ(value_at(recipe, "parallel_config.sequence_parallel"), "true");
-  EXPECT_EQ(value_at(recipe, "training_config.bf16"), "true");
-  EXPECT_EQ(value_at(recipe, "training_config.fp16"), "false");
-  EXPECT_EQ(value_at(recipe, "optimizer_config.betas"), "[0.9, 0.95]");
-  EXPECT_EQ(value_at(recipe, "dataset_config.rampup_batch_size"), "[32, 32, 1000]");
-  EXPECT_EQ(value_at(recipe, "training_config.output_dir"), "nothing");  // null says nothing
+  EXPECT_EQ(text_at(recipe, "model_config.num_layers"), "2");
+  EXPECT_EQ(text_at(recipe, "model_config.norm_epsilon"), "1.e-6");
+  EXPECT_EQ(text_at(recipe, "model_config.apply_rope_fusion"), "false");
+  EXPECT_EQ(text_at(recipe, "model_config.add_bias_linear"), "false");
+  EXPECT_EQ(text_at(recipe, "parallel_config.sequence_parallel"), "true");
+  EXPECT_EQ(text_at(recipe, "training_config.bf16"), "true");
+  EXPECT_EQ(text_at(recipe, "training_config.fp16"), "false");
+  EXPECT_EQ(text_at(recipe, "optimizer_config.betas"), "[0.9, 0.95]");
+  EXPECT_EQ(text_at(recipe, "dataset_config.rampup_batch_size"), "[32, 32, 1000]");
+  EXPECT_EQ(text_at(recipe, "training_config.output_dir"), "nothing");  // null says nothing
   const auto* rate = recipe.at("optimizer_config.learning_rate");
   ASSERT_NE(rate, nullptr);
   EXPECT_EQ(rate->origin.line, 13);
@@ -51,7 +47,7 @@ TEST(YamlArguments, EachNameBecomesTheFlagThatGivesIt) {
 TEST(YamlArguments, TheActivationIsTheOneThatSuchAFileMakes) {
   options::Report report;
   const auto act = [&](const std::string& word, const std::string& more) {
-    return value_at(read(layer + "  activation_func: " + word + "\n" + more, report), "model_config.hidden_act");
+    return text_at(read(layer + "  activation_func: " + word + "\n" + more, report), "model_config.hidden_act");
   };
   EXPECT_EQ(act("swiglu", ""), "swiglu");
   EXPECT_EQ(act("squaredrelu", ""), "squared_relu");
@@ -87,10 +83,10 @@ TEST(YamlArguments, WhatIsNoValueOfASwitchIsTold) {
 TEST(YamlArguments, TheirDefaultsHoldWhereNothingIsSaid) {
   options::Report report;
   const auto theirs = read(layer, report);
-  EXPECT_EQ(value_at(theirs, "training_config.seed"), "1234");
+  EXPECT_EQ(text_at(theirs, "training_config.seed"), "1234");
   const auto core_ms = read(layer + "resume_training: false\n", report);
-  EXPECT_EQ(value_at(core_ms, "model_config.transformer_impl"), "local");
-  EXPECT_EQ(value_at(core_ms, "training_config.crc_check"), "false");
+  EXPECT_EQ(text_at(core_ms, "model_config.transformer_impl"), "local");
+  EXPECT_EQ(text_at(core_ms, "training_config.crc_check"), "false");
 }
 
 TEST(YamlArguments, WhoseFileItIsShowInItsNames) {
@@ -115,22 +111,22 @@ TEST(YamlArguments, ListsOfMindSpeedCoreMsKeepTheirForm) {
                                "loss_func_kwargs: {loss_func_type: CrossEntropyLoss}\nwrap_with_ddp: true\n",
                            report);
   EXPECT_EQ(report.problems(), Lines{});
-  EXPECT_EQ(value_at(recipe, "parallel_config.recompute"), "[[1, 0], [1, 1]]");
-  EXPECT_EQ(value_at(recipe, "model_config.window_size"), "[64, 0]");
+  EXPECT_EQ(text_at(recipe, "parallel_config.recompute"), "[[1, 0], [1, 1]]");
+  EXPECT_EQ(text_at(recipe, "model_config.window_size"), "[64, 0]");
 }
 
 TEST(YamlArguments, AHalfTypeOverrulesTheTypeOfWeights) {
   options::Report report;
   const auto recipe = read(layer + "model_parallel: {bf16: true, params_dtype: float32}\n", report);
-  EXPECT_EQ(value_at(recipe, "model_config.params_dtype"), "nothing");
-  EXPECT_EQ(value_at(read(layer + "model_parallel: {params_dtype: bfloat16}\n", report), "model_config.params_dtype"),
+  EXPECT_EQ(text_at(recipe, "model_config.params_dtype"), "nothing");
+  EXPECT_EQ(text_at(read(layer + "model_parallel: {params_dtype: bfloat16}\n", report), "model_config.params_dtype"),
             "bfloat16");
 }
 
 TEST(YamlArguments, GroupsOfOursAreLaidOnTop) {
   options::Report report;
   const auto recipe = read(layer + "training_config: {seed: 5}\nseed: 4\n", report);
-  EXPECT_EQ(value_at(recipe, "training_config.seed"), "5");
+  EXPECT_EQ(text_at(recipe, "training_config.seed"), "5");
 }
 
 }  // namespace

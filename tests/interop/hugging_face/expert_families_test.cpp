@@ -10,6 +10,7 @@
 #include "framework/nn/flat_parameters.h"
 #include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/saved_model.h"
+#include "tests/interop/hugging_face/recorded.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -18,15 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-const fs::path families = TESTS_DATA "/families";  // made by tests/peers/record_families.py
-
-recipe::Registries registries() {
-  recipe::Registries all;
-  all.formats.add(std::make_shared<hugging_face::HuggingFaceFormat>());
-  all.mappings = options::Mappings(MAPPINGS_DIR);
-  return all;
-}
 
 Json config_of(const std::string& family) { return Json::parse(read_file(families / family / "config.json")); }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "tests/interop/hugging_face/recorded.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -14,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-const fs::path models = TESTS_DATA "/models";
 
 class HuggingFaceExportTest : public InOwnFolder {
  protected:

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "tests/interop/hugging_face/recorded.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-const fs::path models = TESTS_DATA "/models";
 
 class HuggingFaceTest : public InOwnFolder {
  protected:

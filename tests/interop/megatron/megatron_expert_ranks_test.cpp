@@ -10,6 +10,7 @@
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/yaml.h"
+#include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -21,13 +22,13 @@ namespace fs = std::filesystem;
 using Kind = torch::PickleNode::Kind;
 
 /// A model with experts, in numbers that a test draws.
-struct Form {
+struct ExpertForm {
   int layers = 3, experts = 4, predictions = 0;
   bool tied = false, gated = true, shared_expert = false, bias = false, latent = false;
   std::string kinds = "[0, 1, 1]";  ///< moe_layer_freq
 };
 
-options::Value recipe_of(const Form& form) {
+options::Value recipe_of(const ExpertForm& form) {
   return options::parse_yaml(
       text("model_config: {num_layers: ", form.layers,
            ", hidden_size: 8, num_attention_heads: 4, num_experts: ", form.experts,
@@ -44,12 +45,6 @@ options::Value recipe_of(const Form& form) {
       "test");
 }
 
-std::vector<float> floats(const checkpoint::WeightSource& source, const std::string& name) {
-  std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
-  source.read(name, Tensor(std::span(out), source.shape(name)));
-  return out;
-}
-
 class MegatronExpertRanks : public InOwnFolder {
  protected:
   /// Where saving waits for no disk.
@@ -58,7 +53,7 @@ class MegatronExpertRanks : public InOwnFolder {
 
   /// Every weight of the model and its optimizer state, each element a number of its own; the state of biases of routers
   /// is zero.
-  std::vector<checkpoint::TensorRange> model(const Form& form) {
+  std::vector<checkpoint::TensorRange> model(const ExpertForm& form) {
     std::vector<checkpoint::TensorRange> all;
     for (const auto& rank : ranks_of(recipe_of(form), {}))
       for (const auto& part : rank.chunks[0])
@@ -72,7 +67,7 @@ class MegatronExpertRanks : public InOwnFolder {
     return all;
   }
 
-  fs::path save(const Form& form, std::span<const checkpoint::TensorRange> tensors,
+  fs::path save(const ExpertForm& form, std::span<const checkpoint::TensorRange> tensors,
                 const checkpoint::CheckpointLayout& layout, DType type = DType::float32) {
     fs::remove_all("run");
     return save_megatron("run", {.iteration = 7, .updates = 6}, tensors, recipe_of(form), type, mappings, layout);
@@ -139,7 +134,7 @@ struct Saved {
 };
 
 TEST_F(MegatronExpertRanks, EachRankSavesItsExpertsCountedFromZero) {
-  const Form form;
+  const ExpertForm form;
   const auto all = model(form);
   const auto folder = save(form, all, {.tensor = 1, .expert = 2});
   EXPECT_EQ(ranks_in(folder), (std::set<std::string>{"mp_rank_00_000", "mp_rank_00_001"}));
@@ -169,7 +164,7 @@ TEST_F(MegatronExpertRanks, EachRankSavesItsExpertsCountedFromZero) {
 
 /// As Megatron-LM's ChainedOptimizer: first the dense weights, then the experts; each numbers its own weights.
 TEST_F(MegatronExpertRanks, DenseWeightsAndExpertsHaveAnOptimizerEach) {
-  const Form form;
+  const ExpertForm form;
   const auto all = model(form);
   for (const auto type : {DType::float32, DType::bfloat16}) {
     const auto folder = save(form, all, {.tensor = 1, .expert = 2}, type);
@@ -201,7 +196,7 @@ TEST_F(MegatronExpertRanks, DenseWeightsAndExpertsHaveAnOptimizerEach) {
 /// Rank 0 of the data-parallel ranks saves their state: of dense weights all expert-parallel ranks are such, of an expert
 /// those that have the same one.
 TEST_F(MegatronExpertRanks, SharedStateOfDenseWeightsIsInTheFilesOfTheFirstRanksAlone) {
-  const Form form;
+  const ExpertForm form;
   const auto all = model(form);
   const auto folder = save(
       form, all, {.tensor = 2, .layers = {{1}, {2}}, .distributed_optimizer = true, .expert = 4, .expert_tensor = 1});
@@ -241,15 +236,15 @@ TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors)
   const std::vector<std::int64_t> sizes = {1, 2, 4};
   int divided = 0, refused = 0;
   for (int i = 0; i < 60; ++i) {
-    Form form{.layers = 4,
-              .experts = one_of(std::vector{4, 8}),
-              .predictions = one_of(std::vector{0, 0, 1}),
-              .tied = chance(),
-              .gated = chance(),
-              .shared_expert = chance(),
-              .bias = chance(),
-              .latent = chance(),
-              .kinds = one_of(std::vector<std::string>{"1", "2", "[0, 1, 1, 1]", "[1, 0, 0, 1]"})};
+    ExpertForm form{.layers = 4,
+                    .experts = one_of(std::vector{4, 8}),
+                    .predictions = one_of(std::vector{0, 0, 1}),
+                    .tied = chance(),
+                    .gated = chance(),
+                    .shared_expert = chance(),
+                    .bias = chance(),
+                    .latent = chance(),
+                    .kinds = one_of(std::vector<std::string>{"1", "2", "[0, 1, 1, 1]", "[1, 0, 0, 1]"})};
     const std::vector<std::vector<std::vector<std::int64_t>>> cuts = {
         {}, {{3}, {1}}, {{1, 1}, {1, 1}}, {{1, 2}, {1, 0}}};
     const checkpoint::CheckpointLayout layout{.tensor = one_of(sizes),
@@ -285,7 +280,7 @@ TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors)
 }
 
 TEST_F(MegatronExpertRanks, WhatIsMissingOrOfAnotherLayoutIsNamed) {
-  const Form form;
+  const ExpertForm form;
   const auto all = model(form);
   const auto read = [&] { return story_of([&] { megatron::MegatronCheckpoint("run", mappings); }); };
   const checkpoint::CheckpointLayout layout{

@@ -6,6 +6,7 @@
 
 #include "framework/interop/megatron/megatron.h"
 #include "framework/options/yaml.h"
+#include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -14,12 +15,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<float> floats(const checkpoint::WeightSource& source, const std::string& name) {
-  std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
-  source.read(name, Tensor(std::span(out), source.shape(name)));
-  return out;
-}
 
 const std::string layer = "decoder.layers.0.mlp.", bias = "decoder.layers.1.mlp.router.expert_bias";
 

@@ -10,6 +10,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/options/yaml.h"
+#include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -22,13 +23,7 @@ using Json = nlohmann::json;
 
 // Runs of Megatron-LM core_v0.12.1 itself; storages that nobody reads (of generators) are left out. sums.json was
 // computed from the files without this program: of each tensor its sum, and one weighted by place.
-const fs::path recorded = TESTS_DATA "/megatron/ranks";
-
-std::vector<float> floats(const checkpoint::WeightSource& source, const std::string& name) {
-  std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
-  source.read(name, Tensor(std::span(out), source.shape(name)));
-  return out;
-}
+const fs::path recorded_ranks = TESTS_DATA "/megatron/ranks";
 
 struct Form {
   bool gated = false, tied = true;
@@ -128,8 +123,8 @@ class MegatronRanks : public InOwnFolder {
 TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
   int tensors = 0;
   for (const auto* run : {"llama_tp2", "gpt_pp2", "gpt_bf16_dp2_distributed_optimizer", "moe_ep2"}) {
-    const megatron::MegatronCheckpoint source(recorded / run, mappings);
-    const auto sums = Json::parse(read_file(recorded / run / "sums.json"));
+    const megatron::MegatronCheckpoint source(recorded_ranks / run, mappings);
+    const auto sums = Json::parse(read_file(recorded_ranks / run / "sums.json"));
     EXPECT_EQ(2 * source.names().size(), sums.size()) << run;
     for (const auto& [name, expected] : sums.items()) {
       ASSERT_TRUE(source.has(name)) << run << " " << name;
@@ -153,8 +148,10 @@ TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
 }
 
 TEST_F(MegatronRanks, TheLayoutThatSavedIsKnown) {
-  const megatron::MegatronCheckpoint tensors(recorded / "llama_tp2", mappings), stages(recorded / "gpt_pp2", mappings),
-      shared(recorded / "gpt_bf16_dp2_distributed_optimizer", mappings), experts(recorded / "moe_ep2", mappings);
+  const megatron::MegatronCheckpoint tensors(recorded_ranks / "llama_tp2", mappings),
+      stages(recorded_ranks / "gpt_pp2", mappings),
+      shared(recorded_ranks / "gpt_bf16_dp2_distributed_optimizer", mappings),
+      experts(recorded_ranks / "moe_ep2", mappings);
   EXPECT_EQ(tensors.layout().tensor, 2);
   EXPECT_EQ(stages.layout().layers, (std::vector<std::vector<std::int64_t>>{{1}, {1}}));
   EXPECT_FALSE(stages.has("output_layer.weight"));  // a copy of the embedding

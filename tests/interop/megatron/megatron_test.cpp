@@ -5,6 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -17,12 +18,6 @@ using Json = nlohmann::json;
 using namespace std::string_literals;  // bytes with zeros among them
 
 const fs::path recorded = TESTS_DATA "/megatron";  // made by tests/peers/record_megatron.py
-
-std::vector<float> floats(const checkpoint::WeightSource& source, const std::string& name) {
-  std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
-  source.read(name, Tensor(std::span(out), source.shape(name)));
-  return out;
-}
 
 class MegatronTest : public InOwnFolder {
  protected:
