@@ -6,7 +6,7 @@ medians of the pairwise ratios (above 1: Tessera is faster; memory below 1: Tess
 ratio is relative to its best in each pair. Prints "skipped" if torch cannot be imported.
 
     benchmarks/against_torch.py --build build/release [--python PYTHON_WITH_TORCH] [--pairs 5] [--seconds 15] [--threads 2]
-                                [--dtype float32|bfloat16|float16] [--shapes 4x64 ...]
+                                [--dtype float32|bfloat16|float16] [--shapes 4x64 ... quickstart experts]
 
 In 16 bits PyTorch runs its forward pass under autocast, and once more compiled; both keep fp32 weights.
 """
@@ -28,6 +28,11 @@ parser.add_argument("--shapes", nargs="*", default=["4x64", "4x256", "1x1024", "
 parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
 args = parser.parse_args()
 
+# Four layers of eight SwiGLU experts, of which each token has two; beside Transformers' Mixtral in its fastest implementation.
+EXPERTS = {"model_config": {"num_layers": 4, "seq_length": 256, "num_experts": 8, "position_embedding_type": "rope", "normalization": "RMSNorm",
+                            "hidden_act": "swiglu", "add_bias_linear": "false"},
+           "moe_config": {"moe_router_topk": 2, "moe_ffn_hidden_size": 1536}, "dataset_config": {"batch_size": 4}}
+EXPERTS_PEER = ["--layers", "4", "--batch", "4", "--seq", "256", "--ffn", "1536", "--experts", "8", "--topk", "2"]
 QUICKSTART = here.parent / "configs" / "quickstart.yaml"
 # The model of configs/quickstart.yaml, as arguments of torch_step.py.
 QUICKSTART_PEER = ["--llama", "--layers", "4", "--hidden", "192", "--heads", "4", "--ffn", "512", "--vocab", "4096", "--batch", "8", "--seq", "256"]
@@ -44,6 +49,8 @@ def ours(shape):
     command = [pathlib.Path(args.build) / "benchmarks" / "bench_train_step", "--json", "--threads", args.threads, "--seconds", args.seconds]
     if shape == "quickstart":
         command += [QUICKSTART, "--set", "model_config.vocab_size=4096"]
+    elif shape == "experts":
+        command += [word for group, options in EXPERTS.items() for key, value in options.items() for word in ("--set", f"{group}.{key}={value}")]
     else:
         samples, length = shape.split("x")
         command += ["--set", f"dataset_config.batch_size={samples}", "--set", f"model_config.seq_length={length}"]
@@ -54,6 +61,9 @@ def ours(shape):
 
 def theirs(shape):
     base = [args.python, str(here / "torch_step.py"), "--threads", str(args.threads), "--seconds", str(args.seconds)]
+    if shape == "experts":
+        base += [*EXPERTS_PEER, "--dtype", args.dtype]
+        return [json_of(base + ["--experts-implementation", name]) for name in ("eager", "batched_mm", "grouped_mm")]
     base += QUICKSTART_PEER if shape == "quickstart" else ["--batch", shape.split("x")[0], "--seq", shape.split("x")[1]]
     base += ["--dtype", args.dtype]
     return [json_of(base), json_of(base + (["--linear", "onednn"] if args.dtype == "float32" else ["--compile"]))]
@@ -78,8 +88,9 @@ for shape in args.shapes:
         processor.append(min(p["cpu_min_s"] for p in peers) / mine["cpu_min_s"])
         memory.append(mine["peak_rss_mb"] / min(p["peak_rss_mb"] for p in peers))
         rows.append((mine["median_s"], *(p["median_s"] for p in peers)))
+    names = ["eager", "batched_mm", "grouped_mm"] if shape == "experts" else ["eager", second]
     middle = [statistics.median(column) for column in zip(*rows)]
     tokens = mine["batch"] * mine["seq"]
     print(f"{shape:>10}: {statistics.median(times):.2f} x as fast as {peers[0]['who']} ({min(times):.2f} to {max(times):.2f}), "
           f"{statistics.median(processor):.2f} x by processor time, {statistics.median(memory):.2f} of its memory; "
-          f"{tokens / middle[0]:.0f} tokens/s here, {tokens / middle[1]:.0f} eager, {tokens / middle[2]:.0f} {second}", flush=True)
+          f"{tokens / middle[0]:.0f} tokens/s here, " + ", ".join(f"{tokens / m:.0f} {name}" for m, name in zip(middle[1:], names)), flush=True)

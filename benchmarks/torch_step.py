@@ -14,6 +14,10 @@ for name, default in [("layers", 12), ("hidden", 768), ("heads", 12), ("vocab", 
                       ("seq", 256), ("threads", 2), ("ffn", 0)]:
     parser.add_argument("--" + name, type=int, default=default)
 parser.add_argument("--llama", action="store_true", help="RMSNorm, rotary embedding, SwiGLU, no biases; default: GPT-2")
+parser.add_argument("--experts", type=int, default=0,
+                    help="Transformers' Mixtral with so many experts of inner width --ffn and as many key heads as query heads")
+parser.add_argument("--topk", type=int, default=2)
+parser.add_argument("--experts-implementation", choices=["eager", "batched_mm", "grouped_mm"], default="eager")
 parser.add_argument("--linear", choices=["default", "onednn"], default="default")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32",
@@ -119,7 +123,28 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.float(), labels.view(-1))
 
 
-model = Gpt()
+def mixtral():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(vocab_size=args.vocab, hidden_size=C, intermediate_size=args.ffn, num_hidden_layers=args.layers,
+                           num_attention_heads=H, num_key_value_heads=H, num_local_experts=args.experts, num_experts_per_tok=args.topk,
+                           max_position_embeddings=args.positions, tie_word_embeddings=True, sliding_window=None, use_cache=False)
+    config._attn_implementation, config._experts_implementation = "sdpa", args.experts_implementation
+    return MixtralForCausalLM(config).train()
+
+
+class CrossEntropyOf(nn.Module):
+    """The loss of a model of Transformers: labels are those of torch_step.py, not the moved input."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids, labels):
+        return F.cross_entropy(self.model(input_ids=ids).logits.view(-1, args.vocab).float(), labels.view(-1))
+
+
+model = CrossEntropyOf(mixtral()) if args.experts else Gpt()
 forward = torch.compile(model) if args.compile else model
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 ids = torch.randint(0, args.vocab, (args.batch, args.seq))
