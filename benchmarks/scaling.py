@@ -40,7 +40,7 @@ MODELS = {
     "ep": {"model_config.num_layers": 4, "model_config.hidden_act": "swiglu", "model_config.add_bias_linear": "false",
            "model_config.num_experts": 8, "moe_config.moe_router_topk": 2, "moe_config.moe_ffn_hidden_size": 1536,
            "moe_config.moe_router_force_load_balancing": "true"},
-    "cp": {"model_config.num_layers": 2, "model_config.seq_length": 8192, "model_config.max_position_embeddings": 8192},
+    "cp": {"model_config.num_layers": 2, "model_config.vocab_size": 4096, "model_config.seq_length": 8192, "model_config.max_position_embeddings": 8192},
 }
 RECIPE = """
 training_config: {{training_iters: {steps}, output_dir: run, log_interval: 1, eval_interval: 1000, eval_iters: 0, tensorboard: false,

@@ -196,6 +196,16 @@ void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup) {
   if (progress.loss_scale) setup.optimization.loss_scaler.restore(*progress.loss_scale);
 }
 
+Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup) {
+  Restored out;
+  out.progress = position.progress;
+  restore_rates(out.progress, setup);
+  out.continues = true;
+  if (position.saved_at >= 0) out.folder = checkpoint_path(setup.options, position.saved_at);
+  out.notes.push_back(text("continuing after iteration ", step, " with the state in memory: no step is lost"));
+  return out;
+}
+
 Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder) {
   const auto& o = setup.options;
   Restored out;

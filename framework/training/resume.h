@@ -7,6 +7,7 @@
 #include "framework/checkpoint/progress.h"
 #include "framework/training/model_state.h"
 #include "framework/training/run_folder.h"
+#include "framework/training/run_position.h"
 #include "framework/training/training_setup.h"
 
 namespace tessera::training {
@@ -30,6 +31,10 @@ struct Restored {
 /// its schedule is another and nothing says whose counts. With no_load_optim the optimizer, schedule and scaler begin
 /// anew.
 Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder = nullptr);
+
+/// Bring the schedule and loss scaler of `setup` to `position`, which earlier processes left in memory; `step` is the one that
+/// the ranks agreed on. Throws ConfigError as restore_rates() does.
+Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup);
 
 /// `progress` with the schedule and, if it is dynamic, the loss scale of this moment.
 checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup);

@@ -18,9 +18,11 @@
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/run_log.h"
 #include "framework/training/run_notes.h"
+#include "framework/training/run_stop.h"
 #include "framework/training/saving.h"
 #include "framework/training/state_keeper.h"
 #include "framework/training/step.h"
+#include "framework/training/step_report.h"
 #include "framework/training/step_time_out.h"
 #include "framework/worker/launch_link.h"
 
@@ -45,10 +47,8 @@ class Trainer {
   void report_position();
   void report_how_to_resume() const;
   void wait_at_most(double seconds) const;
-  void agree_on_stopping();
   double longest_wait() const { return 60.0 * static_cast<double>(o_.distributed_timeout_minutes); }
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
-  void report_bubble();
   void step();
   void complete_step(const StepIntent& intent, double seconds);
   void after_step();
@@ -56,17 +56,13 @@ class Trainer {
   void evaluate_if_due();
   void evaluate_at_end();
   bool save_now();
-  bool stop_asked() const { return stop_signal_ != 0; }
-  bool time_to_exit(std::string& why) const;
   [[noreturn]] void stop_at(const StepOutcome& outcome);
-  void count_epoch(StepRecord& record) const;
   bool skip_iteration();
   void save_before_growth();
   std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
 
   TrainingSetup setup_;
   const TrainingOptions& o_;
-  const StopSignal& stop_;
   const comm::Communicator& world_;
   RunFolder folder_;
   kernels::Threads threads_;
@@ -81,14 +77,11 @@ class Trainer {
   worker::LaunchLink launcher_;
   resilience::Faults faults_;
   StepTimeOut step_time_out_;
-  Stopwatch running_;
-  int stop_signal_ = 0;  ///< that some rank received; the same on all ranks
-  bool time_is_up_ = false;
-  bool stepped_ = false;                               ///< a step was made since the run began or was loaded
-  bool evaluation_done_ = true;                        ///< the one that may be due after the last step
-  double product_rate_ = 0;                            ///< FLOP/s of all ranks' machines
-  bool warm_ = false;                                  ///< a step was completed
-  double stage_seconds_ = 0, stage_wait_seconds_ = 0;  ///< of all ranks, without the first step
+  RunStop stop_;
+  PipelineBubble bubble_;
+  bool stepped_ = false;         ///< a step was made since the run began or was loaded
+  bool evaluation_done_ = true;  ///< the one that may be due after the last step
+  double product_rate_ = 0;      ///< FLOP/s of all ranks' machines
   std::int64_t saved_at_ = -1;
   std::string save_problem_;        ///< why the last attempt to save failed
   std::filesystem::path last_;      ///< the checkpoint that was saved last, or that the run resumed from
@@ -104,7 +97,6 @@ int thread_count(const TrainingSetup& setup) {
 Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     : setup_(std::move(setup)),
       o_(setup_.options),
-      stop_(stop),
       world_(setup_.model.processes.world),
       folder_(world_, o_, setup_.documents.formats),
       threads_(thread_count(setup_)),
@@ -116,7 +108,8 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       evaluator_(setup_, work_),
       auxiliary_(work_.auxiliary().extents()),
       faults_(setup_.resilience.inject_fault, world_.rank(), worker::start_of_job()),
-      step_time_out_(setup_.resilience.step_time_out, longest_wait()) {
+      step_time_out_(setup_.resilience.step_time_out, longest_wait()),
+      stop_(o_, stop, world_) {
   progress_.run =
       folder_.begin(restored_.continues, progress_.run,
                     with_notes(setup_.documents.resolved_recipe, setup_.documents.notes), setup_.documents.same_recipe);
@@ -158,16 +151,8 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
 
 /// From the memory that earlier processes left, or from a checkpoint.
 Restored Trainer::restored_state() {
-  if (!keeper_.found()) return restore(setup_, state_, threads_, &folder_);
-  const auto& position = keeper_.found()->position;
-  Restored out;
-  out.progress = position.progress;
-  restore_rates(out.progress, setup_);
-  out.continues = true;
-  if (position.saved_at >= 0) out.folder = checkpoint_path(o_, position.saved_at);
-  out.notes.push_back(
-      text("continuing after iteration ", keeper_.found()->step, " with the state in memory: no step is lost"));
-  return out;
+  if (const auto& found = keeper_.found()) return restore_position(found->step, found->position, setup_);
+  return restore(setup_, state_, threads_, &folder_);
 }
 
 /// Completes the step that all ranks agreed on, if earlier processes did not.
@@ -232,16 +217,6 @@ void Trainer::wait_at_most(double seconds) const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
 }
 
-/// A signal may reach only some ranks, and clocks differ: all ranks act on what any of them saw.
-void Trainer::agree_on_stopping() {
-  const bool late = o_.exit_duration_in_mins.value_or(0) > 0 &&
-                    running_.seconds() >= 60.0 * static_cast<double>(*o_.exit_duration_in_mins);
-  std::array<float, 2> seen = {static_cast<float>(stop_.signal()), late ? 1.0F : 0.0F};
-  world_.all_reduce_max(std::span(seen), "whether to stop");
-  stop_signal_ = static_cast<int>(seen[0]);
-  time_is_up_ = seen[1] != 0;
-}
-
 RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
   RunLogOptions options;
   options.folder = o_.output_dir;
@@ -282,8 +257,7 @@ void Trainer::step() {
   wait_at_most(step_time_out_.seconds(samples));
   faults_.reach(number, Phase::forward);
   const auto outcome = work_.backward(progress_.consumed_samples);
-  if (warm_) stage_seconds_ += outcome.stage_seconds, stage_wait_seconds_ += outcome.stage_wait_seconds;
-  warm_ = true;
+  bubble_.add(outcome);
   const auto& scaler = setup_.optimization.loss_scaler;
   if (o_.check_for_nan_in_grad && !scaler.dynamic() && !outcome.finite()) stop_at(outcome);
   if (number % o_.log_interval == 0) work_.share_router_gaps();  // logged steps have the gaps of all ranks
@@ -302,54 +276,25 @@ void Trainer::step() {
 
 /// All of a step that follows its update: counters, rates, and what is reported.
 void Trainer::complete_step(const StepIntent& intent, double seconds) {
-  const auto& outcome = intent.outcome;
-  const auto size = setup_.data.batch_plan.at(progress_.consumed_samples);
-  auto& scaler = setup_.optimization.loss_scaler;
-  auto& schedule = *setup_.optimization.schedule;
-  StepRecord record;
-  record.skipped = intent.skipped;
-  record.learning_rate = schedule.learning_rate();
-  record.weight_decay = schedule.weight_decay();
-  scaler.update(record.skipped);
-  if (!record.skipped) {
+  const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
+  auto record = begun_record(setup_, intent, seconds, samples);
+  setup_.optimization.loss_scaler.update(intent.skipped);
+  if (!intent.skipped) {
     ++progress_.updates;
-    schedule.advance(size.samples);
+    setup_.optimization.schedule->advance(samples);
     if (o_.log_num_zeros_in_grad) record.num_zeros = static_cast<double>(work_.zeros_in_gradients());
   }
   if (o_.log_params_norm) record.params_norm = work_.weight_norm();
-  count_epoch(record);
   auxiliary_.add_to(record, work_.auxiliary());
   progress_.iteration += 1;
-  progress_.consumed_samples += size.samples;
-
-  record.iteration = progress_.iteration;
-  record.consumed_samples = progress_.consumed_samples;
-  record.skipped_samples = progress_.skipped_samples;
-  record.global_batch_size = size.samples;
-  record.loss = outcome.loss;
-  record.loss_scale = static_cast<double>(scaler.scale());
-  record.grad_norm = outcome.grad_norm;
-  record.next_learning_rate = schedule.learning_rate();
-  if (const auto& own = setup_.optimization.groups; own.decoupled_lr)
-    record.decoupled_learning_rate =
-        schedule.learning_rate(*own.decoupled_lr, own.decoupled_min_lr.value_or(schedule.rate_shape().lowest));
-  record.step_seconds = seconds;
-  record.tokens_per_second =
-      static_cast<double>(size.samples * setup_.data.splits->train->seq_length()) / record.step_seconds;
-  record.data_wait_seconds = outcome.data_wait_seconds;
+  progress_.consumed_samples += samples;
+  complete_record(record, setup_, progress_);
   record.memory_bytes = state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
-  evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(size.samples));
+  evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(samples));
   if (log_) log_->step(record);
   stepped_ = true;
   evaluation_done_ = false;
   commit();
-}
-
-/// The epoch of the step, and the number of the step in it.
-void Trainer::count_epoch(StepRecord& record) const {
-  if (setup_.data.epoch_samples == 0) return;
-  record.epoch = progress_.consumed_samples / setup_.data.epoch_samples;
-  record.step_in_epoch = progress_.consumed_samples % setup_.data.epoch_samples / samples_per_step() + 1;
 }
 
 /// If iterations_to_skip names the next iteration, consumes its samples without training. As in Megatron-LM nothing is
@@ -410,24 +355,6 @@ bool Trainer::save_now() {
   }
 }
 
-bool Trainer::time_to_exit(std::string& why) const {
-  if (stop_asked())
-    why = text("stopped by ", StopSignal::name_of(stop_signal_));
-  else if (o_.exit_interval.value_or(0) > 0 && progress_.iteration % *o_.exit_interval == 0)
-    why = text("stopped by exit_interval ", *o_.exit_interval);
-  else if (time_is_up_)
-    why = text("stopped by exit_duration_in_mins ", *o_.exit_duration_in_mins);
-  return !why.empty();
-}
-
-/// The measured bubble, and that of equal stages.
-void Trainer::report_bubble() {
-  if (setup_.model.plan.stages() == 1 || stage_seconds_ <= 0) return;
-  const parallel::PipelineShape shape{setup_.model.plan.stages(), setup_.model.plan.chunks(),
-                                      setup_.data.batch_plan.full().micro_batches, 0};
-  note(parallel::bubble_line(stage_wait_seconds_ / stage_seconds_, shape));
-}
-
 /// What may be due after a step.
 void Trainer::after_step() {
   evaluate_if_due();
@@ -447,23 +374,22 @@ RunEnd Trainer::save_and_end() {
 
 RunEnd Trainer::run() {
   if (launcher_.wants_checkpoint()) return save_and_end();
-  std::string why;
   const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
-  agree_on_stopping();
-  if (stepped_) after_step(), static_cast<void>(time_to_exit(why));
-  while (progress_.iteration < o_.training_iters && why.empty()) {
-    if (stop_asked()) break;
+  stop_.agree();
+  std::string why;
+  if (stepped_) after_step(), why = stop_.reason(progress_.iteration);
+  while (progress_.iteration < o_.training_iters && why.empty() && !stop_.asked()) {
     report_position();
     save_before_growth();
     if (skip_iteration()) continue;
     step();
     after_step();
-    agree_on_stopping();
-    if (time_to_exit(why)) break;
+    stop_.agree();
+    why = stop_.reason(progress_.iteration);
   }
-  if (why.empty() && stop_asked()) why = text("stopped by ", StopSignal::name_of(stop_signal_));
+  if (stop_.asked()) why = stop_.reason(progress_.iteration);
   const bool done = progress_.iteration >= o_.training_iters;
-  report_bubble();
+  if (const auto line = bubble_.line(setup_); !line.empty()) note(line);
   if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();
   const auto folder = last_checkpoint();
