@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "framework/base/memory_limit.h"
+#include "framework/cli/coverage_report.h"
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/megatron_arguments.h"
@@ -14,6 +15,7 @@
 #include "framework/options/limits.h"
 #include "framework/recipe/figures.h"
 #include "framework/recipe/memory.h"
+#include "framework/training/state_plan.h"
 
 namespace tessera::cli {
 namespace {
@@ -144,6 +146,13 @@ void warn_of_memory(const recipe::Recipe& recipe, const recipe::LayoutFigures& l
                          "), where `tessera train` would refuse it"));
 }
 
+/// Why the run would be refused for want of coverage, where its hosts are known; empty: it would not.
+std::string uncovered(const recipe::Recipe& recipe, const recipe::LayoutFigures& layout, std::int64_t ranks_per_host) {
+  if (!recipe.resilience.require_host || ranks_per_host == 0) return "";
+  const auto coverage = coverage_of(recipe, layout, ranks_per_host);
+  return coverage.host() ? "" : training::refusal_of(coverage);
+}
+
 void check(const CheckArguments& arguments, CommandContext& context) {
   options::Report report;
   std::vector<flags::ConvertedFlag> flags;
@@ -164,6 +173,10 @@ void check(const CheckArguments& arguments, CommandContext& context) {
       if (!arguments.json) print_model(recipe, f), print_run(recipe, f), print_idle(recipe, arguments.recipe.verbose);
       const auto layout = recipe::layout_figures(recipe, ranks);
       if (!arguments.json && ranks > 1) std::cout << layout_report(layout, arguments.ranks_per_host);
+      if (!arguments.json && arguments.ranks > 0)
+        std::cout << coverage_report(recipe, layout, arguments.ranks_per_host);
+      if (const auto problem = uncovered(recipe, layout, arguments.ranks_per_host); !problem.empty())
+        throw ConfigError(problem);
       if (!arguments.json) warn_of_memory(recipe, layout, arguments);
     } catch (const ConfigError& error) {
       if (!arguments.json) throw;

@@ -5,6 +5,8 @@
 #include "framework/base/checked.h"
 #include "framework/comm/group_buffer.h"
 #include "framework/recipe/build.h"
+#include "framework/training/state_copies.h"
+#include "framework/training/state_plan.h"
 
 namespace tessera::recipe {
 namespace {
@@ -23,15 +25,25 @@ double products(const std::vector<nn::Parameter*>& parameters, bool loss) {
   return matrices + (head > 0 ? head : words);
 }
 
+/// Of one part of the state of a rank.
+struct PartFigures {
+  training::StateBytes bytes;
+  training::KeptSections kept;
+  std::int64_t copy = 0;
+};
+
 /// The sizes of the state of a stage on every data-parallel rank. Their shards differ by the remainders of the buckets;
 /// ranks whose shards of all buckets are equally long have equal sizes, which are computed once.
-std::vector<training::StateBytes> state_of_data_ranks(const std::vector<nn::Parameter*>& parameters,
-                                                      const optim::Optimizer& optimizer,
-                                                      training::StateSharing sharing) {
+std::vector<PartFigures> state_of_data_ranks(const std::vector<nn::Parameter*>& parameters,
+                                             const optim::Optimizer& optimizer, training::StateSharing sharing) {
+  const auto figures = [&](const training::StateLayout& layout) {
+    return PartFigures{layout.bytes(), training::kept_sections(layout, optimizer),
+                       static_cast<std::int64_t>(training::copy_file_bytes(layout, optimizer))};
+  };
   const training::StateLayout first(parameters, &optimizer, sharing);
-  std::vector<training::StateBytes> all(static_cast<std::size_t>(sharing.ranks), first.bytes());
+  std::vector<PartFigures> all(static_cast<std::size_t>(sharing.ranks), figures(first));
   if (!sharing.shards()) return all;
-  std::map<std::vector<std::size_t>, training::StateBytes> known;
+  std::map<std::vector<std::size_t>, PartFigures> known;
   for (sharing.rank = 0; sharing.rank < sharing.ranks; ++sharing.rank) {
     std::vector<std::size_t> shards;
     for (const auto& bucket : first.buckets()) {
@@ -40,7 +52,7 @@ std::vector<training::StateBytes> state_of_data_ranks(const std::vector<nn::Para
     }
     auto found = known.find(shards);
     if (found == known.end())
-      found = known.emplace(shards, training::StateLayout(parameters, &optimizer, sharing).bytes()).first;
+      found = known.emplace(shards, figures(training::StateLayout(parameters, &optimizer, sharing))).first;
     all[static_cast<std::size_t>(sharing.rank)] = found->second;
   }
   return all;
@@ -61,7 +73,8 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
                     .plan = recipe.layer_plan(),
                     .ranks = {},
                     .shape = recipe.pipeline_shape(mesh.sizes().data),
-                    .costs = {}};
+                    .costs = {},
+                    .shards = {}};
   const auto rows = vocabulary(recipe, recipe.tokenizer.make().get());
   const auto optimizer = recipe.optimizer.make();
   const auto& sizes = mesh.sizes();
@@ -75,9 +88,9 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const nn::TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
   struct Stage {
     std::int64_t parameters = 0;
-    std::vector<training::StateBytes> state = {};  ///< of each data-parallel rank, of the dense layers
-    std::vector<training::StateBytes> experts =
-        {};  ///< of each rank with the same experts; empty: there are none apart
+    std::vector<PartFigures> state = {};    ///< of each data-parallel rank, of the dense layers
+    std::vector<PartFigures> experts = {};  ///< of each rank with the same experts; empty: there are none apart
+    std::size_t journal = 0;                ///< bytes of that section of a state file
   };
   std::vector<Stage> stages;
   for (std::int64_t p = 0; p < out.plan.stages(); ++p) {
@@ -85,6 +98,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     auto& stage = stages.emplace_back();
     auto& costs = out.costs.emplace_back();
     std::vector<nn::Parameter*> held;
+    stage.journal = training::journal_section(chunks.front()->auxiliary());
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       const auto own = chunks[c]->parameters();
       costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss));
@@ -96,13 +110,25 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
       (group.experts ? stage.experts : stage.state) =
           state_of(group.parameters, group.experts ? sizes.expert_data() : sizes.context * sizes.data);
   }
+  std::vector<int> parts;
   for (int rank = 0; rank < world; ++rank) {
     const auto place = mesh.place_of(rank);
     const auto& stage = stages[static_cast<std::size_t>(place.pipeline)];
-    auto state = stage.state[static_cast<std::size_t>(place.context + sizes.context * place.data)];
-    if (!stage.experts.empty()) state += stage.experts[static_cast<std::size_t>(mesh.expert_place_of(rank).data)];
-    out.ranks.push_back({place, stage.parameters, state});
+    const auto& dense = stage.state[static_cast<std::size_t>(place.context + sizes.context * place.data)];
+    auto state = dense.bytes;
+    std::vector kept = {dense.kept};
+    std::array<std::int64_t, 2> copy = {dense.copy, 0};
+    if (!stage.experts.empty()) {
+      const auto& experts = stage.experts[static_cast<std::size_t>(mesh.expert_place_of(rank).data)];
+      state += experts.bytes;
+      kept.push_back(experts.kept);
+      copy[1] = experts.copy;
+    }
+    out.ranks.push_back({place, stage.parameters, state,
+                         static_cast<std::int64_t>(training::state_file_bytes(stage.journal, kept)), copy});
+    parts.push_back(stage.experts.empty() ? 1 : 2);
   }
+  out.shards = training::shards_of_run(mesh, recipe.shares_optimizer(), parts);
   return out;
 }
 

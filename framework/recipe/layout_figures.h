@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
+
 #include "framework/parallel/mesh.h"
 #include "framework/recipe/recipe.h"
+#include "framework/resilience/coverage.h"
 #include "framework/training/model_state.h"
 
 namespace tessera::recipe {
@@ -11,6 +14,8 @@ struct RankFigures {
   parallel::MeshPlace place;
   std::int64_t parameters = 0;      ///< elements of its own parts of them
   training::StateBytes state = {};  ///< weights, main gradients and optimizer state, as they lie in memory
+  std::int64_t kept = 0;            ///< bytes of the state file that has them under resilience_config.policy memory
+  std::array<std::int64_t, 2> copy = {};  ///< bytes of a copy of its shards of each part, on another rank
 };
 
 /// How a run is divided over ranks, before anything runs. All numbers are exact.
@@ -20,6 +25,7 @@ struct LayoutFigures {
   std::vector<RankFigures> ranks;
   parallel::PipelineShape shape;           ///< of a whole step on one replica
   std::vector<std::vector<double>> costs;  ///< [stage][chunk]: elements of the weights that a token is multiplied with
+  std::vector<resilience::SharedShard> shards = {};  ///< state that ranks have alike
 
   /// Fraction of the time that stages wait, by these costs.
   double bubble() const;

@@ -22,8 +22,13 @@ void describe(options::Schema<ResilienceOptions>& s) {
   using O = ResilienceOptions;
   s.option("policy", &O::policy,
            "What survives the death of processes under tsrun. memory: weights, gradients and optimizer state are in "
-           "memory that outlives the processes, and restarted processes continue with the same step; off: a restart "
-           "continues from the newest checkpoint.");
+           "memory that outlives the processes, and restarted processes continue with the same step; replica: also, "
+           "weights and optimizer state that only one host has are copied to another one and updated there, so the "
+           "loss of a host loses no step; off: a restart continues from the newest checkpoint.");
+  s.option("require_host", &O::require_host,
+           "Refuse to start where the loss of a host would lose steps: the state of every rank must also be on another "
+           "host.")
+      .no_flag("only Tessera has it");
   s.option("step_time_out", &O::step_time_out,
            "Communication timeout within a training step, in seconds; at most "
            "`training_config.distributed_timeout_minutes`, "

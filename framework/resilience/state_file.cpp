@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 constexpr std::uint64_t magic = 0x3145544154535354;  // "TSSTATE1"
-constexpr std::uint32_t format_version = 1;          // of everything in the file
+constexpr std::uint32_t format_version = 2;          // of everything in the file
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
@@ -50,6 +50,12 @@ StateFile::StateFile(const std::filesystem::path& path, const StateKey& key, std
     if (descriptor_ >= 0) close(descriptor_);
     throw;
   }
+}
+
+std::size_t StateFile::bytes(std::span<const std::size_t> sections) {
+  std::size_t all = page;
+  for (const auto size : sections) all += whole_pages(size);
+  return all;
 }
 
 StateFile::~StateFile() {

@@ -34,6 +34,9 @@ class StateFile {
   StateFile& operator=(const StateFile&) = delete;
   ~StateFile();
 
+  /// Bytes of a file with such sections.
+  static std::size_t bytes(std::span<const std::size_t> sections);
+
   /// Whether an earlier process left it.
   bool taken_over() const { return taken_over_; }
   /// From now on a later process takes it over.

@@ -20,6 +20,7 @@ std::uint32_t checksum_of(std::uint64_t sequence, std::int64_t step, std::span<c
 
 struct StepJournal::Header {
   alignas(line) std::atomic<std::int64_t> intended, prepared;
+  std::atomic<std::uint64_t> confirmed;  ///< sequence of a slot
 };
 
 /// A step that is complete, and the position after it; of the two slots the newer one with a right checksum counts.
@@ -47,31 +48,45 @@ std::span<std::byte> StepJournal::text_of(std::size_t index) const {
   return {reinterpret_cast<std::byte*>(&slot(index)) + sizeof(Slot), position_bytes_};
 }
 
+bool StepJournal::valid(std::size_t index) const {
+  const auto& one = slot(index);
+  return one.sequence != 0 && one.bytes <= position_bytes_ &&
+         one.checksum == checksum_of(one.sequence, one.step, text_of(index).first(one.bytes));
+}
+
 std::optional<std::size_t> StepJournal::newest() const {
   std::optional<std::size_t> found;
-  for (const std::size_t i : {0U, 1U}) {
-    const auto& one = slot(i);
-    if (one.sequence == 0 || one.bytes > position_bytes_ ||
-        one.checksum != checksum_of(one.sequence, one.step, text_of(i).first(one.bytes)))
-      continue;
-    if (!found || slot(*found).sequence < one.sequence) found = i;
-  }
+  for (const std::size_t i : {0U, 1U})
+    if (valid(i) && (!found || slot(*found).sequence < slot(i).sequence)) found = i;
   return found;
 }
 
-JournalState StepJournal::state() const {
+std::optional<std::size_t> StepJournal::told() const {
   const auto last = newest();
+  if (!last || header().confirmed.load(std::memory_order_acquire) >= slot(*last).sequence) return last;
+  const auto before = 1 - *last;
+  return valid(before) && slot(before).sequence + 1 == slot(*last).sequence ? std::optional(before) : std::nullopt;
+}
+
+JournalState StepJournal::state() const {
+  const auto last = newest(), surely = told();
   return {last ? slot(*last).step : 0, header().intended.load(std::memory_order_acquire),
-          header().prepared.load(std::memory_order_acquire)};
+          header().prepared.load(std::memory_order_acquire), surely ? slot(*surely).step : -1};
 }
 
 std::span<const std::byte> StepJournal::record() const { return memory_.subspan(sizeof(Header), record_bytes_); }
 
-std::string StepJournal::position() const {
-  const auto found = newest();
-  if (!found) return "";
-  const auto words = text_of(*found).first(slot(*found).bytes);
+std::string StepJournal::position_in(std::optional<std::size_t> index) const {
+  if (!index) return "";
+  const auto words = text_of(*index).first(slot(*index).bytes);
   return {reinterpret_cast<const char*>(words.data()), words.size()};
+}
+
+std::string StepJournal::position() const { return position_in(newest()); }
+
+std::string StepJournal::told_position() const {
+  const auto found = told();
+  return position_in(found ? found : newest());
 }
 
 void StepJournal::prepare(std::int64_t step) { header().prepared.store(step, std::memory_order_release); }
@@ -80,6 +95,10 @@ void StepJournal::intend(std::int64_t step, std::span<const std::byte> record) {
   must(record.size() == record_bytes_, "a record is as long as the journal was told");
   std::memcpy(memory_.data() + sizeof(Header), record.data(), record.size());
   header().intended.store(step, std::memory_order_release);
+}
+
+void StepJournal::confirm() {
+  if (const auto last = newest()) header().confirmed.store(slot(*last).sequence, std::memory_order_release);
 }
 
 void StepJournal::commit(std::int64_t step, const std::string& position) {

@@ -15,6 +15,7 @@ struct JournalState {
   std::int64_t committed = 0;  ///< this step is complete
   std::int64_t intended = 0;   ///< the update of this step may have begun; its record is in the journal
   std::int64_t prepared = 0;   ///< the gradients of this step are final in the state file
+  std::int64_t told = -1;  ///< all ranks have surely come to the position that was stored after this step; -1: unknown
 };
 
 /// The commit protocol of training steps in a section of the state file. In every step a rank calls, in this order,
@@ -44,6 +45,8 @@ class StepJournal {
   std::span<const std::byte> record() const;
   /// The newest position that was stored completely; empty if there is none.
   std::string position() const;
+  /// The newest position that all ranks have surely come to, that of JournalState::told; the newest if none is known.
+  std::string told_position() const;
 
   void prepare(std::int64_t step);
   /// `record` is as long as the journal was told.
@@ -52,6 +55,9 @@ class StepJournal {
   /// are two copies in turn, so the last but one is intact until this one is complete. Throws BugError if the position is
   /// too long.
   void commit(std::int64_t step, const std::string& position);
+  /// All ranks have come to the newest position: they have entered an operation that follows it. Between two calls of
+  /// commit() there is such an operation too, so without this call the position before the newest is one.
+  void confirm();
 
  private:
   struct Header;
@@ -60,6 +66,9 @@ class StepJournal {
   Slot& slot(std::size_t index) const;
   std::span<std::byte> text_of(std::size_t index) const;
   std::optional<std::size_t> newest() const;
+  std::optional<std::size_t> told() const;
+  bool valid(std::size_t index) const;
+  std::string position_in(std::optional<std::size_t> index) const;
 
   std::span<std::byte> memory_;
   std::size_t record_bytes_, position_bytes_;

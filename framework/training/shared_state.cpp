@@ -106,6 +106,23 @@ void SharedState::complete_update(kernels::Threads& threads, std::span<optim::St
   update_->step(threads, groups, group_of);
 }
 
+std::vector<std::span<float>> SharedState::shard_elements() {
+  std::vector<std::span<float>> all;
+  for (const auto& shard : layout_.shards()) {
+    all.push_back(memory_.floats({shard.weights_in, shard.weight, size(shard.elements.count)}));
+    for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k)
+      all.push_back(memory_.floats(layout_.state_of(shard, k)));
+  }
+  return all;
+}
+
+std::vector<std::span<float>> SharedState::shard_gradients() {
+  std::vector<std::span<float>> all;
+  for (const auto& shard : layout_.shards())
+    all.push_back(memory_.floats({StateArray::gradients, size(shard.elements.first), size(shard.elements.count)}));
+  return all;
+}
+
 void SharedState::call_halfway(std::function<void()> call) {
   if (update_) update_->call_halfway(std::move(call));
 }

@@ -55,6 +55,11 @@ class SharedState {
   /// The ranks do not exchange their shards: weights_changed() does.
   void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                        std::span<const std::size_t> group_of);
+  /// The state of each shard of this rank, shard by shard: fp32 weights, then state tensors. Who writes them calls
+  /// weights_changed() afterwards.
+  std::vector<std::span<float>> shard_elements();
+  /// The main gradients of each shard.
+  std::vector<std::span<float>> shard_gradients();
   /// As ShardedUpdate::call_halfway.
   void call_halfway(std::function<void()> call);
 

@@ -1,10 +1,12 @@
 #include "framework/training/state_keeper.h"
 
 #include <algorithm>
+#include <array>
 
 #include "framework/base/crc32c.h"
 #include "framework/comm/together.h"
 #include "framework/model/model.h"
+#include "framework/training/state_plan.h"
 #include "framework/worker/launch_link.h"
 
 namespace tessera::training {
@@ -43,8 +45,10 @@ StateKeeper::StateKeeper(const TrainingSetup& setup) : setup_(setup), world_(set
   lay_out();
   const worker::LaunchLink launcher;
   folder_ = launcher.folder();
-  if (setup.resilience.policy == resilience::Policy::off || !launcher.may_keep_state()) return;
-  open();
+  find_shards();
+  if (setup.resilience.policy != resilience::Policy::off && launcher.may_keep_state()) open();
+  if (file_ && setup.resilience.policy == resilience::Policy::replica) plan_copies();
+  judge_coverage();
   if (file_) find();
 }
 
@@ -66,10 +70,69 @@ void StateKeeper::lay_out() {
   nn::AuxiliaryLog log(setup_.model.first().auxiliary());
   record_bytes_ = record_bytes(log);
   record_.resize(record_bytes_);
-  sections_ = {resilience::StepJournal::bytes(record_bytes_, most_position_bytes)};
+  sections_ = {journal_section(log.extents())};
   for (const auto& part : parts_) sections_.push_back(resilience::UndoLog::bytes(part.undo));
   for (const auto& part : parts_) sections_.push_back(part.layout.segment().bytes);
   layout_checksum_ = crc32c(words);
+}
+
+void StateKeeper::find_shards() {
+  const std::array own = {worker::host_of_job(), static_cast<int>(parts_.size())};
+  std::vector<std::array<int, 2>> all(static_cast<std::size_t>(world_.size()));
+  world_.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)), "the hosts of the run");
+  std::vector<int> parts;
+  for (const auto& [host, count] : all) hosts_.push_back(host), parts.push_back(count);
+  shards_ =
+      shards_of_run(setup_.model.processes.mesh, setup_.optimization.data_parallel.use_distributed_optimizer, parts);
+}
+
+/// By all ranks; one says why.
+void StateKeeper::refuse(const std::string& why) const {
+  comm::together(world_, "resilience_config", [&] {
+    if (world_.rank() == 0) throw ConfigError(why);
+  });
+  throw BugError("a rank refused and nobody threw");
+}
+
+void StateKeeper::plan_copies() {
+  const bool several = std::any_of(hosts_.begin(), hosts_.end(), [&](int host) { return host != hosts_.front(); });
+  if (!several && worker::start_of_job() == 0)
+    refuse(
+        "resilience_config.policy replica keeps copies on another host, but all ranks are on one; start the run on "
+        "several hosts, or give policy memory");
+  planned_copies_ = copies_of(shards_, hosts_);
+  std::vector<std::string> outlines;
+  for (const auto& part : parts_) outlines.push_back(write_outline(part.layout));
+  copies_ = std::make_unique<StateCopies>(StateCopies::Run{.world = world_,
+                                                           .optimization = setup_.optimization,
+                                                           .folder = folder_,
+                                                           .recipe = crc32c(setup_.documents.resolved_recipe),
+                                                           .shards = shards_},
+                                          outlines, file_->taken_over());
+}
+
+/// All ranks are at the same step.
+void StateKeeper::arrange_copies(ModelState& state) {
+  if (!copies_) return;
+  try {
+    copies_->arrange(planned_copies_, state);
+  } catch (const IoError& error) {
+    notes_.push_back(text("no copies are kept on other hosts: ", error.what()));
+    planned_copies_.clear();
+    judge_coverage();
+  }
+}
+
+void StateKeeper::judge_coverage() {
+  const worker::LaunchLink launcher;
+  const char* not_kept = file_                                                 ? ""
+                         : setup_.resilience.policy == resilience::Policy::off ? "resilience_config.policy is off"
+                         : !launcher.present()                                 ? "the run was not started by tsrun"
+                         : !launcher.may_keep_state()                          ? "ENABLE_TTP=0 was given to tsrun"
+                                                                               : "there is no memory for the state";
+  coverage_ = resilience::coverage_of(not_kept, shards_, planned_copies_, hosts_);
+  if (launcher.present()) notes_.push_back(words_of(coverage_));
+  if (setup_.resilience.require_host && !coverage_.host() && worker::start_of_job() == 0) refuse(refusal_of(coverage_));
 }
 
 /// All ranks have a file, or none.
@@ -101,48 +164,66 @@ void StateKeeper::open() {
                         "; after a fault the run continues from its newest checkpoint"));
 }
 
-/// What this rank found is worth nothing: the run continues from a checkpoint, or begins.
+/// What the ranks found is worth nothing: the run continues from a checkpoint, or begins.
 void StateKeeper::start_anew(const std::string& why) {
   if (!why.empty()) notes_.push_back(text("the state in memory cannot be used: ", why));
   file_->discard();
   file_.reset();
+  if (copies_) copies_->discard();
   open();
+  if (!file_) copies_.reset();
 }
 
 void StateKeeper::find() {
-  struct Own {
-    std::int64_t taken_over;
-    resilience::JournalState state;
-  };
   resilience::StepJournal journal(file_->section(0), record_bytes_, most_position_bytes);
-  const Own own{file_->taken_over() ? 1 : 0, journal.state()};
-  std::vector<Own> all(static_cast<std::size_t>(world_.size()));
+  const resilience::RankState own{file_->taken_over(), journal.state()};
+  std::vector<resilience::RankState> all(static_cast<std::size_t>(world_.size()));
   world_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)), "the state in memory");
-  const auto count = [&](const auto& holds) { return std::count_if(all.begin(), all.end(), holds); };
-  const auto left = count([](const Own& one) { return one.taken_over != 0; });
-  if (left < world_.size()) {
-    if (left > 0) start_anew(text("only ", left, " of ", world_.size(), " ranks have it"));
-    return;
-  }
-  std::int64_t step = 0;
-  for (const auto& one : all) step = std::max({step, one.state.committed, one.state.intended});
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto& state = all[r].state;
-    if (state.committed == step || state.intended == step || state.prepared == step) continue;
-    return start_anew(text("rank ", r, " has completed step ", state.committed, ", and others step ", step));
-  }
+  const auto resolution =
+      resilience::resolve(all, shards_, copies_ ? copies_->found() : std::vector<resilience::ShardCopy>());
+  if (resolution.usable) return adopt(resolution, journal, own.present && own.journal.committed == resolution.step);
+  if (resolution.problem.empty()) return;
+  given_up_ = resolution.step;
+  start_anew(resolution.problem);
+}
+
+void StateKeeper::adopt(const resilience::Resolution& resolution, const resilience::StepJournal& journal,
+                        bool complete) {
+  gifts_ = resolution.gifts;
   found_.emplace();
-  found_->step = step;
-  found_->rank_is_complete = own.state.committed == step;
-  found_->reported = all[0].state.committed == step;
-  found_->position = read_position(world_.broadcast(journal.position(), 0, "the state in memory"));
-  const auto source = std::find_if(all.begin(), all.end(), [&](const Own& one) { return one.state.intended == step; });
-  if (count([&](const Own& one) { return one.state.committed < step; }) > 0) {
-    must(source != all.end(), "a step that some rank has committed was intended by all that have");
-    const auto record = journal.record();
-    std::copy(record.begin(), record.end(), record_.begin());
-    world_.broadcast(std::span(record_), static_cast<int>(source - all.begin()), "the state in memory");
+  found_->step = resolution.step;
+  found_->rank_is_lost = !file_->taken_over();
+  found_->any_is_lost = resolution.lost();
+  found_->rank_is_complete = complete;
+  found_->reported = resolution.reported;
+  position_ = world_.broadcast(resolution.narrator == 0 ? journal.position() : journal.told_position(),
+                               resolution.narrator, "the state in memory");
+  found_->position = read_position(position_);
+  if (resolution.recorder < 0) return;
+  const auto record = journal.record();
+  std::copy(record.begin(), record.end(), record_.begin());
+  world_.broadcast(std::span(record_), resolution.recorder, "the state in memory");
+}
+
+void StateKeeper::give_to_lost(ModelState& state) {
+  std::vector<comm::Transfer> transfers;
+  for (const auto& gift : gifts_) {
+    if (gift.from != world_.rank() && gift.to != world_.rank()) continue;
+    const bool copy = gift.of_copy && gift.from == world_.rank();
+    auto& source = copy ? copies_->copy_of(gift.shard) : *state.parts()[shards_[gift.shard].part];
+    const auto start = [&](const auto& ranges) {
+      start_transfers(world_, transfers, ranges, gift.from, gift.to, static_cast<int>(gift.shard),
+                      "the state of a lost rank");
+    };
+    start(source.shard_elements());
+    if (!found_->reported) start(source.shard_gradients());
   }
+  for (auto& transfer : transfers) transfer.wait();
+  gifts_.clear();
+  arrange_copies(state);
+  if (!found_->rank_is_lost) return;
+  journal_->intend(found_->step, record_);
+  journal_->commit(found_->position.progress.iteration, position_);
 }
 
 ModelState StateKeeper::make_state() {
@@ -166,32 +247,49 @@ ModelState StateKeeper::make_state() {
   return ModelState(std::move(made));
 }
 
-void StateKeeper::begin(std::int64_t step, const RunPosition& position) {
+void StateKeeper::begin(std::int64_t step, const RunPosition& position, ModelState& state) {
   if (!journal_) return;
   journal_->commit(step, write_position(position));
+  arrange_copies(state);
   file_->set_ready();
 }
 
-void StateKeeper::prepare(std::int64_t step) {
+void StateKeeper::prepare(std::int64_t step, ModelState& state) {
+  if (copies_) copies_->send_gradients(state);
   if (journal_) journal_->prepare(step);
 }
 
 void StateKeeper::intend(std::int64_t step, const StepIntent& intent, nn::AuxiliaryLog& log, ModelState& state) {
   if (!journal_) return;
   write_record(intent, log, record_);
-  state.begin_update();
+  begin_update(state);
   journal_->intend(step, record_);
 }
 
+void StateKeeper::begin_update(ModelState& state) {
+  state.begin_update();
+  if (copies_) copies_->begin_update();
+}
+
+void StateKeeper::update_copies(kernels::Threads& threads, const StepIntent& intent) {
+  if (copies_) copies_->update(threads, intent);
+}
+
 void StateKeeper::commit(std::int64_t step, const RunPosition& position) {
-  if (journal_) journal_->commit(step, write_position(position));
+  if (!journal_) return;
+  journal_->commit(step, write_position(position));
+  if (found_ && found_->rank_is_lost) file_->set_ready();
+}
+
+void StateKeeper::confirm() {
+  if (journal_) journal_->confirm();
 }
 
 StepIntent StateKeeper::found_intent(nn::AuxiliaryLog& log) const { return read_record(record_, log); }
 
 void StateKeeper::adopt_intent(ModelState& state) {
   if (journal_->state().intended == found_->step) return;
-  state.begin_update();
+  begin_update(state);
   journal_->intend(found_->step, record_);
 }
 

@@ -27,8 +27,6 @@ std::vector<const model::Model*> chunks_of(const ModelSetup& model) {
 
 }  // namespace
 
-bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
-
 TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& optimization, const RunData& data,
                            ModelState& state, kernels::Threads& threads, std::uint64_t seed)
     : model_(model),
@@ -56,19 +54,8 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .log = &auxiliary_}),
       loaders_(
           {.samples = data.batch.batch_size, .rank = model.processes.place.data, .ranks = model.processes.replicas()},
-          data.batch.num_workers) {
-  sort_into_groups();
-}
-
-void TrainingStep::sort_into_groups() {
-  for (const auto* parameter : state_.parameters()) {
-    const auto group = optim::group_of(optimization_.groups, parameter->role, parameter->name);
-    const auto known = std::find(groups_.begin(), groups_.end(), group);
-    group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));
-    if (known == groups_.end()) groups_.push_back(group);
-  }
-  scalars_.resize(groups_.size());
-}
+          data.batch.num_workers),
+      scalars_(optimization, state.parameters()) {}
 
 double TrainingStep::summed(double own) const {
   processes().world.all_reduce(std::span(&own, 1), "a sum over the run");
@@ -127,27 +114,12 @@ UpdateRates TrainingStep::rates(std::int64_t number) const {
   return all;
 }
 
-void TrainingStep::set_scalars(const UpdateRates& rates, const StepOutcome& outcome) {
-  for (std::size_t k = 0; k < groups_.size(); ++k) {
-    const auto& group = groups_[k];
-    scalars_[k].step = rates.number;
-    scalars_[k].lr = (group.decoupled ? rates.decoupled_rate : rates.learning_rate) * group.lr_mult;
-    scalars_[k].weight_decay = rates.weight_decay * group.wd_mult;
-    scalars_[k].clip =
-        optim::clip_coefficient(outcome.grad_norm, optimization_.clipping.clip_grad) * outcome.gradient_factor;
-    scalars_[k].balances = group.balances;
-    if (group.balances) scalars_[k].lr = optimization_.expert_bias_rate;
-  }
-}
-
 void TrainingStep::update(const UpdateRates& rates, const StepOutcome& outcome) {
-  set_scalars(rates, outcome);
-  state_.update(threads_, scalars_, group_of_);
+  state_.update(threads_, scalars_.at(rates, outcome), scalars_.group_of());
 }
 
 void TrainingStep::complete_update(const UpdateRates& rates, const StepOutcome& outcome) {
-  set_scalars(rates, outcome);
-  state_.complete_update(threads_, scalars_, group_of_);
+  state_.complete_update(threads_, scalars_.at(rates, outcome), scalars_.group_of());
 }
 
 std::int64_t TrainingStep::zeros_in_gradients() const {

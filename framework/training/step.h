@@ -9,29 +9,9 @@
 #include "framework/training/optimization_setup.h"
 #include "framework/training/pipeline.h"
 #include "framework/training/run_data.h"
+#include "framework/training/update_scalars.h"
 
 namespace tessera::training {
-
-/// The result of the backward passes of a step, the same on all ranks.
-struct StepOutcome {
-  double loss = 0;  ///< sum over the tokens of all micro-batches divided by their number, as Megatron-LM reports it
-  double grad_norm = 0;           ///< of all main gradients together, without the loss scale and before clipping
-  double gradient_factor = 1;     ///< still to be multiplied with the main gradients: 1 / loss scale, 1 / tokens
-  double data_wait_seconds = 0;   ///< of this rank: waiting for micro-batches
-  double stage_seconds = 0;       ///< of all ranks: in the pipeline
-  double stage_wait_seconds = 0;  ///< of all ranks: of that, waiting for other stages
-
-  /// Whether loss and gradient norm are finite: else the gradients must not reach a weight.
-  bool finite() const;
-};
-
-/// The rates of one update, by which any rank can make it. A plain value, as StepOutcome is.
-struct UpdateRates {
-  std::int64_t number = 1;    ///< of the update, from 1
-  double learning_rate = 0;   ///< of the schedule
-  double decoupled_rate = 0;  ///< of embeddings and output layer, if they have their own
-  double weight_decay = 0;
-};
 
 /// One training step in its phases: backward (all micro-batches), reduce (gradients of all ranks), commit (one sum of
 /// norm and loss over the run), update, gather. All ranks call the same functions and get the same results. Owns the
@@ -76,8 +56,6 @@ class TrainingStep {
   const Arena& arena() const { return pipeline_.arena(); }
 
  private:
-  void sort_into_groups();
-  void set_scalars(const UpdateRates& rates, const StepOutcome& outcome);
   double summed(double own) const;
   const parallel::ProcessGroups& processes() const { return model_.processes; }
   std::string not_finite_here(std::int64_t consumed);
@@ -95,9 +73,7 @@ class TrainingStep {
   std::vector<double> commit_;  ///< what a step sums over the run
   Pipeline pipeline_;
   BatchLoaders loaders_;
-  std::vector<optim::ParameterGroup> groups_;  ///< each kind of treatment that occurs
-  std::vector<std::size_t> group_of_;          ///< of each parameter, in the order of the layout
-  std::vector<optim::StepScalars> scalars_;    ///< of each group in this step
+  UpdateScalars scalars_;
   std::function<void()> when_reduced_;
 };
 

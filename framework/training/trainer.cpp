@@ -59,6 +59,7 @@ class Trainer {
   [[noreturn]] void stop_at(const StepOutcome& outcome);
   bool skip_iteration();
   void save_before_growth();
+  void save_after_loss();
   std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
 
   TrainingSetup setup_;
@@ -82,6 +83,7 @@ class Trainer {
   bool stepped_ = false;         ///< a step was made since the run began or was loaded
   bool evaluation_done_ = true;  ///< the one that may be due after the last step
   double product_rate_ = 0;      ///< FLOP/s of all ranks' machines
+  Interval interval_;            ///< since the last line of progress, as the first rank's log has it
   std::int64_t saved_at_ = -1;
   std::string save_problem_;        ///< why the last attempt to save failed
   std::filesystem::path last_;      ///< the checkpoint that was saved last, or that the run resumed from
@@ -119,6 +121,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     stepped_ = position.stepped;
     evaluation_done_ = position.evaluated;
     micro_batches_ = position.micro_batches;
+    interval_ = position.interval;
     saved_at_ = position.saved_at;
     product_rate_ = position.product_rate;
   }
@@ -131,11 +134,13 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
-  for (const auto& line : keeper_.notes()) note(line);
+  for (const auto& line : keeper_.take_notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
+  if (keeper_.given_up() > progress_.iteration)
+    note(text("iterations ", progress_.iteration + 1, " to ", keeper_.given_up(), " are lost and will be repeated"));
   report_how_to_resume();
   work_.when_reduced([this] {
-    keeper_.prepare(progress_.iteration + 1);
+    keeper_.prepare(progress_.iteration + 1, state_);
     faults_.reach(progress_.iteration + 1, resilience::Phase::reduce);
   });
   if (!setup_.resilience.inject_fault.empty())
@@ -143,9 +148,10 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   if (keeper_.found()) {
     recover();
   } else if (keeper_.keeps()) {
-    keeper_.begin(progress_.iteration, position());
+    keeper_.begin(progress_.iteration, position(), state_);
     launcher_.holds(progress_.iteration);
   }
+  for (const auto& line : keeper_.take_notes()) note(line);
   faults_.reach(0, resilience::Phase::start);
 }
 
@@ -160,15 +166,19 @@ void Trainer::recover() {
   const auto& found = *keeper_.found();
   StepIntent intent;
   if (!found.rank_is_complete || !found.reported) intent = keeper_.found_intent(work_.auxiliary());
-  if (!found.rank_is_complete) {
+  if (!found.rank_is_complete && !found.rank_is_lost) {
     keeper_.adopt_intent(state_);
-    if (!intent.skipped) work_.complete_update(intent.rates, intent.outcome);
+    if (!intent.skipped) {
+      work_.complete_update(intent.rates, intent.outcome);
+      keeper_.update_copies(threads_, intent);
+    }
   }
+  keeper_.give_to_lost(state_);
   state_.weights_changed();
-  if (found.reported)
-    commit();
-  else
-    complete_step(intent, intent.seconds);
+  if (found.reported) return commit();
+  while (progress_.iteration + 1 < found.step && skip_iteration()) {
+  }
+  complete_step(intent, intent.seconds);
 }
 
 RunPosition Trainer::position() const {
@@ -180,7 +190,7 @@ RunPosition Trainer::position() const {
   all.micro_batches = micro_batches_;
   all.saved_at = saved_at_;
   all.product_rate = product_rate_;
-  if (log_) all.interval = log_->interval();
+  all.interval = interval_;
   return all;
 }
 
@@ -255,6 +265,7 @@ void Trainer::step() {
   const auto number = progress_.iteration + 1;
   const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
   wait_at_most(step_time_out_.seconds(samples));
+  keeper_.confirm();  // all ranks have agreed on this step
   faults_.reach(number, Phase::forward);
   const auto outcome = work_.backward(progress_.consumed_samples);
   bubble_.add(outcome);
@@ -267,7 +278,10 @@ void Trainer::step() {
   intent.skipped = scaler.skips() && !std::isfinite(outcome.grad_norm);
   intent.seconds = watch.seconds();
   keeper_.intend(number, intent, work_.auxiliary(), state_);
-  if (!intent.skipped) work_.update(intent.rates, outcome);
+  if (!intent.skipped) {
+    work_.update(intent.rates, outcome);
+    keeper_.update_copies(threads_, intent);
+  }
   faults_.reach(number, Phase::report);
   complete_step(intent, watch.seconds());
   step_time_out_.add(watch.seconds(), samples);
@@ -292,6 +306,8 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   record.memory_bytes = state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(samples));
   if (log_) log_->step(record);
+  interval_.add(record);
+  if (record.iteration % o_.log_interval == 0) interval_.clear();
   stepped_ = true;
   evaluation_done_ = false;
   commit();
@@ -355,6 +371,11 @@ bool Trainer::save_now() {
   }
 }
 
+/// State that only one host had is in danger until others have it again: it is saved before anything else.
+void Trainer::save_after_loss() {
+  if (keeper_.found() && keeper_.found()->any_is_lost) save_now();
+}
+
 /// What may be due after a step.
 void Trainer::after_step() {
   evaluate_if_due();
@@ -366,6 +387,9 @@ void Trainer::after_step() {
 
 /// The launcher starts the processes no more: what they left in memory becomes a checkpoint.
 RunEnd Trainer::save_and_end() {
+  if (keeper_.given_up() > progress_.iteration)
+    return {worker::nothing_saved, text("the state after iteration ", keeper_.given_up(), " is lost; ", last_checkpoint(),
+                                        " is the newest checkpoint")};
   if (!save_now())
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_)};
   return {0, text("saved ", last_checkpoint(), " after iteration ", progress_.iteration, " of ", o_.training_iters,
@@ -377,7 +401,7 @@ RunEnd Trainer::run() {
   const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
   stop_.agree();
   std::string why;
-  if (stepped_) after_step(), why = stop_.reason(progress_.iteration);
+  if (stepped_) after_step(), save_after_loss(), why = stop_.reason(progress_.iteration);
   while (progress_.iteration < o_.training_iters && why.empty() && !stop_.asked()) {
     report_position();
     save_before_growth();

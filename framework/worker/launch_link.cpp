@@ -42,6 +42,11 @@ std::filesystem::path held_state_file(const std::filesystem::path& folder, int r
   return folder / ("state.held." + std::to_string(rank));
 }
 
+int host_of_job() {
+  const char* number = std::getenv("TESSERA_LAUNCH_HOST");
+  return number == nullptr ? 0 : static_cast<int>(std::strtol(number, nullptr, 10));
+}
+
 std::int64_t start_of_job() {
   for (const auto& [job, start] : job_starts())
     if (job.rfind("tsrun ", 0) == 0) return start;

@@ -87,6 +87,10 @@ std::filesystem::path held_state_file(const std::filesystem::path& folder, int r
 ///   "slurm <id>"   SLURM_JOB_ID and SLURM_RESTART_COUNT: a job that was queued again
 std::map<std::string, std::int64_t> job_starts();
 
+/// The host of this process among those of the job, TESSERA_LAUNCH_HOST of tsrun: processes with one number are lost
+/// together. 0 without it.
+int host_of_job();
+
 /// How often tsrun started this job before; 0 without it.
 std::int64_t start_of_job();
 

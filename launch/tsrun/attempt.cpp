@@ -248,7 +248,7 @@ void Attempt::hear_hosts() {
       if (const auto* failed = std::get_if<FailedMessage>(&message))
         fail(text("on ", job_.words_of(h), ": ", failed->words), {}, settle_seconds);
     }
-    host_lost_ = host_lost_ || !host.open() || host.silence() > host_silence_seconds;
+    if (!host.open() || host.silence() > host_silence_seconds) lost_hosts_.insert(h);
     if (!host.open())
       fail(text("the tsrun on ", job_.words_of(h),
                 host.problem().empty() ? " has ended" : " was cut off: it sent " + host.problem()),
@@ -374,7 +374,6 @@ void Attempt::beat() {
 
 void Attempt::stop_all() {
   tell_all(StopMessage());
-  for (auto& host : sockets_.hosts) send(host, StopMessage());
   const auto waits = [&] {
     return std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.connection.open(); });
   };
@@ -385,6 +384,8 @@ void Attempt::stop_all() {
     poll(watched.data(), watched.size(), 50);
     for (auto& line : lines_) hear(line);
   }
+  // Only now: they kill what runs there, and watchers have still to tell how their workers ended.
+  for (auto& host : sockets_.hosts) send(host, StopMessage());
 }
 
 void Attempt::finish_mpirun(double patience) {

@@ -15,12 +15,13 @@ namespace tessera::tsrun {
 struct Outcome {
   enum class Kind { done, stopped, failed } kind = Kind::done;
   int code = 0;
-  std::string words;       ///< the root cause, for the screen
-  bool refused = false;    ///< the program refused what it was given: trying again is no use
-  std::string resume;      ///< how to continue what it did, if it told
-  int held = -1;           ///< the last iteration whose state is in memory that outlives the workers; -1: none
-  std::string cause;       ///< which worker failed, and how, in a few words: the same for a failure that repeats itself
-  bool host_lost = false;  ///< a host is gone, so the workers cannot be started there again
+  std::string words;     ///< the root cause, for the screen
+  bool refused = false;  ///< the program refused what it was given: trying again is no use
+  std::string resume;    ///< how to continue what it did, if it told
+  int held = -1;         ///< the last iteration whose state is in memory that outlives the workers; -1: none
+  std::string cause;     ///< which worker failed, and how, in a few words: the same for a failure that repeats itself
+  std::vector<std::size_t> lost_hosts;  ///< of Job::hosts, ascending: they are gone
+  bool host_lost = false;               ///< a host is gone, and no other one can have its workers
 };
 
 /// What the head listens to while the job runs; lives longer than its attempts.
@@ -112,7 +113,7 @@ class Attempt {
   double settled_ = 0;  ///< when enough has been heard after the first failure
   std::string trouble_;
   std::vector<int> suspects_;
-  bool host_lost_ = false;
+  std::set<std::size_t> lost_hosts_;
   bool about_mpirun_ = false;  ///< its last lines may tell why
   std::set<int> asked_on_;
   int asked_to_stop_ = 0;  ///< the signal that asked, 0: none

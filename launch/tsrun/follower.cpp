@@ -18,7 +18,7 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double follower_head_silence_seconds = 8;
+constexpr double follower_head_silence_seconds = 6;  // less than the head waits before it places the ranks elsewhere
 
 class Follower {
  public:
@@ -44,7 +44,7 @@ class Follower {
     logs_.show(true);
     if (code_) return end();
     voice_.say(text("the tsrun that leads, on ", head_words_, ", ",
-                    head_.open()              ? "has not been heard for 8 s: cable, switch or power?"
+                    head_.open()              ? "has not been heard for 6 s: cable, switch or power?"
                     : head_.problem().empty() ? "has gone away"
                                               : "sent " + head_.problem() + " (is it of another version?)",
                     "; all workers here are stopped"),
@@ -101,6 +101,11 @@ class Follower {
     const bool several = welcome.workers > 1;
     for (const int local : locals)
       logs_.add(log_of(info_, first + local), several ? text("[", first + local, "] ") : "");
+  }
+
+  void obey(const PlaceMessage& place) {
+    if (folders_) folders_->hold(place.first_rank, place.ranks);
+    info_.workers = place.ranks;
   }
 
   /// The daemon of MPI on this host, as the head's mpirun words it.

@@ -37,7 +37,7 @@ class Head {
   int run(Descriptor listener) {
     sockets_.listener = std::move(listener);
     gather();
-    const auto folders = make_folders();
+    auto folders = make_folders();
     for (const auto& note : job_.options.notes) voice_.say(note);
     voice_.say(beginning());
     LogFollower logs(std::cout);
@@ -48,7 +48,12 @@ class Head {
       return Attempt(job_, folders, starts++, order, sockets_, voice_, logs).run();
     };
     Restarts restarts(job_.options.max_restarts);
-    auto outcome = start("");
+    const auto start_all = [&](const char* order) {
+      auto outcome = start(order);
+      leave_lost_hosts(outcome, folders);
+      return outcome;
+    };
+    auto outcome = start_all("");
     while (outcome.kind == Outcome::Kind::failed) {
       const auto decision = restarts.decide(outcome);
       if (decision != Restarts::Decision::restart) {
@@ -59,7 +64,7 @@ class Head {
       voice_.say(text("starting all workers again (", restarts.done(), " of ", restarts.allowed(), ")",
                       outcome.held >= 0 ? text(" from their state after iteration ", outcome.held, ", in memory") : ""),
                  log::LogLevel::warning);
-      outcome = start("");
+      outcome = start_all("");
     }
     const bool cut_short = outcome.kind == Outcome::Kind::stopped && outcome.code != 0;
     if (outcome.held >= 0 && !outcome.host_lost && outcome.code != worker::nothing_saved &&
@@ -69,6 +74,29 @@ class Head {
   }
 
  private:
+  /// The ranks of hosts that are lost go to the others, if there are any.
+  void leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
+    const auto& lost = outcome.lost_hosts;
+    for (auto h = lost.rbegin(); h != lost.rend(); ++h) {
+      const auto name = job_.words_of(*h);
+      const auto ranks = job_.ranks_on(*h);
+      if (!job_.remove_host(*h)) return;
+      sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(*h));
+      outcome.words +=
+          text("\nThe host ", name, " is left out; its ", ranks.size() == 1 ? "rank " : "ranks ", ranks.front(),
+               ranks.size() == 1 ? "" : text(" to ", ranks.back()), " will run on the hosts that are left");
+    }
+    if (lost.empty()) return;
+    outcome.host_lost = false;
+    for (std::size_t h = 0; h < job_.hosts.size(); h++) {
+      const PlaceMessage place = {job_.first_rank(h), job_.hosts[h].workers};
+      if (sockets_.hosts[h].open())
+        send(sockets_.hosts[h], place);
+      else
+        folders.hold(place.first_rank, place.ranks);
+    }
+  }
+
   /// Those of this host, with memory for the state of its ranks; the others' tsrun make theirs.
   JobFolders make_folders() const {
     for (std::size_t h = 0; h < job_.hosts.size(); h++)

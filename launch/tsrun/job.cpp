@@ -90,13 +90,18 @@ JobFolders::JobFolders(const std::string& id, int first, int ranks) {
   memory_ = text(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", "/tsrun.", id, ".shm");
   make_private_folder(files_);
   make_private_folder(memory_);
+  hold(first, ranks);
+}
+
+void JobFolders::hold(int first, int ranks) {
   for (int rank = first; rank < first + ranks; rank++) {
+    if (held_.count(rank) != 0) continue;
     Descriptor memory(memfd_create("tsrun state", MFD_CLOEXEC));
     if (!memory) continue;   // then only a file can be the state's place
     std::error_code exists;  // the folder of another host's tsrun on this machine
     std::filesystem::create_symlink(text("/proc/", getpid(), "/fd/", memory.number()),
                                     worker::held_state_file(memory_, rank), exists);
-    held_.push_back(std::move(memory));
+    held_.emplace(rank, std::move(memory));
   }
 }
 
@@ -110,6 +115,20 @@ void JobFolders::clear() const {
 JobFolders::~JobFolders() {
   delete_folder(files_);
   delete_folder(memory_);
+}
+
+bool Job::remove_host(std::size_t host) {
+  if (hosts.size() < 2) return false;
+  const int all = hosts[host].workers;
+  auto* before = host > 0 ? &hosts[host - 1] : nullptr;
+  auto* after = host + 1 < hosts.size() ? &hosts[host + 1] : nullptr;
+  const int to_before = before == nullptr  ? 0
+                        : after == nullptr ? all
+                                           : std::clamp((after->workers + all - before->workers + 1) / 2, 0, all);
+  if (before != nullptr) before->workers += to_before;
+  if (after != nullptr) after->workers += all - to_before;
+  hosts.erase(hosts.begin() + static_cast<std::ptrdiff_t>(host));
+  return true;
 }
 
 int Job::first_rank(std::size_t host) const {
@@ -146,6 +165,9 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   place.local_workers = hosts[host].workers;
   place.node = static_cast<int>(host);
   place.nodes = static_cast<int>(hosts.size());
+  const auto same = std::find_if(hosts.begin(), hosts.end(),
+                                 [&](const HostInfo& other) { return other.machine == hosts[host].machine; });
+  place.machine = static_cast<int>(same - hosts.begin());
   place.master_addr = master_addr;
   place.master_port = master_port;
   place.cluster_time_out = options.cluster_time_out;

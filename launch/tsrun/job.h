@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class JobFolders {
   ~JobFolders();
   JobFolders(const JobFolders&) = delete;
   JobFolders& operator=(const JobFolders&) = delete;
+  /// The same for more ranks.
+  void hold(int first, int ranks);
   /// Deletes what a start of the workers left on this host, but not the state of the program.
   void clear() const;
   const std::string& files() const { return files_; }
@@ -40,7 +43,7 @@ class JobFolders {
 
  private:
   std::string files_, memory_;
-  std::vector<Descriptor> held_;
+  std::map<int, Descriptor> held_;  ///< by rank
 };
 
 /// All hosts together, in the order of their ranks.
@@ -58,6 +61,9 @@ struct Job {
 
   std::string id() const;  ///< a part of the key that may be seen: names the folders and the job
   bool is_local() const;   ///< all workers are on the head's machine
+  /// Deals the workers of a host that is lost out to its neighbours, so that ranks still go host by host and those of the
+  /// other hosts stay. False if it is the only one: then nothing changes.
+  bool remove_host(std::size_t host);
   int first_rank(std::size_t host) const;
   std::vector<int> ranks_on(std::size_t host) const;
   std::size_t host_of(int rank) const;

@@ -95,6 +95,7 @@ void fields(Fields& f, WorkerPlace& m) {
   f("local_workers", m.local_workers, count_range);
   f("node", m.node, rank_range);
   f("nodes", m.nodes, count_range);
+  f("machine", m.machine, rank_range);
   f("master_addr", m.master_addr, Form::line);
   f("master_port", m.master_port, port_range);
   f("cluster_time_out", m.cluster_time_out, any_int);
@@ -146,6 +147,11 @@ void fields(Fields& f, TryMessage& m) {
 template <class Fields>
 void fields(Fields& f, TriedMessage& m) {
   f("failed", m.failed, Form::words);
+}
+template <class Fields>
+void fields(Fields& f, PlaceMessage& m) {
+  f("first_rank", m.first_rank, rank_range);
+  f("ranks", m.ranks, count_range);
 }
 template <class Fields>
 void fields(Fields& f, WelcomeMessage& m) {
@@ -428,6 +434,7 @@ template std::string encode(const ListeningMessage&);
 template std::string encode(const TryMessage&);
 template std::string encode(const TriedMessage&);
 template std::string encode(const WelcomeMessage&);
+template std::string encode(const PlaceMessage&);
 template std::string encode(const RefusedMessage&);
 template std::string encode(const EndMessage&);
 template std::string encode(const BeatMessage&);

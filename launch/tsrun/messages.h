@@ -60,6 +60,11 @@ struct WelcomeMessage {
   std::string alias;
   int first_rank = 0, workers = 0;
 };
+/// A host was lost: this one has these ranks from now on, its own among them.
+struct PlaceMessage {
+  static constexpr const char* kind = "place";
+  int first_rank = 0, ranks = 0;
+};
 /// The host or the job is refused; the host ends with `code`.
 struct RefusedMessage {
   static constexpr const char* kind = "refused";
@@ -158,9 +163,9 @@ struct OrdersMessage {
 // What each receiver understands. Any other kind is an error there.
 using AnyMessage =
     std::variant<WhoMessage, TsrunMessage, HostMessage, ListenMessage, ListeningMessage, TryMessage, TriedMessage,
-                 WelcomeMessage, RefusedMessage, EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage,
-                 StopMessage, LeaveMessage, AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage, EndedMessage,
-                 LogFailedMessage, ResumeMessage, StartMessage, OrdersMessage>;
+                 WelcomeMessage, PlaceMessage, RefusedMessage, EndMessage, BeatMessage, SignalMessage, FailedMessage,
+                 RunMessage, StopMessage, LeaveMessage, AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage,
+                 EndedMessage, LogFailedMessage, ResumeMessage, StartMessage, OrdersMessage>;
 /// The head, while it waits for hosts, from a connection that is not admitted.
 using NewcomerMessage = std::variant<WhoMessage, HostMessage, ListeningMessage>;
 /// The head, while the job runs, from a connection that is not admitted.
@@ -171,8 +176,8 @@ using FromHostMessage = std::variant<BeatMessage, SignalMessage, FailedMessage, 
 using FromWorkerMessage =
     std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage, ResumeMessage>;
 /// A host from the head.
-using ToHostMessage = std::variant<TsrunMessage, ListenMessage, TryMessage, WelcomeMessage, RunMessage, StopMessage,
-                                   RefusedMessage, EndMessage, BeatMessage>;
+using ToHostMessage = std::variant<TsrunMessage, ListenMessage, TryMessage, WelcomeMessage, PlaceMessage, RunMessage,
+                                   StopMessage, RefusedMessage, EndMessage, BeatMessage>;
 /// A watcher from the head.
 using ToWorkerMessage = std::variant<StartMessage, SignalMessage, StopMessage, LeaveMessage, BeatMessage>;
 

@@ -82,7 +82,8 @@ Outcome Attempt::stopped_verdict() const {
 Outcome Attempt::verdict() {
   auto outcome = judged();
   for (const auto& end : ends_) outcome.held = std::max(outcome.held, end.held);
-  outcome.host_lost = host_lost_;
+  outcome.lost_hosts.assign(lost_hosts_.begin(), lost_hosts_.end());
+  outcome.host_lost = !lost_hosts_.empty();
   const auto* cause = root_cause(ends_);
   if (!trouble_.empty())
     outcome.cause = trouble_;

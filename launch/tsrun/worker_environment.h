@@ -11,6 +11,7 @@ struct WorkerPlace {
   int rank = 0, workers = 1;
   int local_rank = 0, local_workers = 1;
   int node = 0, nodes = 1;
+  int machine = 0;  ///< equal for workers whose hosts are lost together
   std::string master_addr;
   int master_port = 0;
   int cluster_time_out = 600;
@@ -31,7 +32,8 @@ Environment without_other_jobs(const Environment& from);
 Environment free_of_launchers(const Environment& from);
 
 /// What a worker's program gets: the variables of the tsrun on its host (`host`), those by which MPI knows the process
-/// (`mpi`, everything that the MPI launcher gave), the dialects', and TESSERA_LAUNCH_JOB (launch_link.h).
+/// (`mpi`, everything that the MPI launcher gave), the dialects', TESSERA_LAUNCH_JOB and TESSERA_LAUNCH_HOST
+/// (launch_link.h).
 /// OMP_NUM_THREADS is set when it is not: torchrun's 1, else an equal share of `cores`.
 Environment worker_environment(const WorkerPlace& place, const Environment& host, const Environment& mpi, int cores);
 

@@ -100,7 +100,7 @@ class LaunchHosts(Hosts):
         self.cut(1)
         told = [self.end_of(job, code=1, timeout=20) for job in jobs]
         self.assertRegex(told[0], r"tsrun: host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not been heard for 8 s: cable")
-        self.assertRegex(told[1], r"that leads, on 10.77.0.1, has not been heard for 8 s")
+        self.assertRegex(told[1], r"that leads, on 10.77.0.1, has not been heard for 6 s")
         self.assert_nothing_left()
 
     def test_a_worker_killed_on_the_other_host_is_named_on_both(self):

@@ -156,8 +156,27 @@ TEST(Job, RanksGoHostByHost) {
   EXPECT_EQ(place.local_rank, 2);
   EXPECT_EQ(place.local_workers, 3);
   EXPECT_EQ(place.node, 1);
+  EXPECT_EQ(place.machine, 1);
   EXPECT_EQ(place.restart, 1);
   EXPECT_EQ(job.ranks_on(1), (std::vector<int>{2, 3, 4}));
+}
+
+TEST(Job, TheRanksOfALostHostGoToItsNeighbours) {
+  tsrun::Job job;
+  job.hosts = {host("a", "x", 2), host("b", "y", 3), host("c", "z", 1)};
+  job.workers = 6;
+  ASSERT_TRUE(job.remove_host(1));
+  EXPECT_EQ(job.ranks_on(0), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(job.ranks_on(1), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(job.hosts[1].host, "c");
+  ASSERT_TRUE(job.remove_host(1));
+  EXPECT_EQ(job.ranks_on(0), (std::vector<int>{0, 1, 2, 3, 4, 5}));
+  EXPECT_FALSE(job.remove_host(0));
+  EXPECT_EQ(job.hosts[0].workers, 6);
+  job.hosts = {host("a", "x", 1), host("b", "y", 1), host("c", "z", 7)};
+  ASSERT_TRUE(job.remove_host(1));
+  EXPECT_EQ(job.hosts[0].workers, 2);
+  EXPECT_EQ(job.hosts[1].workers, 7);
 }
 
 TEST(Job, TwoShellsOfOneMachineAreOneHostForMpi) {
@@ -166,6 +185,8 @@ TEST(Job, TwoShellsOfOneMachineAreOneHostForMpi) {
   job.hosts = {host("a", "x", 2), host("a", "x", 2)};
   job.workers = 4;
   EXPECT_TRUE(job.is_local());
+  EXPECT_EQ(job.place_of(3, 0).node, 1);
+  EXPECT_EQ(job.place_of(3, 0).machine, 0);
   job.hosts.push_back(host("b", "y", 1));
   job.workers = 5;
   const auto words = tsrun::mpirun_words(job, tsrun::JobFolders("unit_test", 0, 2));

@@ -47,7 +47,10 @@ TEST(Restarts, NoneIfNoneAreAskedForOrNoneIsOfUse) {
   EXPECT_EQ(Restarts({}).decide(outcome), give_up);
   outcome = failed(7);
   outcome.host_lost = true;
+  outcome.lost_hosts = {1};
   EXPECT_EQ(lost.decide(outcome), give_up);
+  outcome.host_lost = false;  // another one has its workers
+  EXPECT_EQ(Restarts({}).decide(outcome), restart);
 }
 
 TEST(Restarts, TheSameFailureAtTheSameStepAgainIsAPoisonStep) {

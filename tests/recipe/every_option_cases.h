@@ -340,6 +340,8 @@ inline const std::map<std::string, std::string> exempt = {
     {p + "select_recompute", "as recompute"},
     {"resilience_config.policy",
      "one process without tsrun keeps nothing; tests/end_to_end/faults_test.py has its effect"},
+    {"resilience_config.require_host",
+     "one process without tsrun is refused; tests/end_to_end/host_loss_test.py has its effect"},
     {"resilience_config.step_time_out", "one process waits for nobody; tests/end_to_end/faults_test.py has its effect"},
     {"resilience_config.inject_fault", "it ends the process; tests/end_to_end/faults_test.py has its effect"},
     {t + "distributed_timeout_minutes", "one process waits for nobody; tests/comm holds time-outs"},

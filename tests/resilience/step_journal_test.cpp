@@ -65,5 +65,25 @@ TEST_F(StepJournalTest, AnIncompletePositionLeavesTheOneBefore) {
   EXPECT_EQ(journal().position(), "seven and more");
 }
 
+/// Without a word of all ranks, only the position before the newest is one that all have come to.
+TEST_F(StepJournalTest, ThePositionThatAllRanksHaveComeToIsKnown) {
+  auto one = journal();
+  EXPECT_EQ(one.state().told, -1);
+  one.commit(6, "six");
+  EXPECT_EQ(one.state().told, -1);
+  EXPECT_EQ(one.told_position(), "six") << "there is no other";
+  one.confirm();
+  EXPECT_EQ(one.state().told, 6);
+  one.commit(7, "seven");
+  EXPECT_EQ(one.state().told, 6);
+  EXPECT_EQ(one.told_position(), "six");
+  EXPECT_EQ(one.position(), "seven");
+  one.commit(7, "seven, evaluated");
+  EXPECT_EQ(one.state().told, 7);
+  EXPECT_EQ(one.told_position(), "seven");
+  one.confirm();
+  EXPECT_EQ(journal().told_position(), "seven, evaluated");
+}
+
 }  // namespace
 }  // namespace tessera::resilience

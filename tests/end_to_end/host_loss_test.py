@@ -1,0 +1,229 @@
+"""A host is lost while a run trains on two: it goes on with the other one from that very step. Every number of the run and every
+byte of its last checkpoint are those of an undisturbed run of the same command."""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+
+import faults_test
+import harness
+import launch_hosts_test
+from harness import sets
+from launching import Launching
+
+STEPS, EVALUATIONS, SAVES = 16, 4, 5
+# Names of docs/resilience.md: four ranks, the first two on the first host.
+TENSOR = ["--set", "parallel_config.tensor_model_parallel_size=2"]  # each host has all weights
+SHARDS = ["--set", "training_config.use_distributed_optimizer=true"]
+REPLICA = ["--set", "resilience_config.policy=replica"]
+STAGES = ["--set", "parallel_config.tensor_model_parallel_size=2", "--set", "parallel_config.pipeline_model_parallel_size=2",
+          "--set", "dataset_config.micro_batch_num=2"]  # each rank alone has its part
+BF16 = ["--set", "training_config.bf16=true", "--set", "training_config.overlap_grad_reduce=true", "--set", "optimizer_config.overlap_param_gather=true"]
+PHASES = ["forward", "reduce", "commit", "update", "report", "gather"]
+
+
+class HostLoss(launch_hosts_test.Hosts):
+    """Hosts have /dev/shm and TMPDIR of their own, which are lost with their last process."""
+    state, assert_nothing_lost = faults_test.Faults.state, faults_test.Faults.assert_nothing_lost
+
+    def setUp(self):
+        super().setUp()
+        self.write("host.sh", 'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs "$TMPDIR" && exec "$@"\n')
+
+    def on(self, host):
+        return [*super().on(host), "sh", str(self.folder / "host.sh")]
+
+    def program(self, run, *more):
+        length = sets(training_iters=STEPS, eval_interval=EVALUATIONS, save_interval=SAVES, output_dir=run)
+        return ["tessera", "train", "tiny.yaml", *length, *more]
+
+    counts = (2, 2)  # ranks of each host
+
+    def start(self, run, *more):
+        line = lambda host: [f"--worker_num={sum(self.counts)}", f"--local_worker_num={self.counts[host]}", f"--node_rank={host}",
+                             "--master_addr=10.77.0.1", "--master_port=8848", f"--log_dir=logs{host}", "--tail_worker_log=0",
+                             f"--worker_log_name={run}"]
+        return [self.start_tsrun(*line(host), *self.program(run, *more), before=self.on(f"h{host}")) for host in range(2)]
+
+    def undisturbed(self, *more):
+        """Numbers do not depend on hosts: on this machine, which cannot have copies on another one."""
+        more = [word.replace("policy=replica", "policy=memory") for word in more]
+        self.tsrun(f"--worker_num={sum(self.counts)}", "--tail_worker_log=9", *self.program("undisturbed", *more))
+
+    def processes_on(self, host):
+        listed = subprocess.run(["ip", "netns", "pids", f"{self.mark}h{host}"], check=True, capture_output=True, text=True)
+        return [int(pid) for pid in listed.stdout.split()]
+
+    def kill_all_on(self, host):
+        for pid in self.processes_on(host):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended with another one
+
+    def wait_for_stopped(self, rank, start=0):
+        """For the injected fault `stop`."""
+        def stopped():
+            for pid, variables in self.processes("tessera").items():
+                if variables.get("RANK") == str(rank) and variables.get("TESSERA_LAUNCH_JOB", "").endswith(f":{start}"):
+                    try:
+                        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+                    except OSError:
+                        pass
+            return False
+        self.wait_until(stopped, f"rank {rank} stops")
+
+    def assert_covered(self, told):
+        self.assertIn("process loss: covered; host loss: covered", told)
+        self.assertRegex(told, r"is left out; its ranks? 2( to 3)? will run on the hosts that are left")
+        self.assertIn("with the state in memory: no step is lost", told)
+        self.assertNotIn("cannot be used", told)
+
+    def check(self, *options, faults=None, ranks=(2, 3)):
+        """The second host is lost while its rank 2 or 3 is anywhere in a step."""
+        seed = random.randrange(10**9)
+        draw = random.Random(seed)
+        self.undisturbed(*options)
+        for i, fault in enumerate(faults or [f"{draw.choice(ranks)}:{draw.randrange(1, STEPS)}:{phase}:stop" for phase in draw.sample(PHASES, 2)]):
+            with self.subTest(f"seed {seed}: {fault}"):
+                jobs = self.start(f"lost{i}", *options, *faults_test.inject([fault]))
+                self.wait_for_stopped(fault.split(":")[0])
+                self.kill_all_on(1)
+                told = self.end_of(jobs[0])
+                self.end_of(jobs[1], code=-signal.SIGKILL)
+                self.assert_covered(told)
+                self.assert_nothing_lost(f"lost{i}", about=f"seed {seed}: {fault}\n{told}")
+        self.assert_nothing_left()
+
+    def test_replicas_of_data_parallel_ranks_are_enough(self):
+        self.check(*TENSOR)
+
+    def test_copies_of_the_shards_of_a_distributed_optimizer(self):
+        self.check(*SHARDS, *BF16, *REPLICA)
+
+    def test_copies_for_an_odd_number_of_ranks(self):
+        self.counts = (2, 1)
+        self.check(*SHARDS, *REPLICA, ranks=[2])
+
+    def test_copies_without_data_parallelism(self):
+        self.check(*STAGES, *REPLICA)
+
+    def test_copies_of_whole_matrices(self):
+        self.check(*STAGES[2:], "--set", "optimizer_config.optimizer_type=muon", *REPLICA, faults=["2:6:update:stop"])
+
+    def test_processes_die_before_the_host_does(self):
+        """Copies survive the restarts of their holders, at any point of a step."""
+        self.undisturbed(*SHARDS)
+        faults = ["1:4:update:kill:0", "3:6:commit:kill:1", "0:8:update:kill:2", "2:9:update:stop:3"]
+        jobs = self.start("disturbed", *SHARDS, *REPLICA, *faults_test.inject(faults))
+        self.wait_for_stopped(2, start=3)
+        self.kill_all_on(1)
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assert_covered(told)
+        self.assert_nothing_lost("disturbed", about=told)
+
+    def test_copies_on_one_host_are_refused(self):
+        told = self.tsrun("--worker_num=2", "--tail_worker_log=9", *self.program("refused", *REPLICA), code=2)
+        self.assertIn("resilience_config.policy replica keeps copies on another host, but all ranks are on one", told)
+
+    def test_while_it_evaluates_or_saves_and_with_zeros_counted(self):
+        self.check("--set", "training_config.log_num_zeros_in_grad=true", *sets(log_interval=3),
+                   faults=["3:8:evaluate:stop", "2:10:save:stop"])
+
+    def test_while_it_starts_again(self):
+        self.undisturbed()
+        faults = ["1:7:update:kill:0", "2:0:start:stop:1"]
+        jobs = self.start("disturbed", *faults_test.inject(faults))
+        self.wait_for_stopped(2, start=1)
+        self.kill_all_on(1)
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assert_covered(told)
+        self.assert_nothing_lost("disturbed", about=told)
+
+    def test_the_host_of_the_first_rank_led_from_outside(self):
+        seed = random.randrange(10**9)
+        draw = random.Random(seed)
+        agent = self.script("agent.sh", f'''n=$((${{1##*.}} - 1)); shift
+exec ip netns exec {self.mark}h$n unshare --uts sh {self.folder}/host.sh sh -c "hostname h$n; $*"''')
+        self.undisturbed(*TENSOR)
+        for i, phase in enumerate(draw.sample(PHASES, 2)):
+            fault = f"{draw.choice([0, 1])}:{draw.randrange(1, STEPS)}:{phase}:stop"
+            with self.subTest(f"seed {seed}: {fault}"):
+                job = self.start_tsrun("--hosts=10.77.0.1:2,10.77.0.2:2", "--agent", agent, f"--log_dir=led{i}",
+                                       *self.program(f"lost{i}", *TENSOR, *faults_test.inject([fault])), before=super().on("s"))
+                self.wait_for_stopped(fault[0])
+                self.kill_all_on(0)
+                told = self.end_of(job)
+                self.assertRegex(told, r"is left out; its ranks 0 to 1 will run on the hosts that are left")
+                self.assert_nothing_lost(f"lost{i}", about=f"seed {seed}: {fault}\n{told}")
+        self.assert_nothing_left()
+
+    def test_a_cable_that_is_cut_ends_the_side_that_is_cut_off(self):
+        self.undisturbed(*TENSOR)
+        jobs = self.start("disturbed", *TENSOR, *faults_test.inject(["2:7:commit:stop"]))
+        self.wait_for_stopped(2)
+        self.cut(1)
+        told = self.end_of(jobs[1], code=1, timeout=20)
+        self.assertRegex(told, "that leads, on 10.77.0.1, has not been heard for 6 s")
+        self.assertEqual(self.processes_on(1), [])
+        self.wait_until(lambda: "starting all workers again" in self.log("scheduler.log", "logs0"), "another start")
+        self.ip("-n", self.names[0], "link", "set", "port1", "up")  # has no effect any more
+        told = self.end_of(jobs[0])
+        self.assertRegex(told, r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not been heard for 8 s")
+        self.assert_covered(told)
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+    def test_where_nobody_has_the_same_the_lost_steps_are_named(self):
+        self.undisturbed(*SHARDS)
+        jobs = self.start("disturbed", *SHARDS, *faults_test.inject(["2:13:forward:stop"]))
+        self.wait_for_stopped(2)
+        self.kill_all_on(1)
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assertIn("host loss: NOT covered, because no other host has state that ranks 0, 1, 2, 3 have", told)
+        self.assertIn("the state of rank 2 is lost, and no rank that is left has the same", told)
+        self.assertIn("iterations 11 to 12 are lost and will be repeated", told)
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+    def test_what_is_not_covered_can_be_refused(self):
+        required = ["--set", "resilience_config.require_host=true"]
+        jobs = self.start("refused", *SHARDS, *required)
+        told = [self.end_of(job, code=2) for job in jobs][0]
+        self.assertIn("resilience_config.require_host: the loss of a host would lose steps, because no other host has state that "
+                      "ranks 0, 1, 2, 3 have", told)
+        for job in self.start("taken", *TENSOR, *required):
+            self.end_of(job)
+
+
+class Told(Launching):
+    """tessera check tells the same before a run."""
+
+    def test_coverage_and_memory(self):
+        words = self.tessera("check", "tiny.yaml", *TENSOR, "--ranks", 4, "--ranks-per-host", 2)
+        self.assertIn("process loss: covered; host loss: covered", words)
+        promised = int(re.search(r"state file +[^(]*\(([\d ]+) bytes\)", words)[1].replace(" ", ""))
+        job = self.start_tsrun("--worker_num=4", "tessera", "train", "tiny.yaml", *TENSOR,
+                               *sets(training_iters=10, output_dir="run"), *faults_test.inject(["0:3:forward:stop"]))
+        self.wait_until(lambda: self.steps_logged("run") >= 2, "2 steps")
+        memory = [pid for pid in self.processes("tessera").values()][0]["TESSERA_LAUNCH_FOLDER"]
+        self.assertEqual(max(path.stat().st_size for path in pathlib.Path(memory).glob("state.[0-9]")), promised)
+        job.send_signal(signal.SIGKILL)
+        job.communicate()
+
+    def test_what_would_be_refused(self):
+        told = self.tessera("check", "tiny.yaml", *SHARDS, "--ranks", 4, "--ranks-per-host", 2, "--set", "resilience_config.require_host=true", code=2)
+        self.assertIn("resilience_config.require_host: the loss of a host would lose steps", told)
+        self.tessera("check", "tiny.yaml", *SHARDS, *REPLICA, "--ranks", 4, "--ranks-per-host", 2, "--set", "resilience_config.require_host=true")
+        told = self.tessera("check", "tiny.yaml", "--ranks", 2, "--ranks-per-host", 2)
+        self.assertIn("host loss: NOT covered, because all ranks are on one host", told)
+
+
+if __name__ == "__main__":
+    harness.main()
