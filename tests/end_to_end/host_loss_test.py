@@ -145,24 +145,6 @@ class HostLoss(launch_hosts_test.Hosts):
         self.assert_covered(told)
         self.assert_nothing_lost("disturbed", about=told)
 
-    def test_the_host_of_the_first_rank_led_from_outside(self):
-        seed = random.randrange(10**9)
-        draw = random.Random(seed)
-        agent = self.script("agent.sh", f'''n=$((${{1##*.}} - 1)); shift
-exec ip netns exec {self.mark}h$n unshare --uts sh {self.folder}/host.sh sh -c "hostname h$n; $*"''')
-        self.undisturbed(*TENSOR)
-        for i, phase in enumerate(draw.sample(PHASES, 2)):
-            fault = f"{draw.choice([0, 1])}:{draw.randrange(1, STEPS)}:{phase}:stop"
-            with self.subTest(f"seed {seed}: {fault}"):
-                job = self.start_tsrun("--hosts=10.77.0.1:2,10.77.0.2:2", "--agent", agent, f"--log_dir=led{i}",
-                                       *self.program(f"lost{i}", *TENSOR, *faults_test.inject([fault])), before=super().on("s"))
-                self.wait_for_stopped(fault[0])
-                self.kill_all_on(0)
-                told = self.end_of(job)
-                self.assertRegex(told, r"is left out; its ranks 0 to 1 will run on the hosts that are left")
-                self.assert_nothing_lost(f"lost{i}", about=f"seed {seed}: {fault}\n{told}")
-        self.assert_nothing_left()
-
     def test_a_cable_that_is_cut_ends_the_side_that_is_cut_off(self):
         self.undisturbed(*TENSOR)
         jobs = self.start("disturbed", *TENSOR, *faults_test.inject(["2:7:commit:stop"]))
