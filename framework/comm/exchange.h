@@ -60,6 +60,8 @@ class Exchange {
   virtual void begin(const Collective& collective) = 0;
   /// Does what can be done without blocking. Returns whether everything that was begun is done. Throws CommError.
   virtual bool advance() = 0;
+  /// Grows whenever advance() has come further: counts what is done of it: turns, shards, or pieces.
+  virtual std::uint64_t moved() const = 0;
   /// The members that the oldest collective is waiting for.
   virtual Missing missing() const = 0;
   /// The oldest collective that is not done; requires that advance() has returned false.

@@ -182,8 +182,11 @@ class ByMessages final : public Exchange {
       if (in_flight_.empty() || !advance(*in_flight_.front())) return in_flight_.empty();
       spare_.push_back(std::move(in_flight_.front()));
       in_flight_.pop_front();
+      ++done_;
     }
   }
+
+  std::uint64_t moved() const override { return begun_ + combined_ + passed_on_ + done_; }
 
   Missing missing() const override {
     if (in_flight_.empty()) return {};
@@ -317,9 +320,9 @@ class ByMessages final : public Exchange {
   const Communicator::State& group_;
   int tag_;
   std::size_t piece_bytes_;
-  CollectiveQueue waiting_;                                 // of which not all pieces have begun
-  std::size_t next_piece_ = 0;                              // of the first of them
-  std::uint64_t begun_ = 0, combined_ = 0, passed_on_ = 0;  // pieces that have come to each stage
+  CollectiveQueue waiting_;                                            // of which not all pieces have begun
+  std::size_t next_piece_ = 0;                                         // of the first of them
+  std::uint64_t begun_ = 0, combined_ = 0, passed_on_ = 0, done_ = 0;  // pieces that have come to each stage
   std::deque<std::unique_ptr<Piece>> in_flight_;
   std::vector<std::unique_ptr<Piece>> spare_;
   std::vector<const std::byte*> sources_;

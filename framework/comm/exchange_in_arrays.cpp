@@ -42,6 +42,7 @@ class InArrays final : public Exchange {
     return have_all(&Counters::finished, finished_);
   }
 
+  std::uint64_t moved() const override { return finished_; }
   Missing missing() const override {
     return waiting_.empty() ? behind(&Counters::finished, finished_) : behind(&Counters::begun, finished_ + 1);
   }

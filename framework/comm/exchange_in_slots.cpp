@@ -83,6 +83,7 @@ class InSlots final : public Exchange {
     return true;
   }
 
+  std::uint64_t moved() const override { return turn_; }
   Missing missing() const override {
     Missing ranks;
     for (int r = 0; r < group_.size(); ++r)

@@ -20,7 +20,7 @@ void finish_all(const Communicator::State& group, Exchange& exchange) {
     const OperationName name = exchange.oldest();
     const Operation operation(group, name);
     operation.wait([&] { return exchange.advance() || exchange.oldest().sequence != name.sequence; },
-                   [&] { return exchange.missing(); });
+                   [&] { return exchange.moved(); }, [&] { return exchange.missing(); });
   }
 }
 

@@ -28,7 +28,8 @@ void Communicator::State::run(Collective collective, std::string_view operation_
   const Operation operation(*this, collective.name);
   try {
     exchange->begin(collective);
-    operation.wait([this] { return exchange->advance(); }, [this] { return exchange->missing(); });
+    operation.wait([this] { return exchange->advance(); }, [this] { return exchange->moved(); },
+                   [this] { return exchange->missing(); });
   } catch (...) {
     exchange->abandon();
     throw;

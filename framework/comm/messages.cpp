@@ -110,7 +110,7 @@ Missing Messages::missing() const {
 }
 
 void Messages::wait(const Operation& operation) {
-  operation.wait([this] { return done(); }, [this] { return missing(); });
+  operation.wait([this] { return done(); }, [this] { return moved(); }, [this] { return missing(); });
 }
 
 }  // namespace tessera::comm

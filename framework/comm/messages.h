@@ -25,6 +25,8 @@ class Messages {
 
   /// Whether all are done; does not block. Throws CommError if one failed, or was shorter than expected.
   bool done();
+  /// Messages that are done, in the order in which they were started; grows while done() is false.
+  std::size_t moved() const { return first_; }
   /// The ranks whose messages are not done.
   Missing missing() const;
   /// Blocks until all are done, within the time-out of `operation`.

@@ -18,12 +18,20 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// Blocks until ready() is true. After the time-out throws CommError that names the ranks in missing(), without those
-  /// that are known to have entered the operation.
-  template <class Ready, class MissingRanks>
-  void wait(const Ready& ready, const MissingRanks& missing) const {
-    for (Patience patience(world_); !ready();)
+  /// Blocks until ready() is true. moved() is any number that changes whenever the operation has come further: the
+  /// back-off and the time-out begin anew then, so that a long operation neither sleeps between its parts nor is ended
+  /// while data arrives. After a time-out without that throws CommError that names the ranks in missing(), without
+  /// those that are known to have entered the operation.
+  template <class Ready, class Moved, class MissingRanks>
+  void wait(const Ready& ready, const Moved& moved, const MissingRanks& missing) const {
+    Patience patience(world_);
+    for (std::uint64_t before = moved(); !ready();) {
+      if (const std::uint64_t now = moved(); now != before) {
+        before = now;
+        patience.restart();
+      }
       if (!patience.pause()) late(missing());
+    }
   }
 
  private:

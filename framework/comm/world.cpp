@@ -57,7 +57,7 @@ void meet_members(const Communicator::State& group, const Operation& operation, 
     for (std::size_t r = 1; r < marks.size(); ++r)
       messages.receive(std::as_writable_bytes(std::span(&marks[r], 1)), group.world_ranks[r], tag(arrival_tag));
     operation.wait(
-        [&] { return messages.done(); },
+        [&] { return messages.done(); }, [&] { return messages.moved(); },
         [&] {
           Missing members;
           for (const int world_rank : messages.missing())
@@ -71,7 +71,7 @@ void meet_members(const Communicator::State& group, const Operation& operation, 
     messages.send(std::as_bytes(std::span(&mark, 1)), leader, tag(arrival_tag));
     messages.receive(std::as_writable_bytes(std::span(&marks[0], 1)), leader, tag(departure_tag));
   }
-  operation.wait([&] { return messages.done(); }, [] { return Missing{0}; });
+  operation.wait([&] { return messages.done(); }, [&] { return messages.moved(); }, [] { return Missing{0}; });
   for (const std::uint64_t other : marks)
     if (other != mark) throw CommError(text(describe(group, name), ": the members name different ranks"));
 }

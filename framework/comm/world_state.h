@@ -61,6 +61,11 @@ class Patience {
   explicit Patience(const WorldState& world) : world_(world) {}
   /// One step; returns false when the time-out has passed.
   bool pause();
+  /// What was waited for has come; another wait begins.
+  void restart() {
+    pauses_ = 0;
+    waited_ = std::chrono::nanoseconds::zero();
+  }
 
  private:
   const WorldState& world_;
