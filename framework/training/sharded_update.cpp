@@ -27,21 +27,40 @@ class BiasRule final : public optim::Optimizer {
 
 const BiasRule bias_rule;
 
+/// Whether the optimizer needs the matrix of this shard as a whole. Throws ConfigError if ranks share it.
+bool is_whole(const StateLayout& layout, const optim::Optimizer& optimizer, const PlacedShard& shard) {
+  const auto& parameter = *layout.parameters().ranges()[shard.parameter].parameter;
+  if (parameter.shape().rank() != 2 || !optimizer.wants_whole(parameter.role)) return false;
+  if (layout.sharing().shards() || !parameter.cut.strips.empty())
+    throw ConfigError(text("optimizer_config.optimizer_type works on whole matrices, but processes share ",
+                           parameter.name, "; give tensor_model_parallel_size 1 and no distributed optimizer"));
+  return true;
+}
+
 }  // namespace
 
+resilience::UndoLog::Extents undo_extents(const StateLayout& layout, const optim::Optimizer& optimizer) {
+  resilience::UndoLog::Extents extents;
+  extents.tensors = layout.state_tensors().size();
+  for (const auto& shard : layout.shards()) {
+    const auto all = static_cast<std::size_t>(shard.elements.count);
+    if (is_whole(layout, optimizer, shard)) {
+      extents.largest_whole = std::max(extents.largest_whole, all);
+      ++extents.pieces;
+    } else {
+      extents.pieces += all / piece_elements + (all % piece_elements != 0 ? 1 : 0);
+    }
+  }
+  return extents;
+}
+
 UpdatePlan::UpdatePlan(const StateLayout& layout, const optim::Optimizer& optimizer) {
-  undo_.tensors = layout.state_tensors().size();
   std::vector<Piece> matrices;
   for (std::size_t i = 0; i < layout.shards().size(); ++i) {
     const auto& shard = layout.shards()[i];
-    const auto& parameter = *layout.parameters().ranges()[shard.parameter].parameter;
     const auto all = static_cast<std::size_t>(shard.elements.count);
-    if (parameter.shape().rank() == 2 && optimizer.wants_whole(parameter.role)) {
-      if (layout.sharing().shards() || !parameter.cut.strips.empty())
-        throw ConfigError(text("optimizer_config.optimizer_type works on whole matrices, but processes share ",
-                               parameter.name, "; give tensor_model_parallel_size 1 and no distributed optimizer"));
+    if (is_whole(layout, optimizer, shard)) {
       matrices.push_back({i, 0, all});
-      undo_.largest_whole = std::max(undo_.largest_whole, all);
       continue;
     }
     for (std::size_t first = 0; first < all; first += piece_elements)
@@ -49,7 +68,6 @@ UpdatePlan::UpdatePlan(const StateLayout& layout, const optim::Optimizer& optimi
   }
   parallel_ = pieces_.size();
   pieces_.insert(pieces_.end(), matrices.begin(), matrices.end());
-  undo_.pieces = pieces_.size();
 }
 
 /// Of each group of parameters in one step.

@@ -9,6 +9,10 @@
 
 namespace tessera::training {
 
+/// What an undo log for a step of the optimizer on this rank's shards has to know; computed without a plan of the step,
+/// which for the largest models would be long. Throws as UpdatePlan.
+resilience::UndoLog::Extents undo_extents(const StateLayout& layout, const optim::Optimizer& optimizer);
+
 /// How a step of an optimizer on this rank's shards is divided. Pure: a function of the layout and the optimizer's rules.
 class UpdatePlan {
  public:
@@ -22,13 +26,10 @@ class UpdatePlan {
   /// First the pieces that threads update in parallel, then the whole matrices.
   std::span<const Piece> pieces() const { return pieces_; }
   std::size_t parallel() const { return parallel_; }  ///< number of the former
-  /// What an undo log for such a step has to know.
-  resilience::UndoLog::Extents undo_extents() const { return undo_; }
 
  private:
   std::vector<Piece> pieces_;
   std::size_t parallel_ = 0;
-  resilience::UndoLog::Extents undo_;
 };
 
 /// One step of an optimizer on this rank's shards.

@@ -74,7 +74,7 @@ struct StateCopies::Copy {
       : shard(number),
         parameters(read_outline(outline)),
         layout(pointers_to<nn::Parameter*>(parameters), optimization.optimizer.get()),
-        undo(UpdatePlan(layout, *optimization.optimizer).undo_extents()),
+        undo(undo_extents(layout, *optimization.optimizer)),
         file(path, key, {resilience::UndoLog::bytes(undo), layout.segment().bytes}, 1),
         state(layout, StateMemory(layout.segment(), file.descriptor(), file.offset(1), !file.taken_over(), {}),
               optimization.optimizer.get(), false, std::make_unique<resilience::UndoLog>(file.section(0), undo)),

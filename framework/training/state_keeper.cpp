@@ -63,7 +63,7 @@ void StateKeeper::lay_out() {
   for (auto& group : groups_of_parameters(parameters_of(chunks), processes.mesh.sizes())) {
     const auto& sharers = group.experts ? processes.expert_data : processes.data;
     StateLayout layout(std::move(group.parameters), &optimizer, sharing(setup_, sharers));
-    const auto undo = UpdatePlan(layout, optimizer).undo_extents();
+    const auto undo = undo_extents(layout, optimizer);
     words += words_of(layout);
     parts_.push_back({std::move(layout), sharers, undo});
   }

@@ -10,7 +10,7 @@
 namespace tessera::training {
 
 KeptSections kept_sections(const StateLayout& layout, const optim::Optimizer& optimizer) {
-  return {resilience::UndoLog::bytes(UpdatePlan(layout, optimizer).undo_extents()), layout.segment().bytes};
+  return {resilience::UndoLog::bytes(undo_extents(layout, optimizer)), layout.segment().bytes};
 }
 
 std::size_t journal_section(const nn::AuxiliaryLog::Extents& auxiliary) {
@@ -28,14 +28,19 @@ std::vector<resilience::SharedShard> shards_of_run(const parallel::Mesh& mesh, b
                                                    std::span<const int> parts) {
   std::vector<resilience::SharedShard> all;
   constexpr std::array data = {parallel::Axis::context, parallel::Axis::data};
-  for (std::size_t part = 0; part < 2; ++part)
-    for (int rank = 0; rank < mesh.sizes().world(); ++rank) {
-      if (static_cast<std::size_t>(parts[static_cast<std::size_t>(rank)]) <= part) continue;
-      auto sharers = part == 0 ? mesh.group_of(rank, data) : mesh.expert_data_group_of(rank);
+  const auto world = static_cast<std::size_t>(mesh.sizes().world());
+  for (std::size_t part = 0; part < 2; ++part) {
+    std::vector<bool> listed(world);  // a group is made once, not for each member: it can be as large as the run
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      if (listed[rank] || static_cast<std::size_t>(parts[rank]) <= part) continue;
+      const int first = static_cast<int>(rank);
+      std::vector<int> sharers = {first};
+      if (!distributed_optimizer) sharers = part == 0 ? mesh.group_of(first, data) : mesh.expert_data_group_of(first);
       std::sort(sharers.begin(), sharers.end());
-      if (distributed_optimizer) sharers = {rank};
-      if (sharers.front() == rank) all.push_back({part, std::move(sharers)});
+      for (const int member : sharers) listed[static_cast<std::size_t>(member)] = true;
+      all.push_back({part, std::move(sharers)});
     }
+  }
   return all;
 }
 

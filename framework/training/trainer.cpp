@@ -388,8 +388,8 @@ void Trainer::after_step() {
 /// The launcher starts the processes no more: what they left in memory becomes a checkpoint.
 RunEnd Trainer::save_and_end() {
   if (keeper_.given_up() > progress_.iteration)
-    return {worker::nothing_saved, text("the state after iteration ", keeper_.given_up(), " is lost; ", last_checkpoint(),
-                                        " is the newest checkpoint")};
+    return {worker::nothing_saved, text("the state after iteration ", keeper_.given_up(), " is lost; ",
+                                        last_checkpoint(), " is the newest checkpoint")};
   if (!save_now())
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_)};
   return {0, text("saved ", last_checkpoint(), " after iteration ", progress_.iteration, " of ", o_.training_iters,

@@ -75,7 +75,7 @@ class Training {
         steps_(steps),
         undoes_(undoes),
         layout_(model_.parameters(), optimizer_.get()),
-        segment_(layout_, UpdatePlan(layout_, *optimizer_).undo_extents()) {}
+        segment_(layout_, undo_extents(layout_, *optimizer_)) {}
 
   /// In a process of its own, which is killed `microseconds` after it began to work; absent: it may end. Returns whether
   /// it ended by itself.
@@ -107,9 +107,8 @@ class Training {
  private:
   void go_on() {
     kernels::Threads threads(threads_);
-    auto undo = undoes_ ? std::make_unique<resilience::UndoLog>(segment_.undo(),
-                                                                UpdatePlan(layout_, *optimizer_).undo_extents())
-                        : nullptr;
+    auto undo =
+        undoes_ ? std::make_unique<resilience::UndoLog>(segment_.undo(), undo_extents(layout_, *optimizer_)) : nullptr;
     auto* log = undo.get();
     StateLayout layout(model_.parameters(), optimizer_.get());
     StateMemory memory(layout.segment(), segment_.state());
