@@ -1,16 +1,25 @@
-// Preloaded into mpirun by tsrun when all workers are on one host. Open MPI's out-of-band component listens on all
-// interfaces whatever oob_tcp_if_include says, and has no parameter for the address. Here every socket that would be
-// bound to all addresses is bound to the loopback address. Uses nothing of C++'s library.
+// Preloaded into mpirun and its daemons by tsrun. Open MPI's out-of-band component listens on all interfaces whatever
+// oob_tcp_if_include says, and on any port. Here every socket that would be bound to all addresses is bound to the one
+// in TSRUN_LISTEN (IPv4), at a port of `ports` if any would do; to the loopback address if there is no such variable, or
+// for IPv6. Uses nothing of C++'s library.
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 
 namespace {
 
 using Bind = int (*)(int, const sockaddr*, socklen_t);
+
+struct Ports {
+  int first, count;
+};
+constexpr Ports ports = {61000, 1000};  // docs/launching.md lists them
 
 /// mpirun's children, the watchers of the workers, are not meant: they take LD_PRELOAD from mpirun's environment.
 __attribute__((constructor)) void leave_the_environment() {
@@ -25,6 +34,18 @@ __attribute__((constructor)) void leave_the_environment() {
     unsetenv("LD_PRELOAD");
 }
 
+/// Bind to a free port of `ports`, or to any when there is none. Jobs on one host begin at different ones.
+int bind_to_port(Bind system_bind, int socket, sockaddr_in address) {
+  const int begin = static_cast<int>(getpid()) % ports.count;
+  for (int i = 0; i < ports.count; i++) {
+    address.sin_port = htons(static_cast<in_port_t>(ports.first + (begin + i) % ports.count));
+    const int code = system_bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    if (code == 0 || errno != EADDRINUSE) return code;
+  }
+  address.sin_port = 0;
+  return system_bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address, socklen_t size) {
@@ -35,6 +56,9 @@ extern "C" __attribute__((visibility("default"))) int bind(int socket, const soc
     memcpy(&four, address, sizeof four);
     if (four.sin_addr.s_addr == htonl(INADDR_ANY)) {
       four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      const char* named = getenv("TSRUN_LISTEN");
+      const bool other = named != nullptr && inet_pton(AF_INET, named, &four.sin_addr) == 1;
+      if (other && four.sin_port == 0) return bind_to_port(system_bind, socket, four);
       return system_bind(socket, reinterpret_cast<const sockaddr*>(&four), sizeof four);
     }
   }

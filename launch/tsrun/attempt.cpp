@@ -43,7 +43,7 @@ Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, std::st
       sockets_(sockets),
       voice_(voice),
       logs_(logs),
-      guests_(voice, job.workers),
+      guests_(voice, {job.secret, job.key}, job.workers),
       lines_(static_cast<std::size_t>(job.workers)) {}
 
 Attempt::~Attempt() {
@@ -83,7 +83,7 @@ void Attempt::start_mpirun() {
   mpirun.environment = mpirun_environment(job_, folders_, restart_);
   mpirun.output = writing.number();
   mpirun.session = mpirun.deaf = true;
-  if (restart_ == 0 && job_.is_local() && loopback_library().empty())
+  if (restart_ == 0 && loopback_library().empty())
     voice_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces",
                log::LogLevel::warning);
   voice_.note(command_line(mpirun.words));
@@ -91,13 +91,11 @@ void Attempt::start_mpirun() {
 }
 
 void Attempt::turn() {
-  std::vector<pollfd> watched = {{sockets_.listener.number(), POLLIN, 0},
-                                 {sockets_.signals.number(), POLLIN, 0},
-                                 {mpirun_output_.number(), POLLIN, 0}};
+  std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}, {mpirun_output_.number(), POLLIN, 0}};
   const auto watch = [&](const Connection& c) {
     if (c.open()) watched.push_back({c.number(), static_cast<short>(POLLIN | (c.wants_to_write() ? POLLOUT : 0)), 0});
   };
-  guests_.watch(watched);
+  guests_.watch(watched, sockets_.listener);
   for (const auto& agent : agents_) watch(agent.connection);
   for (const auto& line : lines_) watch(line.connection);
   for (const auto& host : sockets_.hosts) watch(host);
@@ -118,10 +116,14 @@ void Attempt::turn() {
 void Attempt::hear_guests() {
   guests_.take(sockets_.listener);
   for (auto& guest : guests_.all()) {
+    if (!guest.challenge.proven()) continue;
     const auto message = next_message<GuestMessage>(guest.connection);
     if (!message || !guest.connection.open()) continue;
-    std::visit(Cases{[&](const WhoMessage&) { send(guest.connection, TsrunMessage()); },
-                     [&](const HostMessage&) {
+    if (std::holds_alternative<HostMessage>(*message) != (guest.challenge.role() == Role::host)) {
+      guests_.refuse(guest, "a message of another role than it has proven");
+      continue;
+    }
+    std::visit(Cases{[&](const HostMessage&) {
                        send(guest.connection, RefusedMessage{2, "the job has all its hosts already and is running"});
                        guests_.refuse(guest, "a host too many");
                      },
@@ -132,7 +134,6 @@ void Attempt::hear_guests() {
 }
 
 void Attempt::admit(Guest& guest, const AgentMessage& agent) {
-  if (agent.key != job_.key) return guests_.refuse(guest, "an agent without the job's key");
   for (std::size_t h = 0; h < job_.hosts.size(); h++)
     if (job_.mpi_name(h) == agent.host && sockets_.hosts[h].open()) {
       send(sockets_.hosts[h], RunMessage{agent.words});
@@ -143,7 +144,6 @@ void Attempt::admit(Guest& guest, const AgentMessage& agent) {
 }
 
 void Attempt::admit(Guest& guest, const WorkerMessage& worker) {
-  if (worker.key != job_.key) return guests_.refuse(guest, "a worker without the job's key");
   if (worker.attempt != restart_) return guests_.refuse(guest, text("a worker of start ", worker.attempt));
   if (worker.rank >= job_.workers) return guests_.refuse(guest, text("a worker of rank ", worker.rank));
   auto& line = lines_[static_cast<std::size_t>(worker.rank)];

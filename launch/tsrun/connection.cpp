@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -177,13 +178,16 @@ void Connection::flush(double seconds) {
 void Connection::fill() {
   char bytes[16384];
   for (std::size_t taken = 0; open() && taken < most_read_at_once;) {
-    const auto count = recv(socket_.number(), bytes, sizeof bytes, MSG_DONTWAIT);
+    const auto most = allowed_ ? std::min(sizeof bytes, *allowed_ + 1) : sizeof bytes;
+    const auto count = recv(socket_.number(), bytes, most, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count <= 0) {
       close();
       break;
     }
+    if (allowed_ && static_cast<std::size_t>(count) > *allowed_) return refuse("more bytes than it may send");
+    if (allowed_) *allowed_ -= static_cast<std::size_t>(count);
     last_ = now();
     if (line_began_ == 0) line_began_ = last_;
     in_.append(bytes, static_cast<std::size_t>(count));

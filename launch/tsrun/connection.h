@@ -54,8 +54,12 @@ class Connection {
   int number() const { return socket_.number(); }
   const Descriptor& socket() const { return socket_; }
   void send(const std::string& line);
-  /// Take what has come since, at most 1 MiB; closes at the end of the stream, and when a line is too long.
+  /// Take what has come since, at most 1 MiB; closes at the end of the stream, and when a line is too long or the limit
+  /// is passed.
   void fill();
+  /// From now on the other side may send so many bytes in all.
+  void limit(std::size_t bytes) { allowed_ = bytes; }
+  void lift_limit() { allowed_.reset(); }
   /// The next whole line that has come, also after the end of the stream.
   std::optional<std::string> take_line();
   /// Bytes that have come and are not taken.
@@ -79,8 +83,9 @@ class Connection {
  private:
   Descriptor socket_;
   std::string in_, out_, peer_, problem_;
-  std::size_t begin_ = 0;    ///< of `in_`: the first byte that is not taken
-  std::size_t scanned_ = 0;  ///< the first byte that may end a line
+  std::optional<std::size_t> allowed_;  ///< bytes that may still come
+  std::size_t begin_ = 0;               ///< of `in_`: the first byte that is not taken
+  std::size_t scanned_ = 0;             ///< the first byte that may end a line
   double last_ = 0;
   double line_began_ = 0;  ///< 0: no line has begun
 };

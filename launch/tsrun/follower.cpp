@@ -10,6 +10,7 @@
 #include <iterator>
 #include <optional>
 
+#include "launch/tsrun/handshake.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
 #include "launch/tsrun/logger.h"
@@ -22,8 +23,9 @@ constexpr double follower_head_silence_seconds = 6;  // less than the head waits
 
 class Follower {
  public:
-  Follower(const LaunchOptions& options, Connection head, std::string called)
+  Follower(const LaunchOptions& options, Connection head, std::string secret, std::string called)
       : options_(options),
+        secret_(std::move(secret)),
         head_(std::move(head)),
         head_words_(text(peer_endpoint(head_.socket()).address)),
         called_(std::move(called)) {}
@@ -67,7 +69,6 @@ class Follower {
     }
   }
 
-  void obey(const TsrunMessage&) {}
   void obey(const BeatMessage&) {}
   void obey(const StopMessage&) {
     end_descendants();
@@ -91,6 +92,7 @@ class Follower {
     welcome_ = true;
     reached_.close();
     alias_ = welcome.alias;
+    key_ = workers_key(secret_, welcome.salt);
     folders_.emplace(welcome.id, welcome.first_rank, info_.workers);
     const int first = welcome.first_rank;
     if (called_.empty()) voice_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
@@ -111,8 +113,14 @@ class Follower {
   /// The daemon of MPI on this host, as the head's mpirun words it.
   void obey(const RunMessage& run) {
     Spawn daemon;
-    daemon.words = {"/bin/sh", "-c", run.words};
+    const auto library = loopback_library();
+    const bool one_interface = !library.empty() && library.find_first_of(" :'") == std::string::npos;
+    // Not in the environment of the shell: the library leaves that when it is loaded.
+    const auto preload = text("export LD_PRELOAD='", library, "'${LD_PRELOAD:+:$LD_PRELOAD}; ");
+    daemon.words = {"/bin/sh", "-c", (one_interface ? preload : "") + run.words};
     daemon.environment = free_of_launchers(info_.environment);
+    daemon.environment["TSRUN_KEY"] = key_;  // for the workers that it starts
+    daemon.environment["TSRUN_LISTEN"] = info_.address;
     daemon.session = daemon.deaf = true;
     daemon.host_name = alias_;
     try {
@@ -143,7 +151,9 @@ class Follower {
   }
 
   const LaunchOptions& options_;
+  const std::string secret_;
   Connection head_;
+  std::string key_;  ///< of the workers
   std::string head_words_, called_, alias_, words_;
   HostInfo info_;
   Descriptor signals_, reached_;
@@ -168,37 +178,21 @@ Endpoint endpoint_of(const std::string& words) {
 
 }  // namespace
 
-int follow(const LaunchOptions& options, Connection head, const std::string& called, int node_rank, int workers) {
-  return Follower(options, std::move(head), called).run(node_rank, workers);
-}
-
-Connection find_head(const Endpoint& where, double seconds, std::string& why) {
-  for (const double until = now() + seconds;;) {
-    auto socket = connect_to(where, 3, why);
-    if (socket) return Connection(std::move(socket));
-    if (seconds >= 0 && now() > until) return Connection();
-    poll(nullptr, 0, 200);
-  }
-}
-
-bool is_tsrun(Connection& head) {
-  send(head, WhoMessage());
-  for (const double until = now() + 2; head.open() && now() < until;) {
-    pollfd watched = {head.number(), POLLIN, 0};
-    poll(&watched, 1, 100);
-    if (!receive<AnswerMessage>(head).empty()) return true;
-  }
-  return false;
+int follow(const LaunchOptions& options, Connection head, const std::string& secret, const std::string& called,
+           int node_rank, int workers) {
+  return Follower(options, std::move(head), secret, called).run(node_rank, workers);
 }
 
 int run_agent(const std::vector<std::string>& words) {
   std::size_t next = 0;
   while (next < words.size() && words[next][0] == '-') next++;  // what a remote shell would take
   if (next + 1 >= words.size()) return 2;
-  std::string command, why;
+  std::string command;
   for (std::size_t i = next + 1; i < words.size(); i++) command += (command.empty() ? "" : " ") + words[i];
-  Connection head = find_head(endpoint_of(variable("TSRUN_HEAD")), 10, why);
-  send(head, AgentMessage{variable("TSRUN_KEY"), words[next], command});
+  Failure failure;
+  Connection head = find_head(endpoint_of(variable("TSRUN_HEAD")), Role::worker, variable("TSRUN_KEY"), 10, failure);
+  if (!head.open()) throw Error(text("agent for ", words[next], ": no tsrun that leads: ", failure.words));
+  send(head, AgentMessage{words[next], command});
   head.flush(5);
   while (head.open()) {
     pollfd watched = {head.number(), POLLIN, 0};
@@ -218,13 +212,13 @@ int run_listed_host(const std::string& head) {
   const auto& orders = std::get<OrdersMessage>(*parsed);
   for (const auto& [name, value] : orders.environment) setenv(name.c_str(), value.c_str(), 1);
   const auto options = read_options(orders.words, this_environment());
-  std::string why;
-  auto connection = find_head(endpoint_of(head), 10, why);
+  Failure failure;
+  auto connection = find_head(endpoint_of(head), Role::host, orders.secret, 10, failure);
   if (!connection.open()) {
-    logger.error(text("tsrun on ", host_name(), ": cannot reach ", head, ": ", why));
-    return 1;
+    logger.error(text("tsrun on ", host_name(), ": cannot reach ", head, ": ", failure.words));
+    return failure.kind == Failure::Kind::secret ? 2 : 1;
   }
-  return follow(options, std::move(connection), orders.called, orders.node_rank, orders.workers);
+  return follow(options, std::move(connection), orders.secret, orders.called, orders.node_rank, orders.workers);
 }
 
 }  // namespace tessera::tsrun

@@ -10,15 +10,10 @@ namespace tessera::tsrun {
 /// The tsrun of a host that does not lead: brings its host's facts to the head, starts what MPI wants to be started
 /// here, shows its workers' logs, and ends as the head says. Children die with it. Returns the exit code.
 ///
-/// `connect` gives the connection to the head, or an end that is not open, with the reason; `called` is the name by
-/// which the head started us, if it did.
-int follow(const LaunchOptions& options, Connection head, const std::string& called, int node_rank, int workers);
-
-/// Ask `where` to lead us: tries until somebody answers or `seconds` are over (negative: without end).
-Connection find_head(const Endpoint& where, double seconds, std::string& why);
-
-/// Whether a tsrun that leads is at the other end, and not some other program.
-bool is_tsrun(Connection& head);
+/// `head`: it knows `secret`, as we do (handshake.h). `called`: the name by which the head started us, if it did; then
+/// `node_rank` and `workers` (0: as in `options`) are what it asks for.
+int follow(const LaunchOptions& options, Connection head, const std::string& secret, const std::string& called = "",
+           int node_rank = -1, int workers = 0);
 
 /// What `--as-agent HOST WORDS` does, which mpirun uses as its remote shell: hands the words to the head, which has the
 /// tsrun on that host run them.

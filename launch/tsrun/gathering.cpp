@@ -62,8 +62,8 @@ std::string Gathering::missing() const {
 }
 
 void Gathering::turn() {
-  std::vector<pollfd> watched = {{sockets_.listener.number(), POLLIN, 0}, {sockets_.signals.number(), POLLIN, 0}};
-  guests_.watch(watched);
+  std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
+  guests_.watch(watched, sockets_.listener);
   for (const auto& host : admitted_) watched.push_back({host.connection.number(), POLLIN, 0});
   poll(watched.data(), watched.size(), 200);
   obey_signals();
@@ -75,11 +75,12 @@ void Gathering::turn() {
 }
 
 void Gathering::hear(Guest& guest) {
+  if (!guest.challenge.proven()) return;
+  if (guest.challenge.role() != Role::host) return guests_.refuse(guest, "a worker before the job has started");
   while (guest.connection.open()) {
     auto message = next_message<NewcomerMessage>(guest.connection);
     if (!message) return;
-    std::visit(Cases{[&](const WhoMessage&) { send(guest.connection, TsrunMessage()); },
-                     [&](HostMessage& m) { introduce(guest, std::move(m)); },
+    std::visit(Cases{[&](HostMessage& m) { introduce(guest, std::move(m)); },
                      [&](const ListeningMessage& m) { admit(guest, m); }},
                *message);
   }
@@ -96,7 +97,7 @@ void Gathering::introduce(Guest& guest, HostMessage&& message) {
   }
   guest.info = std::move(message.info);
   guest.called = std::move(message.called);
-  guest.token = random_key();
+  guest.token = random_letters(12);
   send(guest.connection, ListenMessage{guest.token});
 }
 

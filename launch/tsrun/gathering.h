@@ -17,7 +17,11 @@ class Gathering {
  public:
   /// For a job of so many workers. The head's own host is in `job.hosts` already when it has workers.
   Gathering(Job& job, HeadSockets& sockets, Voice& voice, int workers)
-      : job_(job), sockets_(sockets), voice_(voice), workers_(workers), guests_(voice, workers) {}
+      : job_(job),
+        sockets_(sockets),
+        voice_(voice),
+        workers_(workers),
+        guests_(voice, {job.secret, job.key}, workers) {}
 
   /// Wait until all workers' hosts are there. Throws ConfigError, after the others have been told, when something does
   /// not fit: all that does not, a line each; Error when hosts did not come in time.

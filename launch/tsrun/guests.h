@@ -4,42 +4,55 @@
 
 #include <list>
 #include <optional>
+#include <set>
 #include <vector>
 
+#include "launch/tsrun/handshake.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/messages.h"
 
 namespace tessera::tsrun {
 
-/// A connection that is not admitted yet: anybody may be at its other end.
+/// A connection that is not admitted yet. Until the challenge is answered anybody may be at its other end.
 struct Guest {
   Connection connection;
+  Challenge challenge;
+  double since = now();          ///< when it came
   std::optional<HostInfo> info;  ///< of a host that has introduced itself
   std::string called, token;     ///< its name in --hosts; what it has to repeat
 };
 
-/// The connections to the head that are not admitted. Whatever they send or do not send, the head goes on: what is no
-/// message of a newcomer closes the connection with a line in scheduler.log; so do lines that do not end, and when
-/// there are too many connections, the oldest are closed.
+/// The connections to the head that are not admitted. Whatever they send or do not send, the head goes on. A connection
+/// has 5 s and 4 KiB to prove that it knows the secret of its role; at most 64 that have not are kept, the others wait
+/// in the system's queue. Of those that have, lines have to end, and when there are too many the oldest are closed. Every
+/// connection that is closed has a line in scheduler.log; a host with a wrong secret is also told on the screen.
 class Guests {
  public:
   /// `expected`: how many may come at once, all workers of the job; so many and 128 more are kept.
-  Guests(Voice& voice, int expected) : voice_(voice), most_(static_cast<std::size_t>(expected) + 128) {}
-  /// Take new connections, and what all have sent.
+  Guests(Voice& voice, Secrets secrets, int expected)
+      : voice_(voice), secrets_(std::move(secrets)), most_(static_cast<std::size_t>(expected) + 128) {}
+  /// Take new connections and what all have sent, and answer those that have not proven the secret.
   void take(const Descriptor& listener);
   /// Close what is over the limits, and forget what is closed.
   void tidy();
   /// Close one, with the reason in scheduler.log.
   void refuse(Guest& guest, const std::string& why);
-  void watch(std::vector<pollfd>& watched) const;
+  /// The connections, and the listener if a new one would be taken.
+  void watch(std::vector<pollfd>& watched, const Descriptor& listener) const;
   std::list<Guest>& all() { return all_; }
 
  private:
+  std::list<Guest>::const_iterator longest_without_proof() const;
+  bool has_room() const;
+  bool make_room();
   void note(const Guest& guest, const std::string& why);
+  void tell_wrong_secret(const Guest& guest);
   Voice& voice_;
+  const Secrets secrets_;
   std::size_t most_;
   std::list<Guest> all_;  ///< the oldest first
   int noted_ = 0;
+  std::set<std::string> told_;  ///< addresses of hosts with a wrong secret
 };
 
 }  // namespace tessera::tsrun

@@ -32,7 +32,13 @@ std::string address_towards(const std::string& host) {
 
 class Head {
  public:
-  Head(const LaunchOptions& options, const std::vector<std::string>& words) : words_(words) { job_.options = options; }
+  Head(const LaunchOptions& options, const std::vector<std::string>& words, const std::string& secret) : words_(words) {
+    job_.options = options;
+    job_.id = random_letters(5);
+    job_.secret = secret;
+    job_.salt = random_letters(32);
+    job_.key = workers_key(secret, job_.salt);
+  }
 
   int run(Descriptor listener) {
     sockets_.listener = std::move(listener);
@@ -100,8 +106,8 @@ class Head {
   /// Those of this host, with memory for the state of its ranks; the others' tsrun make theirs.
   JobFolders make_folders() const {
     for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      if (!sockets_.hosts[h].open()) return {job_.id(), job_.first_rank(h), job_.hosts[h].workers};
-    return {job_.id(), 0, 0};
+      if (!sockets_.hosts[h].open()) return {job_.id, job_.first_rank(h), job_.hosts[h].workers};
+    return {job_.id, 0, 0};
   }
 
   static void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) {
@@ -138,7 +144,6 @@ class Head {
     const auto sizes = sizes_of(job_.options);
     const auto listed = listed_hosts(job_.options, sizes.local, sizes.total);
     const auto own_address = choose_address(listed, sizes.one_host);
-    job_.key = random_key();
     const auto own = describe_this_host(job_.options, own_address);
     job_.machine = own.machine;
     job_.log_dir = own.log_dir;
@@ -167,18 +172,17 @@ class Head {
     welcome();
   }
 
-  /// This host's address. Listens for workers and hosts when nobody does yet: where all are on this host, only at the
-  /// loopback interface.
+  /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address, and
+  /// only at the loopback interface where all are on this host.
   std::string choose_address(const std::vector<ListedHost>& listed, bool one_host) {
     std::string address = resolve(job_.options.master_addr.empty() ? "127.0.0.1" : job_.options.master_addr);
-    if (job_.options.master_addr.empty())
-      for (const auto& host : listed)
-        if (const auto there = resolve(host.name); !is_own_address(there)) {
-          address = address_towards(there);
-          break;
-        }
+    std::string other;  // the first other host's
+    for (const auto& host : listed)
+      if (const auto there = resolve(host.name); other.empty() && !is_own_address(there)) other = there;
+    if (job_.options.master_addr.empty() && !other.empty()) address = address_towards(other);
+    const bool alone = one_host || (!listed.empty() && other.empty());
     if (!sockets_.listener)
-      sockets_.listener = listen_at({one_host ? "127.0.0.1" : address, job_.options.master_port.value_or(0)});
+      sockets_.listener = listen_at({alone ? "127.0.0.1" : address, job_.options.master_port.value_or(0)});
     job_.head = local_endpoint(sockets_.listener);
     job_.master_addr = address;
     job_.master_port = job_.head.port;
@@ -204,7 +208,7 @@ class Head {
       if (name == "PATH" || name == "LD_LIBRARY_PATH" || name.rfind("TESSERA_", 0) == 0) given.emplace(name, value);
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (is_own_address(resolve(listed[h].name))) continue;
-      const OrdersMessage orders = {words_, listed[h].name, static_cast<int>(h), listed[h].workers, given};
+      const OrdersMessage orders = {job_.secret, words_, listed[h].name, static_cast<int>(h), listed[h].workers, given};
       gathering.expect(listed[h], start_through_agent(listed[h].name, encode(orders) + "\n"));
     }
   }
@@ -234,7 +238,8 @@ class Head {
 
   void welcome() {
     for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      send(sockets_.hosts[h], WelcomeMessage{job_.id(), job_.hosts[h].alias, job_.first_rank(h), job_.workers});
+      send(sockets_.hosts[h],
+           WelcomeMessage{job_.id, job_.salt, job_.hosts[h].alias, job_.first_rank(h), job_.workers});
   }
 
   void follow_logs(LogFollower& logs) const {
@@ -295,8 +300,9 @@ class Head {
 
 }  // namespace
 
-int lead(const LaunchOptions& options, const std::vector<std::string>& words, Descriptor listener) {
-  return Head(options, words).run(std::move(listener));
+int lead(const LaunchOptions& options, const std::vector<std::string>& words, const std::string& secret,
+         Descriptor listener) {
+  return Head(options, words, secret).run(std::move(listener));
 }
 
 }  // namespace tessera::tsrun

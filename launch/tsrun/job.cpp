@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,8 +148,6 @@ std::size_t Job::host_of(int rank) const {
   return host;
 }
 
-std::string Job::id() const { return key.substr(0, 10); }
-
 bool Job::is_local() const {
   return !hosts.empty() &&
          std::all_of(hosts.begin(), hosts.end(), [&](const HostInfo& host) { return host.machine == machine; });
@@ -177,7 +174,7 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   place.role = options.role;
   place.rank_table_file = options.rank_table_file;
   place.torchrun = options.dialect == Dialect::torchrun;
-  place.job = id();
+  place.job = id;
   return place;
 }
 
@@ -213,18 +210,14 @@ void go_on_alone(const std::string& log_dir) {
   for (int standard = 0; standard < 3; standard++) dup2(nothing.number(), standard);
 }
 
-std::string random_key() {
-  unsigned char bytes[12];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw Error("the system has no random numbers");
-  std::string words;
-  for (const auto byte : bytes) words += "0123456789abcdef"[byte >> 4], words += "0123456789abcdef"[byte & 15];
-  return words;
-}
-
 std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders) {
   std::vector<std::string> words = {find_program("mpirun", this_environment())};
   const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
   const auto set = [&](const std::string& name, const std::string& value) { add({"--mca", name, value}); };
+  const auto given = this_environment();
+  const auto set_unless_given = [&](const std::string& name, const std::string& value) {
+    if (given.count("OMPI_MCA_" + name) == 0) set(name, value);
+  };
   const bool crowded =
       std::any_of(job.hosts.begin(), job.hosts.end(), [](const HostInfo& host) { return host.workers > host.cores; });
   if (geteuid() == 0) add({"--allow-run-as-root"});
@@ -236,6 +229,13 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   set("pml", "ob1");
   set("btl", job.is_local() ? "self,vader" : "self,vader,tcp");  // tcp listens at all addresses
   set("oob_tcp_disable_ipv6_family", "true");
+  if (!job.is_local()) {
+    // Above the ports that Linux gives to outgoing connections, as those of mpirun (launch/loopback).
+    for (const char* family : {"v4", "v6"}) {
+      set_unless_given(text("btl_tcp_port_min_", family), "62000");
+      set_unless_given(text("btl_tcp_port_range_", family), "3000");
+    }
+  }
   for (const char* traffic : {"btl_tcp_if_include", "oob_tcp_if_include"})
     set(traffic, job.is_local() ? "lo" : networks_of(job));
   for (const char* segments : {"btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"})
@@ -245,7 +245,8 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   set("plm", "rsh");
   set("plm_rsh_agent", own_path() + " --as-agent");
   set("plm_rsh_no_tree_spawn", "1");
-  for (const char* name : {"TSRUN_HEAD", "TSRUN_KEY", "TSRUN_ATTEMPT", "TSRUN_FOLDERS"}) add({"-x", name});
+  // Not TSRUN_KEY, which MPI would send over the network: mpirun's environment has it, and that of each daemon.
+  for (const char* name : {"TSRUN_HEAD", "TSRUN_ATTEMPT", "TSRUN_FOLDERS"}) add({"-x", name});
   add({"--host", host_list(job), "-np", std::to_string(job.workers), own_path(), "--as-worker"});
   return words;
 }
@@ -263,7 +264,8 @@ Environment mpirun_environment(const Job& job, const JobFolders& folders, int re
   all["TSRUN_KEY"] = job.key;
   all["TSRUN_ATTEMPT"] = std::to_string(restart);
   all["TSRUN_FOLDERS"] = folders.files() + ":" + folders.memory();
-  if (const auto library = loopback_library(); job.is_local() && !library.empty()) {
+  if (!job.is_local()) all["TSRUN_LISTEN"] = job.master_addr;
+  if (const auto library = loopback_library(); !library.empty()) {
     auto& preloaded = all["LD_PRELOAD"];
     preloaded = library + (preloaded.empty() ? "" : ":" + preloaded);
   }

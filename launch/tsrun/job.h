@@ -50,8 +50,10 @@ class JobFolders {
 struct Job {
   LaunchOptions options;
   std::vector<HostInfo> hosts;
-  Endpoint head;    ///< where workers and other hosts find us
-  std::string key;  ///< what they have to know
+  Endpoint head;            ///< where workers and other hosts find us
+  std::string id;           ///< names the folders and the job
+  std::string secret, key;  ///< what other hosts and what workers have to know (secret.h)
+  std::string salt;         ///< of the key
   int workers = 0;
   std::string master_addr;  ///< told to the workers
   int master_port = 0;      ///< told to the workers
@@ -59,8 +61,7 @@ struct Job {
   std::string machine;  ///< of the head
   std::string log_dir;  ///< of the head: scheduler.log
 
-  std::string id() const;  ///< a part of the key that may be seen: names the folders and the job
-  bool is_local() const;   ///< all workers are on the head's machine
+  bool is_local() const;  ///< all workers are on the head's machine
   /// Deals the workers of a host that is lost out to its neighbours, so that ranks still go host by host and those of the
   /// other hosts stay. False if it is the only one: then nothing changes.
   bool remove_host(std::size_t host);
@@ -81,11 +82,8 @@ std::vector<int> tailed(const std::string& list, int workers);
 /// has no screen.
 void go_on_alone(const std::string& log_dir);
 
-/// Letters that nobody guesses.
-std::string random_key();
-
-/// Path of the library that keeps the mpirun of a one-host job on the loopback interface (launch/loopback): beside
-/// tsrun in the build, in the library folder when installed. Empty if it is in neither.
+/// Path of the library that keeps mpirun and its daemons on one interface (launch/loopback): beside tsrun in the build,
+/// in the library folder when installed. Empty if it is in neither.
 std::string loopback_library();
 
 /// The line that starts `tsrun --as-worker` once for each worker: all that we know about Open MPI's launcher.

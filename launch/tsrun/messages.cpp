@@ -28,6 +28,7 @@ enum class Form {
   words,  ///< anything but NUL
   line,   ///< no control characters: paths and names
   token,  ///< letters and digits, 1 to 64: names folders
+  sum,    ///< 64 hexadecimal digits
 };
 
 bool fits(const std::string& value, Form form) {
@@ -38,6 +39,7 @@ bool fits(const std::string& value, Form form) {
   const auto control = [](unsigned char c) { return c < 32 || c == 127; };
   if (form == Form::token)
     return !value.empty() && value.size() <= 64 && std::all_of(value.begin(), value.end(), letter);
+  if (form == Form::sum) return value.size() == 64 && value.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (form == Form::line) return std::none_of(value.begin(), value.end(), control);
   return value.find('\0') == std::string::npos;
 }
@@ -45,6 +47,7 @@ bool fits(const std::string& value, Form form) {
 const char* words_of(Form form) {
   return form == Form::words  ? "a string"
          : form == Form::line ? "a string without control characters"
+         : form == Form::sum  ? "a string of 64 hexadecimal digits"
                               : "a string of letters and digits";
 }
 
@@ -127,6 +130,24 @@ void fields(Fields& f, WorkerEnd& m) {
 }
 
 template <class Fields>
+void fields(Fields& f, HelloMessage& m) {
+  f("role", m.role, Form::token);
+  f("nonce", m.nonce, Form::sum);
+  f("host", m.host, Form::line);
+}
+template <class Fields>
+void fields(Fields& f, ChallengeMessage& m) {
+  f("nonce", m.nonce, Form::sum);
+}
+template <class Fields>
+void fields(Fields& f, ProofMessage& m) {
+  f("proof", m.proof, Form::sum);
+}
+template <class Fields>
+void fields(Fields& f, ProvenMessage& m) {
+  f("proof", m.proof, Form::sum);
+}
+template <class Fields>
 void fields(Fields& f, HostMessage& m) {
   f("info", m.info);
   f("called", m.called, Form::line);
@@ -156,6 +177,7 @@ void fields(Fields& f, PlaceMessage& m) {
 template <class Fields>
 void fields(Fields& f, WelcomeMessage& m) {
   f("id", m.id, Form::token);
+  f("salt", m.salt, Form::sum);
   f("alias", m.alias, Form::line);
   f("first_rank", m.first_rank, rank_range);
   f("workers", m.workers, count_range);
@@ -188,13 +210,11 @@ void fields(Fields& f, RunMessage& m) {
 }
 template <class Fields>
 void fields(Fields& f, AgentMessage& m) {
-  f("key", m.key, Form::token);
   f("host", m.host, Form::line);
   f("words", m.words, Form::words);
 }
 template <class Fields>
 void fields(Fields& f, WorkerMessage& m) {
-  f("key", m.key, Form::token);
   f("attempt", m.attempt, Range{0, INT_MAX});
   f("rank", m.rank, rank_range);
   f("host", m.host, Form::line);
@@ -226,6 +246,7 @@ void fields(Fields& f, StartMessage& m) {
 }
 template <class Fields>
 void fields(Fields& f, OrdersMessage& m) {
+  f("secret", m.secret, Form::sum);
   f("words", m.words, Form::words);
   f("called", m.called, Form::line);
   f("node_rank", m.node_rank, rank_range);
@@ -417,6 +438,7 @@ std::string encode(const Message& message) {
 }
 
 template std::optional<AnyMessage> parse(const std::string&, std::string&);
+template std::optional<StrangerMessage> parse(const std::string&, std::string&);
 template std::optional<NewcomerMessage> parse(const std::string&, std::string&);
 template std::optional<GuestMessage> parse(const std::string&, std::string&);
 template std::optional<FromHostMessage> parse(const std::string&, std::string&);
@@ -426,8 +448,10 @@ template std::optional<ToWorkerMessage> parse(const std::string&, std::string&);
 template std::optional<AnswerMessage> parse(const std::string&, std::string&);
 template std::optional<InputMessage> parse(const std::string&, std::string&);
 
-template std::string encode(const WhoMessage&);
-template std::string encode(const TsrunMessage&);
+template std::string encode(const HelloMessage&);
+template std::string encode(const ChallengeMessage&);
+template std::string encode(const ProofMessage&);
+template std::string encode(const ProvenMessage&);
 template std::string encode(const HostMessage&);
 template std::string encode(const ListenMessage&);
 template std::string encode(const ListeningMessage&);

@@ -18,13 +18,26 @@ namespace tessera::tsrun {
 // object whose "is" is the kind. messages.cpp lists the fields of each struct with their limits; writing and parsing
 // both use that list. Nothing else reads JSON that came from a connection.
 
-/// Asks whether a tsrun that leads is at the other end.
-struct WhoMessage {
-  static constexpr const char* kind = "who";
+// The first four are the handshake (handshake.h).
+
+/// Of who connects to the head: what it is, a nonce, and what it calls its host.
+struct HelloMessage {
+  static constexpr const char* kind = "hello";
+  std::string role, nonce, host;
 };
-/// The answer to it.
-struct TsrunMessage {
-  static constexpr const char* kind = "tsrun";
+/// The head's answer.
+struct ChallengeMessage {
+  static constexpr const char* kind = "challenge";
+  std::string nonce;
+};
+struct ProofMessage {
+  static constexpr const char* kind = "proof";
+  std::string proof;
+};
+/// The proof was right; this is the head's.
+struct ProvenMessage {
+  static constexpr const char* kind = "proven";
+  std::string proof;
 };
 /// The tsrun of another host introduces itself. `called`: its name in --hosts, or empty.
 struct HostMessage {
@@ -56,7 +69,8 @@ struct TriedMessage {
 /// All hosts have come.
 struct WelcomeMessage {
   static constexpr const char* kind = "welcome";
-  std::string id;  ///< of the job; names its folders
+  std::string id;    ///< of the job; names its folders
+  std::string salt;  ///< for the key of the workers (secret.h)
   std::string alias;
   int first_rank = 0, workers = 0;
 };
@@ -110,12 +124,11 @@ struct LeaveMessage {
 /// mpirun's remote shell asks for a command on a host.
 struct AgentMessage {
   static constexpr const char* kind = "agent";
-  std::string key, host, words;
+  std::string host, words;
 };
 /// The watcher of a worker introduces itself.
 struct WorkerMessage {
   static constexpr const char* kind = "worker";
-  std::string key;
   int attempt = 0, rank = 0;
   std::string host;
 };
@@ -154,6 +167,7 @@ struct StartMessage {
 /// What a host that --hosts starts gets on its standard input.
 struct OrdersMessage {
   static constexpr const char* kind = "orders";
+  std::string secret;  ///< of the job
   std::vector<std::string> words;
   std::string called;
   int node_rank = 0, workers = 0;
@@ -161,28 +175,30 @@ struct OrdersMessage {
 };
 
 // What each receiver understands. Any other kind is an error there.
-using AnyMessage =
-    std::variant<WhoMessage, TsrunMessage, HostMessage, ListenMessage, ListeningMessage, TryMessage, TriedMessage,
-                 WelcomeMessage, PlaceMessage, RefusedMessage, EndMessage, BeatMessage, SignalMessage, FailedMessage,
-                 RunMessage, StopMessage, LeaveMessage, AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage,
-                 EndedMessage, LogFailedMessage, ResumeMessage, StartMessage, OrdersMessage>;
-/// The head, while it waits for hosts, from a connection that is not admitted.
-using NewcomerMessage = std::variant<WhoMessage, HostMessage, ListeningMessage>;
-/// The head, while the job runs, from a connection that is not admitted.
-using GuestMessage = std::variant<WhoMessage, HostMessage, AgentMessage, WorkerMessage>;
+using AnyMessage = std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
+                                ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, PlaceMessage,
+                                RefusedMessage, EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage,
+                                StopMessage, LeaveMessage, AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage,
+                                EndedMessage, LogFailedMessage, ResumeMessage, StartMessage, OrdersMessage>;
+/// The head from a connection that has not proven the secret.
+using StrangerMessage = std::variant<HelloMessage, ProofMessage>;
+/// The head, while it waits for hosts, from one that has, but is not admitted.
+using NewcomerMessage = std::variant<HostMessage, ListeningMessage>;
+/// The head, while the job runs, from one that has, but is not admitted.
+using GuestMessage = std::variant<HostMessage, AgentMessage, WorkerMessage>;
 /// The head from an admitted host.
 using FromHostMessage = std::variant<BeatMessage, SignalMessage, FailedMessage, TriedMessage>;
 /// The head from an admitted worker's watcher.
 using FromWorkerMessage =
     std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage, ResumeMessage>;
 /// A host from the head.
-using ToHostMessage = std::variant<TsrunMessage, ListenMessage, TryMessage, WelcomeMessage, PlaceMessage, RunMessage,
-                                   StopMessage, RefusedMessage, EndMessage, BeatMessage>;
+using ToHostMessage = std::variant<ListenMessage, TryMessage, WelcomeMessage, PlaceMessage, RunMessage, StopMessage,
+                                   RefusedMessage, EndMessage, BeatMessage>;
 /// A watcher from the head.
 using ToWorkerMessage = std::variant<StartMessage, SignalMessage, StopMessage, LeaveMessage, BeatMessage>;
 
-/// What asks for a tsrun that leads, from whoever answers.
-using AnswerMessage = std::variant<TsrunMessage>;
+/// Who connects, from whoever answers there.
+using AnswerMessage = std::variant<ChallengeMessage, ProvenMessage, RefusedMessage>;
 /// A host that --hosts starts, from its standard input.
 using InputMessage = std::variant<OrdersMessage>;
 

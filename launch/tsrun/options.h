@@ -24,6 +24,9 @@ struct LaunchOptions {
   int node_rank = -1;                               ///< -1: the head decides
   std::string hosts, host_file, agent = "ssh";
 
+  std::string secret_file;      ///< the secret of the same line on each host
+  bool require_secret = false;  ///< refuse to do without one off the loopback interface
+
   std::string log_dir;                     ///< empty: the run folder's log/, or ./log
   std::string worker_log_name = "worker";  ///< {ip} and {hostname} are replaced
   std::string tail = "-1";                 ///< which local workers' logs are echoed; -1: all

@@ -3,47 +3,67 @@
 #include <iostream>
 
 #include "launch/tsrun/follower.h"
+#include "launch/tsrun/handshake.h"
 #include "launch/tsrun/head.h"
+#include "launch/tsrun/logger.h"
 
 namespace tessera::tsrun {
 namespace {
 
 constexpr double patience_with_node_zero = 3;  // seconds that others on its machine give it to lead
 
-/// Whether a tsrun answers there, and not some other program.
 bool port_is_taken(const ConfigError& error) { return std::string(error.what()).find("in use") != std::string::npos; }
 
-int follow_or_fail(const LaunchOptions& options, const Endpoint& where, double seconds) {
-  std::string why;
-  auto head = find_head(where, seconds, why);
-  if (head.open()) return follow(options, std::move(head), "", -1, 0);
-  throw Error(text("nobody leads at ", where.address, ":", where.port, ": ", why, ". Was the same line started on ",
-                   options.master_addr, "?"));
+[[noreturn]] void fail_without_head(const LaunchOptions& options, const Endpoint& where, const Failure& failure) {
+  if (failure.kind == Failure::Kind::secret) throw ConfigError(failure.words);
+  if (failure.kind == Failure::Kind::stranger)
+    throw Error(text("the tsrun that leads, on ", where.address, ", sent ", failure.words,
+                     " (is it of another version, or another program?)"));
+  throw Error(text("nobody leads at ", where.address, ":", where.port, ": ", failure.words,
+                   ". Was the same line started on ", options.master_addr, "?"));
 }
+
+constexpr const char* remedy =
+    "give all hosts the same --secret_file or TSRUN_SECRET (`openssl rand -hex 32` makes one)";
+
+bool on_loopback(const Endpoint& where) { return where.address.rfind("127.", 0) == 0; }
 
 }  // namespace
 
 int take_part(const LaunchOptions& options, const std::vector<std::string>& words) {
   const bool listed = !options.hosts.empty() || !options.host_file.empty();
-  if (sizes_of(options).one_host || listed) return lead(options, words);
+  const auto secret = given_secret(options);
+  if (listed && !options.secret_file.empty())
+    throw ConfigError(
+        "--secret_file is for the same line on each host; with --hosts tsrun makes a secret for each job");
+  if (sizes_of(options).one_host || listed) return lead(options, words, random_letters(32));
   const Endpoint where = {resolve(options.master_addr.empty() ? "127.0.0.1" : options.master_addr),
                           options.master_port.value_or(options.dialect == Dialect::torchrun ? 29500 : 8118)};
-  if (!is_own_address(where.address)) return follow_or_fail(options, where, options.cluster_time_out);
-  std::string why;
-  if (options.node_rank > 0) {
-    auto head = find_head(where, patience_with_node_zero, why);
-    if (head.open()) return follow(options, std::move(head), "", -1, 0);
+  const bool own = is_own_address(where.address);
+  if (options.require_secret && secret.empty() && !on_loopback(where))
+    throw ConfigError(text("--require_secret: no secret is given; ", remedy));
+  Failure failure;
+  const auto find = [&](double seconds) { return find_head(where, Role::host, secret, seconds, failure); };
+  if (!own || options.node_rank > 0) {
+    auto head = find(own ? patience_with_node_zero : options.cluster_time_out);
+    if (head.open()) return follow(options, std::move(head), secret);
+    const bool somebody = failure.kind == Failure::Kind::secret || failure.kind == Failure::Kind::stranger;
+    if (!own || somebody) fail_without_head(options, where, failure);
   }
   Descriptor listener;
   try {
     listener = listen_at(where);
   } catch (const ConfigError& error) {
     if (!port_is_taken(error)) throw;
-    auto head = find_head(where, 1, why);
-    if (!head.open() || !is_tsrun(head)) throw;
-    return follow(options, std::move(head), "", -1, 0);
+    auto head = find(1);
+    if (head.open()) return follow(options, std::move(head), secret);
+    if (failure.kind == Failure::Kind::secret) fail_without_head(options, where, failure);
+    throw;
   }
-  return lead(options, words, std::move(listener));
+  if (secret.empty() && !on_loopback(where))
+    logger.warning(text("tsrun: no secret is given: whoever reaches port ", where.port, " of ", where.address,
+                        " can take part in the job; ", remedy));
+  return lead(options, words, secret, std::move(listener));
 }
 
 }  // namespace tessera::tsrun

@@ -19,6 +19,7 @@
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
 #include "launch/tsrun/cores.h"
+#include "launch/tsrun/handshake.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/log_file.h"
 #include "launch/tsrun/logger.h"
@@ -31,7 +32,8 @@ namespace {
 constexpr double worker_head_silence_seconds = 15;
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
 constexpr std::size_t lines_to_tell = 20;
-constexpr double log_flush_seconds = .5;  // the head waits 1.2 s for an end
+constexpr double reach_head_seconds = 30;  // strangers at the head may delay that
+constexpr double log_flush_seconds = .5;   // the head waits 1.2 s for an end
 
 /// The program's side of the link is inherited under its number; the words are read at ours.
 struct LinkEnds {
@@ -88,17 +90,28 @@ class Worker {
   bool connect() {
     const auto head = variable("TSRUN_HEAD");
     const auto colon = head.find(':');
-    std::string why = "no TSRUN_HEAD";
-    if (colon != std::string::npos)
-      head_ = Connection(connect_to({head.substr(0, colon), std::stoi(head.substr(colon + 1))}, 30, why));
-    if (!head_.open()) {
-      logger.error(text("worker on ", host_name(), ": cannot reach tsrun at ", head, ": ", why));
+    Failure failure = {Failure::Kind::unreachable, "no TSRUN_HEAD"};
+    if (colon != std::string::npos) head_ = reach({head.substr(0, colon), std::stoi(head.substr(colon + 1))}, failure);
+    if (failure.kind != Failure::Kind::none) {
+      const bool strange = failure.kind == Failure::Kind::stranger;
+      logger.error(text("worker on ", host_name(),
+                        strange ? ": the tsrun that leads sent " : ": cannot reach tsrun at ",
+                        strange ? "" : head + ": ", failure.words));
       return false;
     }
     end_.rank = std::stoi("0" + variable("OMPI_COMM_WORLD_RANK"));
     end_.host = host_name();
-    send(head_, WorkerMessage{variable("TSRUN_KEY"), std::stoi("0" + variable("TSRUN_ATTEMPT")), end_.rank, end_.host});
+    send(head_, WorkerMessage{std::stoi("0" + variable("TSRUN_ATTEMPT")), end_.rank, end_.host});
     return true;
+  }
+
+  /// A head that nobody is at the place of has ended; one that hangs up has too many strangers.
+  Connection reach(const Endpoint& where, Failure& failure) const {
+    for (const double until = now() + reach_head_seconds;;) {
+      auto head = reach_head(where, Role::worker, variable("TSRUN_KEY"), reach_head_seconds, failure);
+      if (head.open() || failure.kind != Failure::Kind::dropped || now() > until) return head;
+      poll(nullptr, 0, 200);
+    }
   }
 
   void turn() {

@@ -7,7 +7,7 @@ namespace tessera::tsrun {
 /// whatever becomes of the program, also before MPI_Init, somebody has seen it. The program dies with it, and it ends
 /// when the head is gone.
 ///
-/// It reads TSRUN_HEAD (address:port), TSRUN_KEY, TSRUN_FOLDERS (what to delete when the head is gone) and
+/// It reads TSRUN_HEAD (address:port), TSRUN_KEY (what it proves, secret.h), TSRUN_FOLDERS (what to delete when the head is gone) and
 /// OMPI_COMM_WORLD_RANK; signals mean nothing to it.
 int run_worker();
 

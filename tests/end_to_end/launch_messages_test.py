@@ -95,13 +95,16 @@ class Strangers(Launching):
             return False
         self.wait_until(answers, f"somebody at port {port}")
 
-    def pester(self, port, count):
-        """Send what strangers might; some connections stay open, some close at once, in the middle of a line or not."""
+    def pester(self, port, count, secret=None):
+        """Send what strangers might, or what guests might that know the secret; some connections stay open, some close at once, in
+        the middle of a line or not."""
         lines = [json.dumps(message) for message in examples().values()]
         whole = [line.encode() + b"\n" for line in LINES_OF_THE_ISSUE + lines]
         for words in whole + [mutated(self.rng, lines) + self.rng.choice([b"\n", b"\n", b""]) for _ in range(count)]:
             end = self.connect(port)
             self.addCleanup(end.close)
+            if secret is not None:
+                launching.prove(end, secret)
             with contextlib.suppress(OSError):
                 end.sendall(words)
             if words not in whole and self.rng.random() < .5:
@@ -127,6 +130,7 @@ class LaunchStrangers(Strangers):
         lines = self.two_shells(port, 5)
         head = self.start_tsrun(*lines[0])
         self.wait_for_port(port)
+        self.pester(port, 60, launching.NO_SECRET)
         self.pester(port, 200)
         self.assertIsNone(head.poll(), "the head has ended")
         other = self.start_tsrun(*lines[1])
@@ -139,6 +143,7 @@ class LaunchStrangers(Strangers):
         port = self.port()
         jobs = [self.start_tsrun(*line) for line in self.two_shells(port, 300)]
         self.process_of(3)
+        self.pester(port, 60, launching.NO_SECRET)
         self.pester(port, 200)
         self.assert_sums("".join(self.end_of(job) for job in jobs), 300)
         self.assert_nothing_left()
@@ -150,10 +155,18 @@ class LaunchStrangers(Strangers):
         port = int(watcher["TSRUN_HEAD"].split(":")[1])
         for rank in (-1, 0, 3, 4, 10**9):
             with self.connect(port) as end:
-                end.sendall(json.dumps({**examples()["worker"], "key": watcher["TSRUN_KEY"], "rank": rank}).encode() + b"\n")
+                launching.prove(end, watcher["TSRUN_KEY"], "worker")
+                end.sendall(json.dumps({**examples()["worker"], "rank": rank}).encode() + b"\n")
                 self.assertEqual(end.recv(1), b"")
+        with self.connect(port) as end:
+            launching.prove(end, watcher["TSRUN_KEY"], "worker")
+            end.sendall(json.dumps(examples()["host"]).encode() + b"\n")
+            self.assertEqual(end.recv(1), b"")
+        with self.connect(port) as end:
+            self.assertEqual(launching.prove(end, watcher["TSRUN_KEY"], "host")[1]["is"], "refused")
         self.assert_sums(self.end_of(job), 200)
         self.assertIn("rank 3 a second time", self.log("scheduler.log"))
+        self.assertIn("a message of another role than it has proven", self.log("scheduler.log"))
 
     def test_a_host_that_does_not_answer_is_not_counted(self):
         port = self.port()
@@ -165,6 +178,7 @@ class LaunchStrangers(Strangers):
         ends = [self.connect(port) for _ in wrong]
         for end, message in zip(ends, wrong):
             self.addCleanup(end.close)
+            launching.prove(end)
             end.sendall(json.dumps(message).encode() + b"\n" + json.dumps(examples()["listening"]).encode() + b"\n")
         self.assertIn(b"refused", ends[1].recv(1000))
         other = self.start_tsrun(*lines[1])
@@ -195,12 +209,14 @@ class FakeHead(Strangers):
         self.listener.settimeout(20)
         self.addCleanup(self.listener.close)
 
-    def lead(self, start, line):
-        """What the process prints, and its exit code, when its head sends that line as its first."""
+    def lead(self, start, line, secret=None):
+        """What the process prints, and its exit code, when its head sends that line as its first, or first after its proof."""
         process = start()
         end, _ = self.listener.accept()
         with end:
             end.settimeout(20)
+            if secret is not None:
+                launching.lead(end, secret)
             end.sendall(line.encode() + b"\n")
             with contextlib.suppress(OSError):
                 while end.recv(65536):
@@ -209,7 +225,7 @@ class FakeHead(Strangers):
         return told, process.returncode
 
     def lines(self, *kinds):
-        strangers = [json.dumps(m) for kind, m in examples().items() if kind in ("who", "worker", "orders", "ended")]
+        strangers = [json.dumps(m) for kind, m in examples().items() if kind in ("hello", "proof", "worker", "orders", "ended")]
         return LINES_OF_THE_ISSUE[1:] + strangers + [line for kind in kinds for line in ill_formed(examples()[kind])]
 
     def test_a_watcher_ends_with_a_reason(self):
@@ -217,7 +233,7 @@ class FakeHead(Strangers):
         start = lambda: subprocess.Popen([str(launching.beside_program("tsrun")), "--as-worker"], stdin=subprocess.DEVNULL, text=True,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.environment(**place), cwd=self.folder)
         for line in self.lines("start", "signal", "stop", "leave", "beat"):
-            told, code = self.lead(start, line)
+            told, code = self.lead(start, line, self.rng.choice(["a", "a", None]))
             self.assertEqual(code, 1, f"{line}: {told}")
             self.assertRegex(told, "worker on \\S+: the tsrun that leads sent ", line)
         self.assert_nothing_left()
@@ -230,6 +246,7 @@ class FakeHead(Strangers):
                  "TSRUN_FOLDERS": str(folder)}
         mpirun = subprocess.Popen(["./mpirun.sh"], env=self.environment(**place), cwd=self.folder)
         end, _ = self.listener.accept()
+        launching.lead(end, "a")
         self.wait_until(folder.exists, "the folder")
         end.close()
         self.assertEqual(mpirun.wait(timeout=20), -signal.SIGKILL)
@@ -240,7 +257,7 @@ class FakeHead(Strangers):
         start = lambda: self.start_tsrun("--nnodes=2", "--node_rank=1", f"--master_port={self.listener.getsockname()[1]}", "true")
         lines = self.lines("listen", "try", "welcome", "run", "refused", "end")
         for line in self.rng.sample(lines, 24):
-            told, code = self.lead(start, line)
+            told, code = self.lead(start, line, self.rng.choice([launching.NO_SECRET, launching.NO_SECRET, None]))
             self.assertEqual(code, 1, f"{line}: {told}")
             self.assertRegex(told, "the tsrun that leads, on 127.0.0.1, sent (ill-formed|a message|a line)", line)
         self.assert_nothing_left()

@@ -1,5 +1,8 @@
 """What the tests of tsrun share: its program, workers that misbehave on demand, and the check that nothing is left."""
 
+import hashlib
+import hmac
+import json
 import os
 import pathlib
 import re
@@ -17,6 +20,48 @@ def beside_program(name):
 def worker():
     """tests/launch/launch_worker.cpp: STEPS [MISCHIEF RANK]."""
     return pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests" / "launch_worker"
+
+
+# The handshake of launch/tsrun/handshake.h, once more: both sides. NO_SECRET is what those prove who have none.
+NO_SECRET = "no secret"
+
+
+def proof_of(prover, secret, role, guest_nonce, head_nonce):
+    words = f"tsrun proof of the {prover}\n{role}\n{guest_nonce}\n{head_nonce}"
+    return hmac.new(secret.encode(), words.encode(), hashlib.sha256).hexdigest()
+
+
+def line_of(**message):
+    return json.dumps(message).encode() + b"\n"
+
+
+def read_line(end):
+    """The next line, byte by byte: what follows stays in the socket."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = end.recv(1)
+        if not byte:
+            raise ConnectionError(f"closed after {line}")
+        line += byte
+    return json.loads(line)
+
+
+def prove(end, secret=NO_SECRET, role="host"):
+    """Connect as one who knows the secret. The lines that were sent, and the head's answer."""
+    nonce = os.urandom(32).hex()
+    hello = {"is": "hello", "role": role, "nonce": nonce, "host": "b"}
+    end.sendall(line_of(**hello))
+    proof = {"is": "proof", "proof": proof_of("guest", secret, role, nonce, read_line(end)["nonce"])}
+    end.sendall(line_of(**proof))
+    return [hello, proof], read_line(end)
+
+
+def lead(end, secret=NO_SECRET):
+    """Answer one who connects as a head that knows the secret."""
+    hello, nonce = read_line(end), os.urandom(32).hex()
+    end.sendall(line_of(**{"is": "challenge", "nonce": nonce}))
+    read_line(end)
+    end.sendall(line_of(**{"is": "proven", "proof": proof_of("head", secret, hello["role"], hello["nonce"], nonce)}))
 
 
 class Launching(harness.InOwnFolder):

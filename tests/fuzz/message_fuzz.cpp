@@ -23,6 +23,8 @@ void read(const std::string& line) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string line(reinterpret_cast<const char*>(data), size);
   read<tsrun::AnyMessage>(line);
+  read<tsrun::StrangerMessage>(line);
+  read<tsrun::AnswerMessage>(line);
   read<tsrun::NewcomerMessage>(line);
   read<tsrun::GuestMessage>(line);
   read<tsrun::FromHostMessage>(line);

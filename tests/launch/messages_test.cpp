@@ -2,7 +2,6 @@
 #include "launch/tsrun/messages.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <map>
@@ -10,8 +9,6 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "launch/tsrun/guests.h"
-#include "tests/own_folder.h"
 
 namespace tessera {
 namespace {
@@ -64,7 +61,8 @@ TEST(Messages, WhatIsWrongIsNamed) {
            {R"({"is":"signal","signal":15,"more":1})", "has entries that are no fields"},
            {R"({"is":"host"})", "'info' is not there"},
            {R"({"is":"host","info":[],"called":""})", "'info' is not an object"},
-           {R"({"is":"worker","key":"a","attempt":0,"rank":-1,"host":"b"})", "'rank' is not a whole number from 0"},
+           {R"({"is":"worker","attempt":0,"rank":-1,"host":"b"})", "'rank' is not a whole number from 0"},
+           {R"({"is":"proof","proof":"0123"})", "'proof' is not a string of 64 hexadecimal digits"},
            {R"({"is":"welcome","id":"../..","alias":"","first_rank":0,"workers":1})", "'id' is not"},
            {R"({"is":"beat","place":"a\u0000b"})", "'place' is not a string"},
            {R"({"is":"failed","words":{}})", "'words' is not a string"},
@@ -84,8 +82,10 @@ TEST(Messages, WhatIsWrongIsNamed) {
 TEST(Messages, NoStrangerMaySendWhatHostsAndWorkersSend) {
   const auto all = examples();
   for (const auto& [kind, line] : all) {
-    const bool newcomer = std::set<std::string>{"who", "host", "listening"}.count(kind) != 0;
-    const bool guest = std::set<std::string>{"who", "host", "agent", "worker"}.count(kind) != 0;
+    const bool stranger = std::set<std::string>{"hello", "proof"}.count(kind) != 0;
+    const bool newcomer = std::set<std::string>{"host", "listening"}.count(kind) != 0;
+    const bool guest = std::set<std::string>{"host", "agent", "worker"}.count(kind) != 0;
+    EXPECT_EQ(refusal<tsrun::StrangerMessage>(line).empty(), stranger) << kind;
     EXPECT_EQ(refusal<tsrun::NewcomerMessage>(line).empty(), newcomer) << kind;
     EXPECT_EQ(refusal<tsrun::GuestMessage>(line).empty(), guest) << kind;
   }
@@ -155,70 +155,6 @@ TEST(Messages, ChangedAtRandomTheyAreParsedOrRefused) {
     const auto again = std::visit([](const auto& m) { return tsrun::encode(m); }, *message);
     ASSERT_TRUE(tsrun::parse<tsrun::AnyMessage>(again, why)) << line << "\n" << again << ": " << why;
   }
-}
-
-class GuestList : public InOwnFolder {
- protected:
-  GuestList() { voice_.keep_in("scheduler.log"); }
-  tsrun::Descriptor guest() {
-    std::string why;
-    auto end = tsrun::connect_to(tsrun::local_endpoint(listener_), 3, why);
-    EXPECT_TRUE(end) << why;
-    return end;
-  }
-  void turn() {
-    guests_.take(listener_);
-    for (auto& one : guests_.all()) tsrun::next_message<tsrun::NewcomerMessage>(one.connection);
-    guests_.tidy();
-  }
-  static void say(const tsrun::Descriptor& end, const std::string& words) {
-    EXPECT_EQ(::send(end.number(), words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
-  }
-
-  tsrun::Voice voice_;
-  tsrun::Descriptor listener_ = tsrun::listen_at({"127.0.0.1", 0});
-  tsrun::Guests guests_{voice_, 0};
-};
-
-TEST_F(GuestList, AnIllFormedLineClosesItsConnectionAndNoOther) {
-  const auto good = guest(), bad = guest();
-  say(bad, "{\"is\":\"signal\",\"signal\":15}\n");
-  say(good, "{\"is\":\"wh");
-  turn();
-  ASSERT_EQ(guests_.all().size(), 1U);
-  EXPECT_NE(read_file("scheduler.log").find("closed a connection from 127.0.0.1: a message 'signal'"),
-            std::string::npos);
-  say(good, "o\"}\n");
-  turn();
-  EXPECT_EQ(guests_.all().size(), 1U);
-}
-
-TEST_F(GuestList, OfTooManyThatSayNothingTheOldestAreClosed) {
-  std::vector<tsrun::Descriptor> ends;
-  for (int i = 0; i < 300; i++) {
-    ends.push_back(guest());
-    turn();
-  }
-  EXPECT_EQ(guests_.all().size(), 128U);
-  char byte = 0;
-  EXPECT_EQ(recv(ends.front().number(), &byte, 1, 0), 0);
-  EXPECT_EQ(recv(ends.back().number(), &byte, 1, MSG_DONTWAIT), -1);
-  EXPECT_NE(read_file("scheduler.log").find("further connections that are closed are not noted"), std::string::npos);
-}
-
-TEST_F(GuestList, ALineWithoutEndIsCutOffAtItsLimit) {
-  const auto end = guest();
-  const std::string part(1 << 20, 'x');
-  for (int i = 0; i < 9; i++)
-    for (std::size_t sent = 0; sent < part.size();) {
-      const auto count = ::send(end.number(), part.data() + sent, part.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count < 0 && errno != EAGAIN) break;
-      sent += count > 0 ? static_cast<std::size_t>(count) : 0;
-      if (count < 0) turn();
-    }
-  for (int i = 0; i < 20; i++) turn();
-  EXPECT_TRUE(guests_.all().empty());
-  EXPECT_NE(read_file("scheduler.log").find("a line of more than"), std::string::npos);
 }
 
 }  // namespace

@@ -85,6 +85,18 @@ TEST(Options, MindIosVariablesAreRead) {
       << story;
 }
 
+TEST(Options, ASecretStandsBesideBothDialectsButNotOnTheLine) {
+  for (const auto* exclusive : {"--worker_num=4", "--nproc-per-node=4"}) {
+    const auto options = read({exclusive, "--secret-file", "a", "--require_secret", "x"});
+    EXPECT_EQ(options.secret_file, "a");
+    EXPECT_TRUE(options.require_secret);
+  }
+  EXPECT_FALSE(read({"--worker_num=4", "x"}).require_secret);
+  const auto story = story_of([] { read({"--worker_num=4", "--secret=0123456789abcdef", "x"}); });
+  EXPECT_TRUE(says(story, "there is no option '--secret'")) << story;
+  EXPECT_FALSE(says(story, "0123456789abcdef")) << story;
+}
+
 TEST(Options, SizesFollowTheDialect) {
   const auto msrun = tsrun::sizes_of(read({"--worker_num=16", "x"}));
   EXPECT_EQ(msrun.total, 16);
