@@ -58,6 +58,7 @@ std::string Gathering::missing() const {
     all += text(" ", host.info.host, " (", host.info.address, ", node_rank ", host.info.node_rank, ")");
   for (const auto& one : expected_)
     if (!one.came) all += text("; ", one.host.name, " has not");
+  for (const auto& address : guests_.with_wrong_secret()) all += text("; ", address, " has a wrong secret");
   return all;
 }
 

@@ -40,6 +40,8 @@ class Guests {
   /// The connections, and the listener if a new one would be taken.
   void watch(std::vector<pollfd>& watched, const Descriptor& listener) const;
   std::list<Guest>& all() { return all_; }
+  /// Addresses of hosts that have come with a wrong secret.
+  const std::set<std::string>& with_wrong_secret() const { return told_; }
 
  private:
   std::list<Guest>::const_iterator longest_without_proof() const;
@@ -52,7 +54,7 @@ class Guests {
   std::size_t most_;
   std::list<Guest> all_;  ///< the oldest first
   int noted_ = 0;
-  std::set<std::string> told_;  ///< addresses of hosts with a wrong secret
+  std::set<std::string> told_;  ///< with_wrong_secret()
 };
 
 }  // namespace tessera::tsrun

@@ -28,10 +28,20 @@ int whole_number(const std::string& word, long least, long most) {
   return static_cast<int>(number);
 }
 
-bool truth(std::string word) {
+bool truth(const std::string& given) {
+  auto word = given;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (word != "true" && word != "false") throw ConfigError(text("'", word, "' is neither True nor False"));
+  if (word != "true" && word != "false") throw ConfigError(text("'", given, "' is neither True nor False"));
   return word == "true";
+}
+
+/// The same for an environment variable, which may also be 1 or 0.
+bool truth_of_variable(const std::string& word) {
+  try {
+    return word == "1" || (word != "0" && truth(word));
+  } catch (const ConfigError&) {
+    throw ConfigError(text("'", word, "' is neither 1 nor 0, nor true nor false"));
+  }
 }
 
 template <class Number>
@@ -229,13 +239,12 @@ std::vector<OptionRow> torchrun_rows() {
 
 std::vector<OptionRow> ttp_table() {
   const auto d = Dialect::either;
-  return {
-      {"ENABLE_TTP", "", d, "0|1",
-       "0 or false: programs keep no state in memory; restarts continue from checkpoints (default: 1).",
-       [](LaunchOptions& o, const std::string& word) { o.keep_state = word == "1" || (word != "0" && truth(word)); }},
-      {"TTP_OT", "", d, "SECONDS",
-       "How long saving the state in memory may take when nothing continues with it (default: no limit).",
-       [](LaunchOptions& o, const std::string& word) { o.save_time_out = whole_number(word, 1, INT_MAX); }}};
+  return {{"ENABLE_TTP", "", d, "0|1",
+           "0 or false: programs keep no state in memory; restarts continue from checkpoints (default: 1).",
+           [](LaunchOptions& o, const std::string& word) { o.keep_state = truth_of_variable(word); }},
+          {"TTP_OT", "", d, "SECONDS",
+           "How long saving the state in memory may take when nothing continues with it (default: no limit).",
+           [](LaunchOptions& o, const std::string& word) { o.save_time_out = whole_number(word, 1, INT_MAX); }}};
 }
 
 std::vector<OptionRow> option_table() {

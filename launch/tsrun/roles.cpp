@@ -32,10 +32,10 @@ bool on_loopback(const Endpoint& where) { return where.address.rfind("127.", 0) 
 
 int take_part(const LaunchOptions& options, const std::vector<std::string>& words) {
   const bool listed = !options.hosts.empty() || !options.host_file.empty();
-  const auto secret = given_secret(options);
   if (listed && !options.secret_file.empty())
     throw ConfigError(
         "--secret_file is for the same line on each host; with --hosts tsrun makes a secret for each job");
+  const auto secret = given_secret(options);
   if (sizes_of(options).one_host || listed) return lead(options, words, random_letters(32));
   const Endpoint where = {resolve(options.master_addr.empty() ? "127.0.0.1" : options.master_addr),
                           options.master_port.value_or(options.dialect == Dialect::torchrun ? 29500 : 8118)};

@@ -46,8 +46,8 @@ std::string read_secret_file(const std::string& path) {
     throw ConfigError(text("--secret_file ", path, ": ", std::strerror(errno)));
   if (!S_ISREG(found.st_mode)) throw ConfigError(text("--secret_file ", path, ": is no regular file"));
   if ((found.st_mode & 077) != 0)
-    throw ConfigError(text("--secret_file ", path, ": others than its owner have access to it; `chmod 600 ", path,
-                           "` ends that, and a new secret is needed if others may have read it"));
+    throw ConfigError(text("--secret_file ", path, ": others than its owner have access to it (mode ", std::oct,
+                           found.st_mode & 07777, "); put a new secret into a file of mode 600"));
   std::string words(longest_secret + 2, '\0');
   const auto count = read(file.number(), words.data(), words.size());
   if (count < 0) throw ConfigError(text("--secret_file ", path, ": ", std::strerror(errno)));

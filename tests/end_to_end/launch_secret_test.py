@@ -204,6 +204,12 @@ class LaunchSecret(launch_hosts_test.Hosts):
         self.assertNotIn(SECRET, "".join(told))
         self.assert_nothing_left()
 
+    def test_a_host_with_a_wrong_secret_is_named_again_when_the_job_does_not_begin(self):
+        self.secret_file("other", OTHER)
+        head = self.start_host(0, "--cluster_time_out=4")
+        self.end_of(self.start_host(1, secret="--secret_file=other"), code=2)
+        self.assertRegex(self.end_of(head, code=1), r"after 4 s only 2 of 4 workers' hosts have come: .*; 10.77.0.2 has a wrong secret")
+
     def test_without_a_secret_tsrun_says_so_or_refuses(self):
         jobs = [self.start_host(host, secret=None) for host in (1, 0)]
         told = [self.end_of(job) for job in jobs]

@@ -68,6 +68,29 @@ class LaunchWords(Launching):
                               (["--worker_num=2", '--bind_core={"device0": ["0"]}', "true"], "device1")):
             self.assertIn(reason, self.tsrun(*words, code=2))
 
+    def test_variables_of_ttp_that_are_no_truth_value_or_number_are_named_and_nothing_is_started(self):
+        for name, value, reason in (("ENABLE_TTP", "maybe", "'maybe' is neither 1 nor 0, nor true nor false"), ("ENABLE_TTP", "2", "'2' is neither"),
+                                    ("TTP_OT", "soon", "'soon' is no whole number"), ("TTP_OT", "1.5", "'1.5' is no whole number"),
+                                    ("TTP_OT", "0", "0 is out of range; 1 and above is"), ("TTP_OT", "-3", "-3 is out of range")):
+            told = self.tsrun("--worker_num=1", "touch", "started", environment={name: value}, code=2)
+            self.assertIn(f"tsrun: {name}: {reason}", told)
+            self.assertEqual(told.count("tsrun: "), 1, told)
+            self.assertFalse((self.folder / "started").exists() or (self.folder / "log").exists())
+
+    def test_a_secret_that_is_none_is_named_and_nothing_is_started(self):
+        self.write("short", "0123456789\n").chmod(0o600)
+        self.write("readable", "0123456789abcdef\n").chmod(0o604)
+        for words, environment, reason in ((["--secret_file=none"], {}, "--secret_file none: No such file or directory"),
+                                           (["--secret_file=short"], {}, "--secret_file short has 10 bytes; a secret has 16 to 1024"),
+                                           (["--secret_file=readable"], {}, "--secret_file readable: others than its owner have access to it (mode 604)"),
+                                           ([], {"TSRUN_SECRET": "0123456789"}, "TSRUN_SECRET has 10 bytes; a secret has 16 to 1024"),
+                                           (["--hosts=localhost:1", "--secret_file=short"], {}, "--secret_file is for the same line on each host")):
+            told = self.tsrun("--worker_num=1", *words, "touch", "started", environment=environment, code=2)
+            self.assertTrue(told.startswith(f"tsrun: {reason}"), told)
+            self.assertEqual(len(told.splitlines()), 1, told)
+            self.assertNotIn("0123456789", told)
+            self.assertFalse((self.folder / "started").exists() or (self.folder / "log").exists())
+
     def test_a_line_that_trains_puts_logs_into_the_run_folder_and_refuses_a_wrong_recipe_once(self):
         self.tsrun("--worker_num=1", "tessera", "train", "tiny.yaml", *harness.sets(training_iters=2))
         self.assertIn("loss", self.log("worker_0.log", "run/log"))
