@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -21,11 +22,14 @@
 namespace tessera::tsrun {
 namespace {
 
+/// "2026-01-31 23:59:59.123", as in the workers' logs.
 std::string clock_words() {
   char words[32];
-  const std::time_t seconds = std::time(nullptr);
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
   std::tm parts = {};
-  std::strftime(words, sizeof words, "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &parts));
+  const auto length = std::strftime(words, sizeof words, "%Y-%m-%d %H:%M:%S", localtime_r(&now.tv_sec, &parts));
+  std::snprintf(words + length, sizeof words - length, ".%03d", static_cast<int>(now.tv_nsec / 1'000'000));
   return words;
 }
 

@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import subprocess
+import time
 
 import harness
 import launch_hosts_test
@@ -45,7 +46,7 @@ def inject(faults):
     return ["--set", f"resilience_config.inject_fault=[{', '.join(faults)}]"]
 
 
-def random_faults(draw, ranks, count, without=()):
+def random_faults(draw, ranks, count, without=(), steps=STEPS):
     """One fault or several for each start, at the same step or a later one, never in the same way twice in a row: without a
     complete step between them that would end the run."""
     faults, step, last, phase, repeats = [], 0, None, None, 0
@@ -53,7 +54,7 @@ def random_faults(draw, ranks, count, without=()):
         again = phase in ("forward", "reduce")  # else a rank has begun the update, and the next start completes the step
         repeats = repeats + 1 if again and repeats < 2 and draw.random() < .4 else 0
         step += 0 if repeats else draw.choice([1, 1, 2])
-        if step > STEPS:
+        if step > steps:
             break
         phases = [phase for phase in PHASES if phase not in without] + ["evaluate"] * (step % EVALUATIONS == 0) + ["save"] * (step % SAVES == 0)
         while True:
@@ -156,7 +157,6 @@ class Faults(Launching):
                 self.assert_nothing_lost(run, about=told)
                 self.assert_nothing_left()
 
-
     def test_a_rank_that_hangs_or_is_stopped(self):
         faults = ["1:5:forward:hang:0", "2:11:reduce:stop:1", "0:14:commit:hang:2"]
         self.tsrun(*line_of("DP 3", "undisturbed"))
@@ -165,6 +165,17 @@ class Faults(Launching):
             self.assertRegex(told, rf"rank {rank} of 3 on \S+ \(tp 0 dp {rank} pp 0, iteration {step}\) hung")
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()
+
+    def test_a_rank_that_is_stopped_for_a_moment_is_waited_for(self):
+        self.tsrun(*line_of("DP 3", "undisturbed"))
+        job = self.start_tsrun(*line_of("DP 3", "disturbed", *inject(["1:7:reduce:stop"]), "--set", "resilience_config.step_time_out=20"))
+        log = self.folder / "disturbed/log/worker_1.log"
+        self.wait_until(lambda: log.exists() and "injected fault" in log.read_text(), "the stop")
+        time.sleep(1)
+        os.kill(self.process_of(1, "tessera"), signal.SIGCONT)
+        told = self.end_of(job)
+        self.assertNotIn("starting all workers again", told)
+        self.assert_nothing_lost("disturbed", about=told)
 
     def test_where_dev_shm_is_small(self):
         if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], stderr=subprocess.DEVNULL).returncode != 0:
@@ -189,6 +200,33 @@ class FaultsOnHosts(launch_hosts_test.Hosts):
         self.assertEqual(told[0].count("starting all workers again"), 2)
         self.assert_nothing_lost("disturbed", about=told[0])
         self.assert_nothing_left()
+
+
+    def beside_a_run(self, body):
+        """`body` is called in the middle of a run on two hosts that is compared with an undisturbed one; returns what was told."""
+        line = lambda run: line_of("DP 3", run, *sets(training_iters=100))[2:]
+        for job in [self.start_host(host, "--worker_log_name=undisturbed", program=line("undisturbed")) for host in range(2)]:
+            self.end_of(job)
+        jobs = [self.start_host(host, "--worker_log_name=disturbed", program=line("disturbed")) for host in range(2)]
+        self.wait_until(lambda: self.steps_logged("disturbed") >= 10, "10 steps")
+        body()
+        self.assertLess(self.steps_logged("disturbed"), 100, "the run ended before its fault did")
+        told = [self.end_of(job) for job in jobs][0]
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+        return told
+
+    def test_a_link_that_is_down_for_a_second(self):
+        def flap():
+            self.cut(1)
+            time.sleep(1)
+            self.ip("-n", self.names[0], "link", "set", "port1", "up")
+        self.assertNotIn("starting all workers again", self.beside_a_run(flap))
+
+    def test_the_daemon_of_mpi_on_a_host_is_killed(self):
+        def kill():
+            os.kill(next(iter(self.processes("orted"))), signal.SIGKILL)
+        self.beside_a_run(kill)
 
 
 class GivingUp(Launching):

@@ -1,0 +1,40 @@
+"""The table of faults, tests/data/faults/rows.json, names tests that exist, and its runner finds what a run loses."""
+
+import ast
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import harness
+
+TESTS = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(TESTS.parent / "faults"))
+import fault_run
+
+
+class FaultRows(unittest.TestCase):
+    def test_every_row_says_how_it_is_tested_or_why_not(self):
+        rows = fault_run.rows()
+        self.assertEqual(list(rows), list(range(1, 43)))
+        for row in rows.values():
+            self.assertTrue({"inject", "tests", "programs", "soak", "not covered"} & row.keys(), row)
+            for name in row.get("tests", []):
+                module, *path = name.split(".")
+                nodes = ast.parse((TESTS / f"{module}.py").read_text()).body
+                for word in path:
+                    found = [node for node in nodes if getattr(node, "name", None) == word]
+                    self.assertTrue(found, f"row {row['row']}: {name} does not exist")
+                    nodes = found[0].body
+
+    def test_faults_are_injected_and_their_times_are_taken(self):
+        told = subprocess.run([sys.executable, "-B", TESTS.parent / "faults" / "fault_run.py", os.environ["TESSERA_BUILD"], "--rows", "9,12",
+                               "--on", "TP 2, PP 2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(told.returncode, 0, told.stdout)
+        for row in ("9", "12"):
+            self.assertRegex(told.stdout, rf"\n\| {row} \| .* \d+ passed \| \d+\.\d\d \| \d+\.\d\d \| \d+ \|")
+
+
+if __name__ == "__main__":
+    harness.main()
