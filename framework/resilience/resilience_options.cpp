@@ -29,10 +29,11 @@ void describe(options::Schema<ResilienceOptions>& s) {
            "Refuse to start where the loss of a host would lose steps: the state of every rank must also be on another "
            "host.")
       .no_flag("only Tessera has it");
-  s.option("step_time_out", &O::step_time_out,
-           "Communication timeout within a training step, in seconds; at most "
-           "`training_config.distributed_timeout_minutes`, "
-           "which applies outside of steps.")
+  s.option(
+       "step_time_out", &O::step_time_out,
+       "Communication timeout within a training step, in seconds, and in an evaluation for each of its `eval_iters` "
+       "iterations; at most `training_config.distributed_timeout_minutes`, which applies to checkpoints, the start and "
+       "full validations.")
       .above(0)
       .at_most(31536000)
       .unit("seconds")

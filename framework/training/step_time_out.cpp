@@ -14,4 +14,9 @@ double StepTimeOut::seconds(std::int64_t samples) const {
   return std::min(std::max(least_seconds, times_longest * slowest_ * static_cast<double>(samples)), longest_);
 }
 
+double StepTimeOut::evaluation_seconds(std::int64_t samples, std::int64_t iterations) const {
+  if (given_) return std::min(*given_ * static_cast<double>(iterations), longest_);
+  return seconds(samples * iterations);
+}
+
 }  // namespace tessera::training

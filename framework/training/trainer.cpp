@@ -47,6 +47,7 @@ class Trainer {
   void report_position();
   void report_how_to_resume() const;
   void wait_at_most(double seconds) const;
+  void wait_for_evaluation() const;
   double longest_wait() const { return 60.0 * static_cast<double>(o_.distributed_timeout_minutes); }
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   void step();
@@ -221,10 +222,17 @@ void Trainer::report_position() {
                         place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
 
-/// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than
-/// evaluations, checkpoints and the start.
+/// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than an
+/// evaluation, and this than checkpoints and the start.
 void Trainer::wait_at_most(double seconds) const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+}
+
+/// The length of a full validation is that of its data, which no step tells.
+void Trainer::wait_for_evaluation() const {
+  wait_at_most(o_.full_validation
+                   ? longest_wait()
+                   : step_time_out_.evaluation_seconds(samples_per_step(), std::max<std::int64_t>(1, o_.eval_iters)));
 }
 
 RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
@@ -335,7 +343,7 @@ void Trainer::save_before_growth() {
 void Trainer::evaluate_if_due() {
   if (evaluation_done_ || o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
   // As in Megatron-LM, an evaluation continues with the validation samples that follow those of the previous one.
-  wait_at_most(longest_wait());
+  wait_for_evaluation();
   faults_.reach(progress_.iteration, resilience::Phase::evaluate);
   evaluator_.validate(EvaluationRecord::Set::validation, progress_, log_.get());
   if (!o_.full_validation) progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
@@ -345,7 +353,7 @@ void Trainer::evaluate_if_due() {
 
 void Trainer::evaluate_at_end() {
   if (o_.eval_interval < 1) return;
-  wait_at_most(longest_wait());
+  wait_for_evaluation();
   faults_.reach(progress_.iteration, resilience::Phase::evaluate);
   evaluator_.validate(EvaluationRecord::Set::final_validation, progress_, log_.get());
   evaluator_.test(progress_, log_.get());

@@ -24,5 +24,14 @@ TEST(StepTimeOut, MayBeGiven) {
   EXPECT_EQ(StepTimeOut(2000, 600).seconds(8), 600);
 }
 
+TEST(StepTimeOut, OfAnEvaluationCountsItsIterations) {
+  EXPECT_EQ(StepTimeOut(2.5, 600).evaluation_seconds(8, 4), 10);
+  EXPECT_EQ(StepTimeOut(2.5, 600).evaluation_seconds(8, 400), 600);
+  StepTimeOut learnt({}, 600);
+  EXPECT_EQ(learnt.evaluation_seconds(8, 2), 600) << "no step is known";
+  for (int i = 0; i < 12; ++i) learnt.add(4, 8);
+  EXPECT_DOUBLE_EQ(learnt.evaluation_seconds(8, 2), 80);
+}
+
 }  // namespace
 }  // namespace tessera::training
