@@ -16,6 +16,7 @@ std::byte* map_range(int descriptor, std::size_t offset, std::size_t bytes) {
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(offset));
   if (data == MAP_FAILED) return nullptr;
   ::madvise(data, bytes, MADV_HUGEPAGE);  // if huge pages are available for shared memory; else no effect
+  ::madvise(data, bytes, MADV_DONTDUMP);  // core dumps would have the memory of all processes that share it, each
   return static_cast<std::byte*>(data);
 }
 

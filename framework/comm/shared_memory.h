@@ -9,7 +9,7 @@
 namespace tessera::comm {
 
 /// Memory that several processes of one host map: a file in memory, or a range of one. The others open it through
-/// /proc/PID/fd while the creator's descriptor is open.
+/// /proc/PID/fd while the creator's descriptor is open. Core dumps do not contain it.
 class SharedMemory {
  public:
   SharedMemory() = default;

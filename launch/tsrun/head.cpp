@@ -56,6 +56,7 @@ class Head {
     Restarts restarts(job_.options.max_restarts);
     const auto start_all = [&](const char* order) {
       auto outcome = start(order);
+      restarts.carry_held(outcome);
       leave_lost_hosts(outcome, folders);
       return outcome;
     };
@@ -130,8 +131,9 @@ class Head {
     voice_.say(outcome.words, log::LogLevel::error);
     voice_.say("saving the state in memory as a checkpoint", log::LogLevel::warning);
     const auto saved = start(worker::order_to_save);
+    const bool whole = saved.kind == Outcome::Kind::done && saved.held >= outcome.held;
     outcome.held = std::max(outcome.held, saved.held);
-    if (saved.kind == Outcome::Kind::done) {
+    if (whole) {
       outcome.words = text("the state after iteration ", outcome.held, " is saved: no step is lost");
     } else {
       outcome.words = text("the state after iteration ", outcome.held, " could not be saved: ", saved.words);

@@ -4,6 +4,11 @@
 
 namespace tessera::tsrun {
 
+void Restarts::carry_held(Outcome& outcome) {
+  if (outcome.held < 0) outcome.held = carried_;
+  carried_ = outcome.held;
+}
+
 Restarts::Decision Restarts::decide(const Outcome& outcome) {
   const bool holds = outcome.held >= 0, went_on = outcome.held > held_;
   allowed_ = most_.value_or(holds ? of_held_state : 0);

@@ -26,6 +26,9 @@ class Restarts {
   /// To be asked once after each failed start. Restarts count from the last one after which the program completed a step;
   /// those of a program without state in memory count from the first.
   Decision decide(const Outcome& outcome);
+  /// To be asked after each start, before decide(). A start that ended before any worker told what it holds leaves the
+  /// state of the start before it: then outcome.held is that.
+  void carry_held(Outcome& outcome);
 
   int done() const { return done_; }        ///< restarts that count
   int allowed() const { return allowed_; }  ///< so many may
@@ -33,7 +36,8 @@ class Restarts {
  private:
   std::optional<int> most_;
   int done_ = 0, allowed_ = 0;
-  int held_ = -1;  ///< of the last failure
+  int held_ = -1;     ///< of the last failure
+  int carried_ = -1;  ///< of the last start that told
   std::string cause_;
 };
 

@@ -122,6 +122,14 @@ class Faults(Launching):
         self.assertEqual(told.count("starting all workers again"), 3, told)
         self.assert_nothing_lost("disturbed", about=told)
 
+    def test_restarts_that_fail_before_any_rank_has_its_state_again(self):
+        faults = [f"{rank}:7:update:kill:{start}" for start in range(2) for rank in range(3)]
+        self.tsrun(*line_of("DP 3", "undisturbed"))
+        told = self.tsrun(*line_of("DP 3", "disturbed", *inject(faults)))
+        self.assertEqual(told.count("starting all workers again"), 2, told)
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
     def test_one_rank_whose_lines_average_several_steps(self):
         self.check("one rank, lines of 5 steps", 10)
         lines = lambda run: [re.sub(r"^.*?iteration|elapsed time per iteration \(ms\): [\d.]+", "", line)

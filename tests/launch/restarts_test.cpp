@@ -36,6 +36,21 @@ TEST(Restarts, OneThatKeepsItsStateGetsThreeWithoutACompleteStepBetweenThem) {
   EXPECT_EQ(again.done(), 1);
 }
 
+TEST(Restarts, AStartThatEndsBeforeAnybodyTellsLeavesTheStateOfTheOneBefore) {
+  Restarts restarts({});
+  const auto next = [&](int held, const std::string& cause) {
+    auto outcome = failed(held, cause);
+    restarts.carry_held(outcome);
+    EXPECT_EQ(restarts.decide(outcome), restart) << cause;
+    return outcome.held;
+  };
+  EXPECT_EQ(next(7, "a"), 7);
+  EXPECT_EQ(next(-1, "b"), 7);
+  EXPECT_EQ(next(-1, "c"), 7);
+  EXPECT_EQ(next(8, "d"), 8);
+  EXPECT_EQ(next(3, "e"), 3) << "what was told counts: the state was lost, and the run continued from a checkpoint";
+}
+
 TEST(Restarts, NoneIfNoneAreAskedForOrNoneIsOfUse) {
   Restarts none(0), refused({}), lost({});
   EXPECT_EQ(none.decide(failed(7)), give_up);

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include "framework/base/files.h"
 #include "tests/own_folder.h"
@@ -103,6 +105,26 @@ TEST_F(StateFileTest, WithoutRoomItSaysHowManyBytesAreNeeded) {
   const auto story = story_of([] { open(key, {100, std::size_t{1} << 60}); });
   EXPECT_TRUE(says(story, "the state of rank 3 needs 1152921504606855168 bytes in")) << story;
   EXPECT_FALSE(std::filesystem::exists("state.3"));
+}
+
+/// The flags of the mapping that has this address, as /proc/self/smaps lists them.
+std::string flags_of(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto where = reinterpret_cast<std::uintptr_t>(address);
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t first = 0, last = 0;
+    char dash = 0;
+    std::istringstream words(line);
+    if (words >> std::hex >> first >> dash >> last && dash == '-') here = first <= where && where < last;
+    if (here && line.rfind("VmFlags:", 0) == 0) return line + " ";
+  }
+  return "";
+}
+
+TEST_F(StateFileTest, CoreDumpsDoNotContainIt) {
+  const auto file = open();
+  EXPECT_NE(flags_of(file.section(1).data()).find(" dd "), std::string::npos) << flags_of(file.section(1).data());
 }
 
 }  // namespace
