@@ -4,6 +4,8 @@
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/flag_table.h"
+#include "framework/recipe/recipe.h"
 
 namespace tessera::golden {
 namespace {
@@ -36,56 +38,77 @@ const std::set<std::string>& known_elsewhere() {
   return all;
 }
 
-/// Arguments that become options of model_config, or of moe_config if they begin with moe_, with the value that says
-/// nothing.
-struct Row {
-  std::string option;
-  Json usual;
-};
-const std::map<std::string, Row>& options() {
-  static const std::map<std::string, Row> all = {
-      {"window_size", {"window_size", nullptr}},
-      {"qk_layernorm", {"qk_layernorm", false}},
-      {"apply_layernorm_1p", {"apply_layernorm_1p", false}},
-      {"squared_relu", {"squared_relu", false}},
-      {"use_rope_scaling", {"use_rope_scaling", false}},
-      {"rope_scaling_factor", {"rope_scaling_factor", 8.0}},
-      {"rotary_seq_len_interpolation_factor", {"rotary_seq_len_interpolation_factor", nullptr}},
-      {"moe_router_load_balancing_type", {"moe_router_load_balancing_type", nullptr}},
-      {"moe_aux_loss_coeff", {"moe_aux_loss_coeff", 0.0}},
-      {"moe_z_loss_coeff", {"moe_z_loss_coeff", nullptr}},
-      {"moe_router_pre_softmax", {"moe_router_pre_softmax", false}},
-      {"moe_router_dtype", {"moe_router_dtype", nullptr}},
-      {"moe_router_score_function", {"moe_router_score_function", "softmax"}},
-      {"moe_expert_capacity_factor", {"moe_expert_capacity_factor", nullptr}},
-      {"moe_layer_freq", {"moe_layer_freq", 1}}};
+/// Arguments without a flag at this tag.
+const std::map<std::string, std::string>& without_flag() {
+  static const std::map<std::string, std::string> all = {
+      {"window_size", "model_config.window_size"},
+      {"moe_shared_expert_gate", "moe_config.moe_shared_expert_gate"},
+      {"rope_type", "model_config.rope_type"}};
   return all;
 }
 
-/// What is not built, with the value that leaves it out.
-const std::map<std::string, Json>& not_built() {
-  static const std::map<std::string, Json> all = {
-      {"multi_latent_attention", false}, {"mtp_num_layers", nullptr}, {"mrope_section", nullptr}};
-  return all;
+/// Whether a bare flag makes its argument false: "--no-rope-fusion".
+bool denies(const std::string& flag) { return flag.rfind("--no-", 0) == 0 || flag.rfind("--disable-", 0) == 0; }
+
+std::string word_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+options::Value value_of(const Json& value) {
+  options::Value out = options::Value::of("", {"arguments.json", 0, "", 1});
+  if (!value.is_array()) {
+    out.scalar = word_of(value);
+    return out;
+  }
+  out.kind = options::Value::Kind::list;
+  for (const auto& item : value) out.items.push_back(value_of(item));
+  return out;
+}
+
+/// The words of a command line that give an argument this value; none if its default does.
+std::vector<std::string> words_of(const flags::FlagRow& row, const Json& value) {
+  if (value.is_boolean())
+    return value.get<bool>() != denies(row.flag) ? std::vector{row.flag} : std::vector<std::string>{};
+  std::vector<std::string> words = {row.flag};
+  const bool many = row.takes == flags::FlagRow::Takes::many && value.is_array();
+  for (const auto& one : many ? value : Json::array({value})) words.push_back(word_of(one));
+  return words;
+}
+
+/// Of the rows with this argument the one whose flag says the value.
+std::vector<std::string> words_of(const flags::FlagTable& table, const std::string& name, const Json& value) {
+  bool known = false;
+  for (const auto& row : table.rows()) {
+    if (row.dest != name) continue;
+    known = true;
+    if (auto words = words_of(row, value); !words.empty()) return words;
+  }
+  if (!known) throw ConfigError(text("arguments.json: ", name, " ", value.dump(), " is not built"));
+  return {};
 }
 
 }  // namespace
 
-void read_arguments(const Json& arguments, const std::function<void(const std::string&, const Json&)>& set) {
+void read_arguments(const Json& arguments, const std::function<void(const std::string&, const options::Value&)>& set) {
+  static const auto table = flags::FlagTable::from("megatron.yaml", options::Mappings());
+  const recipe::Registries registries;
+  const auto facts = recipe::all_facts(registries);
+  std::vector<std::string> command_line;
   for (const auto& [name, value] : arguments.items()) {
-    if (known_elsewhere().count(name)) continue;
-    if (const auto row = options().find(name); row != options().end()) {
-      if (value != row->second.usual && !value.is_null()) set(row->second.option, value);
-      continue;
-    }
-    if (name == "optimizer") {
+    if (known_elsewhere().count(name) || value.is_null()) continue;
+    if (const auto own = without_flag().find(name); own != without_flag().end()) {
+      set(own->second, value_of(value));
+    } else if (name == "optimizer") {
       if (value != "adam") throw ConfigError(text("arguments.json: optimizer ", value.dump(), " is not built here"));
-      continue;
+    } else {
+      const auto words = words_of(table, name, value);
+      command_line.insert(command_line.end(), words.begin(), words.end());
     }
-    const auto absent = not_built().find(name);
-    if (absent == not_built().end() || (value != absent->second && !value.is_null()))
-      throw ConfigError(text("arguments.json: ", name, " ", value.dump(), " is not built"));
   }
+  options::Report report;
+  const auto conversion = table.convert(flags::flags_of(command_line), facts, report);
+  if (!report.good()) throw ConfigError(text("arguments.json: ", report.problems().front()));
+  for (const auto& flag : conversion.flags)
+    for (const auto& path : flag.to)
+      if (const auto* value = conversion.recipe.at(path)) set(path, *value);
 }
 
 }  // namespace tessera::golden

@@ -85,6 +85,7 @@ class RecipeTree {
     if (!value.is_null())
       tree_.set(path, options::Value::of(value.is_string() ? value.get<std::string>() : value.dump(), origin_));
   }
+  void set(const std::string& path, const options::Value& value) { tree_.set(path, value); }
   /// The value of `from` under `key`, where it has one.
   void take(const std::string& path, const Json& from, const char* key) { set(path, from.value(key, Json())); }
   const options::Value& tree() const { return tree_; }
@@ -108,16 +109,19 @@ void set_training(RecipeTree& recipe, const Json& given) {
     recipe.take(text("optimizer_config.", key), given, key);
 }
 
-/// What arguments.json says of the model, unless config.json has said it in its own words.
-void set_where_absent(RecipeTree& recipe, const options::Value& model_config, const std::string& option,
-                      const Json& value) {
-  if (option.rfind("moe_", 0) == 0) return recipe.set("moe_config." + option, value);
-  static const std::map<std::string, std::string> in_their_words = {
-      {"window_size", "sliding_window"}, {"use_rope_scaling", "rope_scaling_type"}, {"squared_relu", "hidden_act"}};
-  const auto other = in_their_words.find(option);
-  if (model_config.find(option) || (other != in_their_words.end() && model_config.find(other->second))) return;
-  if (!value.is_array()) return recipe.set("model_config." + option, value);
-  for (std::size_t i = 0; i < value.size(); ++i) recipe.set(text("model_config.", option, "[", i, "]"), value[i]);
+/// What arguments.json says of the model, unless config.json has said it in its own words, and of its experts. Layouts
+/// change no number: a case is computed by one process.
+void set_where_absent(RecipeTree& recipe, const options::Value& model_config, const std::string& path,
+                      const options::Value& value) {
+  static const std::map<std::string, std::string> in_their_words = {{"window_size", "sliding_window"}};
+  const std::string group = "model_config.", layout = "parallel_config.";
+  if (path.rfind(layout, 0) == 0) return;
+  if (path.rfind(group, 0) == 0) {
+    const auto option = path.substr(group.size(), path.find('[') - group.size());
+    const auto other = in_their_words.find(option);
+    if (model_config.find(option) || (other != in_their_words.end() && model_config.find(other->second))) return;
+  }
+  recipe.set(path, value);
 }
 
 /// The recipe of a case: its model as config.json says it, its training as the curve says it, and what config.json
@@ -134,8 +138,11 @@ options::Value recipe_of(const fs::path& folder, const options::Value& model_con
     for (const auto& [inner, option] : value.fields) recipe.set(text(key, ".", inner), option.scalar);
   }
   recipe.set("model_config.seq_length", shape[2]);
-  read_arguments(arguments, [&](const std::string& option, const Json& value) {
-    set_where_absent(recipe, model_config, option, value);
+  // Transformers does not move the bias of experts.
+  if (const auto* experts = model_config.find("moe_config"); experts && experts->find("moe_router_enable_expert_bias"))
+    recipe.set("moe_config.moe_router_bias_update_rate", 0);
+  read_arguments(arguments, [&](const std::string& path, const options::Value& value) {
+    set_where_absent(recipe, model_config, path, value);
   });
   recipe.take("training_config.calculate_per_token_loss", arguments, "calculate_per_token_loss");
   recipe.take("model_config.hidden_dropout_rate", arguments, "hidden_dropout");
@@ -166,16 +173,15 @@ TokenBatch first_step(const training::TrainingSetup& setup, Batch& batch) {
   return batch.view();
 }
 
-/// "decoder.layers.2" -> "hidden.layer.2", "decoder.layers.2.mlp.router" -> "router_logits.2"; empty for a value that
-/// cases do not record.
-std::string recorded_name(std::string_view ours) {
+/// "decoder.layers.2" -> "hidden.layer.2", the `routers`-th "decoder.layers.2.mlp.router" -> "router_logits.<routers>":
+/// layers without experts are not counted; empty for a value that cases do not record.
+std::string recorded_name(std::string_view ours, std::size_t& routers) {
   const std::string name(ours), layer = "decoder.layers.";
   if (name == "embedding") return "hidden.embedding";
   if (name == "decoder.final_layernorm") return "hidden.final_norm";
   if (name.rfind(layer, 0) != 0) return "";
   const auto end = name.find('.', layer.size());
-  if (end != std::string::npos)
-    return name.substr(end) == ".mlp.router" ? "router_logits." + name.substr(layer.size(), end - layer.size()) : "";
+  if (end != std::string::npos) return name.substr(end) == ".mlp.router" ? text("router_logits.", routers++) : "";
   return "hidden.layer." + name.substr(layer.size());
 }
 
@@ -236,8 +242,10 @@ Values ModelOfCase::first_batch() {
   autograd::Tape recording(arena, threads_, true), looking(arena, threads_, false);
   Batch batch(setup_.data.batch.batch_size, setup_.data.splits->train->seq_length());
   const auto tokens = first_step(setup_, batch);
+  std::size_t routers = 0;
   const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
-    if (const auto recorded = recorded_name(name); !recorded.empty()) out[recorded] = doubles_of(value.floats());
+    if (const auto recorded = recorded_name(name, routers); !recorded.empty())
+      out[recorded] = doubles_of(value.floats());
   };
   model::ForwardMode mode;
   mode.tap = &tap;
@@ -256,14 +264,22 @@ Values ModelOfCase::first_batch() {
   recording.clear();
   out["logits"] = doubles_of(setup_.model.first().logits(looking, tokens, {}).floats());
   looking.clear();
-  for (const auto& run : state_->layout().parameters().ranges())
-    add_theirs("grad.", run.parameter->name, nn::FlatParameters::view(run, state_->gradients()).floats(), out);
+  double squares = 0;
+  for (const auto& run : state_->layout().parameters().ranges()) {
+    if (run.parameter->role == ParameterRole::expert_bias) continue;
+    const auto gradient = nn::FlatParameters::view(run, state_->gradients());
+    squares += kernels::sum_of_squares(threads_, gradient.floats());
+    add_theirs("grad.", run.parameter->name, gradient.floats(), out);
+  }
+  out["grad_norm"] = {std::sqrt(squares)};
   for (std::int64_t i = 0; i < log.extents().layers; ++i) {
     const auto layer = log.layer(i);
-    out["aux_loss"].push_back(log.extents().balances ? layer.aux_loss
-                                                     : balancing_loss(out.at(text("router_logits.", i)), layer.chosen));
+    if (layer.reports == 0) continue;
+    auto& losses = out["aux_loss"];
+    losses.push_back(log.extents().balances
+                         ? layer.aux_loss
+                         : balancing_loss(out.at(text("router_logits.", losses.size())), layer.chosen));
   }
-  out["grad_norm"] = {std::sqrt(kernels::sum_of_squares(threads_, state_->gradients()))};
   return out;
 }
 
@@ -280,6 +296,15 @@ ModelOfCase::Curve ModelOfCase::train() {
   }
   curve.loss_of_first_batch_after = step.evaluate(*setup_.data.splits->train, *setup_.data.train_order, 0, 1);
   return curve;
+}
+
+std::set<std::string> ModelOfCase::without_gradient() const {
+  std::set<std::string> names;
+  for (const auto& range : state_->weight_ranges()) {
+    if (range.role != ParameterRole::expert_bias) continue;
+    for (const auto& tensor : theirs_.theirs(range.name, range.tensor.floats())) names.insert(tensor.name);
+  }
+  return names;
 }
 
 Values ModelOfCase::weights() const {

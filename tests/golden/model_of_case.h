@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,10 @@ class ModelOfCase {
   ModelOfCase(const std::filesystem::path& folder, const options::Mappings& mappings, const nlohmann::json& curve);
 
   /// What the first batch gives with the weights as they are: logits, token_loss, loss, hidden.*, grad.<their name>,
-  /// grad_norm.
+  /// grad_norm; with experts router_logits.<n> of the n-th layer that has some, and aux_loss of these layers.
   Values first_batch();
+  /// Tensors, by their names, that have no gradient: biases of experts.
+  std::set<std::string> without_gradient() const;
 
   struct Curve {
     std::vector<double> loss, grad_norm;

@@ -22,7 +22,9 @@ CaseResult result_of(const std::vector<CaseResult>& results, const std::string& 
   return found == results.end() ? CaseResult{name, Verdict::failed, "no such result"} : *found;
 }
 
-void copy_case(const fs::path& into) { fs::copy(TESTS_DATA "/models/gpt2", into, fs::copy_options::recursive); }
+void copy_case(const fs::path& into, const std::string& model = "gpt2") {
+  fs::copy(TESTS_DATA "/models/" + model, into, fs::copy_options::recursive);
+}
 
 void change_json(const fs::path& file, const std::function<void(nlohmann::json&)>& change) {
   auto json = nlohmann::json::parse(read_file(file));
@@ -89,6 +91,29 @@ TEST_F(RunnerTest, AModelThatComputesSomethingElseFails) {
     EXPECT_EQ(result.verdict, Verdict::failed) << name;
     EXPECT_NE(result.story.find("deviates by"), std::string::npos) << result.story;
   }
+}
+
+TEST_F(RunnerTest, ArgumentsOfExpertsAreFollowed) {
+  const std::map<std::string, nlohmann::json> changes = {{"moe_aux_loss_coeff", 0.1},
+                                                         {"moe_router_topk_scaling_factor", 1.5},
+                                                         {"moe_router_load_balancing_type", "seq_aux_loss"},
+                                                         {"moe_expert_capacity_factor", 0.5},
+                                                         {"moe_z_loss_coeff", 0.01}};
+  for (const auto& [name, value] : changes) {
+    copy_case(name, "qwen2_moe_aux");
+    change_json(name + "/arguments.json", [&, name = name, value = value](auto& json) { json[name] = value; });
+  }
+  copy_case("strange", "qwen2_moe_aux");
+  change_json("strange/arguments.json", [](auto& json) { json["moe_experts_on_fire"] = 2; });
+  const auto results = run_cases(".", case_kinds());
+  for (const auto& change : changes) {
+    const auto result = result_of(results, change.first);
+    EXPECT_EQ(result.verdict, Verdict::failed) << change.first;
+    EXPECT_NE(result.story.find("deviates by"), std::string::npos) << result.story;
+  }
+  const auto strange = result_of(results, "strange");
+  EXPECT_EQ(strange.verdict, Verdict::not_supported);
+  EXPECT_NE(strange.story.find("moe_experts_on_fire"), std::string::npos) << strange.story;
 }
 
 TEST_F(RunnerTest, ARecordedTensorThatNobodyComputesFails) {

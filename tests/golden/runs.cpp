@@ -75,6 +75,7 @@ class RunJudge {
     story_ =
         text(trace_.size(), " iterations, ", comparison_.compared(), " comparisons",
              counts_zeros(run_.flags()) ? "" : " (not the zeros of gradients, which were not counted there)",
+             auxiliary_ > 0 ? text(" (", auxiliary_, " of them losses of routers or of multi-token prediction)") : "",
              run_.ranks().world > 1 ? text(" on ", run_.ranks().world, " processes") : "",
              run_.knows_weights() ? "" : " (no weights are recorded: batches and rates alone)",
              run_.knows_weights() && run_.weights_from() != folder_.filename() ? ", from " + run_.weights_from() : "",
@@ -94,6 +95,7 @@ class RunJudge {
                     double absolute = 0);
   void compare_zeros(const std::string& at, const Json& ours, const Json& recorded);
   void compare_step(const Json& recorded, const Json& ours, double scale_before);
+  void compare_auxiliary(const std::string& line, const std::string& at, const Json& ours);
   void compare_log(const std::map<std::int64_t, Json>& ours);
   fs::path folder_with_batches() const;
   fs::path folder_, scratch_;
@@ -101,6 +103,7 @@ class RunJudge {
   Tolerance tolerance_;
   Json trace_ = Json::array();
   std::string log_, story_;
+  int auxiliary_ = 0;  ///< losses beside that of the step that were compared
   Comparison comparison_;
 };
 
@@ -246,7 +249,21 @@ void RunJudge::compare_step(const Json& recorded, const Json& ours, double scale
     comparison_.wrong(text("learning_rate", at, " is ", ours.at("learning_rate").dump(), ", which no group has"));
 }
 
-/// The lines that the run printed: samples, norms of the weights, validation losses; as many digits as there are.
+/// The losses of routers and of multi-token prediction in the line of a step, where one rank has all of them: each rank
+/// of the recorded run prints those of its own samples.
+void RunJudge::compare_auxiliary(const std::string& line, const std::string& at, const Json& ours) {
+  if (run_.ranks().replicas > 1) return;
+  static const std::regex loss("\\| (load_balancing_loss|z_loss|mtp_\\d+ loss): (\\S+)");
+  for (std::sregex_iterator found(line.begin(), line.end(), loss); found != std::sregex_iterator(); ++found) {
+    std::string key = (*found)[1];
+    std::replace(key.begin(), key.end(), ' ', '_');
+    compare_near(key + at, ours.value(key, Json()), std::stod((*found)[2]), tolerance_.loss);
+    ++auxiliary_;
+  }
+}
+
+/// The lines that the run printed: samples, norms of the weights, losses beside that of the step, validation losses; as
+/// many digits as there are.
 void RunJudge::compare_log(const std::map<std::int64_t, Json>& ours) {
   const std::regex step(" iteration +(\\d+)/[^\n]*consumed samples: +(\\d+)"), norm("params norm: ([0-9.]+)"),
       valid("validation loss at iteration (\\d+)( on (validation|test) set)? \\| lm loss value: (\\S+)");
@@ -262,6 +279,8 @@ void RunJudge::compare_log(const std::map<std::int64_t, Json>& ours) {
       compare_near("consumed samples" + at, of("consumed_samples"), std::stod(found[2]), 0);
       if (std::regex_search(line, more, norm) && run_.recipe().training.log_params_norm)
         compare_near("params norm" + at, of("params_norm"), std::stod(more[1]), tolerance_.loss, 5e-4);
+      if (const auto known = ours.find(std::stoll(found[1])); known != ours.end())
+        compare_auxiliary(line, at, known->second);
     } else if (std::regex_search(line, found, valid)) {
       const auto set = found[3].str();
       const auto* key = set.empty() ? "validation_loss" : set == "test" ? "test_loss" : "final_validation_loss";

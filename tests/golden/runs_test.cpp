@@ -37,6 +37,28 @@ TEST_F(RecordedRuns, ALossThatIsAnotherFails) {
   EXPECT_NE(result.story.find("loss of iteration 5"), std::string::npos) << result.story;
 }
 
+/// `from` in the recorded log of a run becomes `to`, and the run fails by that name.
+void expect_line_fails(const std::string& run, const std::string& from, const std::string& to,
+                       const std::string& name) {
+  const auto file = "training/" + run + "/log.rank0.txt";
+  auto log = read_file(file);
+  const auto at = log.find(from);
+  ASSERT_NE(at, std::string::npos) << from;
+  std::ofstream(file) << log.replace(at, from.size(), to);
+  const auto result = run_training_case("training/" + run).at(0);
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_NE(result.story.find(name), std::string::npos) << result.story;
+}
+
+TEST_F(RecordedRuns, ALossOfRoutersThatIsAnotherFails) {
+  expect_line_fails("moe", "load_balancing_loss: 1.037030E+00", "load_balancing_loss: 1.037330E+00",
+                    "load_balancing_loss of iteration 2");
+}
+
+TEST_F(RecordedRuns, ALossOfMultiTokenPredictionThatIsAnotherFails) {
+  expect_line_fails("mtp", "mtp_1 loss: 6.654158E+00", "mtp_1 loss: 6.656158E+00", "mtp_1_loss of iteration 3");
+}
+
 TEST_F(RecordedRuns, ARateThatIsAnotherInTheNinthDigitFails) {
   change("training/gpt_sgd/trace.json", [](Json& trace) { trace[2]["lr"] = {0.005000000001, 0.005}; });
   EXPECT_EQ(judged("gpt_sgd").verdict, Verdict::failed);
