@@ -119,11 +119,14 @@ template <nn::RotaryScaling::Kind kind>
 constexpr auto scales_as = [](const O& o) { return has_rope(o) && o.rope_scaling_type == kind; };
 constexpr auto scales = [](const O& o) { return has_rope(o) && o.rope_scaling_type != nn::RotaryScaling::Kind::none; };
 constexpr auto as_llama3 = scales_as<nn::RotaryScaling::Kind::llama3>;
-constexpr auto as_yarn = [](const O& o) {
-  return o.multi_latent_attention || scales_as<nn::RotaryScaling::Kind::yarn>(o);
-};
+constexpr auto as_yarn = scales_as<nn::RotaryScaling::Kind::yarn>;
+constexpr auto has_betas = [](const O& o) { return o.multi_latent_attention || as_yarn(o); };
 constexpr auto has_original = [](const O& o) { return o.multi_latent_attention || scales(o); };
 constexpr auto has_amplitude = [](const O& o) { return !o.multi_latent_attention && as_yarn(o); };
+constexpr auto has_mscale = [](const O& o) {
+  return as_yarn(o) && (o.multi_latent_attention || !o.rope_scaling_attention_factor);
+};
+constexpr const char* no_mscale = "`rope_scaling_type` is not yarn, or `rope_scaling_attention_factor` is given";
 constexpr const char *no_scaling = "`rope_scaling_type` is none", *no_llama3 = "`rope_scaling_type` is not llama3",
                      *no_yarn = "`rope_scaling_type` is not yarn";
 
@@ -167,26 +170,37 @@ void describe_rope_scaling(options::Schema<O>& s) {
            "scaled.")
       .above(0)
       .at_most(options::most_factor)
-      .matters_when(as_yarn, no_yarn);
+      .matters_when(has_betas, no_yarn);
   s.option("rope_scaling_beta_slow", &O::rope_scaling_beta_slow,
            "yarn: frequencies with fewer full rotations than this within the original maximum sequence length are "
            "divided by the whole factor.")
       .above(0)
       .at_most(options::most_factor)
-      .matters_when(as_yarn, no_yarn)
+      .matters_when(has_betas, no_yarn)
       .must(
-          "rope scaling", [](const O& o) { return o.rope_scaling_beta_slow < o.rope_scaling_beta_fast; },
+          "rope scaling", [](const O& o) { return o.rope_scaling_beta_slow <= o.rope_scaling_beta_fast; },
           [](const O& o) {
             return text("rope_scaling_beta_slow is ", o.rope_scaling_beta_slow,
-                        ", which is not below rope_scaling_beta_fast ", o.rope_scaling_beta_fast);
+                        ", which is above rope_scaling_beta_fast ", o.rope_scaling_beta_fast);
           },
-          "make the first the smaller one", {"rope_scaling_beta_fast"});
+          "give a beta_slow that is at most beta_fast", {"rope_scaling_beta_fast"});
+  s.option("rope_scaling_mscale", &O::rope_scaling_mscale,
+           "yarn: cosines and sines are multiplied by 0.1 x it x ln(`rope_scaling_factor`) + 1.")
+      .at_least(0)
+      .at_most(options::most_factor)
+      .matters_when(has_mscale, no_mscale);
+  s.option("rope_scaling_mscale_all_dim", &O::rope_scaling_mscale_all_dim,
+           "yarn: cosines and sines are divided by m = 0.1 x it x ln(`rope_scaling_factor`) + 1, and the scores of "
+           "multi-latent attention multiplied by m^2.")
+      .at_least(0)
+      .at_most(options::most_factor)
+      .matters_when(has_mscale, no_mscale);
   s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor, "yarn: factor of cosines and sines.")
       .above(0)
       .at_most(options::most_factor)
-      .otherwise([](const O& o) { return o.rotary_scaling(1).amplitude(); },
-                 "0.1 ln(`rope_scaling_factor`) + 1, at least 1")
-      .matters_when(has_amplitude, no_yarn)
+      .otherwise([](const O& o) { return o.rotary_scaling(1).attention_factor; },
+                 "from `rope_scaling_mscale` and `rope_scaling_mscale_all_dim`")
+      .matters_when(has_amplitude, "`rope_scaling_type` is not yarn, or `multi_latent_attention` is true")
       .no_flag("from config.json of Hugging Face Transformers");
 }
 

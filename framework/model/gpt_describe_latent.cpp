@@ -10,7 +10,16 @@ using O = GptOptions;
 constexpr std::int64_t most_channels = 65536;
 constexpr auto latent = [](const O& o) { return o.multi_latent_attention; };
 constexpr const char* not_latent = "`multi_latent_attention` is false";
-constexpr auto slowed = [](const O& o) { return o.multi_latent_attention && o.rope_type != LatentRope::rope; };
+constexpr auto has_rope_type = [](const O& o) {
+  return o.multi_latent_attention && o.rope_scaling_type == nn::RotaryScaling::Kind::none;
+};
+constexpr const char* no_rope_type = "`multi_latent_attention` is false, or `rope_scaling_type` is yarn";
+constexpr auto slowed = [](const O& o) { return has_rope_type(o) && o.rope_type != LatentRope::rope; };
+/// Of two descriptions of yarn, Megatron-LM's is given beside MindSpeed-LLM's.
+constexpr auto scaled_twice = [](const O& o) {
+  return o.rope_scaling_type == nn::RotaryScaling::Kind::yarn &&
+         (o.rope_type == LatentRope::rope || o.rotary_scaling_factor != 1 || o.mscale != 1 || o.mscale_all_dim != 1);
+};
 constexpr auto predicts = [](const O& o) { return o.predictions() > 0; };
 
 }  // namespace
@@ -43,14 +52,20 @@ void describe_latent_attention(options::Schema<O>& s) {
           },
           "leave them out", {"attention_logit_softcap", "query_pre_attn_scalar"})
       .must(
-          "MLA", [](const O& o) { return !latent(o) || o.rope_scaling_type == nn::RotaryScaling::Kind::none; },
+          "MLA", [](const O& o) { return !latent(o) || o.rope_scaling_type != nn::RotaryScaling::Kind::llama3; },
+          [](const O&) { return "multi_latent_attention is true, but rope_scaling_type is llama3"; },
+          "choose rope_scaling_type none or yarn", {"rope_scaling_type"})
+      .must(
+          "MLA", [](const O& o) { return !latent(o) || !scaled_twice(o); },
           [](const O& o) {
-            return text("multi_latent_attention is true, but rope_scaling_type is ",
-                        options::OptionType<nn::RotaryScaling::Kind>::write(o.rope_scaling_type),
-                        "; its rotary embedding is scaled by rotary_scaling_factor");
+            return text("rope_scaling_type is yarn, which its own options describe, but rope_type is ",
+                        options::OptionType<LatentRope>::write(o.rope_type.value_or(LatentRope::yarn)),
+                        ", rotary_scaling_factor ", o.rotary_scaling_factor, ", mscale ", o.mscale,
+                        " and mscale_all_dim ", o.mscale_all_dim);
           },
-          "leave rope_scaling_type out and give rotary_scaling_factor, mscale and mscale_all_dim",
-          {"rope_scaling_type"})
+          "leave these four out and give rope_scaling_factor, rope_scaling_mscale and rope_scaling_mscale_all_dim, or "
+          "leave rope_scaling_type out",
+          {"rope_scaling_type", "rope_type", "rotary_scaling_factor", "mscale", "mscale_all_dim"})
       .must(
           "MLA", [](const O& o) { return !latent(o) || o.init_method == InitMethod::normal; },
           [](const O&) { return "multi_latent_attention is true, but init_method is xavier_uniform"; },
@@ -84,21 +99,21 @@ void describe_latent_attention(options::Schema<O>& s) {
       .matters_when(latent, not_latent);
   s.option("rope_type", &O::rope_type, "Rotary embedding of MLA: yarn with `rotary_scaling_factor`, or rope unscaled.")
       .otherwise([](const O& o) { return o.rope_type.value_or(LatentRope::yarn); }, "yarn")
-      .matters_when(latent, not_latent);
+      .matters_when(has_rope_type, no_rope_type);
   s.option("rotary_scaling_factor", &O::rotary_scaling_factor, "RoPE scaling factor (yarn) of MLA; 1: no scaling.")
       .above(0)
       .at_most(options::most_factor)
-      .matters_when(latent, not_latent);
+      .matters_when(has_rope_type, no_rope_type);
   s.option("mscale", &O::mscale,
            "Coefficient m of yarn in MLA: scores are multiplied by (0.1 m ln(`rotary_scaling_factor`) + 1)^2.")
       .at_least(0)
       .at_most(options::most_factor)
-      .matters_when(latent, not_latent);
+      .matters_when(has_rope_type, no_rope_type);
   s.option("mscale_all_dim", &O::mscale_all_dim,
            "Coefficient of yarn in MLA: rotated dimensions are divided by 0.1 x it x ln(`rotary_scaling_factor`) + 1.")
       .at_least(0)
       .at_most(options::most_factor)
-      .matters_when(slowed, "`multi_latent_attention` is false, or `rope_type` is rope");
+      .matters_when(slowed, "`multi_latent_attention` is false, `rope_type` is rope, or `rope_scaling_type` is yarn");
 }
 
 void describe_prediction(options::Schema<O>& s) {

@@ -37,12 +37,14 @@ double yarn_growth(double factor, double weight) { return factor > 1 ? 0.1 * wei
 }  // namespace
 
 double GptOptions::latent_scale() const {
-  const auto growth = yarn_growth(rotary_scaling_factor, mscale);
+  const auto growth = rope_scaling_type == nn::RotaryScaling::Kind::yarn
+                          ? yarn_growth(rope_scaling_factor, rope_scaling_mscale_all_dim)
+                          : yarn_growth(rotary_scaling_factor, mscale);
   return growth * growth / std::sqrt(static_cast<double>(qk_head_dim + qk_pos_emb_head_dim));
 }
 
 nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
-  if (multi_latent_attention) {
+  if (multi_latent_attention && rope_scaling_type == nn::RotaryScaling::Kind::none) {
     nn::RotaryScaling latent;
     if (rope_type == LatentRope::rope) return latent;
     latent.kind = nn::RotaryScaling::Kind::yarn;
@@ -62,7 +64,9 @@ nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
   s.high = rope_scaling_high_freq_factor;
   s.beta_fast = rope_scaling_beta_fast;
   s.beta_slow = rope_scaling_beta_slow;
-  s.attention_factor = rope_scaling_attention_factor;
+  s.attention_factor = yarn_growth(rope_scaling_factor, rope_scaling_mscale) /
+                       yarn_growth(rope_scaling_factor, rope_scaling_mscale_all_dim);
+  if (!multi_latent_attention) s.attention_factor = rope_scaling_attention_factor.value_or(s.attention_factor);
   s.original = rope_scaling_original_max_position_embeddings.value_or(original);
   s.positions_per_step = positions_per_step();
   return s;

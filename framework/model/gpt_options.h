@@ -126,6 +126,8 @@ struct GptOptions {
   std::optional<std::int64_t> rope_scaling_original_max_position_embeddings;
   double rope_scaling_beta_fast = 32;
   double rope_scaling_beta_slow = 1;
+  double rope_scaling_mscale = 1;
+  double rope_scaling_mscale_all_dim = 0;
   std::optional<double> rope_scaling_attention_factor;
 
   std::array<std::int64_t, 2> window_size = {-1, 0};

@@ -34,11 +34,6 @@ double bent_as_yarn(double frequency, std::int64_t pair, std::int64_t rotary_dim
 
 }  // namespace
 
-double RotaryScaling::amplitude() const {
-  if (kind != Kind::yarn) return 1;
-  return attention_factor.value_or(factor <= 1 ? 1 : 0.1 * std::log(factor) + 1);
-}
-
 std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, const RotaryScaling& scaling) {
   std::vector<double> all;
   for (std::int64_t i = 0; i < rotary_dim / 2; ++i) {
@@ -57,7 +52,7 @@ RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::
 void RotaryEmbedding::make() const {
   const auto frequencies = rotary_frequencies(dim_, base_, scaling_);
   const auto pairs = frequencies.size();
-  const double by = scaling_.amplitude();
+  const double by = scaling_.kind == RotaryScaling::Kind::yarn ? scaling_.attention_factor : 1;
   cosine_.resize(static_cast<std::size_t>(positions_) * pairs);
   sine_.resize(cosine_.size());
   for (std::size_t at = 0; at < cosine_.size(); ++at) {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "framework/autograd/ops/attention.h"
@@ -19,13 +18,11 @@ namespace tessera::nn {
 struct RotaryScaling {
   enum class Kind { none, llama3, yarn } kind = Kind::none;
   double factor = 1;
-  double low = 1, high = 4;                     ///< llama3: low_freq_factor, high_freq_factor
-  double beta_fast = 32, beta_slow = 1;         ///< yarn: in rotations
-  std::optional<double> attention_factor = {};  ///< yarn; absent: see amplitude()
-  std::int64_t original = 8192;                 ///< maximum sequence length of pre-training, in tokens
-  double positions_per_step = 1;                ///< linear position interpolation: positions are divided by it
-  /// Factor of cosines and sines: attention_factor of yarn, by default 0.1 ln(factor) + 1 and at least 1; without yarn 1.
-  double amplitude() const;
+  double low = 1, high = 4;              ///< llama3: low_freq_factor, high_freq_factor
+  double beta_fast = 32, beta_slow = 1;  ///< yarn: in rotations
+  double attention_factor = 1;           ///< yarn: factor of cosines and sines
+  std::int64_t original = 8192;          ///< maximum sequence length of pre-training, in tokens
+  double positions_per_step = 1;         ///< linear position interpolation: positions are divided by it
 };
 
 /// The angle, in radians per position, of each of the rotary_dim / 2 pairs: base^(-2 i / rotary_dim), scaled.

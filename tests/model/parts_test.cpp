@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "tests/model/built.h"
 
@@ -145,6 +146,7 @@ TEST(RotaryScaling, OfYarnSlowsThePairsThatTurnSeldom) {
   s.kind = nn::RotaryScaling::Kind::yarn;
   s.factor = 4;
   s.original = 4096;
+  s.attention_factor = 1.25;
   const auto plain = nn::rotary_frequencies(64, 10000, {}), bent = nn::rotary_frequencies(64, 10000, s);
   // 64 ln(4096 / (32 * 2 pi)) / (2 ln 10000) = 10.47 and 64 ln(4096 / (2 pi)) / (2 ln 10000) = 22.51
   for (std::size_t i = 0; i < plain.size(); ++i) {
@@ -152,7 +154,33 @@ TEST(RotaryScaling, OfYarnSlowsThePairsThatTurnSeldom) {
     EXPECT_NEAR(bent[i], plain[i] * (1 - slowed + slowed / 4), 1e-12) << i;
   }
   const nn::RotaryEmbedding table(64, 10000, kernels::RotaryLayout::half, 2, s);
-  EXPECT_FLOAT_EQ(table.tables({}).cosine[0], static_cast<float>(0.1 * std::log(4.0) + 1));
+  EXPECT_FLOAT_EQ(table.tables({}).cosine[0], 1.25F);
+}
+
+/// DeepSeek's and MindSpeed-LLM's definition, with m(a) = 0.1 a ln(factor) + 1: scores times m(mscale_all_dim)^2, rotated
+/// dimensions times m(mscale) / m(mscale_all_dim). Megatron-LM's is the same where both are equal.
+TEST(RotaryScaling, OfLatentAttentionIsSaidInTwoWays) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  const auto draw = [&](double from, double to) { return std::uniform_real_distribution<double>(from, to)(random); };
+  for (int round = 0; round < 50; ++round) {
+    GptOptions mindspeed, megatron;
+    mindspeed.multi_latent_attention = megatron.multi_latent_attention = true;
+    mindspeed.rope_scaling_type = nn::RotaryScaling::Kind::yarn;
+    const double factor = mindspeed.rope_scaling_factor = draw(0.5, 64), a = mindspeed.rope_scaling_mscale = draw(0, 2),
+                 b = mindspeed.rope_scaling_mscale_all_dim = round % 2 == 0 ? a : draw(0, 2);
+    const auto m = [&](double weight) { return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1; };
+    EXPECT_NEAR(mindspeed.latent_scale() * std::sqrt(128.0 + 64), m(b) * m(b), 1e-12);
+    EXPECT_NEAR(mindspeed.rotary_scaling(100).attention_factor, m(a) / m(b), 1e-12);
+    if (a != b) continue;
+    megatron.rotary_scaling_factor = factor;
+    megatron.mscale = megatron.mscale_all_dim = a;
+    EXPECT_EQ(mindspeed.latent_scale(), megatron.latent_scale());
+    const auto one = mindspeed.rotary_scaling(100), other = megatron.rotary_scaling(100);
+    EXPECT_EQ(one.attention_factor, other.attention_factor);
+    EXPECT_EQ(nn::rotary_frequencies(64, 10000, one), nn::rotary_frequencies(64, 10000, other));
+  }
 }
 
 TEST(RotaryScaling, InterpolationDividesPositions) {

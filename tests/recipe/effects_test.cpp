@@ -43,6 +43,8 @@ const std::vector<Effect> cases = {
     {m + "rope_scaling_beta_fast", "2", "8", rope},
     {m + "rope_scaling_beta_slow", "2", "4", rope},
     {m + "rope_scaling_attention_factor", "2", "4", rope},
+    {m + "rope_scaling_mscale", "2", "4", rope},
+    {m + "rope_scaling_mscale_all_dim", "2", "4", rope},
     {m + "num_query_groups", "2", "4"},
     {m + "attn_post_norm_scale", "2", "4"},
     {m + "ffn_post_norm_scale", "2", "4"},

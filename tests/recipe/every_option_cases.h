@@ -66,6 +66,7 @@ inline const Lines one_expert = experts + Lines{e + "moe_router_topk=1", e + "mo
 inline const Lines latent = {m + "multi_latent_attention=true", m + "kv_lora_rank=8", m + "qk_head_dim=4",
                              m + "qk_pos_emb_head_dim=4", m + "v_head_dim=4"};
 inline const Lines slowed = latent + Lines{m + "rotary_scaling_factor=4", m + "max_position_embeddings=100"};
+inline const Lines latent_yarn = latent + Lines{m + "rope_scaling_type=yarn", m + "max_position_embeddings=100"};
 inline const Lines predicting = {m + "mtp_num_layers=1", m + "position_embedding_type=rope"};
 
 inline const std::vector<Case> cases = {
@@ -133,6 +134,8 @@ inline const std::vector<Case> cases = {
     {m + "rope_scaling_beta_fast", "2", Seen::metrics, yarn},
     {m + "rope_scaling_beta_slow", "0.01", Seen::metrics, yarn},
     {m + "rope_scaling_attention_factor", "2", Seen::metrics, yarn},
+    {m + "rope_scaling_mscale", "2", Seen::metrics, yarn},
+    {m + "rope_scaling_mscale_all_dim", "2", Seen::metrics, yarn},
     {m + "window_size", "[2, 0]", Seen::metrics},
     {m + "sliding_window", "3", Seen::metrics},
     {m + "layer_types", "[full_attention]", Seen::metrics, {m + "sliding_window=3"}},
@@ -172,6 +175,8 @@ inline const std::vector<Case> cases = {
     {m + "qk_pos_emb_head_dim", "8", Seen::weights, latent},
     {m + "v_head_dim", "8", Seen::weights, latent},
     {m + "rope_type", "rope", Seen::metrics, slowed},
+    {m + "rope_scaling_mscale", "2", Seen::metrics, latent_yarn},
+    {m + "rope_scaling_mscale_all_dim", "2", Seen::metrics, latent_yarn},
     {m + "rotary_scaling_factor", "8", Seen::metrics, slowed},
     {m + "mscale", "2", Seen::metrics, slowed},
     {m + "mscale_all_dim", "2", Seen::metrics, slowed},

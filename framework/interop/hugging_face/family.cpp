@@ -93,6 +93,9 @@ void say_attention(options::Value& whole, const model::GptOptions& gpt, std::int
     set(whole, "kv_channels", gpt.channels());
     set(whole, "group_query_attention", true);
     set(whole, "num_query_groups", gpt.groups());
+    if (gpt.rope_scaling_type == nn::RotaryScaling::Kind::yarn)
+      set(whole, "rope_scaling_attention_factor", gpt.rotary_scaling(positions).attention_factor);
+    erase(whole, {"rope_scaling_mscale", "rope_scaling_mscale_all_dim"});
     if (gpt.rope_scaling_type != nn::RotaryScaling::Kind::none)
       set(whole, "rope_scaling_original_max_position_embeddings", gpt.rotary_scaling(positions).original);
     return;
@@ -100,11 +103,20 @@ void say_attention(options::Value& whole, const model::GptOptions& gpt, std::int
   erase(whole, {"kv_channels", "group_query_attention", "num_query_groups", "rotary_percent", "rope_scaling_factor",
                 "rope_scaling_low_freq_factor", "rope_scaling_high_freq_factor", "rope_scaling_attention_factor"});
   set(whole, "position_embedding_type", model::PositionEmbedding::rope);
-  const bool slowed = gpt.rope_type != model::LatentRope::rope && gpt.rotary_scaling_factor > 1;
+  auto factor = gpt.rotary_scaling_factor;
+  if (gpt.rope_scaling_type == nn::RotaryScaling::Kind::yarn) {
+    factor = gpt.rope_scaling_factor;
+    set(whole, "rope_scaling_type", nn::RotaryScaling::Kind::none);
+    set(whole, "rotary_scaling_factor", factor);
+    set(whole, "mscale", gpt.rope_scaling_mscale);
+    set(whole, "mscale_all_dim", gpt.rope_scaling_mscale_all_dim);
+  }
+  erase(whole, {"rope_scaling_mscale", "rope_scaling_mscale_all_dim"});
+  const bool slowed = gpt.rope_type != model::LatentRope::rope && factor > 1;
   set(whole, "rope_type", slowed ? model::LatentRope::yarn : model::LatentRope::rope);
   if (slowed)
     set(whole, "rope_scaling_original_max_position_embeddings", gpt.rotary_scaling(positions).original);
-  else if (gpt.rotary_scaling_factor <= 1)
+  else if (factor <= 1)
     erase(whole, {"rotary_scaling_factor", "mscale", "mscale_all_dim"});
 }
 

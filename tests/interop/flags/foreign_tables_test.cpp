@@ -1,12 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <set>
 
 #include "framework/interop/flags/flag_table.h"
 #include "framework/interop/flags/launcher_table.h"
+#include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 #include "tests/interop/flags/tables.h"
@@ -230,6 +232,67 @@ TEST(ForeignTables, TheTokenizerOfPaiIsInTheFolderOfItsCheckpoint) {
   EXPECT_EQ(own.at("dataset_config.tokenizer_model")->scalar, "x.model");
   const auto other = recipe_of({"--load", "ckpt", "--tokenizer-type", "NullTokenizer", "--vocab-size", "9"});
   EXPECT_EQ(other.at("dataset_config.tokenizer_model"), nullptr);
+}
+
+/// The flags of attention of its scripts for DeepSeek-V2-Lite, -V3 and Kimi-K2, whose betas are equal.
+TEST(ForeignTables, YarnOfLatentAttentionIsMindSpeedLlms) {
+  struct Script {
+    const char *factor, *mscale, *beta_fast;
+  };
+  for (const auto& s : {Script{"40", "0.707", "32"}, Script{"40", "1.0", "32"}, Script{"32", "1.0", "1"}}) {
+    const Lines words = {"--position-embedding-type",
+                         "rope",
+                         "--multi-latent-attention",
+                         "--qk-layernorm",
+                         "--qk-pos-emb-head-dim",
+                         "64",
+                         "--qk-head-dim",
+                         "128",
+                         "--kv-lora-rank",
+                         "512",
+                         "--v-head-dim",
+                         "128",
+                         "--beta-fast",
+                         s.beta_fast,
+                         "--beta-slow",
+                         "1",
+                         "--rope-scaling-type",
+                         "yarn",
+                         "--rope-scaling-factor",
+                         s.factor,
+                         "--rope-scaling-mscale",
+                         s.mscale,
+                         "--rope-scaling-mscale-all-dim",
+                         s.mscale,
+                         "--rope-scaling-original-max-position-embeddings",
+                         "4096",
+                         "--num-layers",
+                         "2",
+                         "--hidden-size",
+                         "64",
+                         "--num-attention-heads",
+                         "4",
+                         "--max-position-embeddings",
+                         "163840",
+                         "--spec",
+                         "mindspeed_llm.tasks.models.spec.deepseek_spec",
+                         "layer_spec"};
+    const auto table = flags::FlagTable::named("mindspeed-llm", options::Mappings());
+    EXPECT_EQ(complaints(table, words), Lines{});
+    options::Report report;
+    const auto converted = table.convert(flags::flags_of(words), facts(), report);
+    for (const auto& flag : converted.flags) EXPECT_EQ(flag.status, flags::FlagStatus::mapped) << flag.given.flag;
+    const auto recipe = recipe::read_recipe(converted.recipe, {}, report);
+    const auto* model = recipe.model.options<model::GptOptions>();
+    ASSERT_NE(model, nullptr);
+    const double growth = 0.1 * std::strtod(s.mscale, nullptr) * std::log(std::strtod(s.factor, nullptr)) + 1;
+    EXPECT_NEAR(model->latent_scale(), growth * growth / std::sqrt(192.0), 1e-12);
+    const auto yarn = model->rotary_scaling(163840);
+    EXPECT_EQ(yarn.factor, std::strtod(s.factor, nullptr));
+    EXPECT_EQ(yarn.original, 4096);
+    EXPECT_EQ(yarn.beta_fast, std::strtod(s.beta_fast, nullptr));
+    EXPECT_EQ(yarn.attention_factor, 1);
+  }
 }
 
 }  // namespace

@@ -308,6 +308,13 @@ TEST_F(ExpertConfig, AModelThatTheFamilyCannotSayIsNotWritten) {
   };
   EXPECT_EQ(refused("deepseek_v3", {}), "no error");
   EXPECT_TRUE(says(refused("deepseek_v3", {"model_config.mscale=0.5"}), "mscale_all_dim"));
+  const std::string m = "model_config.";  // the same yarn, as MindSpeed-LLM says it
+  std::vector<std::string> yarn = {m + "rope_scaling_type=yarn",    m + "rope_scaling_factor=4",
+                                   m + "rope_scaling_mscale=1",     m + "rope_scaling_mscale_all_dim=1",
+                                   m + "rotary_scaling_factor=1.0", m + "rope_type=yarn"};
+  EXPECT_EQ(refused("deepseek_v3", yarn), "no error");
+  yarn[3] = m + "rope_scaling_mscale_all_dim=0.5";
+  EXPECT_TRUE(says(refused("deepseek_v3", yarn), "mscale_all_dim"));
   EXPECT_TRUE(says(refused("deepseek_v3", {"moe_config.moe_shared_expert_intermediate_size=13"}), "no multiple"));
   EXPECT_TRUE(says(refused("deepseek_v3", {"moe_config.moe_layer_freq=[1,0]"}), "in all layers behind its dense ones"));
   EXPECT_TRUE(says(refused("deepseek_v3", {"model_config.norm_epsilon=1e-5"}), "epsilon 1e-06"));
