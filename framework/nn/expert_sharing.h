@@ -16,10 +16,11 @@ class ExpertSharing {
   /// autograd::route for the tokens of this rank.
   virtual autograd::ExpertChoices route(const autograd::Var& logits, const autograd::RouterTerms& terms,
                                         const Pass& pass) const = 0;
-  /// autograd::experts, with the weights of the experts of this rank.
+  /// autograd::experts, with the weights of the experts of this rank. `tap` sees the results of these, counted from 0.
   virtual autograd::Var experts(const autograd::Var& x, const autograd::ExpertChoices& choices,
                                 std::span<autograd::Leaf* const> fc1, std::span<autograd::Leaf* const> fc2,
-                                const autograd::ExpertNetwork& network, const Pass& pass) const = 0;
+                                const autograd::ExpertNetwork& network, const Pass& pass,
+                                const autograd::ExpertTap& tap) const = 0;
 };
 
 }  // namespace tessera::nn

@@ -35,8 +35,8 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank) {
   const auto parts = gated_ ? 2 : 1;
   const auto rows = rows_of_network(s.inner, parts, tensor);
   const auto columns = tensor.part(1, s.inner, "channels of an expert");
-  const auto first = rank.first(s.rule.experts);
-  for (auto e = first; e < first + rank.count(s.rule.experts); ++e) {
+  first_expert_ = rank.first(s.rule.experts);
+  for (auto e = first_expert_; e < first_expert_ + rank.count(s.rule.experts); ++e) {
     const auto expert = text("experts.local_experts.", e, ".");
     const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut) {
       return &declare(expert + which, ParameterRole::expert, shape, init, cut).leaf;
@@ -115,9 +115,9 @@ autograd::Var MixtureOfExperts::forward(const autograd::Var& x, const Pass& pass
   autograd::ExpertTap tap;
   if (pass.tap && *pass.tap)
     tap = [&](std::size_t expert, const Tensor& output) {
-      (*pass.tap)(text(inner("experts.local_experts."), expert), output);
+      (*pass.tap)(text(inner("experts.local_experts."), first_expert_ + static_cast<std::int64_t>(expert)), output);
     };
-  auto y = pass.experts ? pass.experts->experts(x, choices, fc1_, fc2_, network, pass)
+  auto y = pass.experts ? pass.experts->experts(x, choices, fc1_, fc2_, network, pass, tap)
                         : autograd::experts(x, choices, fc1_, fc2_, network, nullptr, tap);
   if (!shared_) return y;
   return autograd::dropout_add(shared_output(x, pass), y, {});

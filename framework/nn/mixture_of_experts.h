@@ -38,8 +38,8 @@ struct ExpertSizes {
 /// experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner, hidden] and .linear_fc2.weight [hidden, inner] with e
 /// the index among all experts of the layer; shared_experts.gate_weight [1, hidden] if sizes say so;
 /// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights"
-/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs of an expert if one rank has all,
-/// [rows, hidden]. Source: Megatron-LM core, MoELayer; Shazeer et al., arXiv:1701.06538.
+/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs [rows, hidden] of an
+/// expert that this rank has, or this rank's part of their sum. Source: Megatron-LM core, MoELayer; Shazeer et al., arXiv:1701.06538.
 class MixtureOfExperts final : public FeedForward {
  public:
   /// `layer` counts from 0 over the whole model. Throws ShapeError if the ranks do not divide the experts, or their inner
@@ -62,6 +62,7 @@ class MixtureOfExperts final : public FeedForward {
   bool gated_;
   Parameter* router_;
   Parameter* bias_ = nullptr;
+  std::int64_t first_expert_ = 0;           ///< of this rank, among all of the layer
   std::vector<autograd::Leaf*> fc1_, fc2_;  ///< of each expert of this rank
   Parameter* shared_gate_ = nullptr;
   std::unique_ptr<FeedForward> shared_;

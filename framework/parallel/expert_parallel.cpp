@@ -230,10 +230,11 @@ autograd::ExpertChoices ExpertParallel::route(const autograd::Var& logits, const
 
 autograd::Var ExpertParallel::experts(const autograd::Var& x, const autograd::ExpertChoices& choices,
                                       std::span<autograd::Leaf* const> fc1, std::span<autograd::Leaf* const> fc2,
-                                      const autograd::ExpertNetwork& network, const nn::Pass& pass) const {
-  if (experts_.whole()) return autograd::experts(x, choices, fc1, fc2, network);
+                                      const autograd::ExpertNetwork& network, const nn::Pass& pass,
+                                      const autograd::ExpertTap& tap) const {
+  if (experts_.whole()) return autograd::experts(x, choices, fc1, fc2, network, nullptr, tap);
   const Ranks ranks(groups_of(pass).experts, experts_);
-  return autograd::experts(x, choices, fc1, fc2, network, &ranks);
+  return autograd::experts(x, choices, fc1, fc2, network, &ranks, tap);
 }
 
 }  // namespace tessera::parallel

@@ -54,6 +54,12 @@ Pipeline::Totals Pipeline::evaluate(BatchSource& source, std::int64_t micro_batc
   return totals;
 }
 
+void Pipeline::look(BatchSource& source, std::int64_t micro_batches, const StepTap& tap) {
+  Totals totals;
+  execute(
+      {.source = source, .micro_batches = micro_batches, .trains = false, .scale = 1, .totals = totals, .tap = &tap});
+}
+
 void Pipeline::execute(const Execution& run, const std::function<void(std::int64_t)>& progress) {
   const Stopwatch running;
   const auto& actions = schedule(run.trains, run.micro_batches).of_stage(inputs_.stage);
@@ -143,12 +149,13 @@ void Pipeline::used(LoadedBatch& loaded) {
 model::ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const {
   model::ForwardMode mode;
   mode.groups = inputs_.groups;
+  if (!run.trains && !run.tap) return mode;
+  mode.seed = objective_.seed;
+  mode.training = true;
   if (!run.trains) return mode;
   const auto tokens = objective_.per_token_loss
                           ? 1
                           : counted_tokens(batch) * static_cast<double>(run.micro_batches) * objective_.replicas;
-  mode.seed = objective_.seed;
-  mode.training = true;
   mode.sums_losses = objective_.per_token_loss;
   mode.loss_seed = tokens > 0 ? run.scale / tokens : 0;
   // An auxiliary loss is a mean over the tokens of the micro-batch, whether they count or not.
@@ -169,12 +176,18 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
     const auto boundary = chunk(action.chunk).boundary(batch);
     pass.input = pass.tape.input(Tensor(pass.input_memory.bytes(), boundary.type, boundary.shape), run.trains);
   }
-  auto result = chunk(action.chunk).forward(pass.tape, pass.input, batch, mode(run, batch));
+  auto how = mode(run, batch);
+  const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
+    (*run.tap)(action.micro_batch, action.chunk, name, value);
+  };
+  if (run.tap) how.tap = &tap;
+  auto result = chunk(action.chunk).forward(pass.tape, pass.input, batch, how);
   if (const auto next = inputs_.plan.after(here)) {
     pass.output = std::move(result.hidden);
     pass.sent_message =
         inputs_.channel.send(pass.output.value().raw(), next->stage, tag(action, *next), "values for the stage after");
   } else {
+    if (run.tap) tap("loss", result.loss.token_loss.value());
     run.totals.loss.sum += result.loss.total.sum;
     run.totals.loss.count += result.loss.total.count;
   }

@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "framework/model/model.h"
@@ -34,6 +35,10 @@ struct Objective {
   nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report; null: nowhere. Must outlive this
 };
 
+/// Observes the named values of the forward passes of a step. `chunk`: of this stage.
+using StepTap =
+    std::function<void(std::int64_t micro_batch, std::int64_t chunk, std::string_view name, const Tensor& value)>;
+
 /// Takes the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and
 /// exchanges activations and gradients with the stages before and after. With one stage it exchanges nothing. Owns the
 /// memory that a step works in; in steady state of one stage it allocates nothing from the heap.
@@ -56,6 +61,10 @@ class Pipeline {
   /// Forward passes without dropout. `progress` is called with the number of micro-batches this stage has completed.
   Totals evaluate(BatchSource& source, std::int64_t micro_batches,
                   const std::function<void(std::int64_t micro_batches)>& progress = {});
+
+  /// The forward passes of train(), with dropout; nothing is recorded or reported. `tap` sees all that nn::Tap sees, and
+  /// the losses of tokens as "loss".
+  void look(BatchSource& source, std::int64_t micro_batches, const StepTap& tap);
 
   const Arena& arena() const { return arena_; }
 
@@ -84,6 +93,7 @@ class Pipeline {
     bool trains;
     double scale;
     Totals& totals;
+    const StepTap* tap = nullptr;  ///< forward passes as in training, if there is one
   };
   struct CachedSchedule {
     bool trains;

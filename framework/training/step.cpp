@@ -5,6 +5,7 @@
 
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
+#include "framework/training/not_finite.h"
 
 namespace tessera::training {
 namespace {
@@ -34,7 +35,6 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
       data_(data),
       state_(state),
       threads_(threads),
-      seed_(seed),
       sync_(model.processes, state, threads,
             {.overlapped = overlaps(model, optimization.data_parallel), .type = model.precision.gradients}),
       channel_(model.processes.pipeline),
@@ -153,53 +153,38 @@ double TrainingStep::evaluate(const data::Dataset& data, const data::Sampler& or
 
 std::string TrainingStep::first_not_finite(std::int64_t consumed) {
   const auto& world = processes().world;
-  const auto all = world.all_gather(not_finite_here(consumed), "the search for what is not finite");
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].empty()) return world.size() == 1 ? all[rank] : text("on rank ", rank, " ", all[rank]);
+  for (const auto search :
+       {&TrainingStep::weight_not_finite, &TrainingStep::value_not_finite, &TrainingStep::gradient_not_finite})
+    if (auto found = earliest(world, (this->*search)(consumed)); !found.empty()) return found;
   return "every value is finite, but the sum of squares of the gradients is not: they are too large";
 }
 
-std::string TrainingStep::not_finite_here(std::int64_t consumed) {
+NotFinite TrainingStep::weight_not_finite(std::int64_t) {
   for (const auto& range : state_.weight_ranges()) {
     const auto at = tessera::kernels::first_not_finite(threads_, range.tensor.floats());
-    if (at >= 0) return text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at);
+    if (at >= 0) return {0, text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at)};
   }
-  if (processes().world.size() == 1)
-    if (auto found = not_finite_value(consumed); !found.empty()) return found;
+  return {};
+}
+
+NotFinite TrainingStep::value_not_finite(std::int64_t consumed) {
+  const auto& plan = model_.plan;
+  const auto stage = processes().place.pipeline;
+  FirstValue first(threads_, plan.stages() * plan.chunks(),
+                   [&](std::int64_t chunk) { return chunk * plan.stages() + stage; });
+  auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
+  pipeline_.look(batches, data_.batch_plan.at(consumed).micro_batches, [&](auto... seen) { first.see(seen...); });
+  return first.found();
+}
+
+NotFinite TrainingStep::gradient_not_finite(std::int64_t) {
   for (const auto* parameter : state_.parameters()) {
     const auto at = tessera::kernels::first_not_finite(threads_, parameter->leaf.grad.floats());
     if (at >= 0)
-      return text("the gradient of ", parameter->name, " is not finite at element ", at, "; all weights are finite");
+      return {0,
+              text("the gradient of ", parameter->name, " is not finite at element ", at, "; all weights are finite")};
   }
-  return "";
-}
-
-/// The first value of the forward passes that is not finite; by one process that has the whole model.
-std::string TrainingStep::not_finite_value(std::int64_t consumed) {
-  std::string found;
-  const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
-    const auto at = found.empty() ? tessera::kernels::first_not_finite(threads_, value) : -1;
-    if (at >= 0) found = text("the output of ", name, " ", value.shape(), " is not finite at element ", at);
-  };
-  model::ForwardMode mode;
-  mode.seed = seed_;
-  mode.training = true;
-  mode.tap = &tap;
-  Arena arena;
-  autograd::Tape tape(arena, threads_, false);
-  Batch batch(data_.batch.batch_size, data_.splits->train->seq_length());
-  const auto count = data_.batch_plan.at(consumed).micro_batches;
-  for (std::int64_t i = 0; i < count && found.empty(); ++i) {
-    data::read_batch(*data_.splits->train, *data_.train_order, consumed + i * batch.samples, 0, 1, batch);
-    const auto at = [&] {
-      const auto result = model_.first().loss(tape, batch.view(), mode);
-      return tessera::kernels::first_not_finite(threads_, result.token_loss.floats());
-    }();
-    tape.clear();
-    if (at >= 0 && found.empty())
-      found = text("the loss of token ", at, " of micro-batch ", i, " is not finite; the outputs of all layers are");
-  }
-  return found;
+  return {};
 }
 
 }  // namespace tessera::training

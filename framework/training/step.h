@@ -13,6 +13,8 @@
 
 namespace tessera::training {
 
+struct NotFinite;
+
 /// One training step in its phases: backward (all micro-batches), reduce (gradients of all ranks), commit (one sum of
 /// norm and loss over the run), update, gather. All ranks call the same functions and get the same results. Owns the
 /// memory that a step works in; in steady state of one rank it allocates nothing from the heap.
@@ -42,8 +44,8 @@ class TrainingStep {
   double evaluate(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed, std::int64_t steps,
                   const std::function<void(std::int64_t steps)>& progress = {});
 
-  /// Repeats the forward passes of the step that begins at `consumed` and describes the first value that is not finite: a
-  /// weight, the output of a layer, or a gradient.
+  /// Repeats the forward passes of the step that begins at `consumed` and describes the first value that is not finite, of
+  /// all ranks: a weight, the output of a layer or an expert, or a gradient.
   std::string first_not_finite(std::int64_t consumed);
 
   /// Makes the gaps in auxiliary() those of all ranks; of a run without experts does nothing.
@@ -58,15 +60,15 @@ class TrainingStep {
  private:
   double summed(double own) const;
   const parallel::ProcessGroups& processes() const { return model_.processes; }
-  std::string not_finite_here(std::int64_t consumed);
-  std::string not_finite_value(std::int64_t consumed);
+  NotFinite weight_not_finite(std::int64_t consumed);
+  NotFinite value_not_finite(std::int64_t consumed);
+  NotFinite gradient_not_finite(std::int64_t consumed);
 
   const ModelSetup& model_;
   const OptimizationSetup& optimization_;
   const RunData& data_;
   ModelState& state_;
   kernels::Threads& threads_;
-  std::uint64_t seed_;
   ModelGradientSync sync_;
   CommunicatorChannel channel_;
   nn::AuxiliaryLog auxiliary_;

@@ -85,12 +85,14 @@ class Parity(InOwnFolder):
         ranks = layout.get("ranks", 1)
         self.write(f"{name}.yaml", recipe(model, layout, name, **training))
         if ranks == 1:
-            self.tessera("train", f"{name}.yaml", code=code)
-            return
-        words = [tsrun(), "--nproc_per_node", str(ranks), "--log_dir", f"{name}.log", os.environ["TESSERA_PROGRAM"], "train",
+            return self.tessera("train", f"{name}.yaml", code=code)
+        again = [] if code == 0 else ["--max_restarts", "0"]
+        words = [tsrun(), "--nproc_per_node", str(ranks), *again, "--log_dir", f"{name}.log", os.environ["TESSERA_PROGRAM"], "train",
                  f"{name}.yaml"]
         done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=240)
-        self.assertEqual(done.returncode, code, f"{name}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        told = done.stdout + done.stderr
+        self.assertEqual(done.returncode, code, f"{name}:\n{told[-6000:]}")
+        return told
 
     def curve(self, run):
         lines = self.metrics(run)
@@ -357,6 +359,24 @@ class Parity(InOwnFolder):
             self.run_layout(f"{name}_cut", layout, model, training_iters=10, save_interval=5, exit_interval=5)
             self.run_layout(f"{name}_cut", layout, model, training_iters=10)
             self.assert_same_run(f"{name}_straight", f"{name}_cut")
+
+    def test_an_expert_whose_output_is_not_finite_is_named_on_every_layout(self):
+        """Its weights are finite; the ranks that get its results see them in the output of the layer only."""
+        self.run_layout("one", {}, "experts", training_iters=1, save_interval=1)
+        self.tessera("checkpoint", "convert", str(self.checkpoints("one")[-1]), "hf", "--from", "tessera", "--to", "hf")
+        weights = self.folder / "hf" / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        length = struct.unpack("<Q", data[:8])[0]
+        tensors = json.loads(data[8:8 + length])
+        for name in ("w1", "w3"):
+            begin, end = tensors[f"model.layers.2.block_sparse_moe.experts.5.{name}.weight"]["data_offsets"]
+            data[8 + length + begin:8 + length + end] = struct.pack("<f", 1e25) * ((end - begin) // 4)
+        weights.write_bytes(data)
+        start = {"load_checkpoint": "hf", "resume_training": "false"}
+        for name in (None, "ep2", "ep2_tp2_sp", "ep2_pp2_vp2", "ep2_cp2"):
+            told = self.run_layout(f"from_{name}", TABLE["layouts"].get(name, {}), "experts", code=1, **start)
+            self.assertIn("the output of decoder.layers.2.mlp.experts.local_experts.5 [", told, name)
+            self.assertIn("No weight was changed", told)
 
     def test_too_few_ranks_are_refused_once(self):
         self.write("few.yaml", recipe("tied", {"tensor_model_parallel_size": 4}, "few"))
