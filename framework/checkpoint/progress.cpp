@@ -1,5 +1,6 @@
 #include "framework/checkpoint/progress.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/json.h"
@@ -27,7 +28,42 @@ LossScaleState loss_scale_of(const Json& json) {
   return {std::stof(json.at("scale").get<std::string>()), json.at("growth_tracker"), json.at("hysteresis_tracker")};
 }
 
+Json json_of(const NumberHistory& numbers) {
+  return {{"largest_loss", numbers.largest_loss},
+          {"largest_grad_norm", numbers.largest_grad_norm},
+          {"good_steps", numbers.good_steps},
+          {"last_good", numbers.last_good},
+          {"bad_in_row", numbers.bad_in_row}};
+}
+
+NumberHistory numbers_of(const Json& json) {
+  return {json.at("largest_loss"), json.at("largest_grad_norm"), json.at("good_steps"), json.at("last_good"),
+          json.at("bad_in_row")};
+}
+
+Findings findings_of(const Json& json) {
+  Findings findings;
+  for (const auto& [begin, end] : json.at("skip").get<std::vector<IterationSet::Range>>())
+    findings.skip.add(begin, end);
+  findings.roll_back_end = json.at("roll_back_end");
+  return findings;
+}
+
 }  // namespace
+
+void IterationSet::add(std::int64_t begin, std::int64_t end) {
+  if (begin >= end) return;
+  const auto first = std::partition_point(ranges_.begin(), ranges_.end(), [&](const Range& r) { return r[1] < begin; });
+  auto last = first;
+  for (; last != ranges_.end() && (*last)[0] <= end; ++last)
+    begin = std::min(begin, (*last)[0]), end = std::max(end, (*last)[1]);
+  ranges_.insert(ranges_.erase(first, last), Range{begin, end});
+}
+
+bool IterationSet::contains(std::int64_t iteration) const {
+  return std::any_of(ranges_.begin(), ranges_.end(),
+                     [&](const Range& r) { return r[0] <= iteration && iteration < r[1]; });
+}
 
 std::string write_progress(const Progress& progress) {
   Json json = {{"iteration", progress.iteration},
@@ -44,6 +80,9 @@ std::string write_progress(const Progress& progress) {
         {"scale", options::OptionType<double>::write(progress.loss_scale->scale).scalar},  // as text: it may be inf
         {"growth_tracker", progress.loss_scale->growth_tracker},
         {"hysteresis_tracker", progress.loss_scale->hysteresis_tracker}};
+  json["numbers"] = json_of(progress.numbers);
+  if (progress.findings != Findings{})
+    json["findings"] = {{"skip", progress.findings.skip.ranges()}, {"roll_back_end", progress.findings.roll_back_end}};
   return json.dump(1);
 }
 
@@ -60,6 +99,9 @@ Progress read_progress(const std::string& words, const std::string& speaker) {
     out.seed = json.at("seed");
     out.run = json.value("run", "");
     if (json.contains("schedule")) out.schedule = schedule_of(json.at("schedule"));
+    out.numbers.last_good = out.iteration - 1;
+    if (json.contains("numbers")) out.numbers = numbers_of(json.at("numbers"));
+    if (json.contains("findings")) out.findings = findings_of(json.at("findings"));
     if (json.contains("loss_scale")) out.loss_scale = loss_scale_of(json.at("loss_scale"));
     return out;
   } catch (const Json::exception& error) {

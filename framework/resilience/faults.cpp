@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 
 #include "framework/base/error.h"
 #include "framework/log/log.h"
@@ -19,16 +20,17 @@ struct Named {
   Value value;
 };
 
-constexpr std::array<Named<Phase>, 9> phases = {{{"start", Phase::start},
-                                                 {"forward", Phase::forward},
-                                                 {"reduce", Phase::reduce},
-                                                 {"commit", Phase::commit},
-                                                 {"update", Phase::update},
-                                                 {"report", Phase::report},
-                                                 {"gather", Phase::gather},
-                                                 {"evaluate", Phase::evaluate},
-                                                 {"save", Phase::save}}};
-constexpr std::array<Named<FaultMode>, 11> modes = {{{"kill", FaultMode::kill},
+constexpr std::array<Named<Phase>, 10> phases = {{{"start", Phase::start},
+                                                  {"forward", Phase::forward},
+                                                  {"reduce", Phase::reduce},
+                                                  {"commit", Phase::commit},
+                                                  {"update", Phase::update},
+                                                  {"report", Phase::report},
+                                                  {"gather", Phase::gather},
+                                                  {"evaluate", Phase::evaluate},
+                                                  {"save", Phase::save},
+                                                  {"roll_back", Phase::roll_back}}};
+constexpr std::array<Named<FaultMode>, 15> modes = {{{"kill", FaultMode::kill},
                                                      {"term", FaultMode::term},
                                                      {"segv", FaultMode::segv},
                                                      {"bus", FaultMode::bus},
@@ -38,7 +40,11 @@ constexpr std::array<Named<FaultMode>, 11> modes = {{{"kill", FaultMode::kill},
                                                      {"quit", FaultMode::quit},
                                                      {"error", FaultMode::error},
                                                      {"hang", FaultMode::hang},
-                                                     {"stop", FaultMode::stop}}};
+                                                     {"stop", FaultMode::stop},
+                                                     {"nan", FaultMode::nan},
+                                                     {"inf", FaultMode::inf},
+                                                     {"large", FaultMode::large},
+                                                     {"spike", FaultMode::spike}}};
 
 template <class Value, std::size_t count>
 Value value_of(const std::array<Named<Value>, count>& all, std::string_view name, const char* what,
@@ -101,7 +107,28 @@ void cause(FaultMode mode) {
     case FaultMode::stop:
       raise(SIGSTOP);
       break;
+    case FaultMode::nan:
+    case FaultMode::inf:
+    case FaultMode::large:
+    case FaultMode::spike:
+      break;
   }
+}
+
+void tell(const Fault& fault) {
+  log::Logger("resilience")
+      .warning(text("injected fault: rank ", fault.rank, ", step ", fault.step, ", ", name_of(phases, fault.phase),
+                    ", ", name_of(modes, fault.mode)));
+}
+
+void change_numbers(FaultMode mode, const NumbersOfRank& numbers) {
+  constexpr auto nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  if (numbers.loss != nullptr) {
+    if (mode == FaultMode::nan) *numbers.loss = static_cast<double>(nan);
+    if (mode == FaultMode::spike) *numbers.loss *= 50;
+  }
+  if (numbers.gradient == nullptr || mode == FaultMode::spike) return;
+  *numbers.gradient = mode == FaultMode::nan ? nan : mode == FaultMode::inf ? infinity : 1e6F;
 }
 
 }  // namespace
@@ -122,7 +149,13 @@ Fault read_fault(std::string_view words) {
   fault.rank = number(parts[0], "rank", words);
   fault.step = number(parts[1], "step", words);
   fault.phase = value_of(phases, parts[2], "phase", words);
+  fault.repeats = parts[3].ends_with('!');
+  if (fault.repeats) parts[3].remove_suffix(1);
   fault.mode = value_of(modes, parts[3], "mode", words);
+  if (fault.repeats && !fault.of_numbers())
+    throw ConfigError(text("'", words, "': '", parts[3], "' ends the process and cannot repeat; leave out the '!'"));
+  if (fault.of_numbers() && fault.phase != Phase::reduce)
+    throw ConfigError(text("'", words, "': '", parts[3], "' changes numbers in phase reduce, not in ", parts[2]));
   if (parts.size() == 5) fault.start = parts[4] == "*" ? -1 : number(parts[4], "start", words);
   return fault;
 }
@@ -140,11 +173,18 @@ bool Faults::expects(std::int64_t step, Phase phase) const {
 
 void Faults::reach(std::int64_t step, Phase phase) const {
   for (const auto& fault : own_) {
-    if (fault.step != step || fault.phase != phase) continue;
-    log::Logger("resilience")
-        .warning(text("injected fault: rank ", fault.rank, ", step ", step, ", ", name_of(phases, phase), ", ",
-                      name_of(modes, fault.mode)));
+    if (fault.step != step || fault.phase != phase || fault.of_numbers()) continue;
+    tell(fault);
     cause(fault.mode);
+  }
+}
+
+void Faults::change(std::int64_t step, const NumbersOfRank& numbers) {
+  for (auto& fault : own_) {
+    if (fault.step != step || !fault.of_numbers() || fault.done) continue;
+    tell(fault);
+    change_numbers(fault.mode, numbers);
+    fault.done = !fault.repeats;
   }
 }
 

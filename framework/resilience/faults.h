@@ -17,18 +17,29 @@ enum class Phase {
   report,    ///< all elements are updated; metrics are not written
   gather,    ///< the step is complete
   evaluate,  ///< before an evaluation
-  save       ///< before a checkpoint is written
+  save,      ///< before a checkpoint is written
+  roll_back  ///< the run goes back to a checkpoint: STEP is the step it leaves, before loading, or the one it comes to, after
 };
 
 /// What the process does there.
-enum class FaultMode { kill, term, segv, bus, fpe, abort, exit, quit, error, hang, stop };
+enum class FaultMode { kill, term, segv, bus, fpe, abort, exit, quit, error, hang, stop, nan, inf, large, spike };
 
 /// A fault to be injected, to rehearse what happens then: "RANK:STEP:PHASE:MODE", or with ":START" at the end, the number
-/// of the start of the job (0, the first, if absent; * every start).
+/// of the start of the job (0, the first, if absent; * every start). The modes from `nan` on change numbers that the rank
+/// computed, in phase reduce: the first time that the step is computed, or with "!" after the mode every time.
 struct Fault {
+  bool of_numbers() const { return mode >= FaultMode::nan; }
   std::int64_t rank = 0, step = 0, start = 0;  ///< start -1: every one
   Phase phase = Phase::forward;
   FaultMode mode = FaultMode::kill;
+  bool repeats = false;
+  bool done = false;  ///< of numbers: it came, and does not repeat
+};
+
+/// What faults change: a sum of losses, and an element of the gradients; null: the rank has none.
+struct NumbersOfRank {
+  double* loss = nullptr;
+  float* gradient = nullptr;
 };
 
 /// Throws ConfigError that says what is wrong in `words` and which words there are.
@@ -45,6 +56,8 @@ class Faults {
   bool expects(std::int64_t step, Phase phase) const;
   /// Causes the fault that is to come here, if there is one. Returns only if there is none. Throws Error for mode error.
   void reach(std::int64_t step, Phase phase) const;
+  /// Causes those of `step` that change numbers. Called once each time that the step is computed.
+  void change(std::int64_t step, const NumbersOfRank& numbers);
 
  private:
   std::vector<Fault> own_;

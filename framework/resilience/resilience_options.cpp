@@ -1,5 +1,6 @@
 #include "framework/resilience/resilience_options.h"
 
+#include "framework/options/limits.h"
 #include "framework/resilience/faults.h"
 
 namespace tessera::resilience {
@@ -38,6 +39,22 @@ void describe(options::Schema<ResilienceOptions>& s) {
       .at_most(31536000)
       .unit("seconds")
       .otherwise("10 times the slowest of the run's steps, but at least 30 s; learnt from the first 12 steps")
+      .no_flag("only Tessera has it");
+  s.option(
+       "bad_step", &O::bad_step,
+       "Action after a step whose loss or gradient norm a check rejects, also when the step is computed again "
+       "(training_config.check_for_nan_in_grad, check_for_spiky_loss, check_for_large_grads, rerun_mode). stop: the "
+       "run ends; spikes and large gradients are only logged with rerun_mode validate_results; skip: its samples are "
+       "consumed and no weight changes.")
+      .no_flag("only Tessera has it");
+  s.option(
+       "roll_back_after", &O::roll_back_after,
+       "Number of such steps in a row after which the run goes back to its newest checkpoint before them, and skips "
+       "their iterations.")
+      .at_least(1)
+      .at_most(options::most_steps)
+      .unit("steps")
+      .matters_when([](const O& o) { return o.bad_step == BadStep::skip; }, "`bad_step` is stop")
       .no_flag("only Tessera has it");
   s.option(
        "inject_fault", &O::inject_fault,

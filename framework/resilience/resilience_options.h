@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +19,20 @@ inline options::Words<Policy> words(Policy) {
   return {{"off", Policy::off}, {"memory", Policy::memory}, {"replica", Policy::replica}};
 }
 
-/// resilience_config: what happens when processes of the run die.
+/// What becomes of a step whose numbers are wrong, and stay so when it is computed again.
+enum class BadStep {
+  stop,  ///< the run ends
+  skip   ///< no weight changes; after several in a row the run goes back to a checkpoint
+};
+inline options::Words<BadStep> words(BadStep) { return {{"stop", BadStep::stop}, {"skip", BadStep::skip}}; }
+
+/// resilience_config: what happens when processes of the run die, or numbers are wrong.
 struct ResilienceOptions {
   Policy policy = Policy::memory;
   bool require_host = false;
   std::optional<double> step_time_out;
+  BadStep bad_step = BadStep::stop;
+  std::int64_t roll_back_after = 3;
   std::vector<std::string> inject_fault;
 };
 void describe(options::Schema<ResilienceOptions>& s);

@@ -30,6 +30,14 @@ Resolution resolve(std::span<const RankState> ranks, std::span<const SharedShard
   const auto present = [&](int rank) { return ranks[static_cast<std::size_t>(rank)].present; };
   out.narrator = narrator_of(ranks);
   if (out.narrator < 0) return out;  // a run that begins
+  const auto withdrawn = std::find_if(ranks.begin(), ranks.end(),
+                                      [](const RankState& rank) { return rank.present && rank.journal.withdrawn; });
+  if (withdrawn != ranks.end()) {
+    out.withdrawn = true;
+    out.narrator = static_cast<int>(withdrawn - ranks.begin());
+    out.step = withdrawn->journal.committed;
+    return out;
+  }
   for (const auto& rank : ranks)
     if (rank.present) out.step = std::max({out.step, rank.journal.committed, rank.journal.intended});
   for (std::size_t r = 0; r < ranks.size(); ++r) {

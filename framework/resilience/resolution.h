@@ -27,6 +27,7 @@ struct Gift {
 struct Resolution {
   bool usable = false;      ///< else the state in memory cannot be continued
   std::string problem;      ///< why not; empty: there is none
+  bool withdrawn = false;   ///< the run was going back to a checkpoint, which all ranks load now; not usable
   std::int64_t step = 0;    ///< T of StepJournal: all ranks complete it
   int narrator = 0;         ///< the position in this rank's journal counts
   bool reported = false;    ///< that position is after the step, so the step is in metrics and logs
@@ -38,7 +39,8 @@ struct Resolution {
 /// Decides it from what all ranks found. A rank that has lost its state gets each of its shards from a rank that has it, or
 /// else from the holder of a copy: one of `copies`, those that holders found and that are of the same step as their own
 /// state. The position of the first rank counts, which writes metrics; if that is lost, what another rank knows that the
-/// first one did (JournalState::told). Pure.
+/// first one did (JournalState::told). If any rank is withdrawn, the position of the first such rank counts, and nothing else.
+/// Pure.
 Resolution resolve(std::span<const RankState> ranks, std::span<const SharedShard> shards,
                    std::span<const ShardCopy> copies);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 constexpr std::uint64_t magic = 0x3145544154535354;  // "TSSTATE1"
-constexpr std::uint32_t format_version = 2;          // of everything in the file
+constexpr std::uint32_t format_version = 3;          // of everything in the file
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 

@@ -11,8 +11,9 @@ namespace {
 constexpr std::size_t line = 64;  // bytes of a cache line
 std::size_t whole_lines(std::size_t bytes) { return (bytes + line - 1) / line * line; }
 
-std::uint32_t checksum_of(std::uint64_t sequence, std::int64_t step, std::span<const std::byte> position) {
-  const std::uint64_t numbers[] = {sequence, static_cast<std::uint64_t>(step)};
+std::uint32_t checksum_of(std::uint64_t sequence, std::int64_t step, std::uint64_t withdrawn,
+                          std::span<const std::byte> position) {
+  const std::uint64_t numbers[] = {sequence, static_cast<std::uint64_t>(step), withdrawn};
   return crc32c(position, crc32c(std::as_bytes(std::span(numbers))));
 }
 
@@ -27,7 +28,8 @@ struct StepJournal::Header {
 struct StepJournal::Slot {
   alignas(line) std::uint64_t sequence;  ///< 0: none
   std::int64_t step;
-  std::uint32_t bytes, checksum;  ///< checksum: of sequence, step and the position
+  std::uint64_t withdrawn;        ///< 1: the state that belongs to it is given up
+  std::uint32_t bytes, checksum;  ///< checksum: of sequence, step, withdrawn and the position
 };
 
 std::size_t StepJournal::bytes(std::size_t record_bytes, std::size_t position_bytes) {
@@ -51,7 +53,7 @@ std::span<std::byte> StepJournal::text_of(std::size_t index) const {
 bool StepJournal::valid(std::size_t index) const {
   const auto& one = slot(index);
   return one.sequence != 0 && one.bytes <= position_bytes_ &&
-         one.checksum == checksum_of(one.sequence, one.step, text_of(index).first(one.bytes));
+         one.checksum == checksum_of(one.sequence, one.step, one.withdrawn, text_of(index).first(one.bytes));
 }
 
 std::optional<std::size_t> StepJournal::newest() const {
@@ -65,13 +67,15 @@ std::optional<std::size_t> StepJournal::told() const {
   const auto last = newest();
   if (!last || header().confirmed.load(std::memory_order_acquire) >= slot(*last).sequence) return last;
   const auto before = 1 - *last;
+  if (valid(before) && slot(before).withdrawn != 0) return last;  // all ranks have loaded a checkpoint since
   return valid(before) && slot(before).sequence + 1 == slot(*last).sequence ? std::optional(before) : std::nullopt;
 }
 
 JournalState StepJournal::state() const {
   const auto last = newest(), surely = told();
   return {last ? slot(*last).step : 0, header().intended.load(std::memory_order_acquire),
-          header().prepared.load(std::memory_order_acquire), surely ? slot(*surely).step : -1};
+          header().prepared.load(std::memory_order_acquire), surely ? slot(*surely).step : -1,
+          last && slot(*last).withdrawn != 0};
 }
 
 std::span<const std::byte> StepJournal::record() const { return memory_.subspan(sizeof(Header), record_bytes_); }
@@ -101,7 +105,17 @@ void StepJournal::confirm() {
   if (const auto last = newest()) header().confirmed.store(slot(*last).sequence, std::memory_order_release);
 }
 
-void StepJournal::commit(std::int64_t step, const std::string& position) {
+void StepJournal::commit(std::int64_t step, const std::string& position) { store(step, position, false); }
+
+void StepJournal::withdraw(const std::string& position) { store(state().committed, position, true); }
+
+void StepJournal::restart(std::int64_t step, const std::string& position) {
+  header().intended.store(0, std::memory_order_release);
+  header().prepared.store(0, std::memory_order_release);
+  commit(step, position);
+}
+
+void StepJournal::store(std::int64_t step, const std::string& position, bool withdrawn) {
   must(position.size() <= position_bytes_, "a position fits the journal");
   const auto last = newest();
   const std::size_t next = last ? 1 - *last : 0;
@@ -112,8 +126,9 @@ void StepJournal::commit(std::int64_t step, const std::string& position) {
   std::memcpy(words.data(), position.data(), position.size());
   to.sequence = sequence;
   to.step = step;
+  to.withdrawn = withdrawn ? 1 : 0;
   to.bytes = static_cast<std::uint32_t>(position.size());
-  to.checksum = checksum_of(sequence, step, words);
+  to.checksum = checksum_of(sequence, step, to.withdrawn, words);
 }
 
 }  // namespace tessera::resilience

@@ -16,6 +16,7 @@ struct JournalState {
   std::int64_t intended = 0;   ///< the update of this step may have begun; its record is in the journal
   std::int64_t prepared = 0;   ///< the gradients of this step are final in the state file
   std::int64_t told = -1;  ///< all ranks have surely come to the position that was stored after this step; -1: unknown
+  bool withdrawn = false;  ///< the run goes back to a checkpoint: of what was kept, only the newest position counts
 };
 
 /// The commit protocol of training steps in a section of the state file. In every step a rank calls, in this order,
@@ -30,6 +31,14 @@ struct JournalState {
 /// `intended`: every rank has at least prepared T, because the all-reduce of T returned somewhere. A rank that has
 /// committed T is complete; one that intended T completes the update from its undo log (UndoLog); one that only prepared T
 /// takes the record of T from another rank and begins. No step is lost and none is computed twice, except backward passes.
+///
+/// A run that goes back to a checkpoint calls, between two steps,
+///
+///   withdraw(position)   from here the state is worth nothing; `position` says what the run keeps
+///                      -- a barrier; then the state of the checkpoint is loaded; a barrier --
+///   restart(step, position)
+///
+/// If any rank is withdrawn when the processes start again, all load the checkpoint (again) and restart().
 ///
 /// One process and thread writes. Stores become visible to a later process in program order (x86, and release stores
 /// elsewhere), since a killed process's memory stays coherent.
@@ -55,6 +64,10 @@ class StepJournal {
   /// are two copies in turn, so the last but one is intact until this one is complete. Throws BugError if the position is
   /// too long.
   void commit(std::int64_t step, const std::string& position);
+  /// The state that follows the last commit() is given up. All ranks call it before any of them changes the state.
+  void withdraw(const std::string& position);
+  /// The state is that of `step` of a checkpoint, as at the beginning of a run. All ranks have loaded it.
+  void restart(std::int64_t step, const std::string& position);
   /// All ranks have come to the newest position: they have entered an operation that follows it. Between two calls of
   /// commit() there is such an operation too, so without this call the position before the newest is one.
   void confirm();
@@ -68,6 +81,7 @@ class StepJournal {
   std::optional<std::size_t> newest() const;
   std::optional<std::size_t> told() const;
   bool valid(std::size_t index) const;
+  void store(std::int64_t step, const std::string& position, bool withdrawn);
   std::string position_in(std::optional<std::size_t> index) const;
 
   std::span<std::byte> memory_;

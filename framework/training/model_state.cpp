@@ -96,6 +96,18 @@ StateBytes ModelState::bytes() const {
   return all;
 }
 
+float* ModelState::first_gradient(bool reduced) {
+  for (const auto& part : parts_) {
+    if (reduced && !part->owned_gradients().empty())
+      return &part->gradients()[part->layout().owned_gradients()[0].first];
+    if (reduced) continue;
+    for (const auto& range : part->layout().parameters().ranges())
+      if (const auto owned = range.parameter->owned(); !owned.empty())
+        return &part->gradients()[static_cast<std::size_t>(range.first + owned.front().first)];
+  }
+  return nullptr;
+}
+
 std::int64_t ModelState::owned_padding() const {
   std::int64_t all = 0;
   for (const auto& part : parts_) all += part->layout().owned_padding();

@@ -152,6 +152,22 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
   return found.folder.has_value();
 }
 
+/// Checkpoints of the run after iteration `last` are not to be loaded any more.
+void set_aside_after(std::int64_t last, const TrainingSetup& setup, const std::string& run,
+                     std::vector<std::string>& notes) {
+  const auto& o = setup.options;
+  const auto& world = setup.model.processes.world;
+  comm::together(world, "going back to a checkpoint", [&] {
+    if (world.rank() > 0) return;
+    for (const auto& info : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix)) {
+      if (info.iteration <= last || !belongs_to(run)(info.folder)) continue;
+      const auto aside =
+          checkpoint::set_aside(info.folder, text("the run went back to iteration ", last, " or before"));
+      notes.push_back(text("set aside ", info.folder.string(), " as ", aside.string()));
+    }
+  });
+}
+
 /// What load_checkpoint names, of any format; null where the run's own folder has none yet.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
   const auto& o = setup.options;
@@ -224,6 +240,44 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
   });
   state.weights_changed();
+  return out;
+}
+
+bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to) {
+  const auto& o = setup.options;
+  const auto& world = setup.model.processes.world;
+  std::string found;
+  comm::together(world, "going back to a checkpoint", [&] {
+    if (world.rank() > 0) return;
+    for (const auto& info : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix))
+      if (info.iteration <= back_to && belongs_to(run)(info.folder)) found = "yes";
+    if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr)
+      if (const auto newest = format->find(o.output_dir)) {
+        const auto progress = format->open(*newest, setup.documents.mappings)->progress();
+        if (progress && progress->iteration <= back_to) found = "yes";
+      }
+  });
+  return !world.broadcast(found, 0, "going back to a checkpoint").empty();
+}
+
+Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to) {
+  Restored out;
+  set_aside_after(back_to, setup, kept.run, out.notes);
+  state.weights_needed();
+  for (const auto& part : state.parts())
+    for (const auto& elements : part->shard_elements()) std::fill(elements.begin(), elements.end(), 0.0F);
+  if (!resume_own(setup, state, kept.run, out) || out.progress.iteration > back_to)
+    throw Error(text("the run has no checkpoint of iteration ", std::min(back_to, kept.iteration),
+                     " or before to go back to. Give training_config.save_interval"));
+  state.weights_changed();
+  out.continues = true;
+  out.went_back = true;
+  out.progress.run = kept.run;
+  out.progress.data_start = kept.data_start;
+  // With what the run has found out since, it is not what was saved.
+  out.is_saved = out.progress.findings == kept.findings &&
+                 std::filesystem::exists(checkpoint_path(setup.options, out.progress.iteration));
+  out.progress.findings = kept.findings;
   return out;
 }
 

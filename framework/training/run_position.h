@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "framework/checkpoint/progress.h"
@@ -17,6 +18,8 @@ struct PositionNumbers {
   std::int64_t saved_at = -1;      ///< iteration of the newest checkpoint of the run; -1: there is none
   Interval interval;               ///< since the last line of progress
   double product_rate = 0;         ///< FLOP/s of the machine, measured when the run began
+  /// Of a run that goes back to a checkpoint: to the newest one that is not after this iteration.
+  std::int64_t back_to = std::numeric_limits<std::int64_t>::max();
 };
 
 /// Where a run is after a step, besides its tensors: with this a later process continues as if there had been one.
@@ -37,8 +40,10 @@ RunPosition read_position(const std::string& bytes);
 struct StepIntent {
   StepOutcome outcome;
   UpdateRates rates;
-  double seconds = 0;    ///< since the step began
-  bool skipped = false;  ///< an overflow of the loss scale was found: no weight changes
+  double seconds = 0;     ///< since the step began
+  bool skipped = false;   ///< an overflow of the loss scale was found: no weight changes
+  bool rejected = false;  ///< the numbers are wrong: no weight changes, and the samples count as skipped
+  bool changes_weights() const { return !skipped && !rejected; }
 };
 
 /// Bytes of the record of a step: its intent and what routers and prediction layers reported.

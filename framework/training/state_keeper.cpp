@@ -181,6 +181,11 @@ void StateKeeper::find() {
   world_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)), "the state in memory");
   const auto resolution =
       resilience::resolve(all, shards_, copies_ ? copies_->found() : std::vector<resilience::ShardCopy>());
+  if (resolution.withdrawn) {
+    withdrawn_ = read_position(world_.broadcast(journal.position(), resolution.narrator, "the state in memory"));
+    if (copies_) copies_->discard();
+    return;
+  }
   if (resolution.usable) return adopt(resolution, journal, own.present && own.journal.committed == resolution.step);
   if (resolution.problem.empty()) return;
   given_up_ = resolution.step;
@@ -238,7 +243,8 @@ ModelState StateKeeper::make_state() {
       made.push_back(std::make_unique<SharedState>(std::move(part.layout), std::move(memory), optimizer, overlaps));
       continue;
     }
-    StateMemory memory(segment, file_->descriptor(), file_->offset(1 + parts_.size() + i), !found_, part.sharers);
+    StateMemory memory(segment, file_->descriptor(), file_->offset(1 + parts_.size() + i), !found_ && !withdrawn_,
+                       part.sharers);
     made.push_back(
         std::make_unique<SharedState>(std::move(part.layout), std::move(memory), optimizer, overlaps,
                                       std::make_unique<resilience::UndoLog>(file_->section(1 + i), part.undo)));
@@ -249,9 +255,19 @@ ModelState StateKeeper::make_state() {
 
 void StateKeeper::begin(std::int64_t step, const RunPosition& position, ModelState& state) {
   if (!journal_) return;
-  journal_->commit(step, write_position(position));
+  comm::together(world_, "the state in memory", [] {});  // all ranks have loaded theirs
   arrange_copies(state);
+  journal_->restart(step, write_position(position));
   file_->set_ready();
+  withdrawn_.reset();
+}
+
+void StateKeeper::withdraw(const RunPosition& position) {
+  found_.reset();
+  if (!journal_) return;
+  journal_->withdraw(write_position(position));
+  if (copies_) copies_->discard();
+  comm::together(world_, "going back to a checkpoint", [] {});
 }
 
 void StateKeeper::prepare(std::int64_t step, ModelState& state) {

@@ -41,6 +41,8 @@ class StateKeeper {
   bool keeps() const { return journal_.has_value(); }
   /// What was left; absent if the run begins with this process, or with a checkpoint.
   const std::optional<FoundState>& found() const { return found_; }
+  /// Of a state that was found while the run went back to a checkpoint: what it keeps. The run begins with the checkpoint.
+  const std::optional<RunPosition>& withdrawn() const { return withdrawn_; }
   /// The last step of a state that was found, but could not be continued because no rank has some of it; -1: there is none.
   std::int64_t given_up() const { return given_up_; }
   /// Lines to be told that were not taken yet.
@@ -64,7 +66,10 @@ class StateKeeper {
   void give_to_lost(ModelState& state);
   /// All ranks have entered an operation that follows the last commit().
   void confirm();
-  /// From the first commit on, later processes continue with this memory.
+  /// The run goes back to a checkpoint: from here later processes do so too, and `position` is what they keep. Returns when
+  /// all ranks have come here; then `state` may be overwritten, and begin() follows. Collective.
+  void withdraw(const RunPosition& position);
+  /// From the first commit on, later processes continue with this memory. Collective.
   void begin(std::int64_t step, const RunPosition& position, ModelState& state);
 
  private:
@@ -91,6 +96,7 @@ class StateKeeper {
   std::unique_ptr<resilience::StateFile> file_;
   std::optional<resilience::StepJournal> journal_;
   std::optional<FoundState> found_;
+  std::optional<RunPosition> withdrawn_;
   std::vector<resilience::Gift> gifts_;
   std::string position_;  ///< found_->position as it was stored
   std::int64_t given_up_ = -1;

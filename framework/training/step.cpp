@@ -1,8 +1,10 @@
 #include "framework/training/step.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "framework/base/crc32c.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 #include "framework/training/not_finite.h"
@@ -69,10 +71,14 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   auxiliary_.clear();
   state_.weights_needed();
   auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
-  const auto totals = pipeline_.train(batches, micro_batches, static_cast<double>(optimization_.loss_scaler.scale()));
+  auto totals = pipeline_.train(batches, micro_batches, static_cast<double>(optimization_.loss_scaler.scale()));
   outcome.data_wait_seconds = totals.data_wait_seconds;
+  const bool overlapped = overlaps(model_, optimization_.data_parallel);
+  if (when_computed_ && !overlapped) when_computed_(totals.loss.sum, state_.first_gradient(false));
   sync_.finish();
+  if (when_computed_ && overlapped) when_computed_(totals.loss.sum, state_.first_gradient(true));
   if (when_reduced_) when_reduced_();
+  own_loss_ = totals.loss.sum;
 
   double squares = 0;
   for (const auto& part : state_.owned_gradients()) squares += kernels::sum_of_squares(threads_, part);
@@ -94,6 +100,15 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   if (optimization_.per_token_loss && commit_[2] > 0) outcome.gradient_factor /= commit_[2];
   outcome.grad_norm = std::sqrt(commit_[0]) * outcome.gradient_factor;
   return outcome;
+}
+
+StepPrint TrainingStep::print() {
+  StepPrint out;
+  out.loss = std::bit_cast<std::uint64_t>(own_loss_);
+  for (const auto& part : state_.parts())
+    for (const auto& elements : part->shard_gradients()) out.gradients = crc32c(std::as_bytes(elements), out.gradients);
+  out.replica = processes().place.data;
+  return out;
 }
 
 void TrainingStep::share_router_gaps() {

@@ -15,6 +15,13 @@ namespace tessera::training {
 
 struct NotFinite;
 
+/// What a rank computed in a step, to the bit. The same computation gives the same, unless hardware fails.
+struct StepPrint {
+  std::uint64_t loss = 0;       ///< bits of the rank's own sum of losses
+  std::uint32_t gradients = 0;  ///< CRC-32C of the reduced gradients that it keeps
+  std::int32_t replica = 0;     ///< its data-parallel rank
+};
+
 /// One training step in its phases: backward (all micro-batches), reduce (gradients of all ranks), commit (one sum of
 /// norm and loss over the run), update, gather. All ranks call the same functions and get the same results. Owns the
 /// memory that a step works in; in steady state of one rank it allocates nothing from the heap.
@@ -25,8 +32,10 @@ class TrainingStep {
                kernels::Threads& threads, std::uint64_t seed);
 
   /// Computes the gradients, times the loss scale, of the samples that follow `consumed`, as many as the batch plan says.
-  /// Changes no weight.
+  /// Changes no weight, and may be called again for the same samples: the outcome has the same bits.
   StepOutcome backward(std::int64_t consumed);
+  /// Of the last backward().
+  StepPrint print();
   /// The rates of update `number` by the schedule as it is now.
   UpdateRates rates(std::int64_t number) const;
   /// Lets the optimizer apply them.
@@ -55,6 +64,9 @@ class TrainingStep {
   nn::AuxiliaryLog& auxiliary() { return auxiliary_; }
   /// `call` is called in every backward() when all gradients of this rank are final, before the commit.
   void when_reduced(std::function<void()> call) { when_reduced_ = std::move(call); }
+  /// `call` may change what this rank computed: its sum of losses and an element of its gradients, which is null if it has
+  /// none. The gradients are not reduced yet, unless that overlaps with the backward pass.
+  void when_computed(std::function<void(double& loss, float* gradient)> call) { when_computed_ = std::move(call); }
   const Arena& arena() const { return pipeline_.arena(); }
 
  private:
@@ -76,7 +88,9 @@ class TrainingStep {
   Pipeline pipeline_;
   BatchLoaders loaders_;
   UpdateScalars scalars_;
+  double own_loss_ = 0;  ///< sum of the last backward()
   std::function<void()> when_reduced_;
+  std::function<void(double& loss, float* gradient)> when_computed_;
 };
 
 }  // namespace tessera::training

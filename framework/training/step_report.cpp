@@ -17,7 +17,7 @@ std::string PipelineBubble::line(const TrainingSetup& setup) const {
 StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, double seconds, std::int64_t samples) {
   const auto& schedule = *setup.optimization.schedule;
   StepRecord record;
-  record.skipped = intent.skipped;
+  record.skipped = !intent.changes_weights();
   record.learning_rate = schedule.learning_rate();
   record.weight_decay = schedule.weight_decay();
   record.global_batch_size = samples;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
 #include <thread>
 
 #include "framework/base/clock.h"
@@ -11,91 +10,21 @@
 #include "framework/comm/together.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/log/log.h"
-#include "framework/resilience/faults.h"
-#include "framework/training/auxiliary_report.h"
-#include "framework/training/evaluator.h"
-#include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
-#include "framework/training/run_log.h"
 #include "framework/training/run_notes.h"
-#include "framework/training/run_stop.h"
 #include "framework/training/saving.h"
-#include "framework/training/state_keeper.h"
-#include "framework/training/step.h"
-#include "framework/training/step_report.h"
-#include "framework/training/step_time_out.h"
-#include "framework/worker/launch_link.h"
+#include "framework/training/trainer_class.h"
 
 namespace tessera::training {
 namespace {
-
-class Trainer {
- public:
-  Trainer(TrainingSetup setup, const StopSignal& stop);
-  RunEnd run();
-
- private:
-  Restored restored_state();
-  void recover();
-  RunPosition position() const;
-  void commit();
-  RunLogOptions log_options(const checkpoint::Progress& from);
-  void open_log();
-  void note(const std::string& line) {
-    if (log_) log_->note(line);
-  }
-  void report_position();
-  void report_how_to_resume() const;
-  void wait_at_most(double seconds) const;
-  void wait_for_evaluation() const;
-  double longest_wait() const { return 60.0 * static_cast<double>(o_.distributed_timeout_minutes); }
-  std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
-  void step();
-  void complete_step(const StepIntent& intent, double seconds);
-  void after_step();
-  RunEnd save_and_end();
-  void evaluate_if_due();
-  void evaluate_at_end();
-  bool save_now();
-  [[noreturn]] void stop_at(const StepOutcome& outcome);
-  bool skip_iteration();
-  void save_before_growth();
-  void save_after_loss();
-  std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
-
-  TrainingSetup setup_;
-  const TrainingOptions& o_;
-  const comm::Communicator& world_;
-  RunFolder folder_;
-  kernels::Threads threads_;
-  StateKeeper keeper_;
-  ModelState state_;
-  Restored restored_;
-  checkpoint::Progress progress_;
-  TrainingStep work_;
-  Evaluator evaluator_;
-  AuxiliaryReport auxiliary_;
-  std::unique_ptr<RunLog> log_;  ///< of the first process
-  worker::LaunchLink launcher_;
-  resilience::Faults faults_;
-  StepTimeOut step_time_out_;
-  RunStop stop_;
-  PipelineBubble bubble_;
-  bool stepped_ = false;         ///< a step was made since the run began or was loaded
-  bool evaluation_done_ = true;  ///< the one that may be due after the last step
-  double product_rate_ = 0;      ///< FLOP/s of all ranks' machines
-  Interval interval_;            ///< since the last line of progress, as the first rank's log has it
-  std::int64_t saved_at_ = -1;
-  std::string save_problem_;        ///< why the last attempt to save failed
-  std::filesystem::path last_;      ///< the checkpoint that was saved last, or that the run resumed from
-  std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
-};
 
 int thread_count(const TrainingSetup& setup) {
   const auto cores = setup.model.processes.cores;
   const auto all = cores > 0 ? static_cast<unsigned>(cores) : std::max(1U, std::thread::hardware_concurrency());
   return static_cast<int>(setup.options.num_threads.value_or(all));
 }
+
+}  // namespace
 
 Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     : setup_(std::move(setup)),
@@ -128,7 +57,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   }
   comm::together(world_, "the reports", [&] { open_log(); });
   last_ = restored_.folder;
-  if (o_.new_dataset && !keeper_.found()) progress_.data_start = progress_.consumed_samples;
+  if (o_.new_dataset && !keeper_.found() && !restored_.went_back) progress_.data_start = progress_.consumed_samples;
   if (progress_.data_start > 0)
     setup_.data.train_order = data::starting_at(std::move(setup_.data.train_order), progress_.data_start);
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
@@ -144,8 +73,12 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     keeper_.prepare(progress_.iteration + 1, state_);
     faults_.reach(progress_.iteration + 1, resilience::Phase::reduce);
   });
-  if (!setup_.resilience.inject_fault.empty())
+  if (!setup_.resilience.inject_fault.empty()) {
+    work_.when_computed([this](double& loss, float* gradient) {
+      faults_.change(progress_.iteration + 1, {.loss = &loss, .gradient = gradient});
+    });
     state_.call_halfway([this] { faults_.reach(progress_.iteration + 1, resilience::Phase::update); });
+  }
   if (keeper_.found()) {
     recover();
   } else if (keeper_.keeps()) {
@@ -159,6 +92,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
 /// From the memory that earlier processes left, or from a checkpoint.
 Restored Trainer::restored_state() {
   if (const auto& found = keeper_.found()) return restore_position(found->step, found->position, setup_);
+  if (const auto& kept = keeper_.withdrawn()) return restore_back(setup_, state_, kept->progress, kept->back_to);
   return restore(setup_, state_, threads_, &folder_);
 }
 
@@ -169,7 +103,7 @@ void Trainer::recover() {
   if (!found.rank_is_complete || !found.reported) intent = keeper_.found_intent(work_.auxiliary());
   if (!found.rank_is_complete && !found.rank_is_lost) {
     keeper_.adopt_intent(state_);
-    if (!intent.skipped) {
+    if (intent.changes_weights()) {
       work_.complete_update(intent.rates, intent.outcome);
       keeper_.update_copies(threads_, intent);
     }
@@ -259,15 +193,8 @@ RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
   return options;
 }
 
-/// Ends the run with an error that names the first value that is not finite.
-void Trainer::stop_at(const StepOutcome& outcome) {
-  throw Error(text("training: iteration ", progress_.iteration + 1, ": loss ", outcome.loss, ", gradient norm ",
-                   outcome.grad_norm, ": ", work_.first_not_finite(progress_.consumed_samples),
-                   ". No weight was changed; the last checkpoint is ", last_checkpoint(),
-                   ". Try a lower learning_rate or a longer warm-up"));
-}
-
-void Trainer::step() {
+/// One step. Returns whether it was made: else the run went back to a checkpoint.
+bool Trainer::step() {
   using resilience::Phase;
   const Stopwatch watch;
   const auto number = progress_.iteration + 1;
@@ -275,18 +202,28 @@ void Trainer::step() {
   wait_at_most(step_time_out_.seconds(samples));
   keeper_.confirm();  // all ranks have agreed on this step
   faults_.reach(number, Phase::forward);
-  const auto outcome = work_.backward(progress_.consumed_samples);
-  bubble_.add(outcome);
+  const auto first = work_.backward(progress_.consumed_samples);
+  bubble_.add(first);
   const auto& scaler = setup_.optimization.loss_scaler;
-  if (o_.check_for_nan_in_grad && !scaler.dynamic() && !outcome.finite()) stop_at(outcome);
+  const NumberChecks checks{.finite = o_.check_for_nan_in_grad && !scaler.dynamic(),
+                            .spiky_loss = o_.check_for_spiky_loss,
+                            .large_gradients = o_.check_for_large_grads};
+  const auto judged = judge_step(work_, world_, first, progress_, checks, o_.rerun_mode);
+  const bool accepted = accepts(judged);
+  if (!accepted && progress_.numbers.bad_in_row + 1 >= setup_.resilience.roll_back_after) {
+    roll_back_behind_bad_steps(judged);
+    return false;
+  }
+  const auto& outcome = judged.outcome;
   if (number % o_.log_interval == 0) work_.share_router_gaps();  // logged steps have the gaps of all ranks
 
   faults_.reach(number, Phase::commit);
   StepIntent intent{outcome, work_.rates(progress_.updates + 1)};
   intent.skipped = scaler.skips() && !std::isfinite(outcome.grad_norm);
+  intent.rejected = !accepted;
   intent.seconds = watch.seconds();
   keeper_.intend(number, intent, work_.auxiliary(), state_);
-  if (!intent.skipped) {
+  if (intent.changes_weights()) {
     work_.update(intent.rates, outcome);
     keeper_.update_copies(threads_, intent);
   }
@@ -294,14 +231,20 @@ void Trainer::step() {
   complete_step(intent, watch.seconds());
   step_time_out_.add(watch.seconds(), samples);
   faults_.reach(number, Phase::gather);
+  return true;
 }
 
 /// All of a step that follows its update: counters, rates, and what is reported.
 void Trainer::complete_step(const StepIntent& intent, double seconds) {
   const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
   auto record = begun_record(setup_, intent, seconds, samples);
-  setup_.optimization.loss_scaler.update(intent.skipped);
-  if (!intent.skipped) {
+  if (!intent.rejected) setup_.optimization.loss_scaler.update(intent.skipped);
+  if (intent.rejected) {
+    ++progress_.numbers.bad_in_row;
+    progress_.skipped_samples += samples;
+  }
+  if (intent.changes_weights()) {
+    add_good(progress_.numbers, intent.outcome, progress_.iteration);
     ++progress_.updates;
     setup_.optimization.schedule->advance(samples);
     if (o_.log_num_zeros_in_grad) record.num_zeros = static_cast<double>(work_.zeros_in_gradients());
@@ -321,11 +264,13 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   commit();
 }
 
-/// If iterations_to_skip names the next iteration, consumes its samples without training. As in Megatron-LM nothing is
+/// If iterations_to_skip or an earlier roll-back names the next iteration, consumes its samples without training. As in Megatron-LM nothing is
 /// evaluated, logged or saved after it.
 bool Trainer::skip_iteration() {
   const auto& list = o_.iterations_to_skip;
-  if (std::find(list.begin(), list.end(), progress_.iteration) == list.end()) return false;
+  if (std::find(list.begin(), list.end(), progress_.iteration) == list.end() &&
+      !progress_.findings.skip.contains(progress_.iteration))
+    return false;
   const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
   progress_.iteration += 1;
   progress_.consumed_samples += samples;
@@ -379,9 +324,10 @@ bool Trainer::save_now() {
   }
 }
 
-/// State that only one host had is in danger until others have it again: it is saved before anything else.
+/// State that only one host had is in danger until others have it again: it is saved before anything else. So are the
+/// findings with which a run has gone back to a checkpoint.
 void Trainer::save_after_loss() {
-  if (keeper_.found() && keeper_.found()->any_is_lost) save_now();
+  if ((keeper_.found() && keeper_.found()->any_is_lost) || (restored_.went_back && !restored_.is_saved)) save_now();
 }
 
 /// What may be due after a step.
@@ -409,12 +355,14 @@ RunEnd Trainer::run() {
   const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
   stop_.agree();
   std::string why;
-  if (stepped_) after_step(), save_after_loss(), why = stop_.reason(progress_.iteration);
+  if (stepped_) after_step();
+  save_after_loss();
+  if (stepped_) why = stop_.reason(progress_.iteration);
   while (progress_.iteration < o_.training_iters && why.empty() && !stop_.asked()) {
     report_position();
     save_before_growth();
     if (skip_iteration()) continue;
-    step();
+    if (!step()) continue;
     after_step();
     stop_.agree();
     why = stop_.reason(progress_.iteration);
@@ -432,8 +380,6 @@ RunEnd Trainer::run() {
   return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder, "; ",
                   how_to_resume(o_, true))};
 }
-
-}  // namespace
 
 RunEnd train(TrainingSetup setup, const StopSignal& stop) { return Trainer(std::move(setup), stop).run(); }
 

@@ -46,6 +46,16 @@ void describe(options::Schema<TrainingOptions>& s) {
            "Stop at a loss or gradient that is not finite and name the first such value; not applied with dynamic loss "
            "scaling, which expects overflows.")
       .alias("check_for_nan_in_loss_and_grad");
+  s.option("check_for_spiky_loss", &O::check_for_spiky_loss,
+           "Check each step's loss: a spike is 10 times the largest of the steps before, if these are 10 or more.");
+  s.option("check_for_large_grads", &O::check_for_large_grads,
+           "Check each step's gradient norm: too large is 10 times the largest of the steps before, if these are 10 or "
+           "more.");
+  s.option(
+      "rerun_mode", &O::rerun_mode,
+      "Steps that are computed again, to tell hardware faults from bad data. validate_results: those with numbers "
+      "that a check rejects; with another result the run continues and names the rank and host; disabled: none, and "
+      "each rejected number ends the run; report_stats: every step, at twice the time.");
   s.option("iterations_to_skip", &O::iterations_to_skip,
            "Iterations to skip, counted from 0: their samples are consumed without training.")
       .at_least(0)

@@ -27,6 +27,18 @@ inline options::Words<Resume> words(Resume) {
   return {{"auto", Resume::when_possible}, {"true", Resume::always}, {"false", Resume::never}};
 }
 
+/// Whether steps are computed again.
+enum class RerunMode {
+  disabled,          ///< never
+  validate_results,  ///< if their numbers look wrong
+  report_stats       ///< always, to find hardware that computes wrong
+};
+inline options::Words<RerunMode> words(RerunMode) {
+  return {{"disabled", RerunMode::disabled},
+          {"validate_results", RerunMode::validate_results},
+          {"report_stats", RerunMode::report_stats}};
+}
+
 /// How a plain line of progress looks.
 enum class LogStyle { megatron, core_ms };
 inline options::Words<LogStyle> words(LogStyle) {
@@ -56,6 +68,9 @@ struct TrainingOptions {
 
   bool calculate_per_token_loss = false;
   bool check_for_nan_in_grad = true;
+  bool check_for_spiky_loss = false;
+  bool check_for_large_grads = false;
+  RerunMode rerun_mode = RerunMode::validate_results;
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;

@@ -70,6 +70,7 @@ const std::vector<Effect> cases = {
     {t + "hysteresis", "2", "4"},
     {t + "accumulate_allreduce_grads_in_fp32", "true", "false"},
     {t + "eval_interval", "1", "2", {t + "eval_iters=0"}},
+    {"resilience_config.roll_back_after", "3", "4"},
     {t + "delay_grad_reduce", "true", "false"},
     {t + "no_load_optim", "true", "false", anew},
     {t + "no_load_rng", "true", "false", anew},

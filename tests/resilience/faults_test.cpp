@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "framework/base/error.h"
 #include "tests/story.h"
 
@@ -38,6 +40,30 @@ TEST(Faults, ComeToTheirRankStepPhaseAndStartOnly) {
   EXPECT_TRUE(second.expects(3, Phase::report));
   EXPECT_NO_THROW(second.reach(2, Phase::report));
   EXPECT_THROW(first.reach(2, Phase::report), Error);
+}
+
+TEST(Faults, ChangeNumbersOnceOrAlways) {
+  Faults faults({"0:3:reduce:nan", "0:4:reduce:inf!", "0:5:reduce:spike", "1:3:reduce:inf"}, 0, 0);
+  double loss = 2;
+  float gradient = 1;
+  const NumbersOfRank numbers{&loss, &gradient};
+  faults.change(2, numbers);
+  EXPECT_EQ(loss, 2);
+  faults.change(3, numbers);
+  EXPECT_TRUE(std::isnan(loss) && std::isnan(gradient));
+  loss = 2, gradient = 1;
+  faults.change(3, numbers);
+  EXPECT_TRUE(loss == 2 && gradient == 1);
+  for (int again = 0; again < 3; ++again) {
+    gradient = 1;
+    faults.change(4, numbers);
+    EXPECT_TRUE(std::isinf(gradient) && loss == 2);
+  }
+  faults.change(5, {&loss, nullptr});
+  EXPECT_EQ(loss, 100);
+  const auto story = [](const char* words) { return story_of([&] { read_fault(words); }); };
+  EXPECT_TRUE(says(story("1:2:update:nan"), "'nan' changes numbers in phase reduce, not in update"));
+  EXPECT_TRUE(says(story("1:2:reduce:kill!"), "'kill' ends the process and cannot repeat"));
 }
 
 using FaultsDeathTest = testing::Test;

@@ -65,6 +65,20 @@ TEST(Resolution, ACopyServesWhereNoRankHasTheSame) {
   EXPECT_FALSE(resolve(ranks, single, useless).usable) << "the holder is lost too";
 }
 
+TEST(Resolution, IfARankGoesBackToACheckpointAllDo) {
+  auto withdrawn = at(7, 7, 8);
+  withdrawn.journal.withdrawn = true;
+  for (const auto& ranks :
+       {std::vector{at(7, 7, 8), withdrawn}, std::vector{at(4, 0, 0), withdrawn}, std::vector{lost_rank, withdrawn}}) {
+    const auto found = resolve(ranks, single, {});
+    EXPECT_FALSE(found.usable);
+    EXPECT_TRUE(found.withdrawn);
+    EXPECT_EQ(found.narrator, 1) << "what is kept is in its position";
+    EXPECT_EQ(found.problem, "");
+  }
+  EXPECT_FALSE(resolve(std::vector{at(7, 7, 8), at(7, 7, 8)}, single, {}).withdrawn);
+}
+
 TEST(Resolution, ARankThatIsBehindIsAProblem) {
   const auto found = resolve(std::vector{at(7, 7, 7), at(5, 5, 5)}, single, {});
   EXPECT_FALSE(found.usable);

@@ -85,5 +85,53 @@ TEST_F(StepJournalTest, ThePositionThatAllRanksHaveComeToIsKnown) {
   EXPECT_EQ(journal().told_position(), "seven, evaluated");
 }
 
+TEST_F(StepJournalTest, AWithdrawnStateKeepsOnlyItsPosition) {
+  auto one = journal();
+  one.commit(6, "six");
+  one.prepare(7);
+  one.withdraw("keep this");
+  EXPECT_TRUE(journal().state().withdrawn);
+  EXPECT_EQ(journal().position(), "keep this");
+  one.restart(3, "three");
+  const auto later = journal().state();
+  EXPECT_FALSE(later.withdrawn);
+  EXPECT_EQ(later.committed, 3);
+  EXPECT_EQ(later.intended, 0);
+  EXPECT_EQ(later.prepared, 0);
+  EXPECT_EQ(later.told, 3) << "all ranks have loaded the checkpoint";
+  EXPECT_EQ(journal().told_position(), "three");
+  one.commit(4, "four");
+  EXPECT_EQ(journal().state().told, 3);
+}
+
+/// Wherever it ends, it is before the withdrawal, or withdrawn with what is kept, or at the checkpoint.
+TEST_F(StepJournalTest, AnIncompleteWithdrawalOrRestartIsNone) {
+  auto one = journal();
+  one.intend(6, record(6));
+  one.commit(6, "six");
+  const auto all = [&] { return std::vector<std::byte>(memory().begin(), memory().end()); };
+  const auto check = [&](const std::vector<std::byte>& before, std::int64_t step, bool withdrawn,
+                         const char* position) {
+    const auto after = all();
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      if (before[i] == after[i]) continue;
+      memory()[i] = before[i];
+      const auto state = journal().state();
+      const bool is_before =
+          state.committed == step && state.withdrawn == withdrawn && journal().position() == position;
+      const bool is_after =
+          i < 64 && state.committed == 3 && !state.withdrawn;  // intended and prepared are cleared first
+      EXPECT_TRUE(is_before || is_after) << "byte " << i;
+      memory()[i] = after[i];
+    }
+  };
+  auto before = all();
+  one.withdraw("keep this");
+  check(before, 6, false, "six");
+  before = all();
+  one.restart(3, "three");
+  check(before, 6, true, "keep this");
+}
+
 }  // namespace
 }  // namespace tessera::resilience

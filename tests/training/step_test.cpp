@@ -156,6 +156,19 @@ TEST_F(StepTest, LossIsTheMeanOverTokensAndTheGradientThatOverMicroBatches) {
   EXPECT_EQ(model_->all[0]->leaf.value.floats()[0], 0.25F);  // no weight changed
 }
 
+TEST_F(StepTest, ComputedAgainAStepHasTheSameBits) {
+  const auto first = step().backward(6);
+  const auto print = step().print();
+  step().backward(12);
+  EXPECT_NE(step().print().loss, print.loss);
+  EXPECT_NE(step().print().gradients, print.gradients);
+  const auto again = step().backward(6);
+  EXPECT_EQ(again.loss, first.loss);
+  EXPECT_EQ(again.grad_norm, first.grad_norm);
+  EXPECT_EQ(step().print().loss, print.loss);
+  EXPECT_EQ(step().print().gradients, print.gradients);
+}
+
 TEST_F(StepTest, WithPerTokenLossTheGradientIsTheMeanOverTokensToo) {
   optimization_.per_token_loss = true;
   double sum = 0, count = 0;

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "framework/kernels/threads.h"
+#include "framework/resilience/faults.h"
+#include "framework/training/auxiliary_report.h"
+#include "framework/training/evaluator.h"
+#include "framework/training/resume.h"
+#include "framework/training/run_log.h"
+#include "framework/training/run_stop.h"
+#include "framework/training/state_keeper.h"
+#include "framework/training/step.h"
+#include "framework/training/step_repeat.h"
+#include "framework/training/step_report.h"
+#include "framework/training/step_time_out.h"
+#include "framework/training/trainer.h"
+#include "framework/worker/launch_link.h"
+
+namespace tessera::training {
+
+/// A run between its start and its end: what train() works with. trainer.cpp has the loop, trainer_numbers.cpp what follows
+/// from wrong numbers.
+class Trainer {
+ public:
+  Trainer(TrainingSetup setup, const StopSignal& stop);
+  RunEnd run();
+
+ private:
+  Restored restored_state();
+  void recover();
+  RunPosition position() const;
+  void commit();
+  RunLogOptions log_options(const checkpoint::Progress& from);
+  void open_log();
+  void note(const std::string& line) {
+    if (log_) log_->note(line);
+  }
+  void report_position();
+  void report_how_to_resume() const;
+  void wait_at_most(double seconds) const;
+  void wait_for_evaluation() const;
+  double longest_wait() const { return 60.0 * static_cast<double>(o_.distributed_timeout_minutes); }
+  std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
+  bool step();
+  bool accepts(const JudgedStep& judged);
+  void roll_back(std::int64_t back_to);
+  void roll_back_behind_bad_steps(const JudgedStep& judged);
+  void complete_step(const StepIntent& intent, double seconds);
+  void after_step();
+  RunEnd save_and_end();
+  void evaluate_if_due();
+  void evaluate_at_end();
+  bool save_now();
+  [[noreturn]] void stop_at(const JudgedStep& judged, const std::string& why = {});
+  bool skip_iteration();
+  void save_before_growth();
+  void save_after_loss();
+  std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
+
+  TrainingSetup setup_;
+  const TrainingOptions& o_;
+  const comm::Communicator& world_;
+  RunFolder folder_;
+  kernels::Threads threads_;
+  StateKeeper keeper_;
+  ModelState state_;
+  Restored restored_;
+  checkpoint::Progress progress_;
+  TrainingStep work_;
+  Evaluator evaluator_;
+  AuxiliaryReport auxiliary_;
+  std::unique_ptr<RunLog> log_;  ///< of the first process
+  worker::LaunchLink launcher_;
+  resilience::Faults faults_;
+  StepTimeOut step_time_out_;
+  RunStop stop_;
+  PipelineBubble bubble_;
+  bool stepped_ = false;         ///< a step was made since the run began or was loaded
+  bool evaluation_done_ = true;  ///< the one that may be due after the last step
+  double product_rate_ = 0;      ///< FLOP/s of all ranks' machines
+  Interval interval_;            ///< since the last line of progress, as the first rank's log has it
+  std::int64_t saved_at_ = -1;
+  std::string save_problem_;        ///< why the last attempt to save failed
+  std::filesystem::path last_;      ///< the checkpoint that was saved last, or that the run resumed from
+  std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
+};
+
+}  // namespace tessera::training

@@ -1,0 +1,70 @@
+#include "framework/comm/together.h"
+#include "framework/training/trainer_class.h"
+
+namespace tessera::training {
+
+/// Ends the run with an error that names what is wrong.
+void Trainer::stop_at(const JudgedStep& judged, const std::string& why) {
+  const auto found =
+      judged.bad == BadNumbers::not_finite ? ": " + work_.first_not_finite(progress_.consumed_samples) : "";
+  throw Error(text("training: iteration ", progress_.iteration + 1, ": ",
+                   words_of(judged.bad, judged.outcome, progress_.numbers), found, ". ", why,
+                   "No weight was changed; the last checkpoint is ", last_checkpoint(),
+                   ". Try a lower learning_rate or a longer warm-up"));
+}
+
+/// Whether a step may change weights; its numbers may be rejected, and stay so when it is computed again.
+bool Trainer::accepts(const JudgedStep& judged) {
+  for (const auto& line : judged.notes) note(line);
+  if (judged.bad == BadNumbers::none) return true;
+  const auto words =
+      text("iteration ", progress_.iteration + 1, ": ", words_of(judged.bad, judged.outcome, progress_.numbers));
+  const bool skips = setup_.resilience.bad_step == resilience::BadStep::skip;
+  if (!skips && (judged.bad == BadNumbers::not_finite || o_.rerun_mode == RerunMode::disabled)) stop_at(judged);
+  note(words + (skips ? ". No weight is changed" : ". Training continues"));
+  return !skips;
+}
+
+/// Numbers were wrong in too many steps in a row: they are skipped from the newest checkpoint before them on.
+void Trainer::roll_back_behind_bad_steps(const JudgedStep& judged) {
+  const auto first = progress_.numbers.last_good + 1, last = progress_.iteration;
+  auto& findings = progress_.findings;
+  const auto row = text("The numbers of ", setup_.resilience.roll_back_after, " steps in a row were rejected");
+  if (findings.roll_back_end >= first - 1 && findings.roll_back_end >= 0)
+    stop_at(judged, text(row, ", also after iterations before them were skipped. "));
+  if (findings.skip.ranges().size() >= checkpoint::IterationSet::most_ranges)
+    stop_at(judged, text(row, ", and ", checkpoint::IterationSet::most_ranges, " times before. "));
+  if (!can_go_back(setup_, progress_.run, first)) stop_at(judged, row + ", and there is no checkpoint before them. ");
+  findings.skip.add(first, last + 1);
+  findings.roll_back_end = last;
+  note(text(row, ": iterations ", first + 1, " to ", last + 1,
+            " are skipped, from the newest checkpoint before them on"));
+  roll_back(first);
+}
+
+/// The run goes back to its newest checkpoint that is not after iteration `back_to`, with findings and open files as they are
+/// now; for later processes too, at whatever instant these end. Between two steps, before keeper_.intend(). Collective.
+void Trainer::roll_back(std::int64_t back_to) {
+  wait_at_most(longest_wait());
+  auto kept = position();
+  kept.back_to = back_to;
+  keeper_.withdraw(kept);
+  faults_.reach(progress_.iteration, resilience::Phase::roll_back);
+  restored_ = restore_back(setup_, state_, progress_, back_to);
+  for (const auto& line : restored_.notes) note(line);
+  progress_ = restored_.progress;
+  last_ = restored_.folder;
+  saved_at_ = restored_.is_saved ? progress_.iteration : -1;
+  stepped_ = false;
+  evaluation_done_ = true;
+  micro_batches_ = 0;
+  interval_.clear();
+  log_.reset();
+  comm::together(world_, "the reports", [&] { open_log(); });
+  keeper_.begin(progress_.iteration, position(), state_);
+  if (keeper_.keeps()) launcher_.holds(progress_.iteration);
+  faults_.reach(progress_.iteration, resilience::Phase::roll_back);
+  save_after_loss();
+}
+
+}  // namespace tessera::training
