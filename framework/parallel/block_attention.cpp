@@ -21,6 +21,7 @@ struct Work {
   kernels::DropoutMask mask;
   comm::Communicator group;
   BlockExchange exchange;
+  PairTap tap;
 
   int ranks() const { return group.size(); }
   std::int64_t chunk() const { return e.T / 2; }             ///< tokens
@@ -118,9 +119,9 @@ struct Pair {
 };
 
 /// Calls compute(pair, visible) for each pair of a chunk of queries here and one of keys of rank `owner` in which a query
-/// sees a key.
-template <class Compute>
-void each_pair(const Work& w, PairSight& sight, int owner, const Compute& compute) {
+/// sees a key, and progress() behind each.
+template <class Compute, class Progress>
+void each_pair(const Work& w, PairSight& sight, int owner, const Compute& compute, const Progress& progress) {
   Pair pair{w.pair(), w.mask, 0, 0, 0, 0, static_cast<std::size_t>(w.e.H * w.chunk())};
   for (std::int64_t b = 0; b < w.e.B; ++b)
     for (int queries = 0; queries < 2; ++queries)
@@ -135,7 +136,9 @@ void each_pair(const Work& w, PairSight& sight, int owner, const Compute& comput
         pair.mask.first_element = w.mask.first_element + query * w.whole() + key;
         if (!w.mask.sample_ids.empty())
           pair.mask.sample_ids = w.mask.sample_ids.subspan(static_cast<std::size_t>(b), 1);
+        if (w.tap) w.tap(query, key);
         compute(pair, sight.visible());
+        progress();
       }
 }
 
@@ -155,13 +158,13 @@ class KeyBlocks {
       w.group.all_gather(own_.bytes().first(bytes_), more_.bytes().first(others * bytes_), keys_name);
   }
 
-  /// Calls compute(owner, keys and values) for each rank.
+  /// Calls compute(owner, keys and values, progress) for each rank; progress() lets the next block travel on.
   template <class Compute>
   void each(const Compute& compute) {
     for (int step = 0; step < work_.ranks(); ++step) {
       const int owner = work_.neighbour(-step);
       if (work_.exchange == BlockExchange::gather) {
-        call(more_.bytes().subspan(static_cast<std::size_t>(owner) * bytes_, bytes_), owner, compute);
+        call(more_.bytes().subspan(static_cast<std::size_t>(owner) * bytes_, bytes_), owner, compute, [] {});
         continue;
       }
       const auto now = (step % 2 == 0 ? own_ : more_).bytes().first(bytes_);
@@ -171,17 +174,20 @@ class KeyBlocks {
         coming = work_.group.receive(next, work_.neighbour(-1), keys_tag, keys_name);
         leaving = work_.group.send(now, work_.neighbour(1), keys_tag, keys_name);
       }
-      call(now, owner, compute);
+      call(now, owner, compute, [&] {
+        coming.done();
+        leaving.done();
+      });
       coming.wait();
       leaving.wait();
     }
   }
 
  private:
-  template <class Compute>
-  void call(std::span<std::byte> block, int owner, const Compute& compute) {
+  template <class Compute, class Progress>
+  void call(std::span<std::byte> block, int owner, const Compute& compute, const Progress& progress) {
     const auto floats = tape_.read(Tensor(block, type_, {static_cast<std::int64_t>(work_.block())}));
-    compute(owner, floats.span());
+    compute(owner, floats.span(), progress);
   }
 
   autograd::Tape& tape_;
@@ -208,6 +214,11 @@ class BlockGradients {
                                                   : part(step_ % 2);
     kernels::fill(threads_, 0, to);
     return to;
+  }
+  /// Lets what was sent last travel on.
+  void progress() {
+    coming_.done();
+    leaving_.done();
   }
   /// The part is complete.
   void end(int owner) {
@@ -266,14 +277,18 @@ class BlockAttention final : public autograd::Node {
     KeyBlocks blocks(tape, work_, qkv_.value());
     BlockGradients gradients(tape, work_);
     PairSight sight(tape, work_);
-    blocks.each([&](int owner, std::span<const float> kv) {
+    blocks.each([&](int owner, std::span<const float> kv, const auto& progress) {
       const auto dkv = gradients.begin(owner);
-      each_pair(work_, sight, owner, [&](const Pair& p, const kernels::VisibleKeys& visible) {
+      const auto compute = [&](const Pair& p, const kernels::VisibleKeys& visible) {
         const auto k = kv.subspan(p.keys);
         const auto dk = dkv.subspan(p.keys);
         kernels::attention_backward(tape.threads(), p.e, visible, p.mask, x.span().subspan(p.q), k, k,
                                     o.span().subspan(p.o), lse_.floats().subspan(p.lse, p.lse_count),
                                     d_o.span().subspan(p.o), dx.span().subspan(p.q), dk, dk, kernels::Earlier::join);
+      };
+      each_pair(work_, sight, owner, compute, [&] {
+        progress();
+        gradients.progress();
       });
       gradients.end(owner);
     });
@@ -290,9 +305,9 @@ class BlockAttention final : public autograd::Node {
 
 autograd::Var block_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
-                              const comm::Communicator& group, BlockExchange exchange) {
+                              const comm::Communicator& group, BlockExchange exchange, const PairTap& tap) {
   auto& tape = qkv.tape();
-  const Work work{e, visible, mask, group, exchange};
+  const Work work{e, visible, mask, group, exchange, tap};
   must(e.T == e.S && e.T % 2 == 0, "a rank has two equal chunks of each sample");
   must(static_cast<std::int64_t>(visible.first.size()) == e.B * work.whole(), "the mask is that of all ranks");
   auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
@@ -303,13 +318,14 @@ autograd::Var block_attention(const autograd::Var& qkv, const kernels::Attention
     kernels::fill(tape.threads(), -std::numeric_limits<float>::infinity(), lse.floats());
     KeyBlocks blocks(tape, work, qkv.value());
     PairSight sight(tape, work);
-    blocks.each([&](int owner, std::span<const float> kv) {
-      each_pair(work, sight, owner, [&](const Pair& p, const kernels::VisibleKeys& seen) {
+    blocks.each([&](int owner, std::span<const float> kv, const auto& progress) {
+      const auto compute = [&](const Pair& p, const kernels::VisibleKeys& seen) {
         const auto k = kv.subspan(p.keys);
         kernels::attention_forward(tape.threads(), p.e, seen, p.mask, x.span().subspan(p.q), k, k,
                                    o.span().subspan(p.o), lse.floats().subspan(p.lse, p.lse_count),
                                    kernels::Earlier::join);
-      });
+      };
+      each_pair(work, sight, owner, compute, progress);
     });
   }
   if (y.wants_grad()) tape.record<BlockAttention>(y, qkv, y, std::move(lse), work);

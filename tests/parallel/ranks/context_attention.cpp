@@ -1,7 +1,9 @@
 // Attention whose sequence ranks share gives what one rank computes: values and gradients, by every exchange.
 #include <cstring>
 #include <random>
+#include <set>
 
+#include "framework/parallel/block_attention.h"
 #include "framework/parallel/context_parallel.h"
 #include "tests/parallel/ranks/cut.h"
 
@@ -175,6 +177,60 @@ TEST_P(SharedSequence, AttentionGivesWhatOneRankComputes) {
     expect_within(shared.y, part(alone.y, out), tolerance, name + ", result");
     expect_within(shared.dx, part(alone.dx, row), tolerance, name + ", gradient");
   }
+}
+
+using Pairs = std::multiset<std::pair<std::int64_t, std::int64_t>>;
+
+/// The pairs of chunks in which a query of this rank sees a key, sample by sample.
+Pairs pairs_seen(const Drawn& d, const nn::ContextRank& rank) {
+  Pairs seen;
+  const auto chunk = d.e.S / (2 * rank.ranks);
+  for (std::int64_t b = 0; b < d.e.B; ++b)
+    for (std::int64_t i = 0; i < 2 * rank.ranks; ++i)
+      for (std::int64_t k = 0; k < d.e.S; k += chunk) {
+        const auto query = i * chunk;
+        if (i != rank.rank && i != 2 * rank.ranks - 1 - rank.rank) continue;
+        const auto sees = [&](std::int64_t row) {
+          const auto at = static_cast<std::size_t>(b * d.e.S + row);
+          return d.first[at] <= d.last[at] && d.first[at] < k + chunk && d.last[at] >= k;
+        };
+        std::int64_t rows = 0;
+        for (auto row = query; row < query + chunk; ++row) rows += sees(row) ? 1 : 0;
+        if (rows > 0) seen.emplace(query, k);
+      }
+  return seen;
+}
+
+TEST(SharedBlocks, ThoseThatNobodySeesAreNotComputed) {
+  const auto& group = world().all();
+  const nn::ContextRank rank{group.rank(), group.size()};
+  const auto seed = std::stoull(group.broadcast(std::to_string(std::random_device()()), 0, "seed"));
+  std::size_t left_out = 0;
+  for (unsigned kind = 0; kind < 4; ++kind) {
+    Drawn d(seed + kind, group.size());
+    d.first.clear();
+    d.last.clear();
+    d.among.clear();
+    d.see(kind, 1 + d.e.S / 5);
+    const auto name = text("seed ", seed, ", kind ", kind, ", B ", d.e.B, " S ", d.e.S);
+    auto here = d.e;
+    here.T = here.S = d.e.S / group.size();
+    const auto expected = pairs_seen(d, rank);
+    left_out += static_cast<std::size_t>(d.e.B * 4 * group.size()) - expected.size();
+    for (const auto exchange : {BlockExchange::ring, BlockExchange::gather}) {
+      Pairs computed;
+      Work work;
+      auto x = made(here.B * here.T * here.q.row_stride, 1);
+      const auto input = work.input(x, {here.B, here.T, here.q.row_stride});
+      const auto y = block_attention(input, here, d.visible(), d.mask(), group, exchange,
+                                     [&](std::int64_t query, std::int64_t key) { computed.emplace(query, key); });
+      EXPECT_EQ(computed, expected) << name << ", forward pass";
+      computed.clear();
+      work.backward(y, made(here.B * here.T * here.H * here.D, 2), input);
+      EXPECT_EQ(computed, expected) << name << ", backward pass";
+    }
+  }
+  EXPECT_GT(left_out, 0U) << "seed " << seed;
 }
 
 INSTANTIATE_TEST_SUITE_P(
