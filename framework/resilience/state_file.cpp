@@ -17,7 +17,7 @@
 namespace tessera::resilience {
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t page = StateFile::first_section;
 constexpr std::uint64_t magic = 0x3145544154535354;  // "TSSTATE1"
 constexpr std::uint32_t format_version = 3;          // of everything in the file
 
@@ -56,6 +56,13 @@ std::size_t StateFile::bytes(std::span<const std::size_t> sections) {
   std::size_t all = page;
   for (const auto size : sections) all += whole_pages(size);
   return all;
+}
+
+std::optional<StateFile::Front> StateFile::read_front(std::span<const std::byte> file) {
+  if (file.size() < page) return std::nullopt;
+  const auto& found = *reinterpret_cast<const Header*>(file.data());
+  if (found.magic != magic || found.version != format_version) return std::nullopt;
+  return Front{found.key, found.ready.load(std::memory_order_acquire) != 0};
 }
 
 StateFile::~StateFile() {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,6 +37,15 @@ class StateFile {
 
   /// Bytes of a file with such sections.
   static std::size_t bytes(std::span<const std::size_t> sections);
+
+  /// Where the first section begins.
+  static constexpr std::size_t first_section = 4096;
+  /// What the beginning of a file says; absent if it is none of this version.
+  struct Front {
+    StateKey key;
+    bool ready = false;
+  };
+  static std::optional<Front> read_front(std::span<const std::byte> file);
 
   /// Whether an earlier process left it.
   bool taken_over() const { return taken_over_; }

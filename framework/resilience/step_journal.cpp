@@ -22,6 +22,7 @@ std::uint32_t checksum_of(std::uint64_t sequence, std::int64_t step, std::uint64
 struct StepJournal::Header {
   alignas(line) std::atomic<std::int64_t> intended, prepared;
   std::atomic<std::uint64_t> confirmed;  ///< sequence of a slot
+  std::uint64_t record_bytes, position_bytes;
 };
 
 /// A step that is complete, and the position after it; of the two slots the newer one with a right checksum counts.
@@ -78,6 +79,19 @@ JournalState StepJournal::state() const {
           last && slot(*last).withdrawn != 0};
 }
 
+std::optional<JournalState> StepJournal::read_state(std::span<const std::byte> memory) {
+  if (memory.size() < sizeof(Header)) return std::nullopt;
+  const auto& header = *reinterpret_cast<const Header*>(memory.data());
+  const auto record_bytes = header.record_bytes, position_bytes = header.position_bytes;
+  const auto limit = memory.size();
+  if (position_bytes == 0 || record_bytes > limit || position_bytes > limit ||
+      bytes(record_bytes, position_bytes) > limit)
+    return std::nullopt;
+  // Nothing below writes.
+  const std::span<std::byte> all(const_cast<std::byte*>(memory.data()), memory.size());
+  return StepJournal(all, record_bytes, position_bytes).state();
+}
+
 std::span<const std::byte> StepJournal::record() const { return memory_.subspan(sizeof(Header), record_bytes_); }
 
 std::string StepJournal::position_in(std::optional<std::size_t> index) const {
@@ -117,6 +131,8 @@ void StepJournal::restart(std::int64_t step, const std::string& position) {
 
 void StepJournal::store(std::int64_t step, const std::string& position, bool withdrawn) {
   must(position.size() <= position_bytes_, "a position fits the journal");
+  header().record_bytes = record_bytes_;
+  header().position_bytes = position_bytes_;
   const auto last = newest();
   const std::size_t next = last ? 1 - *last : 0;
   const auto sequence = last ? slot(*last).sequence + 1 : 1;

@@ -50,6 +50,8 @@ class StepJournal {
   StepJournal(std::span<std::byte> memory, std::size_t record_bytes, std::size_t position_bytes);
 
   JournalState state() const;
+  /// The same of the section of another process, which may be running; absent if there is none.
+  static std::optional<JournalState> read_state(std::span<const std::byte> memory);
   /// The record of the step `intended`; valid until the next intend().
   std::span<const std::byte> record() const;
   /// The newest position that was stored completely; empty if there is none.

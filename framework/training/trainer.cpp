@@ -352,6 +352,7 @@ RunEnd Trainer::save_and_end() {
 
 RunEnd Trainer::run() {
   if (launcher_.wants_checkpoint()) return save_and_end();
+  if (launcher_.only_finishes()) return {0, text("the state after iteration ", progress_.iteration, " is complete")};
   const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
   stop_.agree();
   std::string why;

@@ -22,6 +22,7 @@ enum class LinkWord : char {
 /// Exit code of a program that could not write its checkpoint: another start would meet the same disk.
 inline constexpr int nothing_saved = 22;
 inline constexpr const char* order_to_save = "save";
+inline constexpr const char* order_to_finish = "finish";
 inline constexpr const char* order_to_keep_nothing = "keep nothing";
 
 /// The connection of this worker to the launcher `tsrun`, if that started it. The launcher passes two environment
@@ -31,6 +32,7 @@ inline constexpr const char* order_to_keep_nothing = "keep nothing";
 ///   TESSERA_LAUNCH_FOLDER  a folder in this host's memory that all its workers share; the launcher deletes it when it
 ///                          starts the workers no more
 ///   TESSERA_LAUNCH_ORDER   order_to_save: write a checkpoint of the state in that folder and end;
+///                          order_to_finish: complete the interrupted step of that state and end;
 ///                          order_to_keep_nothing: keep no state there; absent: neither
 ///
 /// The worker only sends, and never blocks: a message that cannot be sent at once is dropped, since the launcher also
@@ -47,6 +49,8 @@ class LaunchLink {
   const std::filesystem::path& folder() const { return folder_; }
   /// Whether this start is only to save a checkpoint of the state in the folder.
   bool wants_checkpoint() const { return order_ == order_to_save; }
+  /// Whether this start is only to complete the step that earlier processes left in the folder.
+  bool only_finishes() const { return order_ == order_to_finish; }
   /// Whether the state may be in the folder.
   bool may_keep_state() const { return present() && order_ != order_to_keep_nothing; }
 

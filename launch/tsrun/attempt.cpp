@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "framework/worker/launch_link.h"
+#include "launch/tsrun/guard.h"
 #include "launch/tsrun/messages.h"
 #include "launch/tsrun/run_folder.h"
 
@@ -75,23 +76,31 @@ Outcome Attempt::run() {
 void Attempt::start_mpirun() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error("pipe2 failed");
-  mpirun_output_ = Descriptor(ends[0]);
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  const Descriptor writing(ends[1]);
-  Spawn mpirun;
-  mpirun.words = mpirun_words(job_, folders_);
-  mpirun.environment = mpirun_environment(job_, folders_, restart_);
-  mpirun.output = writing.number();
-  mpirun.session = mpirun.deaf = true;
+  const Descriptor reading(ends[0]);
+  guard_line_ = Descriptor(ends[1]);
+  // A file, which mpirun may write to when we are gone.
+  const auto output = folders_.files() + "/mpirun.txt";
+  const Descriptor writing(open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  mpirun_output_ = Descriptor(open(output.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!writing || !mpirun_output_) throw Error(text(output, " cannot be made"));
+  const auto words = mpirun_words(job_, folders_);
+  Spawn guard;
+  guard.words = guard_words(job_, folders_, voice_.file());
+  guard.words.insert(guard.words.end(), words.begin(), words.end());
+  guard.environment = mpirun_environment(job_, folders_, restart_);
+  guard.input = reading.number();
+  guard.output = writing.number();
+  guard.kept = folders_.lock();
+  guard.session = guard.deaf = guard.outlives = true;
   if (restart_ == 0 && loopback_library().empty())
     voice_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces",
                log::LogLevel::warning);
-  voice_.note(command_line(mpirun.words));
-  mpirun_ = spawn(mpirun);
+  voice_.note(command_line(words));
+  mpirun_ = spawn(guard);
 }
 
 void Attempt::turn() {
-  std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}, {mpirun_output_.number(), POLLIN, 0}};
+  std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
   const auto watch = [&](const Connection& c) {
     if (c.open()) watched.push_back({c.number(), static_cast<short>(POLLIN | (c.wants_to_write() ? POLLOUT : 0)), 0});
   };
@@ -300,6 +309,15 @@ void Attempt::obey_signals() {
     }
 }
 
+/// The file STOP in the log folder is a request to stop, as a signal is. It is deleted, so the next start runs.
+void Attempt::look_for_stop_file() {
+  std::error_code absent;
+  const auto file = std::filesystem::path(job_.log_dir) / "STOP";
+  if (job_.log_dir.empty() || failing_ || !std::filesystem::remove(file, absent)) return;
+  voice_.say(file.string() + " was found");
+  stop_as_asked(SIGTERM, -1);
+}
+
 StartMessage Attempt::start_message(int rank) const {
   const auto& host = job_.hosts[job_.host_of(rank)];
   StartMessage start;
@@ -311,6 +329,8 @@ StartMessage Attempt::start_message(int rank) const {
   start.bind_core = host.bind_core;
   start.log = log_of(host, rank);
   start.launch_folder = folders_.memory();
+  start.lease = job_.options.lease;
+  start.longest_save = job_.options.longest_save();
   start.order = order_.empty() && !job_.options.keep_state ? worker::order_to_keep_nothing : order_;
   start.header = text("rank ", rank, " of ", job_.workers, " on ", host.host, ", start ", restart_, ": ",
                       command_line(host.program));
@@ -368,6 +388,7 @@ void Attempt::look_at_clock() {
 void Attempt::beat() {
   if (now() - last_beat_ < beat_seconds) return;
   last_beat_ = now();
+  look_for_stop_file();
   tell_all(BeatMessage());
   for (auto& host : sockets_.hosts) send(host, BeatMessage());
 }
@@ -390,8 +411,8 @@ void Attempt::stop_all() {
 
 void Attempt::finish_mpirun(double patience) {
   for (const double until = now() + patience; mpirun_ > 0 && now() < until;) {
-    pollfd watched[2] = {{sockets_.signals.number(), POLLIN, 0}, {mpirun_output_.number(), POLLIN, 0}};
-    poll(watched, 2, 50);
+    pollfd watched = {sockets_.signals.number(), POLLIN, 0};
+    poll(&watched, 1, 50);
     hear_mpirun();
     caught(sockets_.signals);
     if (waitpid(mpirun_, nullptr, WNOHANG) == mpirun_) mpirun_ = 0;

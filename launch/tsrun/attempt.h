@@ -31,7 +31,7 @@ struct HeadSockets {
   std::vector<Connection> hosts;  ///< to the tsrun of each host; that of this host is not open
 };
 
-/// One start of all workers, watched to its end: starts mpirun, gives every worker its program, and judges by what the
+/// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges by what the
 /// workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
 class Attempt {
  public:
@@ -68,6 +68,7 @@ class Attempt {
   void start_programs();
   void look_at_clock();
   void beat();
+  void look_for_stop_file();
   StartMessage start_message(int rank) const;
 
   void fail(const std::string& trouble, std::vector<int> suspects, double settle);
@@ -96,7 +97,8 @@ class Attempt {
   LogFollower& logs_;
 
   double began_ = 0, last_beat_ = 0;
-  pid_t mpirun_ = 0;
+  pid_t mpirun_ = 0;       ///< its guard
+  Descriptor guard_line_;  ///< the guard notices when it is closed
   double mpirun_ended_ = 0;
   Descriptor mpirun_output_;
   std::string mpirun_rest_;

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <optional>
 
+#include "launch/tsrun/guard.h"
 #include "launch/tsrun/handshake.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
@@ -37,11 +38,12 @@ class Follower {
       info_.workers = workers;
     }
     if (called_.empty() && !options_.join && info_.problem.empty()) go_on_alone(info_.log_dir);
-    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     send(head_, HostMessage{info_, called_});
     while (!code_ && head_.open() && head_.silence() < (welcome_ ? follower_head_silence_seconds : 1e9)) turn();
+    if (!code_ && !head_.open() && head_.problem().empty() && folders_) outlive();
     end_descendants();
     logs_.show(true);
     if (code_) return end();
@@ -55,6 +57,19 @@ class Follower {
   }
 
  private:
+  /// The head was killed: workers that keep their state go on for a while.
+  void outlive() {
+    std::error_code absent;
+    if (!std::filesystem::exists(worker::kept_file(folders_->memory()), absent)) return;
+    voice_.say(text("the tsrun that leads, on ", head_words_, ", was killed; the workers here train on for ",
+                    options_.lease, " s, then they save and end"),
+               log::LogLevel::warning);
+    outlive_head(options_.lease + options_.longest_save(), [&] { logs_.show(); });
+    if (all_saved(folders_->memory(), place_.first_rank, place_.ranks)) return;
+    if (!std::filesystem::exists(folders_->memory(), absent)) return;  // deleted by the guard of a head on this machine
+    if (folders_->keep()) voice_.say(how_to_adopt(id_), log::LogLevel::warning);
+  }
+
   void turn() {
     pollfd watched[2] = {{head_.number(), static_cast<short>(POLLIN | (head_.wants_to_write() ? POLLOUT : 0)), 0},
                          {signals_.number(), POLLIN, 0}};
@@ -75,7 +90,10 @@ class Follower {
     if (folders_) folders_->clear();
   }
   void obey(const RefusedMessage& refused) { code_ = refused.code, words_ = refused.words; }
-  void obey(const EndMessage& end) { code_ = end.code, words_ = end.words; }
+  void obey(const EndMessage& end) {
+    code_ = end.code, words_ = end.words;
+    if (end.keep && folders_) folders_->keep();
+  }
 
   void obey(const ListenMessage& listen) {
     try {
@@ -93,7 +111,14 @@ class Follower {
     reached_.close();
     alias_ = welcome.alias;
     key_ = workers_key(secret_, welcome.salt);
-    folders_.emplace(welcome.id, welcome.first_rank, info_.workers);
+    id_ = welcome.id;
+    place_ = {welcome.first_rank, info_.workers};
+    folders_.emplace(worker::JobRecord{.id = welcome.id,
+                                       .program = options_.program,
+                                       .folder = info_.folder,
+                                       .workers = welcome.workers,
+                                       .start = info_.left_job == id_ ? info_.left_start + 1 : 0},
+                     welcome.first_rank, info_.workers);
     const int first = welcome.first_rank;
     if (called_.empty()) voice_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
     if (called_.empty())
@@ -108,6 +133,7 @@ class Follower {
   void obey(const PlaceMessage& place) {
     if (folders_) folders_->hold(place.first_rank, place.ranks);
     info_.workers = place.ranks;
+    place_ = place;
   }
 
   /// The daemon of MPI on this host, as the head's mpirun words it.
@@ -154,7 +180,8 @@ class Follower {
   const std::string secret_;
   Connection head_;
   std::string key_;  ///< of the workers
-  std::string head_words_, called_, alias_, words_;
+  std::string head_words_, called_, alias_, words_, id_;
+  PlaceMessage place_;
   HostInfo info_;
   Descriptor signals_, reached_;
   std::optional<JobFolders> folders_;

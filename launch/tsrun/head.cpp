@@ -23,6 +23,19 @@ std::string quoted(const std::string& word) {
   return all + "'";
 }
 
+/// The command that a job continues with: without --left and its value, which stand before the `program` words at the end.
+std::vector<std::string> lasting_words(const std::vector<std::string>& words, std::size_t program) {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < words.size(); i++) {
+    const bool ours = i + program < words.size();
+    if (ours && words[i] == "--left")
+      i++;
+    else if (!ours || words[i].rfind("--left=", 0) != 0)
+      all.push_back(words[i]);
+  }
+  return all;
+}
+
 /// This host's address on the way to another: no packet is sent.
 std::string address_towards(const std::string& host) {
   const Endpoint there = {resolve(host), 9};
@@ -44,22 +57,28 @@ class Head {
     sockets_.listener = std::move(listener);
     gather();
     auto folders = make_folders();
+    if (adopted_)
+      voice_.say(text("continuing from the state in ", folders.memory(), ", which a tsrun that was killed left"),
+                 log::LogLevel::warning);
     for (const auto& note : job_.options.notes) voice_.say(note);
     voice_.say(beginning());
     LogFollower logs(std::cout);
     follow_logs(logs);
-    int starts = 0;
     const auto start = [&](const char* order) {
       folders.clear();
-      return Attempt(job_, folders, starts++, order, sockets_, voice_, logs).run();
+      folders.record_start(starts_);
+      return Attempt(job_, folders, starts_++, order, sockets_, voice_, logs).run();
     };
-    Restarts restarts(job_.options.max_restarts);
+    Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1);
     const auto start_all = [&](const char* order) {
       auto outcome = start(order);
       restarts.carry_held(outcome);
+      std::error_code absent;  // if all who could tell it were killed with their programs
+      if (outcome.held < 0 && std::filesystem::exists(worker::kept_file(folders.memory()), absent)) outcome.held = 0;
       leave_lost_hosts(outcome, folders);
       return outcome;
     };
+    if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders));
     auto outcome = start_all("");
     while (outcome.kind == Outcome::Kind::failed) {
       const auto decision = restarts.decide(outcome);
@@ -69,14 +88,17 @@ class Head {
       }
       voice_.say(outcome.words, log::LogLevel::error);
       voice_.say(text("starting all workers again (", restarts.done(), " of ", restarts.allowed(), ")",
-                      outcome.held >= 0 ? text(" from their state after iteration ", outcome.held, ", in memory") : ""),
+                      outcome.held > 0    ? text(" from their state after iteration ", outcome.held, ", in memory")
+                      : outcome.held == 0 ? " from their state in memory"
+                                          : ""),
                  log::LogLevel::warning);
       outcome = start_all("");
     }
     const bool cut_short = outcome.kind == Outcome::Kind::stopped && outcome.code != 0;
-    if (outcome.held >= 0 && !outcome.host_lost && outcome.code != worker::nothing_saved &&
-        (outcome.kind == Outcome::Kind::failed || cut_short))
-      save_held(outcome, start);
+    if (outcome.held >= 0 && !outcome.host_lost && (outcome.kind == Outcome::Kind::failed || cut_short)) {
+      if (outcome.refused || outcome.code == worker::nothing_saved || !save_held(outcome, start))
+        keep_held(outcome, folders);
+    }
     return end(outcome);
   }
 
@@ -106,9 +128,57 @@ class Head {
 
   /// Those of this host, with memory for the state of its ranks; the others' tsrun make theirs.
   JobFolders make_folders() const {
+    const worker::JobRecord record = {.id = job_.id,
+                                      .command = lasting_words(words_, job_.options.program.size()),
+                                      .program = job_.options.program,
+                                      .folder = std::filesystem::current_path(),
+                                      .workers = job_.workers,
+                                      .start = starts_};
     for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      if (!sockets_.hosts[h].open()) return {job_.id, job_.first_rank(h), job_.hosts[h].workers};
-    return {job_.id, 0, 0};
+      if (!sockets_.hosts[h].open()) return {record, job_.first_rank(h), job_.hosts[h].workers};
+    return {record, -1, 0};  // the first of other hosts on this machine is 0
+  }
+
+  /// The job that most hosts have state of, when its processes were all killed: its id is ours from now on.
+  void find_left_job() {
+    std::map<std::string, std::pair<int, int>> left;  // number of hosts, last start
+    for (const auto& host : job_.hosts) {
+      if (host.left_job.empty()) continue;
+      auto& [hosts, start] = left[host.left_job];
+      hosts++;
+      start = std::max(start, host.left_start);
+    }
+    const auto most =
+        std::max_element(left.begin(), left.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == left.end() && !job_.options.left.empty())
+      throw ConfigError("--left: no job with this command, of which all processes have ended, has state in memory");
+    if (most == left.end()) return;
+    adopted_ = true;
+    job_.id = most->first;
+    starts_ = most->second.second + 1;
+  }
+
+  /// --left: how its one start ended.
+  Outcome only_left(Outcome outcome, JobFolders& folders) {
+    const bool done = outcome.kind == Outcome::Kind::done, saves = job_.options.left == worker::order_to_save;
+    if (!done || !saves) keep_held(outcome, folders);
+    if (!done) return outcome;
+    outcome.kind = Outcome::Kind::stopped;  // not the end of the work
+    outcome.words = saves ? text("the state after iteration ", outcome.held, " is saved; ", outcome.resume)
+                          : text("the state after iteration ", outcome.held, " is complete, and stays in memory");
+    return outcome;
+  }
+
+  /// The state stays in memory, since no checkpoint has it.
+  void keep_held(Outcome& outcome, JobFolders& folders) {
+    kept_ = folders.keep();
+    const auto after = outcome.held > 0 ? text(" after iteration ", outcome.held) : "";
+    if (kept_)
+      outcome.words += text("\nThe state", after, " is kept in ", folders.memory(),
+                            outcome.refused ? ": with what it was given before," : ":",
+                            " the same command continues from it; `tessera state clean ", job_.id, "` deletes it");
+    else
+      outcome.words += text("\nThe state", after, " was in memory of tsrun and is lost: /dev/shm is too small for it");
   }
 
   static void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) {
@@ -125,9 +195,10 @@ class Head {
     }
   }
 
-  /// Lets the program write a checkpoint of the state that is in memory, since nobody continues with it.
+  /// Lets the program write a checkpoint of the state that is in memory, since nobody continues with it. False if it
+  /// could not.
   template <class Start>
-  void save_held(Outcome& outcome, const Start& start) {
+  bool save_held(Outcome& outcome, const Start& start) {
     voice_.say(outcome.words, log::LogLevel::error);
     voice_.say("saving the state in memory as a checkpoint", log::LogLevel::warning);
     const auto saved = start(worker::order_to_save);
@@ -140,6 +211,7 @@ class Head {
       if (outcome.code == 0 || outcome.code == Restarts::used_up) outcome.code = worker::nothing_saved;
     }
     if (!saved.resume.empty()) outcome.resume = saved.resume;
+    return whole;
   }
 
   void gather() {
@@ -163,7 +235,7 @@ class Head {
     // Where others have to come first, that is waited for in the background.
     if (!job_.options.join) go_on_alone(job_.log_dir);
     if (!job_.log_dir.empty()) voice_.keep_in(std::filesystem::path(job_.log_dir) / "scheduler.log");
-    sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+    sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     Gathering gathering(job_, sockets_, voice_, total);
@@ -171,6 +243,7 @@ class Head {
     if (!sizes.one_host && listed.empty())
       voice_.say(text("waiting at ", job_.head.address, ":", job_.head.port, " for the other hosts"));
     gathering.wait();
+    find_left_job();
     welcome();
   }
 
@@ -272,7 +345,7 @@ class Head {
 
   int end(const Outcome& outcome) {
     for (auto& host : sockets_.hosts) {
-      send(host, EndMessage{outcome.code, last_words(outcome)});
+      send(host, EndMessage{outcome.code, last_words(outcome), kept_});
       host.flush(1);
     }
     wait_for_hosts();
@@ -298,6 +371,9 @@ class Head {
   std::vector<std::string> words_;
   HeadSockets sockets_;
   Voice voice_;
+  bool adopted_ = false;  ///< the state of an earlier job
+  bool kept_ = false;     ///< the state stays after the end
+  int starts_ = 0;        ///< of the workers so far
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,9 @@
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
+#include "framework/worker/job_record.h"
 #include "launch/tsrun/cores.h"
+#include "launch/tsrun/logger.h"
 #include "launch/tsrun/run_folder.h"
 #include "launch/tsrun/worker_environment.h"
 
@@ -78,6 +81,31 @@ std::vector<std::string> what_must_agree(const LaunchOptions& options, const std
   return all;
 }
 
+/// The job whose processes were all killed and whose state is in this host's memory, if it had the same line. Throws
+/// ConfigError if it still runs.
+void find_left_job(const LaunchOptions& options, HostInfo& info) {
+  const int total = sizes_of(options).total;
+  for (const auto& job : worker::jobs_of_host()) {
+    const auto& record = job.record;
+    if (record.program != options.program || record.folder != info.folder || !job.keeps_state) continue;
+    if (total != 0 && record.workers != total) {
+      logger.warning(text("tsrun: the state of a job with this command and ", record.workers, " workers is left in ",
+                          job.folder.string(), ", ", job.bytes, " bytes: `tessera state clean ", record.id,
+                          "` deletes it"));
+      continue;
+    }
+    const bool led = kill(record.process, 0) == 0;
+    if (job.lives())
+      throw ConfigError(
+          text("this command is already running as ", led ? text("process ", record.process) : text("job ", record.id),
+               led ? "; stop it first, or wait until it has ended"
+                   : ", whose tsrun was killed: its workers save their state and end soon; try again then"));
+    if (!info.left_job.empty() && info.left_start >= record.start) continue;
+    info.left_job = record.id;
+    info.left_start = record.start;
+  }
+}
+
 /// The program with its full path; a Python file by python3.
 std::vector<std::string> full_program(const LaunchOptions& options, const Environment& environment) {
   auto words = options.program;
@@ -139,6 +167,7 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
     info.log_dir = fs::absolute(options.log_dir.empty() ? default_log_folder(info.program) : fs::path(options.log_dir));
     make_folder(info.log_dir);
     info.worker_log_name = options.worker_log_name;
+    find_left_job(options, info);
   } catch (const std::exception& error) {
     info.problem = error.what();
   }

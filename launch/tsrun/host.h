@@ -32,7 +32,9 @@ struct HostInfo {
   std::vector<std::string> given;    ///< what must be equal on all hosts: "--worker_num 8", "tessera", ...
   Environment environment;
   int cores = 1;
-  std::string problem;  ///< why it cannot take part; empty: it can
+  std::string left_job;  ///< the id of a job with the same line whose state is in this host's memory; empty: none
+  int left_start = 0;    ///< of that job, the last
+  std::string problem;   ///< why it cannot take part; empty: it can
 };
 
 /// This host's, whose way to the head is `address`. Never throws: what is wrong here is told in `problem`.

@@ -1,6 +1,7 @@
 #include "launch/tsrun/job.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include <sstream>
 
 #include "framework/worker/launch_link.h"
+#include "launch/tsrun/guard.h"
 #include "launch/tsrun/logger.h"
 
 namespace tessera::tsrun {
@@ -43,6 +45,16 @@ std::string without_controls(std::string words) {
 void make_private_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw ConfigError(text(path, " cannot be made: ", std::strerror(errno)));
+}
+
+/// The file, made if it is not there, with an exclusive lock; not open if another process has that. Who only looks
+/// whether it is locked has it for a moment.
+Descriptor locked(const std::filesystem::path& path) {
+  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file) throw ConfigError(text(path.string(), " cannot be made: ", std::strerror(errno)));
+  for (const double until = now() + .5; flock(file.number(), LOCK_EX | LOCK_NB) != 0; usleep(5000))
+    if (now() > until) return Descriptor();
+  return file;
 }
 
 /// Networks over which ranks and daemons may talk: those by which the hosts reach the head.
@@ -74,6 +86,7 @@ void Voice::keep_in(const std::filesystem::path& file) {
   if (std::filesystem::is_symlink(file))
     throw ConfigError(text(file.string(), ": is a symbolic link, which is not followed; delete it, or give --log_dir"));
   file_.open(file, std::ios::app);
+  path_ = file;
 }
 
 void Voice::note(const std::string& words) {
@@ -87,23 +100,41 @@ void Voice::say(const std::string& words, log::LogLevel level) {
   note(words);
 }
 
-JobFolders::JobFolders(const std::string& id, int first, int ranks) {
+JobFolders::JobFolders(worker::JobRecord record, int first, int ranks)
+    : record_(std::move(record)), first_(first), memory_(worker::job_folder(record_.id)) {
   const char* temporary = std::getenv("TMPDIR");
-  files_ = text(temporary != nullptr && *temporary == '/' ? temporary : "/tmp", "/tsrun.", id);
-  memory_ = text(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", "/tsrun.", id, ".shm");
+  files_ = text(temporary != nullptr && *temporary == '/' ? temporary : "/tmp", "/tsrun.", record_.id);
   make_private_folder(files_);
   make_private_folder(memory_);
+  lock_ = locked(worker::job_lock_file(memory_, first));
+  if (!lock_)
+    throw ConfigError(text("another tsrun has taken the state of the job ", record_.id, " in ", memory_, " meanwhile"));
+  record_.process = getpid();
+  record_start(record_.start);
   hold(first, ranks);
+}
+
+void JobFolders::record_start(int start) {
+  record_.start = start;
+  worker::write(record_, worker::job_record_file(memory_, first_));
+}
+
+bool JobFolders::keep() {
+  for (const auto& [rank, memory] : held_)
+    if (lseek(memory.number(), 0, SEEK_END) > 0) return false;
+  kept_ = true;
+  return true;
 }
 
 void JobFolders::hold(int first, int ranks) {
   for (int rank = first; rank < first + ranks; rank++) {
     if (held_.count(rank) != 0) continue;
     Descriptor memory(memfd_create("tsrun state", MFD_CLOEXEC));
-    if (!memory) continue;   // then only a file can be the state's place
+    if (!memory) continue;  // then only a file can be the state's place
+    const auto link = worker::held_state_file(memory_, rank);
     std::error_code exists;  // the folder of another host's tsrun on this machine
-    std::filesystem::create_symlink(text("/proc/", getpid(), "/fd/", memory.number()),
-                                    worker::held_state_file(memory_, rank), exists);
+    if (!std::filesystem::exists(link, exists)) std::filesystem::remove(link, exists);  // of a tsrun that was killed
+    std::filesystem::create_symlink(text("/proc/", getpid(), "/fd/", memory.number()), link, exists);
     held_.emplace(rank, std::move(memory));
   }
 }
@@ -117,7 +148,7 @@ void JobFolders::clear() const {
 
 JobFolders::~JobFolders() {
   delete_folder(files_);
-  delete_folder(memory_);
+  if (!kept_) delete_folder(memory_);
 }
 
 bool Job::remove_host(std::size_t host) {
@@ -270,8 +301,8 @@ Environment mpirun_environment(const Job& job, const JobFolders& folders, int re
   all["TSRUN_FOLDERS"] = folders.files() + ":" + folders.memory();
   if (!job.is_local()) all["TSRUN_LISTEN"] = job.master_addr;
   if (const auto library = loopback_library(); !library.empty()) {
-    auto& preloaded = all["LD_PRELOAD"];
-    preloaded = library + (preloaded.empty() ? "" : ":" + preloaded);
+    const auto others = all.find("LD_PRELOAD");
+    all[guard_preload] = library + (others == all.end() ? "" : ":" + others->second);
   }
   return all;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/log/log.h"
+#include "framework/worker/job_record.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/worker_environment.h"
 
@@ -20,30 +21,46 @@ class Voice {
   void say(const std::string& words, log::LogLevel level = log::LogLevel::info);
   /// Only to the file.
   void note(const std::string& words);
+  /// That file; empty: there is none.
+  const std::string& file() const { return path_; }
 
  private:
   std::ofstream file_;
+  std::string path_;
 };
 
 /// Two folders of one name on every host of the job, one for small files, one in memory; deleted with the object, and
-/// by the last worker when tsrun itself was killed.
+/// by whoever is the last when tsrun itself was killed (guard.h).
 class JobFolders {
  public:
-  /// Holds memory for the state of the ranks [first, first + ranks) of this host: see worker::held_state_file.
-  JobFolders(const std::string& id, int first, int ranks);
+  /// Makes them, or takes over those of a job with this id whose processes have all been killed. Holds memory for the
+  /// state of the ranks [first, first + ranks) of this host: see worker::held_state_file. Throws ConfigError if a living
+  /// job has them.
+  JobFolders(worker::JobRecord record, int first, int ranks);
   ~JobFolders();
   JobFolders(const JobFolders&) = delete;
   JobFolders& operator=(const JobFolders&) = delete;
   /// The same for more ranks.
   void hold(int first, int ranks);
+  /// Writes into the record that the workers start for the time `start`.
+  void record_start(int start);
+  /// The state stays when this object ends, for the same command or `tessera state`. False if it cannot: it is in memory
+  /// that ends with this process.
+  bool keep();
+  /// Locked while this process lives, and those that inherited it.
+  int lock() const { return lock_.number(); }
   /// Deletes what a start of the workers left on this host, but not the state of the program.
   void clear() const;
   const std::string& files() const { return files_; }
   const std::string& memory() const { return memory_; }
 
  private:
+  worker::JobRecord record_;
+  int first_;
   std::string files_, memory_;
+  Descriptor lock_;
   std::map<int, Descriptor> held_;  ///< by rank
+  bool kept_ = false;
 };
 
 /// All hosts together, in the order of their ranks.

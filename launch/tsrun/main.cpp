@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "launch/tsrun/follower.h"
+#include "launch/tsrun/guard.h"
 #include "launch/tsrun/logger.h"
 #include "launch/tsrun/process.h"
 #include "launch/tsrun/roles.h"
@@ -14,6 +15,7 @@ namespace {
 int launch(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "--as-worker") return run_worker();
   if (!words.empty() && words[0] == "--as-agent") return run_agent({words.begin() + 1, words.end()});
+  if (!words.empty() && words[0] == "--as-guard") return run_guard({words.begin() + 1, words.end()});
   if (words.size() == 2 && words[0] == "--as-host") return run_listed_host(words[1]);
   const auto options = read_options(words, this_environment());
   if (options.help) {

@@ -87,6 +87,8 @@ void fields(Fields& f, HostInfo& m) {
   f("given", m.given, Form::words);
   f("environment", m.environment);
   f("cores", m.cores, count_range);
+  f("left_job", m.left_job, Form::line);
+  f("left_start", m.left_start, Range{0, INT_MAX});
   f("problem", m.problem, Form::words);
 }
 
@@ -191,6 +193,7 @@ template <class Fields>
 void fields(Fields& f, EndMessage& m) {
   f("code", m.code, code_range);
   f("words", m.words, Form::words);
+  f("keep", m.keep);
 }
 template <class Fields>
 void fields(Fields& f, BeatMessage& m) {
@@ -198,7 +201,7 @@ void fields(Fields& f, BeatMessage& m) {
 }
 template <class Fields>
 void fields(Fields& f, SignalMessage& m) {
-  f("signal", m.signal, std::array{SIGHUP, SIGINT, SIGQUIT, SIGTERM});
+  f("signal", m.signal, std::array{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1});
 }
 template <class Fields>
 void fields(Fields& f, FailedMessage& m) {
@@ -243,6 +246,8 @@ void fields(Fields& f, StartMessage& m) {
   f("launch_folder", m.launch_folder, Form::words);
   f("order", m.order, Form::words);
   f("header", m.header, Form::words);
+  f("lease", m.lease, Range{0, INT_MAX});
+  f("longest_save", m.longest_save, Range{0, INT_MAX});
 }
 template <class Fields>
 void fields(Fields& f, OrdersMessage& m) {

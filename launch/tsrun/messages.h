@@ -90,6 +90,7 @@ struct EndMessage {
   static constexpr const char* kind = "end";
   int code = 0;
   std::string words;
+  bool keep = false;  ///< the state of the workers stays for the same command
 };
 /// Seconds between two beats.
 inline constexpr double beat_seconds = 1;
@@ -163,6 +164,7 @@ struct StartMessage {
   std::string folder;
   Environment environment;
   std::string bind_core, log, launch_folder, order, header;
+  int lease = 0, longest_save = 0;  ///< seconds: LaunchOptions
 };
 /// What a host that --hosts starts gets on its standard input.
 struct OrdersMessage {

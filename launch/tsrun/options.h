@@ -34,9 +34,14 @@ struct LaunchOptions {
   int cluster_time_out = 600;  ///< seconds; negative: no limit
   std::string bind_core = "False";
   std::optional<int> max_restarts;
-  bool keep_state = true;            ///< ENABLE_TTP: programs may keep their state in memory for the next start
+  std::string left;        ///< "save" or "finish": worker::order_to_save, worker::order_to_finish, and nothing else
+  int lease = 15;          ///< seconds that workers which keep their state go on when tsrun was killed
+  bool keep_state = true;  ///< ENABLE_TTP: programs may keep their state in memory for the next start
   std::optional<int> save_time_out;  ///< TTP_OT: seconds for the checkpoint of that state when nobody continues with it
   std::string rank_table_file, run_id = "none", role = "default";
+
+  /// Seconds that a checkpoint may take when nobody waits for it.
+  int longest_save() const { return save_time_out.value_or(600); }
 
   std::vector<std::string> program;  ///< with its arguments
   std::vector<std::string> notes;    ///< what was read but changes nothing, a line each

@@ -39,8 +39,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
     for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&blocked, s);
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
   for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);
+  if (!what.outlives) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!what.outlives && getppid() != parent) _exit(127);
   if (what.session) {
     setsid();
   } else {
@@ -142,6 +142,19 @@ void end_descendants() {
     if (living.empty() && reaped < 0) return;  // no child is left, not even a dead one
     poll(nullptr, 0, 5);
   }
+}
+
+bool has_variable(pid_t process, const std::string& begins) {
+  std::ifstream file(text("/proc/", process, "/environ"));
+  for (std::string one; std::getline(file, one, '\0');)
+    if (one.rfind(begins, 0) == 0) return true;
+  return false;
+}
+
+std::vector<pid_t> workers_below() {
+  auto all = descendants();
+  std::erase_if(all, [](pid_t pid) { return !has_variable(pid, "OMPI_COMM_WORLD_RANK="); });
+  return all;
 }
 
 void delete_folder(const std::string& path) {

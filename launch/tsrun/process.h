@@ -17,10 +17,11 @@ Environment this_environment();
 struct Spawn {
   std::vector<std::string> words;  ///< the program's path and its arguments
   Environment environment;
-  std::string folder;  ///< to work in; empty: this one
-  int output = -1;     ///< stdout and stderr; -1: ours. stdin is /dev/null
-  int input = -1;      ///< stdin when there is one
-  int kept = -1;       ///< a descriptor that it inherits under the same number
+  std::string folder;     ///< to work in; empty: this one
+  int output = -1;        ///< stdout and stderr; -1: ours. stdin is /dev/null
+  int input = -1;         ///< stdin when there is one
+  int kept = -1;          ///< a descriptor that it inherits under the same number
+  bool outlives = false;  ///< it does not die with this process
   /// Deaf to requests to end, such as TERM and INT, also from whoever signals all processes of a job: MPI's launcher
   /// and daemons would kill workers that are about to save.
   bool deaf = false;
@@ -29,13 +30,18 @@ struct Spawn {
   std::vector<int> cores;  ///< bound to them; empty: as this process
 };
 
-/// Start it. It dies when this process dies. Throws Error with the system's reason when it cannot be run.
+/// Start it. It dies when this process dies, unless it outlives that. Throws Error with the system's reason when it cannot be run.
 pid_t spawn(const Spawn& what);
 
 /// From now on whoever loses its parent below this process becomes our child, so that nobody gets away.
 void adopt_orphans();
 /// Kill everything below this process and wait until it is gone, for at most two seconds.
 void end_descendants();
+
+/// The processes below this one that MPI started as workers, and what these started.
+std::vector<pid_t> workers_below();
+/// Whether a process was started with that "NAME=value", or with any variable whose words begin so.
+bool has_variable(pid_t process, const std::string& begins);
 
 /// Delete a folder with all it holds, though others may delete it, too. Gives up after two seconds.
 void delete_folder(const std::string& path);

@@ -15,8 +15,8 @@ class Restarts {
   /// Restarts in a row, for a program that keeps its state in memory, if --max_restarts does not say otherwise.
   static constexpr int of_held_state = 3;
 
-  /// `most`: --max_restarts, if given.
-  explicit Restarts(std::optional<int> most) : most_(most) {}
+  /// `most`: --max_restarts, if given. `held`: state that is in memory before the first start; -1: none.
+  explicit Restarts(std::optional<int> most, int held = -1) : most_(most), held_(held), carried_(held) {}
 
   enum class Decision {
     restart,

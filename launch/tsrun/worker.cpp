@@ -16,6 +16,7 @@
 #include <fstream>
 #include <optional>
 
+#include "framework/worker/job_record.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
 #include "launch/tsrun/cores.h"
@@ -66,16 +67,19 @@ class Worker {
 
   int run() {
     adopt_orphans();
-    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
     signal(SIGPIPE, SIG_IGN);
     if (!connect()) return 1;
     while (!leaving_ && head_.open() && head_.silence() < worker_head_silence_seconds) turn();
+    const bool head_is_gone = !leaving_ && !head_.open() && head_.problem().empty(), keeps = state_is_kept();
+    if (head_is_gone && keeps) outlive_head();
     end_descendants();
     if (log_) log_->take();
     log_.reset();
     if (!head_.problem().empty())
       logger.error(text("worker on ", host_name(), ": the tsrun that leads sent ", head_.problem()));
     if (leaving_) return 0;
+    if (keeps) return 1;  // the guard, or the tsrun of this host, knows what all workers have saved
     end_mpirun();
     delete_folders();
     return 1;
@@ -114,6 +118,30 @@ class Worker {
     }
   }
 
+  /// Where this host's workers keep their state.
+  std::string memory() const {
+    const auto folders = variable("TSRUN_FOLDERS");
+    return folders.substr(std::min(folders.find(':'), folders.size() - 1) + 1);
+  }
+
+  bool state_is_kept() const {
+    std::error_code absent;
+    return !memory().empty() && std::filesystem::exists(worker::kept_file(memory()), absent);
+  }
+
+  /// The head was killed, and nobody starts the program elsewhere: it goes on for the lease, and then is asked to stop.
+  /// A program that has not found its state yet would only wait for others.
+  void outlive_head() {
+    const double ask_at = now() + lease_, until = ask_at + longest_save_;
+    for (bool asked = false; program_ > 0 && joined_ && end_.held >= 0 && now() < until;) {
+      turn();
+      if (asked || now() < ask_at) continue;
+      asked = true;
+      kill(-program_, SIGTERM);
+    }
+    if (log_ && program_ == 0 && end_.good()) std::ofstream(worker::saved_file(memory(), end_.rank)).flush();
+  }
+
   void turn() {
     pollfd watched[4] = {{head_.number(), static_cast<short>(POLLIN | (head_.wants_to_write() ? POLLOUT : 0)), 0},
                          {signals_.number(), POLLIN, 0},
@@ -122,7 +150,9 @@ class Worker {
     const double wait = to_pass_ != 0 ? own_signal_seconds : beat_seconds;
     poll(watched, 4, static_cast<int>(wait * 1000));
     head_.write_more();
-    for (const auto& message : receive<ToWorkerMessage>(head_)) std::visit([this](const auto& m) { obey(m); }, message);
+    if (head_.open())
+      for (const auto& message : receive<ToWorkerMessage>(head_))
+        std::visit([this](const auto& m) { obey(m); }, message);
     pass_signal();
     take_log();
     hear_program();
@@ -187,6 +217,8 @@ class Worker {
     program.kept = link_.theirs.number();
     program.environment["TESSERA_LAUNCH_LINK"] = link_.variable();
     folder_ = message.launch_folder;
+    lease_ = message.lease;
+    longest_save_ = message.longest_save;
     program.environment["TESSERA_LAUNCH_FOLDER"] = folder_;
     if (!message.order.empty()) program.environment["TESSERA_LAUNCH_ORDER"] = message.order;
     log_.emplace(message.log, message.header);
@@ -224,6 +256,7 @@ class Worker {
           done_ = true;
           break;
         case worker::LinkWord::holds:
+          if (end_.held < 0) std::ofstream(worker::kept_file(folder_)).flush();
           end_.held = static_cast<int>(std::min(std::strtoll(about.c_str(), nullptr, 10), 0LL + INT_MAX));
           break;
         case worker::LinkWord::resume:
@@ -285,11 +318,8 @@ class Worker {
   /// The mpirun of this job, which started this process, ends with the head, but maybe a moment later: until then it
   /// writes into the folders. It has the job's key in its environment.
   void end_mpirun() const {
-    const auto key = "TSRUN_KEY=" + variable("TSRUN_KEY");
     const auto parent = getppid();
-    std::ifstream file(text("/proc/", parent, "/environ"));
-    bool is_mpirun = false;
-    for (std::string one; std::getline(file, one, '\0');) is_mpirun = is_mpirun || one == key;
+    const bool is_mpirun = has_variable(parent, "TSRUN_KEY=" + variable("TSRUN_KEY"));
     for (const double until = now() + 2; is_mpirun && getppid() == parent && now() < until; poll(nullptr, 0, 5))
       kill(parent, SIGKILL);
   }
@@ -312,6 +342,7 @@ class Worker {
   std::optional<WorkerLog> log_;
   bool log_failed_ = false;  ///< told already
   std::string folder_;
+  int lease_ = 0, longest_save_ = 0;
   std::uint64_t memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
   double last_beat_ = 0;

@@ -5,7 +5,7 @@ namespace tessera::tsrun {
 /// The process that MPI starts for each worker: `tsrun --as-worker`. It tells the head that it has come, gets the
 /// program from there, starts it with the worker's variables, log and cores, watches it, and tells how it ended. So
 /// whatever becomes of the program, also before MPI_Init, somebody has seen it. The program dies with it, and it ends
-/// when the head is gone.
+/// when the head is gone; if the program keeps its state in memory, after a lease (guard.h).
 ///
 /// It reads TSRUN_HEAD (address:port), TSRUN_KEY (what it proves, secret.h), TSRUN_FOLDERS (what to delete when the head is gone) and
 /// OMPI_COMM_WORLD_RANK; signals mean nothing to it.

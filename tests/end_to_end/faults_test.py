@@ -268,13 +268,16 @@ class GivingUp(Launching):
         self.assertIn("It is the same failure as before at the same step, 9", told)
         self.save_and_resume(told, 8)
 
-    def test_a_recipe_that_changed_meanwhile_is_refused_and_its_state_kept_out(self):
-        self.recipe("changing.yaml", training_iters=STEPS, output_dir="run")
-        job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "tessera", "train", "changing.yaml", *inject(["1:5:forward:hang"]))
-        self.wait_until(lambda: self.steps_logged("run") >= 4, "4 steps")
-        self.recipe("changing.yaml", training_iters=STEPS, output_dir="run", learning_rate=2e-3)
-        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
-        self.assertRegex(self.end_of(job, 2), "the state in /dev/shm/\\S+ was left with another recipe, and is not changed")
+    def test_a_fault_of_a_rank_that_does_not_exist_is_refused(self):
+        told = self.tsrun(*line_of("DP 3", "run", *inject(["3:2:update:kill"])), code=2)
+        self.assertIn("'3:2:update:kill': there is no rank 3; the run has 3, from 0", told)
+        self.assert_nothing_left()
+
+    def test_a_rank_that_calls_mpi_abort(self):
+        told = self.tsrun(*line_of("DP 3", "disturbed", *inject(["1:7:update:mpiabort", "2:12:forward:mpiabort:1"])))
+        self.tsrun(*line_of("DP 3", "undisturbed"))
+        self.assertEqual(told.count("starting all workers again"), 2, told)
+        Faults.assert_nothing_lost(self, "disturbed", about=told)
         self.assert_nothing_left()
 
     def test_a_wrong_fault_is_named(self):

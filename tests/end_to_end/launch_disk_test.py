@@ -1,6 +1,7 @@
 """tsrun on a disk without room: what failed is said, by the rank that failed, whatever the logs could take."""
 
 import os
+import re
 import signal
 import subprocess
 
@@ -67,6 +68,11 @@ class LaunchFullDisk(Launching):
         self.assertRegex(told, rf"tsrun: rank 0 of 2 on \S+ .*ended with exit code 22")
         self.assertRegex(told, rf"it said: iteration 10 could not be saved: .*{self.folder}/disk/run/checkpoints/\S+: "
                          "cannot be written: No space left on device; there is no checkpoint")
+        kept = re.search(r"The state after iteration 10 is kept in (/dev/shm/\S+): the same command continues", told)
+        self.assertTrue(kept and os.path.isdir(kept[1]), told)
+        told = self.train(self.on_disk("64M"), code=0, training_iters=10)
+        self.assertIn(f"continuing from the state in {kept[1]}", told)
+        self.assertFalse(os.path.exists(kept[1]))
         self.assert_nothing_left()
 
     def test_with_room_for_a_part_of_the_logs_the_rank_that_failed_is_told_with_its_last_lines(self):

@@ -1,5 +1,6 @@
 """tsrun on one host: msrun's and torchrun's words, logs, and the end of a run, whoever ends it."""
 
+import contextlib
 import os
 import random
 import re
@@ -234,6 +235,15 @@ class LaunchEnds(Launching):
             self.assertIn(f"stopped by signal {number:d}", told.splitlines()[-1])
             self.assert_nothing_left()
 
+    def test_user_signal_and_stop_file_ask_the_workers_to_stop(self):
+        for ask in (lambda job: job.send_signal(signal.SIGUSR1), lambda job: self.write("log/STOP", "")):
+            job = self.start_job("--tail_worker_log=9")
+            self.process_of(self.WORKERS - 1)
+            ask(job)
+            self.assertIn("stopped by signal 15", self.end_of(job, 128 + signal.SIGTERM, timeout=10))
+            self.assertFalse((self.folder / "log/STOP").exists())
+            self.assert_nothing_left()
+
     def test_second_signal_kills_what_does_not_listen(self):
         self.script("deaf.sh", "trap '' TERM INT; echo deaf; while :; do sleep .1; done")
         job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "./deaf.sh")
@@ -299,7 +309,8 @@ class LaunchEnds(Launching):
             self.wait_until(lambda: not self.processes("mpirun") and not self.processes("orterun"), "the end of mpirun", 5)
         finally:
             for pid in watchers:
-                os.kill(pid, signal.SIGCONT)
+                with contextlib.suppress(ProcessLookupError):  # mpirun's guard has killed it
+                    os.kill(pid, signal.SIGCONT)
         self.end_of(job, -signal.SIGKILL)
         self.assert_nothing_left()
 

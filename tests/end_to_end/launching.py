@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -124,6 +125,13 @@ class Launching(harness.InOwnFolder):
     def end_everything(self):
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
+        for folder in self.segments():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def segments(self):
+        """The folders in memory of all jobs of this test."""
+        logs = [path.read_text() for path in self.folder.rglob("scheduler.log")]
+        return {name for words in logs for name in re.findall(r"/dev/shm/tsrun\.\w+\.shm", words)}
 
     def process_of(self, rank, name="launch_worker", seconds=20):
         """The process id of a rank's program, as soon as there is one."""
@@ -142,7 +150,6 @@ class Launching(harness.InOwnFolder):
             time.sleep(.02)
         self.assertEqual([pathlib.Path(f"/proc/{pid}/cmdline").read_text() for pid in self.processes()], [])
         self.assertEqual(list((self.folder / "tmp").iterdir()), [])
-        logs = [path.read_text() for path in self.folder.rglob("scheduler.log")]
-        segments = {name for words in logs for name in re.findall(r"/dev/shm/tsrun\.\w+\.shm", words)}
+        segments = self.segments()
         self.assertEqual([name for name in segments if os.path.exists(name)], [])
         return segments

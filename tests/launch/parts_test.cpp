@@ -189,7 +189,7 @@ TEST(Job, TwoShellsOfOneMachineAreOneHostForMpi) {
   EXPECT_EQ(job.place_of(3, 0).machine, 0);
   job.hosts.push_back(host("b", "y", 1));
   job.workers = 5;
-  const auto words = tsrun::mpirun_words(job, tsrun::JobFolders("unit_test", 0, 2));
+  const auto words = tsrun::mpirun_words(job, tsrun::JobFolders({.id = "unit_test"}, 0, 2));
   EXPECT_NE(std::find(words.begin(), words.end(), "a:4,b:1"), words.end());
   EXPECT_NE(std::find(words.begin(), words.end(), "10.0.0.0/8"), words.end());
 }

@@ -36,6 +36,18 @@ TEST_F(StepJournalTest, ALaterProcessFindsWhatWasWritten) {
   EXPECT_EQ(std::memcmp(later.record().data(), record(7).data(), record_bytes), 0);
 }
 
+TEST_F(StepJournalTest, IsReadWithoutKnowingItsSizes) {
+  EXPECT_FALSE(StepJournal::read_state(memory())) << "nothing was written";
+  auto one = journal();
+  one.commit(6, "six");
+  one.intend(7, record(7));
+  const auto read = StepJournal::read_state(memory());
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->committed, 6);
+  EXPECT_EQ(read->intended, 7);
+  EXPECT_FALSE(StepJournal::read_state(memory().first(memory().size() - 1))) << "it would be longer than the file";
+}
+
 TEST_F(StepJournalTest, APositionMayBeReplacedAfterTheSameStep) {
   auto one = journal();
   one.commit(6, "six");

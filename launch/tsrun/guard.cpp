@@ -1,0 +1,145 @@
+#include "launch/tsrun/guard.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace tessera::tsrun {
+namespace {
+
+constexpr double stragglers_seconds = 30;  // from the first end to the last
+constexpr double last_hosts_seconds = 30;  // those of other hosts may take longer than ours
+constexpr std::size_t own_words = 8;       // before those of mpirun
+
+/// What guard_words says.
+struct Guarded {
+  explicit Guarded(const std::vector<std::string>& words)
+      : files(words.at(0)),
+        memory(words.at(1)),
+        log(words.at(2)),
+        id(words.at(3)),
+        first(std::stoi(words.at(4))),
+        ranks(std::stoi(words.at(5))),
+        longest(std::stoi(words.at(6))),
+        lock(std::stoi(words.at(7))),
+        mpirun(words.begin() + own_words, words.end()) {}
+  std::string files, memory, log, id;
+  int first, ranks, longest, lock;
+  std::vector<std::string> mpirun;
+};
+
+pid_t start(const std::vector<std::string>& words) {
+  Spawn mpirun;
+  mpirun.words = words;
+  mpirun.environment = this_environment();
+  mpirun.deaf = true;
+  const auto preload = mpirun.environment.find(guard_preload);
+  if (preload != mpirun.environment.end()) {
+    mpirun.environment["LD_PRELOAD"] = preload->second;
+    mpirun.environment.erase(preload);
+  }
+  return spawn(mpirun);
+}
+
+/// Whether that child has ended; others that have are collected.
+bool has_ended(pid_t pid, int& status) {
+  int one = 0;
+  for (pid_t ended = waitpid(-1, &one, WNOHANG); ended > 0; ended = waitpid(-1, &one, WNOHANG))
+    if (ended == pid) {
+      status = one;
+      return true;
+    }
+  return false;
+}
+
+/// The head is gone.
+int end_alone(const Guarded& job, pid_t mpirun) {
+  std::error_code absent;
+  const bool kept = std::filesystem::exists(worker::kept_file(job.memory), absent);
+  bool saved = !kept;
+  if (kept) {
+    Voice voice;
+    if (!job.log.empty()) voice.keep_in(job.log);
+    voice.note("the leading tsrun was killed: the workers end after the iterations of its lease, with a checkpoint");
+    int status = 0;
+    bool gone = false;
+    outlive_head(job.longest, [&] { gone = gone || has_ended(mpirun, status); });
+    for (const double until = now() + last_hosts_seconds; !gone && now() < until; poll(nullptr, 0, 50))
+      gone = has_ended(mpirun, status);
+    saved = all_saved(job.memory, job.first, job.ranks);
+    voice.note(saved ? "all workers have saved their state; the same command resumes from the newest checkpoint"
+                     : how_to_adopt(job.id));
+  }
+  kill(mpirun, SIGKILL);
+  end_descendants();
+  delete_folder(job.files);
+  if (saved) delete_folder(job.memory);
+  return 1;
+}
+
+}  // namespace
+
+std::vector<std::string> guard_words(const Job& job, const JobFolders& folders, const std::string& log) {
+  std::size_t own = 0;  // host, if the head has workers
+  while (own < job.hosts.size() && job.hosts[own].machine != job.machine) own++;
+  const bool works = own < job.hosts.size();
+  return {own_path(),
+          "--as-guard",
+          folders.files(),
+          folders.memory(),
+          log,
+          job.id,
+          std::to_string(works ? job.first_rank(own) : 0),
+          std::to_string(works ? job.hosts[own].workers : 0),
+          std::to_string(job.options.lease + job.options.longest_save()),
+          std::to_string(folders.lock())};
+}
+
+int run_guard(const std::vector<std::string>& words) {
+  if (words.size() <= own_words) throw Error("--as-guard is for tsrun itself");
+  const Guarded job(words);
+  fcntl(job.lock, F_SETFD, FD_CLOEXEC);
+  signal(SIGPIPE, SIG_IGN);
+  const auto signals = catch_signals({SIGCHLD});
+  adopt_orphans();
+  const auto mpirun = start(job.mpirun);
+  for (;;) {
+    pollfd watched[2] = {{STDIN_FILENO, POLLIN, 0}, {signals.number(), POLLIN, 0}};
+    poll(watched, 2, 1000);
+    caught(signals);
+    int status = 0;
+    if (has_ended(mpirun, status)) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (watched[0].revents != 0) return end_alone(job, mpirun);
+  }
+}
+
+void outlive_head(double longest, const std::function<void()>& turn) {
+  const auto begun = workers_below().size();
+  double until = now() + longest;
+  bool any_ended = false;
+  for (auto left = begun; left > 0 && now() < until; left = workers_below().size()) {
+    if (left < begun && !any_ended) until = std::min(until, now() + stragglers_seconds);
+    any_ended = left < begun;
+    turn();
+    poll(nullptr, 0, 100);
+  }
+  for (const auto pid : workers_below()) kill(pid, SIGKILL);
+}
+
+bool all_saved(const std::string& memory, int first, int ranks) {
+  std::error_code absent;
+  for (int rank = first; rank < first + ranks; rank++)
+    if (!std::filesystem::exists(worker::saved_file(memory, rank), absent)) return false;
+  return true;
+}
+
+std::string how_to_adopt(const std::string& id) {
+  return text("the state of the job is kept in ", worker::job_folder(id).string(),
+              ": the same command continues from it; `tessera state clean ", id, "` deletes it");
+}
+
+}  // namespace tessera::tsrun

@@ -1,0 +1,276 @@
+"""tsrun is killed with SIGKILL, alone or with all processes of its job: no step is lost, and the same command continues."""
+
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import harness
+import launch_hosts_test
+from faults_test import Faults, inject, line_of
+from harness import sets
+from launching import Launching
+
+STEPS = 200
+LENGTH = sets(training_iters=STEPS)
+
+
+class Killed(Launching):
+    state, assert_nothing_lost = Faults.state, Faults.assert_nothing_lost
+
+    def folders(self, run):
+        words = (self.folder / run / "log/scheduler.log").read_text()
+        return [pathlib.Path(name) for name in sorted(set(re.findall(r"/dev/shm/tsrun\.\w+\.shm", words)))]
+
+    def kill_all(self):
+        """At once: nobody sees another one die."""
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in self.processes():
+                os.kill(pid, number)
+        self.wait_until(lambda: not self.processes(), "the end of all processes")
+
+    def running(self, run, line, steps=20):
+        job = self.start_tsrun(*line)
+        self.wait_until(lambda: self.steps_logged(run) >= steps, f"{steps} steps", 60)
+        return job
+
+    def killed_alone(self, configuration):
+        self.tsrun(*line_of(configuration, "undisturbed", *LENGTH), timeout=120)
+        line = line_of(configuration, "disturbed", *LENGTH, *inject(["1:100:forward:stop"]))  # so the lease ends before the run
+        job = self.running("disturbed", ["--lease=3", *line])
+        refused = self.tsrun(*line, code=2)
+        self.assertIn(f"this command is already running as process {job.pid}", refused)
+        job.kill()
+        self.end_of(job, -signal.SIGKILL)
+        at_kill = self.steps_logged("disturbed")
+        self.assertIn("whose tsrun was killed: its workers save their state and end soon", self.tsrun(*line, code=2))
+        time.sleep(5)
+        os.kill(self.process_of(1, "tessera"), signal.SIGCONT)
+        self.wait_until(lambda: not self.processes(), "the workers' own end", 60)
+        after = self.steps_logged("disturbed")
+        self.assertGreater(after, at_kill, "no step in the lease")
+        self.assertLessEqual(after, 100, "the lease did not end")
+        self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{after:07d}"), self.checkpoints("disturbed"))
+        self.assertIn("all workers have saved their state", self.log("scheduler.log", "disturbed/log"))
+        self.assert_nothing_left()
+        told = self.tsrun(*line_of(configuration, "disturbed", *LENGTH), timeout=120)
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+    def test_tsrun_alone_data_parallel(self):
+        self.killed_alone("DP 3")
+
+    def test_tsrun_alone_tensor_and_pipeline_parallel(self):
+        self.killed_alone("TP 2, PP 2")
+
+    def all_killed(self, configuration):
+        self.tsrun(*line_of(configuration, "undisturbed", *LENGTH), timeout=120)
+        line = line_of(configuration, "disturbed", *LENGTH)
+        for _ in range(2):
+            job = self.running("disturbed", line, self.steps_logged("disturbed") + 20)
+            self.kill_all()
+            self.end_of(job, -signal.SIGKILL)
+        folder, = self.folders("disturbed")
+        self.assertTrue(folder.is_dir(), "the state is gone")
+        steps = self.steps_logged("disturbed")
+        told = self.tsrun(*line, timeout=120)
+        self.assertIn(f"continuing from the state in {folder}, which a tsrun that was killed left", told)
+        step = int(re.findall(r"continuing after iteration (\d+) with the state in memory", self.log("worker_0.log", "disturbed/log"))[-1])
+        self.assertLessEqual(abs(step - steps), 1, "steps were repeated")
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+    def test_all_processes_data_parallel(self):
+        self.all_killed("DP 3")
+
+    def test_all_processes_tensor_and_pipeline_parallel(self):
+        self.all_killed("TP 2, PP 2")
+
+    def told_of(self, job, *words, code=0):
+        return self.tessera("state", *words, *([job] if words != ("probe",) else []), code=code, environment=self.environment())
+
+    def test_its_state_can_be_seen_completed_saved_and_deleted(self):
+        self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
+        line = line_of("DP 3", "disturbed", *LENGTH)
+        job = self.running("disturbed", line)
+        folder, = self.folders("disturbed")
+        number = folder.name.split(".")[1]
+        own = lambda: re.search(rf"job {number}: (.*)\n  command    tsrun --worker_num=3 .*\n.*\n  ranks      0, 1, 2 of 3\n"
+                                rf"  state      after iteration (\d+), [\d.]+ \w+ in {folder}\n", self.told_of(number, "probe")).groups()
+        self.assertEqual(own()[0], f"running as process {job.pid}")
+        for word in ("clean", "save", "finish"):
+            self.assertIn(f"job {number} is not touched: running as process {job.pid}", self.told_of(number, word, code=2))
+        self.kill_all()
+        self.end_of(job, -signal.SIGKILL)
+        life, step = own()
+        self.assertEqual(life, "all its processes have ended")
+        self.assertLessEqual(abs(int(step) - self.steps_logged("disturbed")), 1)
+        self.assertIn(f"the state after iteration {step} is complete, and stays in memory", self.told_of(number, "finish"))
+        self.assertEqual(own(), (life, step))
+        self.assertIn(f"the state after iteration {step} is saved", self.told_of(number, "save"))
+        self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{int(step):07d}"))
+        self.assert_nothing_left()
+        self.assertIn("there is no job", self.told_of(number, "clean", code=2))
+        self.running("disturbed", line, self.steps_logged("disturbed") + 20)
+        self.kill_all()
+        folder = next(folder for folder in self.folders("disturbed") if folder.exists())
+        self.told_of(folder.name.split(".")[1], "clean")
+        self.assert_nothing_left()
+        told = self.tsrun(*line, timeout=120)
+        self.assert_nothing_lost("disturbed", about=told)
+
+    def test_a_rank_that_fails_in_the_lease_leaves_the_state(self):
+        self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
+        line = line_of("DP 3", "disturbed", *LENGTH, "--set", "resilience_config.step_time_out=2")
+        job = self.running("disturbed", ["--lease=3", *line])
+        rank = self.process_of(1, "tessera")
+        job.kill()
+        self.end_of(job, -signal.SIGKILL)
+        os.kill(rank, signal.SIGKILL)
+        self.wait_until(lambda: not self.processes(), "the end of the others", 90)
+        self.assertIn("the state of the job is kept in", self.log("scheduler.log", "disturbed/log"))
+        told = self.tsrun(*line, timeout=120)
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+    def test_a_recipe_that_changed_is_refused_and_its_state_stays(self):
+        changing = lambda **more: self.recipe("changing.yaml", training_iters=24, output_dir="disturbed", **more)
+        line = ["--worker_num=2", "--tail_worker_log=9", "tessera", "train", "changing.yaml"]
+        changing()
+        self.tsrun(*line, *sets(output_dir="undisturbed"))
+        job = self.start_tsrun(*line, "--set", "resilience_config.inject_fault=[1:5:forward:hang]")
+        self.wait_until(lambda: self.steps_logged("disturbed") >= 4, "4 steps")
+        changing(learning_rate=2e-3)
+        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+        told = self.end_of(job, 2)
+        self.assertRegex(told, r"the state in /dev/shm/\S+ was left with another recipe, and is not changed")
+        self.assertRegex(told, r"The state after iteration 4 is kept in /dev/shm/\S+: with what it was given before, the same command continues")
+        changing()
+        told = self.tsrun(*line, "--set", "resilience_config.inject_fault=[1:5:forward:hang]")
+        self.assertIn("continuing after iteration 4 with the state in memory", self.log("worker_0.log", "disturbed/log"))
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+
+class KilledOnHosts(launch_hosts_test.Hosts):
+    state, assert_nothing_lost = Faults.state, Faults.assert_nothing_lost
+    folders, kill_all = Killed.folders, Killed.kill_all
+
+    def start_both(self, run, *more):
+        return [self.start_host(host, f"--worker_log_name={run}", *more, program=line_of("DP 3", run, *LENGTH)[2:]) for host in range(2)]
+
+    def test_the_leading_tsrun_alone_and_all_processes(self):
+        for job in self.start_both("undisturbed"):
+            self.end_of(job)
+        jobs = self.start_both("disturbed", "--lease=1")
+        self.wait_until(lambda: self.steps_logged("disturbed") >= 20, "20 steps", 60)
+        jobs[0].kill()
+        self.wait_until(lambda: not self.processes(), "the workers' own end", 90)
+        told = self.end_of(jobs[1], 1)
+        self.assertRegex(told, "the tsrun that leads, on 10.77.0.1, was killed; the workers here train on for 1 s")
+        after = self.steps_logged("disturbed")
+        self.assertLess(after, STEPS)
+        self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{after:07d}"), told)
+        self.assert_nothing_left()
+        jobs = self.start_both("disturbed")
+        self.wait_until(lambda: self.steps_logged("disturbed") >= after + 20, "20 steps more", 60)
+        self.kill_all()
+        jobs = self.start_both("disturbed")
+        told = [self.end_of(job) for job in jobs]
+        self.assertIn("continuing from the state in", told[0])
+        self.assert_nothing_lost("disturbed", about=told[0])
+        self.assert_nothing_left()
+
+
+class KilledInASave(Launching):
+    """Rank 0 is killed at a system call of a save: each time all ranks continue, and the checkpoint is written again. All calls with
+    TESSERA_SAVE_KILLS=all, else some."""
+
+    state, assert_nothing_lost = Faults.state, Faults.assert_nothing_lost
+    CALLS = ("rename", "renameat", "renameat2", "fsync", "fdatasync", "openat", "write", "pwrite64", "fallocate")
+
+    def setUp(self):
+        super().setUp()
+        sleeping = subprocess.Popen(["sleep", "60"])
+        self.addCleanup(sleeping.wait)
+        self.addCleanup(sleeping.kill)
+        if shutil.which("strace") is None:
+            self.skipTest("strace is not installed")
+        tracer = self.attach(sleeping.pid, "exit_group", may_fail=True)
+        if tracer is None:
+            self.skipTest("strace may not attach to processes here")
+        tracer.terminate()
+        tracer.wait()
+
+    def attach(self, pid, *filters, may_fail=False):
+        """strace of a process, as soon as it has it; None if it may not."""
+        words = [word for filter in filters for word in ("-e", filter)]
+        tracer = subprocess.Popen(["strace", "-f", "-o", str(self.folder / "calls"), *words, "-p", str(pid)], text=True,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(tracer.stderr.close)
+        for line in tracer.stderr:
+            if "attached" in line and "could not" not in line:
+                return tracer
+        tracer.wait()
+        self.assertTrue(may_fail, "strace did not attach")
+        return None
+
+    def stopped_rank(self, run, step, phase):
+        """Rank 0, when the fault has stopped it there."""
+        log = self.folder / run / "log/worker_0.log"
+        told = f"injected fault: rank 0, step {step}, {phase}, stop"
+        self.wait_until(lambda: log.exists() and told in log.read_text(), f"{run}: {told}", 60)
+        pid = self.process_of(0, "tessera")
+        self.wait_until(lambda: re.search(r"State:\t[Tt]", pathlib.Path(f"/proc/{pid}/status").read_text()), "the stop")
+        return pid
+
+    def calls_of_a_save(self, length):
+        """Their names and numbers, counted in the save after step 2 of an undisturbed run."""
+        job = self.start_tsrun(*line_of("DP 3", "undisturbed", *length, *inject(["0:2:save:stop", "0:3:forward:stop"])))
+        pid = self.stopped_rank("undisturbed", 2, "save")
+        tracer = self.attach(pid, f"trace={','.join(self.CALLS)}")
+        os.kill(pid, signal.SIGCONT)
+        pid = self.stopped_rank("undisturbed", 3, "forward")
+        tracer.terminate()
+        tracer.wait()
+        os.kill(pid, signal.SIGCONT)
+        self.end_of(job)
+        names = re.findall(r"^\d+ +(\w+)\(", (self.folder / "calls").read_text(), re.M)
+        counts = {name: names.count(name) for name in sorted(set(names))}
+        self.assertTrue({"rename", "fsync", "openat", "write"} <= counts.keys(), counts)
+        return [(name, number) for name, count in counts.items() for number in range(1, count + 1)]
+
+    def killed_at(self, run, calls, length, about):
+        """One call in each save and each start."""
+        faults = [f"0:{2 * k + 2}:save:stop:{k}" for k in range(len(calls))]
+        job = self.start_tsrun(*line_of("DP 3", run, *length, *inject(faults)))
+        for k, (name, number) in enumerate(calls):
+            pid = self.stopped_rank(run, 2 * k + 2, "save")
+            tracer = self.attach(pid, f"trace={name}", f"inject={name}:signal=KILL:when={number}")
+            os.kill(pid, signal.SIGCONT)
+            self.wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists(), f"the end at {name} {number}, {about}", 60)
+            tracer.wait()
+        told = self.end_of(job)
+        self.assertEqual(told.count("starting all workers again"), len(calls), f"{about}\n{told}")
+        for folder in self.checkpoints(run):
+            self.tessera("checkpoint", "verify", folder)
+        self.assert_nothing_lost(run, about=f"{about}\n{told}")
+
+    def test_at_system_calls_of_a_save(self):
+        seed, at_once = random.randrange(10**9), 6
+        length = sets(training_iters=2 * at_once + 2, save_interval=2, eval_interval=0)
+        calls = random.Random(seed).sample(found := self.calls_of_a_save(length), len(found))
+        if os.environ.get("TESSERA_SAVE_KILLS") != "all":
+            calls = calls[:at_once]
+        for first in range(0, len(calls), at_once):
+            batch = calls[first:first + at_once]
+            self.killed_at(f"disturbed{first}", batch, length, f"seed {seed}: {batch}")
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    harness.main()
