@@ -161,6 +161,11 @@ void World::leave(int exit_code) const noexcept {
   std::_Exit(exit_code);
 }
 
+void abort_all_ranks(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
 Communicator World::group(const std::string& name, std::span<const int> world_ranks) const {
   auto state = std::make_shared<Communicator::State>();
   state->name = name;

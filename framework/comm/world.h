@@ -64,4 +64,7 @@ class World {
   Communicator all_;
 };
 
+/// MPI_Abort, as a library may call it: all processes of the run end. Tessera itself does not under tsrun.
+[[noreturn]] void abort_all_ranks(int exit_code);
+
 }  // namespace tessera::comm

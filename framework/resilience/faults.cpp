@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "framework/base/error.h"
+#include "framework/comm/world.h"
 #include "framework/log/log.h"
 
 namespace tessera::resilience {
@@ -30,7 +31,7 @@ constexpr std::array<Named<Phase>, 10> phases = {{{"start", Phase::start},
                                                   {"evaluate", Phase::evaluate},
                                                   {"save", Phase::save},
                                                   {"roll_back", Phase::roll_back}}};
-constexpr std::array<Named<FaultMode>, 15> modes = {{{"kill", FaultMode::kill},
+constexpr std::array<Named<FaultMode>, 16> modes = {{{"kill", FaultMode::kill},
                                                      {"term", FaultMode::term},
                                                      {"segv", FaultMode::segv},
                                                      {"bus", FaultMode::bus},
@@ -41,6 +42,7 @@ constexpr std::array<Named<FaultMode>, 15> modes = {{{"kill", FaultMode::kill},
                                                      {"error", FaultMode::error},
                                                      {"hang", FaultMode::hang},
                                                      {"stop", FaultMode::stop},
+                                                     {"mpiabort", FaultMode::mpiabort},
                                                      {"nan", FaultMode::nan},
                                                      {"inf", FaultMode::inf},
                                                      {"large", FaultMode::large},
@@ -107,6 +109,8 @@ void cause(FaultMode mode) {
     case FaultMode::stop:
       raise(SIGSTOP);
       break;
+    case FaultMode::mpiabort:
+      comm::abort_all_ranks(1);
     case FaultMode::nan:
     case FaultMode::inf:
     case FaultMode::large:
@@ -160,10 +164,14 @@ Fault read_fault(std::string_view words) {
   return fault;
 }
 
-Faults::Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t start) {
-  for (const auto& words : all)
-    if (const auto fault = read_fault(words); fault.rank == rank && (fault.start == start || fault.start < 0))
-      own_.push_back(fault);
+Faults::Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t ranks, std::int64_t start) {
+  for (const auto& words : all) {
+    const auto fault = read_fault(words);
+    if (fault.rank >= ranks)
+      throw ConfigError(text("resilience_config.inject_fault: '", words, "': there is no rank ", fault.rank,
+                             "; the run has ", ranks, ", from 0; give another rank or start more"));
+    if (fault.rank == rank && (fault.start == start || fault.start < 0)) own_.push_back(fault);
+  }
 }
 
 bool Faults::expects(std::int64_t step, Phase phase) const {

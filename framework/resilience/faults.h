@@ -22,7 +22,7 @@ enum class Phase {
 };
 
 /// What the process does there.
-enum class FaultMode { kill, term, segv, bus, fpe, abort, exit, quit, error, hang, stop, nan, inf, large, spike };
+enum class FaultMode { kill, term, segv, bus, fpe, abort, exit, quit, error, hang, stop, mpiabort, nan, inf, large, spike };
 
 /// A fault to be injected, to rehearse what happens then: "RANK:STEP:PHASE:MODE", or with ":START" at the end, the number
 /// of the start of the job (0, the first, if absent; * every start). The modes from `nan` on change numbers that the rank
@@ -49,8 +49,9 @@ Fault read_fault(std::string_view words);
 class Faults {
  public:
   Faults() = default;
-  /// `start`: how often the job has been started before.
-  Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t start);
+  /// Of rank `rank` of `ranks`. `start`: how often the job has been started before. Throws ConfigError if one is for a rank
+  /// that does not exist.
+  Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t ranks, std::int64_t start);
 
   /// Whether a fault is to come in this phase of the step.
   bool expects(std::int64_t step, Phase phase) const;

@@ -39,7 +39,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed),
       evaluator_(setup_, work_),
       auxiliary_(work_.auxiliary().extents()),
-      faults_(setup_.resilience.inject_fault, world_.rank(), worker::start_of_job()),
+      faults_(setup_.resilience.inject_fault, world_.rank(), world_.size(), worker::start_of_job()),
       step_time_out_(setup_.resilience.step_time_out, longest_wait()),
       stop_(o_, stop, world_) {
   progress_.run =

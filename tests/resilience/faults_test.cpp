@@ -33,7 +33,7 @@ TEST(Faults, WhatIsWrongIsNamed) {
 
 TEST(Faults, ComeToTheirRankStepPhaseAndStartOnly) {
   const std::vector<std::string> words = {"1:2:report:error", "1:3:report:error:*", "0:2:report:error"};
-  const Faults first(words, 1, 0), second(words, 1, 1);
+  const Faults first(words, 1, 2, 0), second(words, 1, 2, 1);
   EXPECT_TRUE(first.expects(2, Phase::report));
   EXPECT_FALSE(first.expects(2, Phase::update));
   EXPECT_FALSE(second.expects(2, Phase::report));
@@ -43,7 +43,7 @@ TEST(Faults, ComeToTheirRankStepPhaseAndStartOnly) {
 }
 
 TEST(Faults, ChangeNumbersOnceOrAlways) {
-  Faults faults({"0:3:reduce:nan", "0:4:reduce:inf!", "0:5:reduce:spike", "1:3:reduce:inf"}, 0, 0);
+  Faults faults({"0:3:reduce:nan", "0:4:reduce:inf!", "0:5:reduce:spike", "1:3:reduce:inf"}, 0, 2, 0);
   double loss = 2;
   float gradient = 1;
   const NumbersOfRank numbers{&loss, &gradient};
@@ -66,9 +66,14 @@ TEST(Faults, ChangeNumbersOnceOrAlways) {
   EXPECT_TRUE(says(story("1:2:reduce:kill!"), "'kill' ends the process and cannot repeat"));
 }
 
+TEST(Faults, ForARankThatDoesNotExistAreRefused) {
+  EXPECT_THROW(Faults({"0:1:report:kill", "2:1:report:kill"}, 0, 2, 0), ConfigError);
+  EXPECT_NO_THROW(Faults({"0:1:report:kill", "1:1:report:kill"}, 0, 2, 0));
+}
+
 using FaultsDeathTest = testing::Test;
 TEST(FaultsDeathTest, EndTheProcessAsTheirModeSays) {
-  const auto reach = [](const char* mode) { Faults({text("0:1:forward:", mode)}, 0, 0).reach(1, Phase::forward); };
+  const auto reach = [](const char* mode) { Faults({text("0:1:forward:", mode)}, 0, 1, 0).reach(1, Phase::forward); };
   EXPECT_EXIT(reach("kill"), testing::KilledBySignal(SIGKILL), "");
   EXPECT_EXIT(reach("segv"), testing::KilledBySignal(SIGSEGV), "");
   EXPECT_EXIT(reach("abort"), testing::KilledBySignal(SIGABRT), "");
