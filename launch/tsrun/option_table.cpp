@@ -80,13 +80,13 @@ void put_processes(LaunchOptions& o, const std::string& word) {
 
 void put_simulation(LaunchOptions&, const std::string& word) {
   if (whole_number(word, -1, 3) >= 0)
-    throw ConfigError("nothing is simulated here; `tessera check RECIPE --ranks N` shows layout and memory of N ranks");
+    throw ConfigError(
+        "simulation is not supported; `tessera check RECIPE --ranks N` shows layout and memory of N ranks");
 }
 
 void put_rendezvous(LaunchOptions&, const std::string& word) {
   if (word != "static" && word != "c10d")
-    throw ConfigError(
-        text("'", word, "' is no rendezvous of ours; static and c10d are, both meaning the first host's tsrun"));
+    throw ConfigError(text("'", word, "' is not supported; give static or c10d, which both mean the tsrun of host 0"));
 }
 
 void put_endpoint(LaunchOptions& o, const std::string& word) {
@@ -138,13 +138,14 @@ void put_tee(LaunchOptions& o, const std::string& word) {
 std::vector<OptionRow> neutral_rows() {
   const auto d = Dialect::either;
   return {
-      {"--node_rank", "", d, "K", "Which host this is, from 0. -1: decided by the order of arrival.",
+      {"--node_rank", "", d, "K", "Index of this host, from 0. -1: assigned in the order of connection.",
        number(&LaunchOptions::node_rank, -1)},
-      {"--master_addr", "", d, "HOST", "The host that leads (default: 127.0.0.1).", words(&LaunchOptions::master_addr)},
+      {"--master_addr", "", d, "HOST", "Address of host 0, which coordinates the job (default: 127.0.0.1).",
+       words(&LaunchOptions::master_addr)},
       {"--master_port", "", d, "PORT",
-       "Where it listens. One host: any free port; several: 8118 as in msrun, 29500 as in torchrun.",
+       "Port of host 0. One host: any free port; several: 8118 as in msrun, 29500 as in torchrun.",
        number(&LaunchOptions::master_port, 1, 65535)},
-      {"--log_dir", "", d, "DIR", "Where worker_<rank>.log and scheduler.log go (default: see below).",
+      {"--log_dir", "", d, "DIR", "Folder for worker_<rank>.log and scheduler.log (default: see below).",
        words(&LaunchOptions::log_dir)},
       {"--log_level", "", d, "LEVEL",
        "Least severe messages of tsrun that are shown: debug, info (default), warning or error.",
@@ -153,25 +154,14 @@ std::vector<OptionRow> neutral_rows() {
        "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
        "program keeps its state in memory, as tessera train does; else 0).",
        [](LaunchOptions& o, const std::string& word) { o.max_restarts = whole_number(word, 0, INT_MAX); }},
-      {"--lease", "", d, "SECONDS",
-       "If tsrun is killed, workers that keep their state in memory train on so long, then save and end (default: 15).",
-       number(&LaunchOptions::lease, 0, 86400)},
-      {"--left", "", d, "save|finish",
-       "Start the workers only to save the state that a killed job with the same command left in memory, or to "
-       "complete "
-       "its interrupted iteration; `tessera state` does it.",
-       [](LaunchOptions& o, const std::string& word) {
-         if (word != "save" && word != "finish") throw ConfigError(text("'", word, "' is neither save nor finish"));
-         o.left = word;
-       }},
-      {"--hosts", "", d, "A:8,B:8", "Start on these hosts from here, so many workers on each.",
+      {"--hosts", "", d, "A:8,B:8", "Start these hosts from here, each with this number of workers.",
        words(&LaunchOptions::hosts)},
       {"--hostfile", "", d, "FILE", "The same from a file: a line 'A slots=8' or 'A:8' for each host.",
        words(&LaunchOptions::host_file)},
       {"--agent", "", d, "COMMAND", "How --hosts starts a command: COMMAND HOST WORDS (default: ssh).",
        words(&LaunchOptions::agent)},
       {"--secret_file", "", d, "FILE",
-       "The secret by which hosts with the same line know each other; readable by its owner only (else: TSRUN_SECRET).",
+       "File with the job's shared secret, readable by its owner only (default: TSRUN_SECRET).",
        words(&LaunchOptions::secret_file)},
       {"--require_secret", "", d, "", "Several hosts: refuse to start without a secret.",
        [](LaunchOptions& o, const std::string&) { o.require_secret = true; }},
@@ -184,14 +174,13 @@ std::vector<OptionRow> neutral_rows() {
 std::vector<OptionRow> msrun_rows() {
   const auto d = Dialect::msrun;
   return {
-      {"--worker_num", "", d, "N", "Workers of the whole job (default: 8).", number(&LaunchOptions::worker_num, 1)},
-      {"--local_worker_num", "", d, "N", "Workers started on this host (default: 8, at most worker_num).",
+      {"--worker_num", "", d, "N", "Number of workers of the job (default: 8).", number(&LaunchOptions::worker_num, 1)},
+      {"--local_worker_num", "", d, "N", "Number of workers on this host (default: 8, at most worker_num).",
        number(&LaunchOptions::local_worker_num, 1)},
       {"--join", "", d, "True|False",
-       "False: return at once, the workers go on. Default True, other than msrun: wait and watch.",
+       "False: return at once, the workers continue. Default True, unlike msrun: wait for the workers.",
        [](LaunchOptions& o, const std::string& word) { o.join = truth(word); }},
-      {"--cluster_time_out", "", d, "SECONDS",
-       "How long workers may take to come together (default: 600); negative: no limit.",
+      {"--cluster_time_out", "", d, "SECONDS", "Timeout until all workers have started (default: 600); negative: none.",
        number(&LaunchOptions::cluster_time_out, INT_MIN)},
       {"--bind_core", "", d, "True|JSON",
        "True: each worker gets an equal share of the cores. {\"device0\": [\"0-3\"], ...}: these cores.", put_bind},
@@ -201,9 +190,9 @@ std::vector<OptionRow> msrun_rows() {
       {"--tail_worker_log", "", d, "IDS",
        "Which local workers' logs are echoed here: 0,3 or -1 for all (default), ids that do not exist for none.",
        put_tail},
-      {"--sim_level", "", d, "N", "Only -1 (off): nothing is simulated.", put_simulation},
-      {"--sim_rank_id", "", d, "N", "Read and ignored.", ignored("--sim_rank_id", "nothing is simulated")},
-      {"--rank_table_file", "", d, "FILE", "Handed to the workers as RANK_TABLE_FILE; MPI needs none.",
+      {"--sim_level", "", d, "N", "Only -1 (off): simulation is not supported.", put_simulation},
+      {"--sim_rank_id", "", d, "N", "Read and ignored.", ignored("--sim_rank_id", "simulation is not supported")},
+      {"--rank_table_file", "", d, "FILE", "Passed to the workers as RANK_TABLE_FILE; MPI needs none.",
        words(&LaunchOptions::rank_table_file)},
   };
 }
@@ -212,15 +201,16 @@ std::vector<OptionRow> torchrun_rows() {
   const auto d = Dialect::torchrun;
   const auto only_programs = "python modules and paths are not run here; name a program, or a .py file";
   return {
-      {"--nproc_per_node", "", d, "N|auto|cpu", "Workers on each host (default: 1); auto and cpu: one for each core.",
-       put_processes},
-      {"--nnodes", "", d, "N", "Hosts (default: 1). N:N is read too, MIN:MAX is refused.", put_nodes},
+      {"--nproc_per_node", "", d, "N|auto|cpu",
+       "Number of workers on each host (default: 1); auto and cpu: one per core.", put_processes},
+      {"--nnodes", "", d, "N", "Number of hosts (default: 1). N:N is accepted, MIN:MAX is refused.", put_nodes},
       {"--standalone", "", d, "", "One host, any free port.",
        [](LaunchOptions& o, const std::string&) {
          o.nnodes = 1;
          o.master_port.reset();
        }},
-      {"--rdzv_backend", "", d, "static|c10d", "Both mean that the first host leads; etcd is refused.", put_rendezvous},
+      {"--rdzv_backend", "", d, "static|c10d", "Both mean that host 0 coordinates the job; etcd is refused.",
+       put_rendezvous},
       {"--rdzv_endpoint", "", d, "HOST:PORT", "The same as --master_addr and --master_port (29400 when missing).",
        put_endpoint},
       {"--rdzv_id", "", d, "ID", "Given to the workers as TORCHELASTIC_RUN_ID.", words(&LaunchOptions::run_id)},
