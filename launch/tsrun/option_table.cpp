@@ -154,6 +154,17 @@ std::vector<OptionRow> neutral_rows() {
        "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
        "program keeps its state in memory, as tessera train does; else 0).",
        [](LaunchOptions& o, const std::string& word) { o.max_restarts = whole_number(word, 0, INT_MAX); }},
+      {"--lease", "", d, "SECONDS",
+       "If tsrun is killed, workers that keep their state in memory train on so long, then save and end (default: 15).",
+       number(&LaunchOptions::lease, 0, 86400)},
+      {"--left", "", d, "save|finish",
+       "Start the workers only to save the state that a killed job with the same command left in memory, or to "
+       "complete "
+       "its interrupted iteration; `tessera state` does it.",
+       [](LaunchOptions& o, const std::string& word) {
+         if (word != "save" && word != "finish") throw ConfigError(text("'", word, "' is neither save nor finish"));
+         o.left = word;
+       }},
       {"--hosts", "", d, "A:8,B:8", "Start these hosts from here, each with this number of workers.",
        words(&LaunchOptions::hosts)},
       {"--hostfile", "", d, "FILE", "The same from a file: a line 'A slots=8' or 'A:8' for each host.",
