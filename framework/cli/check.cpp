@@ -14,7 +14,6 @@
 #include "framework/log/log.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/figures.h"
-#include "framework/recipe/memory.h"
 #include "framework/training/state_plan.h"
 
 namespace tessera::cli {
@@ -133,9 +132,7 @@ void report_stops(const RecipeArguments& arguments, const CommandContext& contex
 }
 
 /// A recipe may be for another machine, so this is no mistake.
-void warn_of_memory(const recipe::Recipe& recipe, const recipe::LayoutFigures& layout,
-                    const CheckArguments& arguments) {
-  const auto needs = recipe::memory_by_stage(recipe, layout);
+void warn_of_memory(const std::vector<recipe::MemoryNeed>& needs, const CheckArguments& arguments) {
   const auto most =
       std::max_element(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.bytes() < b.bytes(); });
   const auto limit = host_memory_limit();
@@ -172,12 +169,14 @@ void check(const CheckArguments& arguments, CommandContext& context) {
       const auto f = recipe::figures(recipe, parallel::data_parallel_ranks(recipe.parallel, ranks));
       if (!arguments.json) print_model(recipe, f), print_run(recipe, f), print_idle(recipe, arguments.recipe.verbose);
       const auto layout = recipe::layout_figures(recipe, ranks);
+      const auto needs = recipe::memory_by_stage(recipe, layout);
       if (!arguments.json && ranks > 1) std::cout << layout_report(layout, arguments.ranks_per_host);
+      if (!arguments.json && layout.experts > 0) std::cout << expert_activations(needs);
       if (!arguments.json && arguments.ranks > 0)
         std::cout << coverage_report(recipe, layout, arguments.ranks_per_host);
       if (const auto problem = uncovered(recipe, layout, arguments.ranks_per_host); !problem.empty())
         throw ConfigError(problem);
-      if (!arguments.json) warn_of_memory(recipe, layout, arguments);
+      if (!arguments.json) warn_of_memory(needs, arguments);
     } catch (const ConfigError& error) {
       if (!arguments.json) throw;
       report.problem({arguments.recipe.file, 0, "", 0}, "", error.what());

@@ -1,6 +1,7 @@
 #include "framework/cli/layout_report.h"
 
 #include <algorithm>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <iterator>
@@ -30,19 +31,45 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return all;
 }
 
+/// A column of the table of ranks.
+struct Column {
+  const char* name;
+  std::function<std::string(int rank, const recipe::RankFigures& figures)> told;
+};
+
+std::vector<Column> columns(const recipe::LayoutFigures& f, std::int64_t ranks_per_host) {
+  const auto& sizes = f.mesh.sizes();
+  std::vector<Column> all = {{"rank", [](int rank, const auto&) { return text(rank); }}};
+  const auto add = [&](bool there, const Column& column) {
+    if (there) all.push_back(column);
+  };
+  add(ranks_per_host > 0, {"host", [=](int rank, const auto&) { return text(rank / ranks_per_host); }});
+  add(true, {"tensor", [](int, const auto& r) { return text(r.place.tensor); }});
+  add(sizes.context > 1, {"context", [](int, const auto& r) { return text(r.place.context); }});
+  add(true, {"pipeline", [](int, const auto& r) { return text(r.place.pipeline); }});
+  add(true, {"data", [](int, const auto& r) { return text(r.place.data); }});
+  if (f.experts > 0) {
+    add(sizes.sharers_of_expert() > 1,
+        {"expert tensor", [&f](int rank, const auto&) { return text(f.mesh.expert_place_of(rank).expert_tensor); }});
+    add(true, {"expert", [&f](int rank, const auto&) { return text(f.mesh.expert_place_of(rank).expert); }});
+    add(true, {"experts", [&f, held = f.experts / sizes.expert](int rank, const auto&) {
+                 const auto first = f.mesh.expert_place_of(rank).expert * held;
+                 return held == 1 ? text(first) : text(first, "-", first + held - 1);
+               }});
+  }
+  add(true, {"parameters", [](int, const auto& r) { return grouped(r.parameters); }});
+  add(true, {"state bytes", [](int, const auto& r) { return grouped(r.state.all()); }});
+  add(true, {"layers", [&f](int, const auto& r) { return recipe::layers_told(f.plan, r.place.pipeline); }});
+  return all;
+}
+
 std::string ranks_table(const recipe::LayoutFigures& f, std::int64_t ranks_per_host) {
-  std::vector<std::vector<std::string>> rows = {
-      {"rank", "tensor", "pipeline", "data", "parameters", "state bytes", "layers"}};
-  const bool shares = f.mesh.sizes().context > 1;
-  if (shares) rows[0].insert(rows[0].begin() + 2, "context");
-  if (ranks_per_host > 0) rows[0].insert(rows[0].begin() + 1, "host");
+  const auto all_columns = columns(f, ranks_per_host);
+  std::vector<std::vector<std::string>> rows(1);
+  for (const auto& column : all_columns) rows[0].emplace_back(column.name);
   for (std::size_t rank = 0; rank < std::min(f.ranks.size(), most_rows); ++rank) {
-    const auto& r = f.ranks[rank];
-    rows.push_back({text(rank), text(r.place.tensor), text(r.place.pipeline), text(r.place.data), grouped(r.parameters),
-                    grouped(r.state.all()), recipe::layers_told(f.plan, r.place.pipeline)});
-    if (shares) rows.back().insert(rows.back().begin() + 2, text(r.place.context));
-    if (ranks_per_host > 0)
-      rows.back().insert(rows.back().begin() + 1, text(static_cast<std::int64_t>(rank) / ranks_per_host));
+    auto& row = rows.emplace_back();
+    for (const auto& column : all_columns) row.push_back(column.told(static_cast<int>(rank), f.ranks[rank]));
   }
   auto all = table(rows);
   if (f.ranks.size() > most_rows)
@@ -101,8 +128,20 @@ std::string layout_report(const recipe::LayoutFigures& f, std::int64_t ranks_per
                          sizes.context > 1 ? text("context ", sizes.context, " x ") : "",
                          sizes.pipeline_before_data ? pipeline : data, " x ",
                          sizes.pipeline_before_data ? data : pipeline, ", neighbours first\n");
+  if (f.experts > 0)
+    all += text("experts of a stage: expert tensor ", sizes.sharers_of_expert(), " x expert ", sizes.expert, " x data ",
+                sizes.expert_data(), ", neighbours first\n");
   all += ranks_table(f, ranks_per_host);
   if (sizes.pipeline > 1) all += pipeline_report(f);
+  return all;
+}
+
+std::string expert_activations(const std::vector<recipe::MemoryNeed>& needs) {
+  std::string all = "activations of a rank, at least\n";
+  for (std::size_t stage = 0; stage < needs.size(); ++stage)
+    all += text("  ", needs.size() > 1 ? text("stage ", stage, ": ") : "", bytes(needs[stage].balanced_activations),
+                " if tokens are spread evenly over the experts, ", bytes(needs[stage].worst_activations),
+                " if all choose experts of this rank\n");
   return all;
 }
 

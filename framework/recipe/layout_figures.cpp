@@ -11,18 +11,28 @@
 namespace tessera::recipe {
 namespace {
 
-/// Elements of the parameters that a token is multiplied with in a chunk: the matrices of its layers, and behind them
-/// the output layer, for which a model without one takes the word embedding.
-double products(const std::vector<nn::Parameter*>& parameters, bool loss) {
+/// Elements of the parameters that a token is multiplied with in a chunk, on one of its tensor-parallel ranks: the
+/// matrices of its layers, of experts as many as a token chooses, and behind them the output layer, for which a model
+/// without one takes the word embedding. active: that number of experts over those of which this rank has elements.
+double products(const std::vector<nn::Parameter*>& parameters, bool loss, double active) {
   double matrices = 0, head = 0, words = 0;
   for (const auto* parameter : parameters) {
     const auto elements = static_cast<double>(parameter->elements());
-    if (parameter->role == ParameterRole::matrix || parameter->role == ParameterRole::expert) matrices += elements;
+    if (parameter->role == ParameterRole::matrix) matrices += elements;
+    if (parameter->role == ParameterRole::expert) matrices += elements * active;
     if (parameter->role == ParameterRole::output_layer) head += elements;
     if (parameter->role == ParameterRole::word_embedding) words += elements;
   }
   if (!loss) return matrices;
   return matrices + (head > 0 ? head : words);
+}
+
+/// `active` of products(). A rank has 1 / (expert * sharers) of all experts' elements; its tensor-parallel group divides
+/// the products of each token.
+double active_share(const Recipe& recipe, const parallel::MeshSizes& sizes) {
+  if (recipe.experts() == 0) return 0;
+  const auto held = static_cast<double>(recipe.experts()) / (sizes.expert * sizes.sharers_of_expert());
+  return static_cast<double>(recipe.moe.moe_router_topk) / held / sizes.tensor;
 }
 
 /// Of one part of the state of a rank.
@@ -74,6 +84,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
                     .ranks = {},
                     .shape = recipe.pipeline_shape(mesh.sizes().data),
                     .costs = {},
+                    .experts = recipe.experts(),
                     .shards = {}};
   const auto rows = vocabulary(recipe, recipe.tokenizer.make().get());
   const auto optimizer = recipe.optimizer.make();
@@ -86,6 +97,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   };
   const nn::ExpertRank expert{0, sizes.expert, 0, sizes.sharers_of_expert()};
   const nn::TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
+  const auto active = active_share(recipe, sizes);
   struct Stage {
     std::int64_t parameters = 0;
     std::vector<PartFigures> state = {};    ///< of each data-parallel rank, of the dense layers
@@ -101,7 +113,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     stage.journal = training::journal_section(chunks.front()->auxiliary());
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       const auto own = chunks[c]->parameters();
-      costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss));
+      costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss, active));
       held.insert(held.end(), own.begin(), own.end());
     }
     for (const auto* parameter : held)

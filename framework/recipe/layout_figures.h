@@ -25,6 +25,7 @@ struct LayoutFigures {
   std::vector<RankFigures> ranks;
   parallel::PipelineShape shape;           ///< of a whole step on one replica
   std::vector<std::vector<double>> costs;  ///< [stage][chunk]: elements of the weights that a token is multiplied with
+  std::int64_t experts = 0;                ///< of each mixture of experts; 0: the model has none
   std::vector<resilience::SharedShard> shards = {};  ///< state that ranks have alike
 
   /// Fraction of the time that stages wait, by these costs.

@@ -7,7 +7,7 @@
 #include "framework/base/memory_limit.h"
 #include "framework/data/batch_loader.h"
 #include "framework/data/gpt/gpt_index.h"
-#include "framework/model/gpt_options.h"
+#include "framework/model/layer_sizes.h"
 #include "framework/nn/attention_layer.h"
 #include "framework/recipe/build.h"
 
@@ -20,6 +20,9 @@ std::int64_t whole(double bytes) {
   return bytes < static_cast<double>(most) ? static_cast<std::int64_t>(bytes) : most;
 }
 
+/// Where the choices of tokens fall: nowhere on this rank if others have experts too, evenly, or all on this rank.
+enum class Routing { least, balanced, worst };
+
 /// What the ranks of one stage keep of a forward pass until its backward pass.
 class Kept {
  public:
@@ -28,9 +31,9 @@ class Kept {
 
   /// At least the input of each layer, its queries, keys and values, and the input of its activation; of layers that
   /// are computed again, the input of each group.
-  double bytes(const parallel::LayerPlan& plan, std::int64_t stage) const {
+  double bytes(const parallel::LayerPlan& plan, std::int64_t stage, Routing routing) const {
     double sum = 0;
-    for (const auto& chunk : plan.stage(stage)) sum += of_chunk(plan, chunk);
+    for (const auto& chunk : plan.stage(stage)) sum += of_chunk(plan, chunk, routing);
     return sum;
   }
   double logits() const {
@@ -54,15 +57,53 @@ class Kept {
     const auto here = recipe_.parallel.sequence_parallel ? tokens() / tensor_ranks() : tokens();
     return here * static_cast<double>(gpt_.hidden_size) * static_cast<double>(size_of(types_.residual));
   }
-  double inside_layer() const {
+  double inside_layer(std::int64_t layer, Routing routing) const {
     const nn::TensorRank tensor{0, static_cast<int>(recipe_.parallel.tensor_model_parallel_size)};
     const auto here = nn::heads_of_rank(gpt_.num_attention_heads, gpt_.groups(), tensor);
     const auto qkv = gpt_.multi_latent_attention
                          ? kept_of_latent_attention()
                          : static_cast<double>(here.heads + 2 * here.groups) * static_cast<double>(gpt_.channels());
-    const auto inner = static_cast<double>(gpt_.inner()) * (nn::is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
-    const auto width = qkv + (gpt_.recomputes(model::RecomputedModule::mlp) ? 0 : inner);
-    return tokens() * width * static_cast<double>(size_of(types_.compute));
+    const bool mixture = model::has_experts(gpt_, recipe_.moe, layer);
+    const auto feed_forward = mixture ? kept_of_experts(routing) : kept_of_dense(gpt_.inner());
+    const bool again = mixture ? recipe_.moe.moe_layer_recompute || gpt_.recomputes(model::RecomputedModule::moe)
+                               : gpt_.recomputes(model::RecomputedModule::mlp);
+    return (tokens() * qkv + (again ? 0 : feed_forward)) * static_cast<double>(size_of(types_.compute));
+  }
+
+  /// Elements before the activation of a dense network, of all tokens.
+  double kept_of_dense(std::int64_t inner) const {
+    return tokens() * static_cast<double>(inner) * (nn::is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
+  }
+
+  /// The same of a mixture of experts: of each row of an expert here, and of all tokens in the shared expert. Rows that came
+  /// from other ranks are kept too.
+  double kept_of_experts(Routing routing) const {
+    const auto sizes = model::expert_sizes(gpt_, recipe_.moe);
+    const auto sharers = static_cast<double>(recipe_.parallel.sharers_of_expert());
+    const auto wide = static_cast<double>(sizes.inner) * (nn::is_gated(gpt_.feed_forward()) ? 2 : 1) / sharers;
+    const bool exchanged = sharers > 1 || recipe_.parallel.expert_model_parallel_size > 1;
+    const auto width = wide + (exchanged ? static_cast<double>(sizes.hidden) : 0);
+    return expert_rows(sizes, routing) * width + kept_of_dense(sizes.shared_inner);
+  }
+
+  /// Rows of all experts of this rank: choices of the tokens of the ranks that have every expert once.
+  double expert_rows(const nn::ExpertSizes& sizes, Routing routing) const {
+    const auto divided = static_cast<double>(recipe_.parallel.expert_model_parallel_size);
+    const auto chosen = static_cast<double>(sizes.rule.topk),
+               experts = static_cast<double>(sizes.rule.experts) / divided;
+    const auto own = recipe_.parallel.sequence_parallel ? tokens() / tensor_ranks() : tokens();
+    const auto group = own * static_cast<double>(recipe_.parallel.sharers_of_expert()) * divided;
+    double most = group * std::min(chosen, experts), least = divided > 1 ? 0 : group * chosen;
+    if (sizes.capacity_factor > 0) {
+      const auto whole_batch = recipe_.batch.batch_size * recipe_.size.seq_length;
+      const auto room = static_cast<double>(kernels::expert_capacity(whole_batch, sizes.rule.topk, sizes.rule.experts,
+                                                                     sizes.capacity_factor)) *
+                        std::max(group / static_cast<double>(whole_batch), 1.0);
+      most = std::min(most, room * experts);
+      least = std::min(least, room * chosen);
+    }
+    if (routing == Routing::balanced) return std::min(group * chosen / divided, most);
+    return routing == Routing::worst ? most : least;
   }
 
   /// Per token. Recomputed up-projections leave at least the rotary key, of all tokens on every rank, and the compressed
@@ -75,10 +116,12 @@ class Kept {
            static_cast<double>(gpt_.qk_pos_emb_head_dim);
   }
 
-  double of_chunk(const parallel::LayerPlan& plan, const parallel::Chunk& chunk) const {
-    double layers = static_cast<double>(chunk.layers);  // of those that compute something
-    for (const auto noop : plan.noop_layers())
-      if (noop >= chunk.first_layer && noop < chunk.end_layer()) --layers;
+  double of_chunk(const parallel::LayerPlan& plan, const parallel::Chunk& chunk, Routing routing) const {
+    std::vector<std::int64_t> computed;
+    for (auto layer = chunk.first_layer; layer < chunk.end_layer(); ++layer)
+      if (std::find(plan.noop_layers().begin(), plan.noop_layers().end(), layer) == plan.noop_layers().end())
+        computed.push_back(layer);
+    const auto layers = static_cast<double>(computed.size());
     double again = 0, groups = 0;
     if (chunk.recompute) {
       again = groups = std::min(static_cast<double>(chunk.recompute->layers), layers);
@@ -88,7 +131,10 @@ class Kept {
       again = block ? count : layers;
       groups = block ? count : layers / std::max(count, 1.0);
     }
-    return groups * layer_input() + (layers - again) * (layer_input() + inside_layer());
+    double sum = groups * layer_input();
+    for (auto at = static_cast<std::size_t>(again); at < computed.size(); ++at)
+      sum += layer_input() + inside_layer(computed[at], routing);
+    return sum;
   }
 
   const Recipe& recipe_;
@@ -149,7 +195,14 @@ std::vector<MemoryNeed> memory_by_stage(const Recipe& recipe, const LayoutFigure
                   {"optimizer state", rank.state.optimizer}};
     if (gpt) {
       const Kept kept(recipe, *gpt);
-      need.parts.push_back({"activations", whole(kept.bytes(layout.plan, stage) * in_flight(layout, stage))});
+      const auto activations = [&](Routing routing) {
+        return whole(kept.bytes(layout.plan, stage, routing) * in_flight(layout, stage));
+      };
+      need.parts.push_back({"activations", activations(Routing::least)});
+      if (recipe.experts() > 0) {
+        need.balanced_activations = activations(Routing::balanced);
+        need.worst_activations = activations(Routing::worst);
+      }
       if (layout.plan.stage(stage).back().loss) need.parts.push_back({"logits", whole(kept.logits())});
       if (gpt->has_rotary())
         need.parts.push_back({"position tables", nn::RotaryEmbedding::bytes(

@@ -54,6 +54,21 @@ TEST_F(Program, CheckTellsWhatFollowsFromARecipe) {
   EXPECT_EQ(told.err, "note: run.yaml:4: lr is read as learning_rate\n");
 }
 
+TEST_F(Program, CheckTellsWhichExpertsARankHas) {
+  std::vector<std::string> words = {"check", "run.yaml", "--ranks", "4"};
+  for (const auto* set :
+       {"model_config.num_experts=8", "model_config.add_bias_linear=false", "moe_config.moe_ffn_hidden_size=16",
+        "parallel_config.tensor_model_parallel_size=2", "parallel_config.sequence_parallel=true",
+        "parallel_config.expert_tensor_parallel_size=2", "parallel_config.expert_model_parallel_size=2"})
+    words.insert(words.end(), {"--set", set});
+  const auto told = tessera(words);
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_TRUE(has(told.out, "experts of a stage: expert tensor 2 x expert 2 x data 1, neighbours first\n")) << told.out;
+  EXPECT_TRUE(has(told.out, "  data  expert tensor  expert  experts  parameters"));
+  EXPECT_TRUE(has(told.out, "     3       1         0     1              1       1      4-7 ")) << told.out;
+  EXPECT_TRUE(has(told.out, " if tokens are spread evenly over the experts, ")) << told.out;
+}
+
 TEST_F(Program, CheckReportsEveryMistakeInText) {
   const auto told =
       tessera({"check", "run.yaml", "--set", "training_config.seed=x", "--set", "model_config.num_layers=0"});

@@ -64,6 +64,60 @@ TEST_F(Memory, NeverSaysMoreThanAStepTakesAndTheStateExactly) {
   }
 }
 
+/// A dense layer as wide as ffn_hidden_size would be claimed otherwise.
+TEST_F(Memory, OfExpertsIsThatOfTheChoicesOfTokens) {
+  const std::string experts =
+      "num_experts: 4, add_bias_linear: false, ffn_hidden_size: 4096, normalization: RMSNorm, hidden_act: swiglu";
+  const std::string inner = "moe_config.moe_ffn_hidden_size=16", none = "moe_config.moe_layer_freq=1";
+  for (const std::vector<std::string>& sets :
+       {std::vector<std::string>{inner, none},
+        {inner, "moe_config.moe_router_topk=4"},
+        {inner, "moe_config.moe_shared_expert_intermediate_size=8", "model_config.multi_latent_attention=true"},
+        {inner, "moe_config.moe_expert_capacity_factor=0.5"},
+        {inner, "model_config.recompute_granularity=selective", "model_config.recompute_modules=[moe]"},
+        {inner, "model_config.ffn_hidden_size=32", "moe_config.moe_layer_freq=[0,1,1]", "model_config.mtp_num_layers=1",
+         "model_config.position_embedding_type=rope"}}) {
+    SCOPED_TRACE(sets.back());
+    const auto recipe = read(experts, sets);
+    const auto need = memory_by_stage(recipe, layout_figures(recipe, 1)).at(0);
+    auto all = build(recipe);
+    kernels::Threads threads(2);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
+    state.initialise(threads, 1);
+    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+    work.backward(0);
+    const auto claimed = part(need, "activations") + part(need, "logits");
+    EXPECT_LE(claimed, static_cast<std::int64_t>(work.arena().high_water()));
+    EXPECT_GT(3 * claimed, static_cast<std::int64_t>(work.arena().high_water()));
+    EXPECT_LE(part(need, "activations"), need.balanced_activations);
+    EXPECT_LE(need.balanced_activations, need.worst_activations);
+  }
+}
+
+TEST_F(Memory, OfExpertsOnSeveralRanksDependsOnTheChoices) {
+  const auto read_on = [&](std::int64_t ranks, std::vector<std::string> more) {
+    more.insert(more.end(), {"moe_config.moe_ffn_hidden_size=16", "moe_config.moe_router_topk=3"});
+    const auto recipe = read("num_experts: 8, add_bias_linear: false, hidden_act: swiglu", more);
+    return memory_by_stage(recipe, layout_figures(recipe, ranks)).at(0);
+  };
+  const std::int64_t layers = 3, tokens = 3 * 24, topk = 3, row = 4 * (2 * 16 + 32);  // with the row's input, fp32
+  const auto four = read_on(4, {"parallel_config.expert_model_parallel_size=4"});
+  // Of four ranks' tokens each chooses three of the eight experts, of which a rank has two.
+  EXPECT_EQ(four.balanced_activations - part(four, "activations"), layers * tokens * topk * row);
+  EXPECT_EQ(four.worst_activations - part(four, "activations"), layers * 4 * tokens * 2 * row);
+  const auto limited =
+      read_on(4, {"parallel_config.expert_model_parallel_size=4", "moe_config.moe_expert_capacity_factor=1"});
+  // 72 x 3 / 8 = 27 rows of an expert for each of four micro-batches
+  EXPECT_EQ(limited.worst_activations - part(limited, "activations"), layers * 4 * 2 * 27 * row);
+  const auto split =
+      read_on(4, {"parallel_config.tensor_model_parallel_size=2", "parallel_config.sequence_parallel=true",
+                  "parallel_config.expert_model_parallel_size=2", "parallel_config.expert_tensor_parallel_size=2"});
+  // A rank brings half the tokens and has a half of each of four experts.
+  const std::int64_t half = 4 * (16 + 32);
+  EXPECT_EQ(split.balanced_activations - part(split, "activations"), layers * tokens / 2 * 2 * topk * half);
+  EXPECT_EQ(split.worst_activations - part(split, "activations"), layers * tokens / 2 * 4 * topk * half);
+}
+
 TEST_F(Memory, TheLargestPartIsNamed) {
   EXPECT_EQ(largest(read("")).rfind("optimizer state", 0), 0U) << largest(read(""));
   const auto batches = read("", {"dataset_config.batch_size=100000"});

@@ -380,6 +380,24 @@ TEST_F(ParallelRules, FiguresOfALayoutTellWhatEachRankHolds) {
   EXPECT_NEAR(f.bubble(), parallel::ideal_bubble(f.shape), 0.02);
 }
 
+TEST_F(ParallelRules, ALayerWithExpertsCostsThoseThatATokenChooses) {
+  const auto cost = [&](std::int64_t ranks, Lines sets) {
+    sets.insert(sets.end(), {"model_config.add_bias_linear=false", "dataset_config.global_batch_size=16"});
+    return layout_figures(read(sets), ranks).costs.at(0).at(0);
+  };
+  const Lines experts = {"model_config.num_experts=8", "moe_config.moe_router_topk=2",
+                         "moe_config.moe_ffn_hidden_size=24"};
+  const auto dense = cost(1, {"model_config.ffn_hidden_size=48"});
+  EXPECT_EQ(cost(1, experts), dense);
+  EXPECT_EQ(cost(4, experts + Lines{p + "expert_model_parallel_size=4"}), dense);
+  const Lines halves = {p + "tensor_model_parallel_size=2", p + "sequence_parallel=true"};
+  const auto half = cost(2, halves + Lines{"model_config.ffn_hidden_size=48"});
+  EXPECT_EQ(cost(2, halves + experts), half);
+  EXPECT_EQ(cost(2, halves + experts + Lines{p + "expert_tensor_parallel_size=1"}), half);
+  EXPECT_EQ(cost(4, halves + experts + Lines{p + "expert_tensor_parallel_size=1", p + "expert_model_parallel_size=4"}),
+            half);
+}
+
 TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
   const Lines big = {"model_config.hidden_size=128", "dataset_config.micro_batch_num=1"};
   const auto alone = layout_figures(read(big), 2).ranks[0].state.all();
