@@ -40,7 +40,11 @@ void reshard_by(const ReshardCheckpointFlags& flags, const CommandContext& conte
   const auto tensor = recipe.parallel.tensor_model_parallel_size, stages = recipe.layer_plan().stages();
   std::cout << (fs::path(flags.out) / checkpoint::checkpoint_name(prefix, saved.checkpoint.iteration())).string()
             << ": " << tensor << " tensor-parallel rank" << (tensor == 1 ? "" : "s") << " x " << stages << " stage"
-            << (stages == 1 ? "" : "s") << ", " << rows << " rows of the vocabulary\n";
+            << (stages == 1 ? "" : "s");
+  if (recipe.experts() > 0)
+    std::cout << ", experts over " << recipe.parallel.expert_model_parallel_size << " x "
+              << recipe.parallel.sharers_of_expert() << " ranks (expert x expert tensor)";
+  std::cout << ", " << rows << " rows of the vocabulary\n";
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ void check_optimizer(const Recipe& r, options::Report& report) {
     tell(r, report, "muon", {"optimizer_config.optimizer_type", cut + "tensor_model_parallel_size"},
          "muon needs whole matrices, and tensor_model_parallel_size cuts them",
          "choose another optimizer_type, or tensor_model_parallel_size 1");
+  else if (r.optimizer.type == "muon" && r.experts() > 0 && r.parallel.sharers_of_expert() > 1)
+    tell(r, report, "muon", {"optimizer_config.optimizer_type", cut + "expert_tensor_parallel_size"},
+         "muon needs whole matrices, and expert_tensor_parallel_size cuts those of experts",
+         "choose another optimizer_type, or expert_tensor_parallel_size 1");
   if (r.optimizer.type == "muon" && r.shares_optimizer())
     tell(r, report, "muon", {"optimizer_config.optimizer_type", sharing},
          "muon needs whole matrices, and ranks that share the optimizer's state have parts of them",

@@ -32,8 +32,9 @@ bool is_whole(const StateLayout& layout, const optim::Optimizer& optimizer, cons
   const auto& parameter = *layout.parameters().ranges()[shard.parameter].parameter;
   if (parameter.shape().rank() != 2 || !optimizer.wants_whole(parameter.role)) return false;
   if (layout.sharing().shards() || !parameter.cut.strips.empty())
-    throw ConfigError(text("optimizer_config.optimizer_type works on whole matrices, but processes share ",
-                           parameter.name, "; give tensor_model_parallel_size 1 and no distributed optimizer"));
+    throw ConfigError(
+        text("optimizer_config.optimizer_type works on whole matrices, but processes share ", parameter.name,
+             "; give tensor_model_parallel_size 1, expert_tensor_parallel_size 1 and no distributed optimizer"));
   return true;
 }
 

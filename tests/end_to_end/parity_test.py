@@ -224,6 +224,13 @@ class Parity(InOwnFolder):
         self.compare(self.layouts("ring", "gather", "ulysses", "hybrid") if IN_FULL else names, "long", "fp32")
         self.compare(["ring_cp4", "hybrid_cp4"], "long", "bf16")
 
+    def test_muon_updates_the_experts_that_a_rank_has(self):
+        muon = {"optimizer_config": {"optimizer_type": "muon"}}
+        self.run_layout("alone", muon, "experts")
+        for name in ("ep4", "ep2_cp2"):
+            self.run_layout(name, {**TABLE["layouts"][name], **muon}, "experts")
+            self.assertLess(farthest(self.curve(name), self.curve("alone")), TOLERANCE["fp32"], name)
+
     def test_experts_in_bf16(self):
         names = ["ep4", "ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses"]
         self.compare(names, "experts", "bf16")

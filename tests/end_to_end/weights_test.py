@@ -123,6 +123,44 @@ class Weights(harness.InOwnFolder):
         told = self.tessera("checkpoint", "reshard", "half", "odd", "--set", "parallel_config.pipeline_model_parallel_size=3", code=2)
         self.assertIn("fewer than 3 stages", told)
 
+    def test_experts_are_resharded_over_other_ranks(self):
+        self.write("experts.yaml", harness.to_yaml({
+            "training_config": {"training_iters": 2, "output_dir": "whole", "tensorboard": "false"},
+            "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16, "vocab_size": 64,
+                             "num_experts": 4, "add_bias_linear": "false", "hidden_act": "swiglu", "ffn_hidden_size": 24},
+            "moe_config": {"moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": "true"},
+            "optimizer_config": {"learning_rate": 1e-2, "lr_decay_style": "constant"}, "dataset_config": {"dataset_type": "mock", "batch_size": 4}}))
+        self.tessera("train", "experts.yaml")
+
+        def files(run):
+            return sorted((self.folder / run / "network_iter_0000002").glob("model_*.safetensors"))
+
+        def reshard(source, target, says, **options):
+            told = self.tessera("checkpoint", "reshard", source, target, *(
+                word for name, value in options.items() for word in ("--set", f"parallel_config.{name}={value}")))
+            self.assertIn(says, told)
+            return [{name: shape for name, (_, shape, _) in tensors_of(path).items()} for path in files(target)]
+
+        def expert(number, layer="fc1"):
+            return f"decoder.layers.1.mlp.experts.local_experts.{number}.linear_{layer}.weight"
+
+        divided = reshard("whole", "ep2", "1 tensor-parallel rank x 1 stage, experts over 2 x 1 ranks", expert_model_parallel_size=2)
+        self.assertEqual([[n for n in range(4) if any(expert(n) in name for name in held)] for held in divided], [[0, 1], [2, 3]])
+        both = reshard("ep2", "etp2", "2 tensor-parallel ranks x 1 stage, experts over 2 x 2 ranks", expert_model_parallel_size=2,
+                       expert_tensor_parallel_size=2, tensor_model_parallel_size=2, sequence_parallel="true")
+        self.assertEqual([[n for n in range(4) if any(expert(n) in name for name in held)] for held in both],
+                         [[0, 1], [0, 1], [2, 3], [2, 3]])
+        self.assertEqual(sum(size for held in both for name, shape in held.items() if expert(0, "fc2") in name for size in shape[1:]), 24)
+        reshard("etp2", "back", "experts over 1 x 1 ranks", expert_model_parallel_size=1, expert_tensor_parallel_size=1,
+                tensor_model_parallel_size=1, sequence_parallel="false")
+        for kind in ("model", "optimizer"):
+            path = f"network_iter_0000002/{kind}_00000.safetensors"
+            self.assertEqual(tensors_of(self.folder / "whole/checkpoints" / path), tensors_of(self.folder / "back" / path), kind)
+        for run in ("whole", "etp2"):
+            self.tessera("train", "experts.yaml", *sets(output_dir=f"{run}_on", training_iters=4),
+                         "--set", f"training_config.load_checkpoint={run}")
+        self.assertEqual(self.losses("whole_on"), self.losses("etp2_on"))
+
     def test_what_cannot_be_converted_is_one_clear_line(self):
         told = self.convert(MEGATRON, "out", out_of="megatron", into="hf", code=2)
         self.assertIn("go by way of tessera", told)

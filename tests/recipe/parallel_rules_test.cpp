@@ -240,6 +240,12 @@ TEST_F(ParallelRules, WhatAnOptimizerCannotShareIsRefused) {
   EXPECT_EQ(problems("", {muon, "training_config.use_distributed_optimizer=true"}).size(), 1u);
   EXPECT_EQ(problems("", {muon, p + "zero_level=z1"}).size(), 1u);
   EXPECT_EQ(problems("", {muon}), Lines{});
+  const std::string experts = "parallel_config: {expert_model_parallel_size: 2, expert_tensor_parallel_size: ";
+  const Lines mixture = {muon, "model_config.num_experts=4", "model_config.add_bias_linear=false"};
+  EXPECT_EQ(problems(experts + "2}\n", mixture),
+            Lines{"--set optimizer_config.optimizer_type: muon needs whole matrices, and expert_tensor_parallel_size "
+                  "cuts those of experts; choose another optimizer_type, or expert_tensor_parallel_size 1"});
+  EXPECT_EQ(problems(experts + "1}\n", mixture), Lines{});
   EXPECT_EQ(
       problems("", {"optimizer_config.overlap_param_gather=true", "training_config.overlap_grad_reduce=true"}),
       Lines{"--set optimizer_config.overlap_param_gather: overlap_param_gather needs use_distributed_optimizer and "
