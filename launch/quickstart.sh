@@ -155,9 +155,10 @@ Bits per byte of the last 5 % of the text, which the model has not seen:
   xz -9e with the training text given to it $xz_bits
 
 The run is in $here/run: resolved.yaml repeats it, metrics.jsonl has its numbers, checkpoints/ its weights.
-Three things to try next:
+Four things to try next:
   $program generate $here/run --prompt 'In the beginning' --temperature 0.5
   $program check $recipe --set model_config.hidden_size=384
   ${where}$program train $recipe --set training_config.output_dir=$here/longer --set training_config.training_iters=3000
+  ${where}$program train configs/quickstart_experts.yaml
 total: $SECONDS s
 END
