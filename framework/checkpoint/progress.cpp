@@ -73,7 +73,9 @@ std::string write_progress(const Progress& progress) {
                {"consumed_valid_samples", progress.consumed_valid_samples},
                {"data_start", progress.data_start},
                {"seed", progress.seed},
+               {"sample_chain", progress.sample_chain},
                {"run", progress.run}};
+  if (!progress.quarantine.empty()) json["quarantine"] = progress.quarantine;
   if (progress.schedule) json["schedule"] = json_of(*progress.schedule);
   if (progress.loss_scale)
     json["loss_scale"] = {
@@ -97,6 +99,8 @@ Progress read_progress(const std::string& words, const std::string& speaker) {
     out.consumed_valid_samples = json.value("consumed_valid_samples", std::int64_t{-1});
     out.data_start = json.value("data_start", std::int64_t{0});
     out.seed = json.at("seed");
+    out.sample_chain = json.value("sample_chain", std::uint32_t{0});
+    out.quarantine = json.value("quarantine", out.quarantine);
     out.run = json.value("run", "");
     if (json.contains("schedule")) out.schedule = schedule_of(json.at("schedule"));
     out.numbers.last_good = out.iteration - 1;

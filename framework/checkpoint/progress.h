@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,7 +60,9 @@ struct Progress {
   std::int64_t consumed_valid_samples = 0;  ///< of the validation split; -1: not known
   std::int64_t data_start = 0;              ///< consumed_samples when the data began: not 0 after new_dataset
   std::uint64_t seed = 0;                   ///< of dropout
-  std::string run = {};                     ///< id of the run; empty: not known, as in checkpoints of other programs
+  std::uint32_t sample_chain = 0;           ///< checksum of the samples of all steps, see docs/metrics.md
+  std::map<std::string, std::vector<std::int64_t>> quarantine = {};  ///< samples found to be bad, by split
+  std::string run = {};  ///< id of the run; empty: not known, as in checkpoints of other programs
   std::optional<schedule::ScheduleState> schedule = {};  ///< nothing in checkpoints of the first version
   std::optional<LossScaleState> loss_scale = {};         ///< of a dynamic scale
   NumberHistory numbers = {};

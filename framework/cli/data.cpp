@@ -5,12 +5,13 @@
 namespace tessera::cli {
 
 void add_data_commands(Command& app, CommandContext& context) {
-  auto* data =
-      app.add_subcommand("data", "Text to tokens: preprocess, inspect, merge, show, to-jsonl, train-bpe, render-chat");
+  auto* data = app.add_subcommand(
+      "data", "Text to tokens: preprocess, inspect, merge, checksum, show, to-jsonl, train-bpe, render-chat");
   data->require_subcommand();
   add_data_preprocess(*data, context);
   add_data_inspect(*data, context);
   add_data_merge(*data);
+  add_data_checksum(*data);
   add_data_show(*data, context);
   add_data_to_jsonl(*data);
   add_data_train_bpe(*data);

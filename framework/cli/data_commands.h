@@ -8,6 +8,7 @@ namespace tessera::cli {
 void add_data_preprocess(Command& data, CommandContext& context);
 void add_data_inspect(Command& data, CommandContext& context);
 void add_data_merge(Command& data);
+void add_data_checksum(Command& data);
 void add_data_show(Command& data, CommandContext& context);
 void add_data_to_jsonl(Command& data);
 void add_data_train_bpe(Command& data);

@@ -3,14 +3,34 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "framework/base/clock.h"
 
 namespace tessera::data {
 
-BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const BatchShare& share, std::int64_t workers)
-    : dataset_(dataset), order_(order), share_(share) {
+namespace {
+
+/// In place of a sample that cannot be used: what every model takes.
+void fill_place(const SampleView& out) {
+  std::fill(out.tokens.begin(), out.tokens.end(), 0);
+  std::fill(out.labels.begin(), out.labels.end(), 0);
+  std::fill(out.loss_mask.begin(), out.loss_mask.end(), 1.0F);
+  std::iota(out.positions.begin(), out.positions.end(), 0);
+  std::fill(out.document_start.begin(), out.document_start.end(), 0);
+}
+
+}  // namespace
+
+BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const BatchShare& share, std::int64_t workers,
+                         OnBadSample on_bad_sample)
+    : dataset_(dataset),
+      order_(order),
+      share_(share),
+      on_bad_sample_(on_bad_sample),
+      indices_(static_cast<std::size_t>(share.samples)) {
   must(share.rank >= 0 && share.rank < share.ranks && share.samples > 0, "a rank has a share of a micro-batch");
   must(workers >= 0, "there are 0 or more workers");
   const auto ahead = workers * batches_ahead_of_worker;
@@ -43,7 +63,9 @@ double BatchLoader::read(std::int64_t consumed, Batch& batch) {
                           " tokens; it reads ", share_.samples, " of ", dataset_.seq_length()));
   const Stopwatch waiting;
   if (workers_.empty()) {
-    read_batch(dataset_, order_, consumed, share_.rank, share_.ranks, batch);
+    for (std::int64_t row = 0; row < share_.samples; ++row)
+      indices_[static_cast<std::size_t>(row)] = order_.index(share_.number(consumed, row));
+    fill(consumed, indices_, batch, contents_);
     return waiting.seconds();
   }
   double waited = 0;
@@ -56,6 +78,7 @@ double BatchLoader::read(std::int64_t consumed, Batch& batch) {
     next.filled = false;
     error = std::exchange(next.error, nullptr);
     if (!error) std::swap(next.batch, batch);
+    std::swap(next.contents, contents_);
     ++taken_;
     waited = waiting.seconds();
   }
@@ -101,6 +124,35 @@ BatchLoader::Slot* BatchLoader::claim(std::int64_t& consumed) {
   return claimed;
 }
 
+/// Reads the micro-batch that follows `consumed`, whose samples have these indices.
+void BatchLoader::fill(std::int64_t consumed, std::span<const std::int64_t> indices, Batch& batch,
+                       Contents& contents) const {
+  contents.digest = {};
+  contents.bad.clear();
+  for (std::int64_t row = 0; row < share_.samples; ++row) {
+    const auto at = static_cast<std::size_t>(row);
+    const auto number = share_.number(consumed, row);
+    read_or_note(indices[at], batch.sample(row), contents);
+    batch.sample_ids[at] = number;
+    contents.digest.add(number, indices[at]);
+  }
+}
+
+void BatchLoader::read_or_note(std::int64_t index, const SampleView& out, Contents& contents) const {
+  const auto note = [&](const Error& error) {
+    if (on_bad_sample_ == OnBadSample::error) throw;
+    contents.bad.push_back({index, error.what()});
+    fill_place(out);
+  };
+  try {
+    dataset_.read(index, out);
+  } catch (const BadSampleError& error) {
+    note(error);
+  } catch (const IoError& error) {
+    note(error);
+  }
+}
+
 void BatchLoader::work() {
   // Linux then does not let a woken reader preempt the thread that woke it, which computes; a reader has time, because it
   // is ahead. If the system refuses, only that is lost.
@@ -109,11 +161,7 @@ void BatchLoader::work() {
   std::int64_t consumed = 0;
   while (auto* claimed = claim(consumed)) {
     try {
-      for (std::int64_t row = 0; row < share_.samples && !claimed->error; ++row) {
-        const auto at = static_cast<std::size_t>(row);
-        dataset_.read(claimed->indices[at], claimed->batch.sample(row));
-        claimed->batch.sample_ids[at] = share_.number(consumed, row);
-      }
+      if (!claimed->error) fill(consumed, claimed->indices, claimed->batch, claimed->contents);
     } catch (...) {
       claimed->error = std::current_exception();
     }

@@ -30,6 +30,17 @@ void describe(options::Schema<BatchOptions>& s) {
       .at_least(0)
       .at_most(256)
       .unit("threads");
+  s.option("bad_sample_limit", &O::bad_sample_limit,
+           "Number of samples that may be replaced because they cannot be read, do not have their checksum or hold "
+           "tokens outside the vocabulary; one more ends the run. 0: the first ends it.")
+      .at_least(0)
+      .at_most(256)
+      .unit("samples")
+      .no_flag("only Tessera has it");
+  s.option("quarantine_file", &O::quarantine_file,
+           "Samples that are replaced from the beginning: quarantine.jsonl of an earlier run with the same data; null: "
+           "none.")
+      .no_flag("only Tessera has it");
 }
 
 std::int64_t BatchOptions::samples_per_step(std::int64_t ranks) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "framework/options/schema.h"
 
@@ -14,6 +15,8 @@ struct BatchOptions {
   std::optional<std::int64_t> global_batch_size;  ///< samples of one step, over all ranks
   std::optional<std::int64_t> train_samples;      ///< length of the run; null or 0: said in steps
   std::int64_t num_workers = 2;                   ///< threads that read micro-batches ahead; 0: the step reads itself
+  std::int64_t bad_sample_limit = 0;              ///< samples that may be replaced; 0: the first bad one ends the run
+  std::optional<std::string> quarantine_file;     ///< names samples that are replaced from the beginning
 
   bool in_samples() const { return train_samples.value_or(0) > 0; }
   /// Micro-batches of one step on each of `ranks` data parallel ranks: what the recipe says, or follows from

@@ -26,7 +26,8 @@ class Dataset {
   virtual std::int64_t samples() const = 0;
   virtual std::int64_t seq_length() const = 0;
   /// Write sample `index`, in [0, samples()), into `out`: all arrays but sample_ids and visible. Allocates nothing in
-  /// steady state. Throws ConfigError for tokens that cannot be used.
+  /// steady state. Throws BadSampleError or IoError for a sample that cannot be used, ConfigError for a dataset that
+  /// cannot.
   virtual void read(std::int64_t index, const SampleView& out) const = 0;
   /// Where the tokens of sample `index` come from, in their order, without padding; empty: not known.
   virtual std::vector<TokenOrigin> origins(std::int64_t index) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "framework/comm/together.h"
+#include "framework/data/preprocessing/input_file.h"
 #include "framework/log/log.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
@@ -89,6 +90,22 @@ training::RunData without_data(const Recipe& recipe, std::int64_t replicas) {
   return data;
 }
 
+/// The samples that the recipe names, and those that the run will find, are replaced in every order.
+void put_in_quarantine(const Recipe& recipe, training::RunData& data) {
+  data.quarantines = std::make_unique<data::Quarantines>();
+  const auto replace = [&](const std::string& name, const data::Dataset* split, std::unique_ptr<data::Sampler>& order) {
+    if (split) order = data::replacing(std::move(order), data.quarantines->add_split(name, *split));
+  };
+  const auto& splits = *data.splits;
+  replace("train", splits.train.get(), data.train_order);
+  replace("valid", splits.valid.get(), data.valid_order);
+  replace("test", splits.test.get(), data.test_order);
+  for (std::size_t i = 0; i < splits.valid_sets.size(); ++i)
+    replace("valid-" + splits.valid_sets[i].name, splits.valid_sets[i].data.get(), data.valid_set_orders[i]);
+  if (const auto& file = recipe.batch.quarantine_file)
+    data.quarantines->add_known(data::read_quarantine(data::read_input(*file, "quarantine of samples"), *file));
+}
+
 /// In place of data, for a stage that needs none.
 training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFacts& facts) {
   auto data = without_data(recipe, replicas);
@@ -108,6 +125,8 @@ training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, co
     data.valid_set_orders.push_back(std::make_unique<data::AnyOrder>());
   }
   if (recipe.training.epochs) count_epoch(recipe, replicas, data);
+  data.has_tokens = false;
+  put_in_quarantine(recipe, data);
   return data;
 }
 
@@ -139,10 +158,12 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
   data.test_order = order_of(recipe, data.splits->test.get(), replicas);
   for (const auto& set : data.splits->valid_sets)
     data.valid_set_orders.push_back(validation_order(recipe, set.data.get(), replicas));
-  if (!recipe.training.epochs) return data;
-  count_epoch(recipe, replicas, data);
-  if (recipe.sampler.type == "single")
-    data.train_order = data::repeated(std::move(data.train_order), data.epoch_samples);
+  if (recipe.training.epochs) {
+    count_epoch(recipe, replicas, data);
+    if (recipe.sampler.type == "single")
+      data.train_order = data::repeated(std::move(data.train_order), data.epoch_samples);
+  }
+  put_in_quarantine(recipe, data);
   return data;
 }
 

@@ -26,30 +26,44 @@ class LoadedBatches final : public BatchSource {
   std::int64_t samples() const override { return share_.samples; }
   std::int64_t seq_length() const override { return loader_.dataset().seq_length(); }
   double read(std::int64_t micro_batch, Batch& batch) override {
-    return loader_.read(consumed_ + micro_batch * share_.of_all_ranks(), batch);
+    const auto waited = loader_.read(consumed_ + micro_batch * share_.of_all_ranks(), batch);
+    const auto& contents = loader_.contents();
+    digest_.low += contents.digest.low;
+    digest_.high += contents.digest.high;
+    bad_.insert(bad_.end(), contents.bad.begin(), contents.bad.end());
+    return waited;
   }
+  const data::Dataset& data() const { return loader_.dataset(); }
+  /// Of the samples of all micro-batches that were read.
+  const data::SampleDigest& digest() const { return digest_; }
+  /// Of these, those that could not be used.
+  const std::vector<data::BadSample>& bad() const { return bad_; }
 
  private:
   data::BatchLoader& loader_;
   data::BatchShare share_;
   std::int64_t consumed_;
+  data::SampleDigest digest_;
+  std::vector<data::BadSample> bad_;
 };
 
 /// The batch loaders of one data-parallel rank, one for each dataset and order; each is made at its first use.
 class BatchLoaders {
  public:
   /// `workers`: threads of each loader.
-  BatchLoaders(const data::BatchShare& share, std::int64_t workers) : share_(share), workers_(workers) {}
+  BatchLoaders(const data::BatchShare& share, std::int64_t workers, data::BatchLoader::OnBadSample on_bad_sample)
+      : share_(share), workers_(workers), on_bad_sample_(on_bad_sample) {}
   /// The micro-batches of `data` in `order`, both of which must outlive this, that follow `consumed` samples.
   LoadedBatches batches(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed) {
     for (auto& one : loaders_)
       if (&one.dataset() == &data && &one.order() == &order) return {one, share_, consumed};
-    return {loaders_.emplace_back(data, order, share_, workers_), share_, consumed};
+    return {loaders_.emplace_back(data, order, share_, workers_, on_bad_sample_), share_, consumed};
   }
 
  private:
   data::BatchShare share_;
   std::int64_t workers_;
+  data::BatchLoader::OnBadSample on_bad_sample_;
   std::deque<data::BatchLoader> loaders_;
 };
 

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view last_bytes = "}\n";  // of every line
 constexpr std::string_view first_key = "{\"iteration\": ";
 
-// Bytes of an object: 34 numbers of at most 24 letters and their names; the names of the arrays over layers, and in
+// Bytes of an object: 35 numbers of at most 24 letters and their names; the names of the arrays over layers, and in
 // each array a number and a separator for each layer.
 constexpr std::size_t plain_bytes = 2048, routing_bytes = 512, bytes_of_layer = 6 * 26;
 
@@ -222,6 +222,7 @@ void MetricsFile::step(const StepRecord& r) {
   line.number("weight_decay", r.weight_decay);
   line.number("loss_scale", r.loss_scale);
   line.flag("skipped", r.skipped);
+  line.number("sample_chain", static_cast<std::int64_t>(r.sample_chain));
   line.number("step_seconds", r.step_seconds);
   line.number("tokens_per_second", r.tokens_per_second);
   line.number("data_wait_seconds", r.data_wait_seconds);

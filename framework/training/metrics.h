@@ -38,6 +38,7 @@ struct StepRecord {
   std::optional<double> decoupled_learning_rate;  ///< of the next step; absent: decoupled_lr is not set
   double loss_scale = 1;
   bool skipped = false;                       ///< an overflow: no weight changed
+  std::uint32_t sample_chain = 0;             ///< of the samples of all steps, see docs/metrics.md
   double step_seconds = 0;                    ///< wall time from asking for the batch to the end of the update
   double tokens_per_second = 0;               ///< of this step
   double data_wait_seconds = 0;               ///< of step_seconds, waiting for data

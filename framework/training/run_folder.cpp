@@ -17,6 +17,7 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/comm/together.h"
 #include "framework/training/run_log.h"
+#include "framework/training/sample_quarantine.h"
 #include "framework/training/tensorboard.h"
 #include "framework/worker/launch_link.h"
 
@@ -28,8 +29,9 @@ using Json = nlohmann::json;
 
 constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
 /// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
-constexpr std::array<const char*, 7> own_names = {"checkpoints",   "metrics.jsonl", "tensorboard",        log_file_name,
-                                                  "resolved.yaml", record_file,     "before_megatron_tmp"};
+constexpr std::array<const char*, 8> own_names = {"checkpoints",         "metrics.jsonl",     "tensorboard",
+                                                  log_file_name,         "resolved.yaml",     record_file,
+                                                  "before_megatron_tmp", quarantine_file_name};
 
 bool is_there(const fs::path& path) {
   std::error_code absent;

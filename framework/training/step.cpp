@@ -19,8 +19,20 @@ bool overlaps(const ModelSetup& model, const parallel::DataParallelOptions& o) {
          !(o.delay_grad_reduce && model.processes.place.pipeline > 0);
 }
 
-constexpr std::size_t commit_sums =
-    5;  ///< squares of gradients, loss, tokens, seconds, waiting; then the auxiliary log
+/// What a step sums over the run. The auxiliary log follows.
+enum Sum : std::size_t {
+  squares_of_gradients,
+  loss_of_tokens,
+  tokens_of_loss,
+  seconds_of_stages,
+  waiting_of_stages,
+  bad_samples,
+  readers,            ///< ranks that have data
+  digest_of_readers,  ///< the lower part of the digest of the samples, of all ranks that have data
+  digest_low,         ///< of those that count: one rank of each replica
+  digest_high,
+  commit_sums
+};
 
 std::vector<const model::Model*> chunks_of(const ModelSetup& model) {
   std::vector<const model::Model*> all;
@@ -56,7 +68,9 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .log = &auxiliary_}),
       loaders_(
           {.samples = data.batch.batch_size, .rank = model.processes.place.data, .ranks = model.processes.replicas()},
-          data.batch.num_workers),
+          data.batch.num_workers,
+          data.batch.bad_sample_limit > 0 ? data::BatchLoader::OnBadSample::note
+                                          : data::BatchLoader::OnBadSample::error),
       scalars_(optimization, state.parameters()) {}
 
 double TrainingStep::summed(double own) const {
@@ -66,6 +80,13 @@ double TrainingStep::summed(double own) const {
 
 StepOutcome TrainingStep::backward(std::int64_t consumed) {
   StepOutcome outcome;
+  while (!backward(consumed, outcome)) {
+  }
+  return outcome;
+}
+
+/// Returns false, on all ranks, if some samples could not be used: they will be replaced when it is called again.
+bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   const auto micro_batches = data_.batch_plan.at(consumed).micro_batches;
   state_.clear_gradients(threads_);
   auxiliary_.clear();
@@ -83,23 +104,57 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
   double squares = 0;
   for (const auto& part : state_.owned_gradients()) squares += kernels::sum_of_squares(threads_, part);
   const bool counts = processes().tensor.rank() == 0;  // all of the tensor-parallel group have the same loss
-  commit_[0] = squares;
-  commit_[1] = counts ? totals.loss.sum : 0;
-  commit_[2] = counts ? totals.loss.count : 0;
-  commit_[3] = totals.seconds;
-  commit_[4] = totals.stage_wait_seconds;
+  commit_[squares_of_gradients] = squares;
+  commit_[loss_of_tokens] = counts ? totals.loss.sum : 0;
+  commit_[tokens_of_loss] = counts ? totals.loss.count : 0;
+  commit_[seconds_of_stages] = totals.seconds;
+  commit_[waiting_of_stages] = totals.stage_wait_seconds;
+  take_samples(batches);
   const auto reported = auxiliary_.values();
   std::copy(reported.begin(), reported.end(), commit_.begin() + commit_sums);
   processes().world.all_reduce(std::span(commit_), "the commit of a step");
 
+  if (commit_[bad_samples] > 0) {
+    when_bad_samples_(batches.data(), batches.bad());
+    return false;
+  }
+
   std::copy(commit_.begin() + commit_sums, commit_.end(), reported.begin());
-  outcome.stage_seconds = commit_[3];
-  outcome.stage_wait_seconds = commit_[4];
-  outcome.loss = commit_[2] > 0 ? commit_[1] / commit_[2] : 0;
+  outcome.samples = samples_of_commit();
+  outcome.stage_seconds = commit_[seconds_of_stages];
+  outcome.stage_wait_seconds = commit_[waiting_of_stages];
+  const auto tokens = commit_[tokens_of_loss];
+  outcome.loss = tokens > 0 ? commit_[loss_of_tokens] / tokens : 0;
   outcome.gradient_factor = optimization_.loss_scaler.inverse();
-  if (optimization_.per_token_loss && commit_[2] > 0) outcome.gradient_factor /= commit_[2];
-  outcome.grad_norm = std::sqrt(commit_[0]) * outcome.gradient_factor;
-  return outcome;
+  if (optimization_.per_token_loss && tokens > 0) outcome.gradient_factor /= tokens;
+  outcome.grad_norm = std::sqrt(commit_[squares_of_gradients]) * outcome.gradient_factor;
+  return true;
+}
+
+/// What this rank read. The sums are exact: each addend is an integer below 2^32.
+void TrainingStep::take_samples(const LoadedBatches& batches) {
+  const auto& place = processes().place;
+  const bool reads = data_.has_tokens;
+  const bool counts = place.tensor == 0 && place.context == 0 && place.pipeline == 0;  // which stage always reads
+  const auto& digest = batches.digest();
+  commit_[bad_samples] = static_cast<double>(batches.bad().size());
+  commit_[readers] = reads ? 1 : 0;
+  commit_[digest_of_readers] = reads ? digest.low : 0;
+  commit_[digest_low] = counts ? digest.low : 0;
+  commit_[digest_high] = counts ? digest.high : 0;
+}
+
+/// Of all replicas. Throws Error if ranks of one replica read different samples.
+data::SampleDigest TrainingStep::samples_of_commit() const {
+  const auto part = [&](Sum sum) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(commit_[sum])); };
+  const data::SampleDigest all{part(digest_low), part(digest_high)};
+  const auto of_replica =
+      static_cast<std::uint32_t>(commit_[readers]) / static_cast<std::uint32_t>(processes().replicas());
+  if (part(digest_of_readers) != all.low * of_replica)
+    throw Error(
+        "training: the ranks of a replica read different samples; are their data files and caches the same on all "
+        "hosts?");
+  return all;
 }
 
 StepPrint TrainingStep::print() {
@@ -153,17 +208,21 @@ double TrainingStep::evaluate(const data::Dataset& data, const data::Sampler& or
                               std::int64_t steps, const std::function<void(std::int64_t)>& progress) {
   state_.weights_needed();
   const auto of_step = data_.batch_plan.full().micro_batches;
-  auto batches = loaders_.batches(data, order, consumed);
-  const auto loss = pipeline_
-                        .evaluate(batches, steps * of_step,
-                                  [&](std::int64_t micro_batches) {
-                                    if (progress && micro_batches % of_step == 0) progress(micro_batches / of_step);
-                                  })
-                        .loss;
-  const bool counts = processes().tensor.rank() == 0;
-  std::array<double, 2> all = {counts ? loss.sum : 0, counts ? loss.count : 0};
-  processes().world.all_reduce(std::span(all), "the loss of an evaluation");
-  return all[1] > 0 ? all[0] / all[1] : 0;
+  for (;;) {
+    auto batches = loaders_.batches(data, order, consumed);
+    const auto loss = pipeline_
+                          .evaluate(batches, steps * of_step,
+                                    [&](std::int64_t micro_batches) {
+                                      if (progress && micro_batches % of_step == 0) progress(micro_batches / of_step);
+                                    })
+                          .loss;
+    const bool counts = processes().tensor.rank() == 0;
+    std::array<double, 3> all = {counts ? loss.sum : 0, counts ? loss.count : 0,
+                                 static_cast<double>(batches.bad().size())};
+    processes().world.all_reduce(std::span(all), "the loss of an evaluation");
+    if (all[2] == 0) return all[1] > 0 ? all[0] / all[1] : 0;
+    when_bad_samples_(data, batches.bad());
+  }
 }
 
 std::string TrainingStep::first_not_finite(std::int64_t consumed) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "framework/tensor/arena.h"
 #include "framework/training/gradient_sync.h"
@@ -32,7 +33,8 @@ class TrainingStep {
                kernels::Threads& threads, std::uint64_t seed);
 
   /// Computes the gradients, times the loss scale, of the samples that follow `consumed`, as many as the batch plan says.
-  /// Changes no weight, and may be called again for the same samples: the outcome has the same bits.
+  /// Changes no weight, and may be called again for the same samples: the outcome has the same bits. If a rank finds samples
+  /// that cannot be used, all begin again without them.
   StepOutcome backward(std::int64_t consumed);
   /// Of the last backward().
   StepPrint print();
@@ -67,9 +69,16 @@ class TrainingStep {
   /// `call` may change what this rank computed: its sum of losses and an element of its gradients, which is null if it has
   /// none. The gradients are not reduced yet, unless that overlaps with the backward pass.
   void when_computed(std::function<void(double& loss, float* gradient)> call) { when_computed_ = std::move(call); }
+  /// `call` is called by all ranks with what each found in `data`, before they begin again. Needed if bad samples are not
+  /// errors.
+  using BadSamples = std::function<void(const data::Dataset& data, const std::vector<data::BadSample>& found)>;
+  void when_bad_samples(BadSamples call) { when_bad_samples_ = std::move(call); }
   const Arena& arena() const { return pipeline_.arena(); }
 
  private:
+  bool backward(std::int64_t consumed, StepOutcome& outcome);
+  void take_samples(const LoadedBatches& batches);
+  data::SampleDigest samples_of_commit() const;
   double summed(double own) const;
   const parallel::ProcessGroups& processes() const { return model_.processes; }
   NotFinite weight_not_finite(std::int64_t consumed);
@@ -91,6 +100,7 @@ class TrainingStep {
   double own_loss_ = 0;  ///< sum of the last backward()
   std::function<void()> when_reduced_;
   std::function<void(double& loss, float* gradient)> when_computed_;
+  BadSamples when_bad_samples_;
 };
 
 }  // namespace tessera::training

@@ -34,6 +34,7 @@ void complete_record(StepRecord& record, const TrainingSetup& setup, const check
   record.iteration = progress.iteration;
   record.consumed_samples = progress.consumed_samples;
   record.skipped_samples = progress.skipped_samples;
+  record.sample_chain = progress.sample_chain;
   record.loss_scale = static_cast<double>(setup.optimization.loss_scaler.scale());
   record.next_learning_rate = schedule.learning_rate();
   if (const auto& own = setup.optimization.groups; own.decoupled_lr)

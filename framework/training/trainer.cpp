@@ -36,6 +36,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       state_(keeper_.make_state()),
       restored_(restored_state()),
       progress_(restored_.progress),
+      quarantine_(setup_.data, world_, o_.output_dir),
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed),
       evaluator_(setup_, work_),
       auxiliary_(work_.auxiliary().extents()),
@@ -69,6 +70,12 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   if (keeper_.given_up() > progress_.iteration)
     note(text("iterations ", progress_.iteration + 1, " to ", keeper_.given_up(), " are lost and will be repeated"));
   report_how_to_resume();
+  quarantine_.restore(progress_.quarantine, restored_.continues || folder_.is_restart());
+  progress_.quarantine = quarantine_.found();
+  work_.when_bad_samples([this](const data::Dataset& data, const std::vector<data::BadSample>& found) {
+    quarantine_.add(data, found, progress_.iteration + 1);
+    progress_.quarantine = quarantine_.found();
+  });
   work_.when_reduced([this] {
     keeper_.prepare(progress_.iteration + 1, state_);
     faults_.reach(progress_.iteration + 1, resilience::Phase::reduce);
@@ -253,6 +260,7 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   auxiliary_.add_to(record, work_.auxiliary());
   progress_.iteration += 1;
   progress_.consumed_samples += samples;
+  if (intent.changes_weights()) progress_.sample_chain = intent.outcome.samples.after(progress_.sample_chain);
   complete_record(record, setup_, progress_);
   record.memory_bytes = state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
   evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(samples));

@@ -10,6 +10,7 @@
 #include "framework/training/resume.h"
 #include "framework/training/run_log.h"
 #include "framework/training/run_stop.h"
+#include "framework/training/sample_quarantine.h"
 #include "framework/training/state_keeper.h"
 #include "framework/training/step.h"
 #include "framework/training/step_repeat.h"
@@ -68,6 +69,7 @@ class Trainer {
   ModelState state_;
   Restored restored_;
   checkpoint::Progress progress_;
+  SampleQuarantine quarantine_;
   TrainingStep work_;
   Evaluator evaluator_;
   AuxiliaryReport auxiliary_;

@@ -53,6 +53,7 @@ void Trainer::roll_back(std::int64_t back_to) {
   restored_ = restore_back(setup_, state_, progress_, back_to);
   for (const auto& line : restored_.notes) note(line);
   progress_ = restored_.progress;
+  progress_.quarantine = quarantine_.found();
   last_ = restored_.folder;
   saved_at_ = restored_.is_saved ? progress_.iteration : -1;
   stepped_ = false;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "framework/data/sample_digest.h"
 #include "framework/nn/parameter.h"
 #include "framework/training/optimization_setup.h"
 
@@ -12,11 +13,12 @@ namespace tessera::training {
 /// The result of the backward passes of a step, the same on all ranks.
 struct StepOutcome {
   double loss = 0;  ///< sum over the tokens of all micro-batches divided by their number, as Megatron-LM reports it
-  double grad_norm = 0;           ///< of all main gradients together, without the loss scale and before clipping
-  double gradient_factor = 1;     ///< still to be multiplied with the main gradients: 1 / loss scale, 1 / tokens
-  double data_wait_seconds = 0;   ///< of this rank: waiting for micro-batches
-  double stage_seconds = 0;       ///< of all ranks: in the pipeline
-  double stage_wait_seconds = 0;  ///< of all ranks: of that, waiting for other stages
+  double grad_norm = 0;             ///< of all main gradients together, without the loss scale and before clipping
+  double gradient_factor = 1;       ///< still to be multiplied with the main gradients: 1 / loss scale, 1 / tokens
+  double data_wait_seconds = 0;     ///< of this rank: waiting for micro-batches
+  double stage_seconds = 0;         ///< of all ranks: in the pipeline
+  double stage_wait_seconds = 0;    ///< of all ranks: of that, waiting for other stages
+  data::SampleDigest samples = {};  ///< of all samples of the step
 
   /// Whether loss and gradient norm are finite: else the gradients must not reach a weight.
   bool finite() const;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <random>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
@@ -197,6 +198,35 @@ TEST_F(CheckpointTest, EveryByteOfEveryFileIsGuarded) {
       flip_byte(file, from_end);
     }
   EXPECT_NO_THROW(Checkpoint::open(folder).verify());
+}
+
+// Of the size of pieces and more, unlike the test above; and of the bits, where that changes whole bytes.
+TEST_F(CheckpointTest, EachOfTwoHundredRandomBitsThatFlipIsFound) {
+  const auto large = counting(Shape{700, 1000}), small = counting(Shape{3, 5});  // 2.8 MB, three pieces
+  save_checkpoint("run", "", 1, std::vector{whole("large", large.tensor), whole("optimizer.small", small.tensor)},
+                  {{"progress.json", std::string(5000, 'p')}});
+  std::vector<std::pair<fs::path, std::uint64_t>> files;
+  for (const auto& entry : fs::recursive_directory_iterator("run/iter_0000001"))
+    if (entry.is_regular_file()) files.emplace_back(entry.path(), entry.file_size());
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  const auto seed = std::random_device()();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const auto& [path, size] = files[round % 2 == 0 ? random() % files.size() : 0];  // every other one in the largest
+    auto bit = random() % (8 * size);
+    if (path.filename() == "manifest.json") bit %= 8 * (size - 1);  // the line's end carries nothing
+    const auto flip = [&, file = path] {
+      std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+      stream.seekg(static_cast<std::streamoff>(bit / 8));
+      const auto byte = stream.get();
+      stream.seekp(static_cast<std::streamoff>(bit / 8));
+      stream.put(static_cast<char>(byte ^ (1 << bit % 8)));
+    };
+    flip();
+    EXPECT_THROW(Checkpoint::open("run/iter_0000001").verify(), Error) << path << " bit " << bit << ", seed " << seed;
+    flip();
+  }
+  EXPECT_NO_THROW(Checkpoint::open("run/iter_0000001").verify());
 }
 
 TEST_F(CheckpointTest, ADamagedByteIsNamedByFileAndTensor) {

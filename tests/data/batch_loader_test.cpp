@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <random>
+#include <set>
 
 #include "framework/data/dataset.h"
 #include "framework/data/indexed/no_tokens.h"
@@ -22,6 +23,8 @@ class Counted final : public Dataset {
   void read(std::int64_t index, const SampleView& out) const override {
     if (slow) std::this_thread::sleep_for(std::chrono::microseconds(index * 7919 % 500));
     if (index == broken) throw ConfigError(text("sample ", index, " is damaged"));
+    if (bad.count(index) > 0 && unreadable) throw IoError(text("sample ", index, " is bad"));
+    if (bad.count(index) > 0) throw BadSampleError(text("sample ", index, " is bad"));
     const auto first = static_cast<std::int32_t>(index * 100);
     for (std::size_t i = 0; i < out.tokens.size(); ++i) {
       const auto at = static_cast<std::int32_t>(i);
@@ -50,6 +53,8 @@ class Counted final : public Dataset {
 
   bool slow = false;
   std::atomic<std::int64_t> broken = -1;
+  std::set<std::int64_t> bad;
+  bool unreadable = false;
 
  private:
   std::int64_t samples_;
@@ -145,6 +150,65 @@ TEST(BatchLoader, ThrowsAnErrorAtTheBatchThatHasItAndNotBefore) {
     loader.read(12, batch);
     EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{14, 15})) << workers;
   }
+}
+
+TEST(BatchLoader, NotesBadSamplesWithTheBatchThatHasThemAndFillsTheirPlaces) {
+  const BatchShare share{3, 1, 2};
+  for (const std::int64_t workers : {0, 1, 3})
+    for (const bool unreadable : {false, true}) {
+      Counted data(1000);
+      data.bad = {3, 10, 11, 22, 24};  // 3, 10, 11 and 22 are of rank 1
+      data.unreadable = unreadable;
+      const auto order = order_of("single", 1000, share);
+      BatchLoader loader(data, *order, share, workers, BatchLoader::OnBadSample::note);
+      Batch batch(share.samples, length), good(share.samples, length);
+      for (std::int64_t consumed = 0; consumed < 60; consumed += 6) {
+        loader.read(consumed, batch);
+        SampleDigest digest;
+        std::vector<std::int64_t> bad;
+        for (std::int64_t row = 0; row < 3; ++row) {
+          const auto number = consumed + 3 + row;
+          digest.add(number, number);
+          EXPECT_EQ(batch.sample_ids[static_cast<std::size_t>(row)], number);
+          if (data.bad.count(number) > 0) {
+            bad.push_back(number);
+            EXPECT_EQ(batch.sample(row).tokens[1], 0);
+            EXPECT_EQ(batch.sample(row).positions[4], 4);
+          } else {
+            EXPECT_EQ(batch.sample(row).tokens[1], 100 * number + 1);
+          }
+        }
+        EXPECT_EQ(loader.contents().digest, digest);
+        ASSERT_EQ(loader.contents().bad.size(), bad.size()) << consumed;
+        for (std::size_t i = 0; i < bad.size(); ++i) {
+          EXPECT_EQ(loader.contents().bad[i].index, bad[i]);
+          EXPECT_EQ(loader.contents().bad[i].reason, text("sample ", bad[i], " is bad"));
+        }
+      }
+      BatchLoader strict(data, *order, share, workers);
+      if (unreadable) {
+        EXPECT_THROW(strict.read(0, batch), IoError);
+      } else {
+        EXPECT_THROW(strict.read(0, batch), BadSampleError);
+      }
+    }
+}
+
+TEST(SampleDigest, DoesNotDependOnTheOrderAndSeesALostAnExchangedAndARepeatedSample) {
+  const auto of = [](const std::vector<std::pair<std::int64_t, std::int64_t>>& samples) {
+    SampleDigest digest;
+    for (const auto& [number, index] : samples) digest.add(number, index);
+    return digest;
+  };
+  const auto all = of({{0, 5}, {1, 7}, {2, 9}});
+  EXPECT_EQ(of({{2, 9}, {0, 5}, {1, 7}}), all);
+  EXPECT_FALSE(of({{0, 5}, {1, 7}}) == all);
+  EXPECT_FALSE(of({{0, 5}, {1, 7}, {2, 7}}) == all);
+  EXPECT_FALSE(of({{0, 7}, {1, 5}, {2, 9}}) == all);
+  EXPECT_NE(of({{0, 5}}).after(all.after(0)), all.after(of({{0, 5}}).after(0)));
+  // Philox4x32-10 with counter (number, index) and key 0, as docs/metrics.md says.
+  EXPECT_EQ(of({{0, 0}}).low, 0x6627e8d5U);
+  EXPECT_EQ(of({{0, 0}}).high, 0xe169c58dU);
 }
 
 TEST(BatchLoader, TellsTheEndOfTheDatasetWhenItIsReached) {

@@ -385,6 +385,8 @@ inline const std::map<std::string, std::string> exempt = {
     {d + "allow_ambiguous_pad_tokens", "needs a tokenizer whose pad token ends documents too; tests/data holds it"},
     {d + "num_workers",
      "the promise is that nothing changes; tests/data/batch_loader_test.cpp counts what is read ahead"},
+    {d + "bad_sample_limit", "needs a sample that cannot be used; tests/end_to_end/bad_samples_test.py has them"},
+    {d + "quarantine_file", "as bad_sample_limit"},
     {d + "merge_file", "only used to turn text into ids; tests/data does"},
 };
 

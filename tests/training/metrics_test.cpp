@@ -48,11 +48,12 @@ class MetricsFileTest : public InOwnFolder {
 
 TEST_F(MetricsFileTest, ALineHoldsTheStepInFullPrecision) {
   write_steps(1, 1, 0);
-  EXPECT_EQ(content(),
-            R"({"iteration": 1, "consumed_samples": 8, "loss": 4.333333333333334, "grad_norm": 0.1, "learning_rate": )"
-            R"(1e-05, "weight_decay": 0.01, "loss_scale": 1.0, "skipped": false, "step_seconds": 0.25, )"
-            R"("tokens_per_second": 4096.0, "data_wait_seconds": 0.0, "memory_bytes": 123456789012})"
-            "\n");
+  EXPECT_EQ(
+      content(),
+      R"({"iteration": 1, "consumed_samples": 8, "loss": 4.333333333333334, "grad_norm": 0.1, "learning_rate": )"
+      R"(1e-05, "weight_decay": 0.01, "loss_scale": 1.0, "skipped": false, "sample_chain": 0, "step_seconds": 0.25, )"
+      R"("tokens_per_second": 4096.0, "data_wait_seconds": 0.0, "memory_bytes": 123456789012})"
+      "\n");
   EXPECT_EQ(lines()[0]["loss"].get<double>(), record(1).loss);  // to the bit
 }
 

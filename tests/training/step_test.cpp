@@ -247,10 +247,16 @@ TEST_F(StepTest, PaddingIsNeitherCountedAsZeroNorInTheNormOfTheWeights) {
 
 TEST_F(StepTest, LossAndNormMustBothBeFinite) {
   const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");
-  EXPECT_TRUE((StepOutcome{.loss = 1, .grad_norm = 2}.finite()));
+  const auto is_finite = [](double loss, double grad_norm) {
+    StepOutcome outcome;
+    outcome.loss = loss;
+    outcome.grad_norm = grad_norm;
+    return outcome.finite();
+  };
+  EXPECT_TRUE(is_finite(1, 2));
   for (const double bad : {infinite, -infinite, nan}) {
-    EXPECT_FALSE((StepOutcome{.loss = bad, .grad_norm = 2}.finite()));
-    EXPECT_FALSE((StepOutcome{.loss = 1, .grad_norm = bad}.finite()));
+    EXPECT_FALSE(is_finite(bad, 2));
+    EXPECT_FALSE(is_finite(1, bad));
   }
 }
 

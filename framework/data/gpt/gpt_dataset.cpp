@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "framework/data/bad_sample.h"
+
 namespace tessera::data {
 
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, const Request& request)
@@ -68,9 +70,9 @@ void GptDataset::check(std::span<const std::int32_t> tokens, std::int64_t sequen
   if (largest < below) return;
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (static_cast<std::uint32_t>(tokens[i]) >= below)
-      throw ConfigError(text(source_->place(sequence, offset + static_cast<std::int64_t>(i)), ": holds token ",
-                             tokens[i], ", but the model's vocabulary has ", below,
-                             "; make the data with the model's tokenizer, or raise vocab_size"));
+      throw BadSampleError(text(source_->place(sequence, offset + static_cast<std::int64_t>(i)), ": holds token ",
+                                tokens[i], ", but the model's vocabulary has ", below,
+                                "; make the data with the model's tokenizer, or raise vocab_size"));
 }
 
 void GptDataset::read(std::int64_t index, const SampleView& out) const {

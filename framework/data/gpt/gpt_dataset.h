@@ -69,7 +69,7 @@ class GptDataset final : public Dataset {
  public:
   struct Request {
     GptIndexRequest index;
-    std::int64_t vocab_size = 0;      ///< reading a token that is not below it is a ConfigError; 0: not checked
+    std::int64_t vocab_size = 0;      ///< reading a token that is not below it is a BadSampleError; 0: not checked
     std::optional<std::int32_t> eod;  ///< wanted by the three options
     std::int32_t pad = -1;            ///< token that fills samples; -1: one that no text has
     DocumentOptions options;

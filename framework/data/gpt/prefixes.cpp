@@ -87,7 +87,7 @@ std::vector<std::string> prefixes_in(const std::string& folder, std::vector<std:
     const auto extension = entry.extension();
     if (extension == ".bin" || extension == ".idx")
       stems.insert(entry.stem());
-    else
+    else if (extension != ".crc")
       ignored.push_back(entry.filename());
   }
   std::vector<std::string> out;

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <limits>
 
+#include "framework/base/crc32c.h"
+#include "framework/base/mapped_access.h"
+#include "framework/data/bad_sample.h"
 #include "framework/data/gpt/prefixes.h"
 #include "framework/data/preprocessing/input_file.h"
 
@@ -95,6 +98,8 @@ IndexedDataset::IndexedDataset(std::string prefix, bool map_data)
     data_.emplace(open_part(prefix_, [&] { return map_input(prefix_ + ".bin", "token file"); }));
   else
     plain_data_.emplace(open_part(prefix_, [&] { return open_input(prefix_ + ".bin", "token file"); }));
+  checksums_ = TokenChecksums::open(prefix_, data_size());
+  if (checksums_) checksums_->check_index(index_.bytes());
   read_header();
   check_sequences();
   check_documents();
@@ -175,36 +180,59 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
   must(sequence >= 0 && sequence < sequences_ && offset >= 0 &&
            static_cast<std::int64_t>(out.size()) <= length(sequence) - offset,
        "tokens that are read lie inside their sequence");
-  const auto from = load<std::int64_t>(pointers_ + 8 * sequence) + offset * item;
-  if (data_) return read_mapped(sequence, offset, data_->bytes().data() + from, out);
-  read_plain(sequence, offset, static_cast<std::uint64_t>(from), out);
+  const auto from = static_cast<std::uint64_t>(first_byte(sequence) + offset * item);
+  try {
+    if (checksums_) verify(from, from + out.size() * static_cast<std::uint64_t>(item));
+    if (type_ == TokenType::int64) return read_wide(sequence, offset, from, out);
+    if (data_) return read_mapped(data_->bytes().data() + from, out);
+    // Into the memory of the caller: the bytes are read to its end and widened from its beginning.
+    const auto stored = std::as_writable_bytes(out).last(out.size() * static_cast<std::size_t>(item));
+    read_bytes(from, stored);
+    convert(stored.data(), out);
+  } catch (IoError& error) {
+    error.during(text("reading ", place(sequence, offset)));
+    throw;
+  }
 }
 
 std::uint64_t IndexedDataset::data_size() const { return data_ ? data_->bytes().size() : plain_data_->size(); }
 
-/// Into the memory of the caller: the bytes are read to its end and widened from its beginning.
-void IndexedDataset::read_plain(std::int64_t sequence, std::int64_t offset, std::uint64_t from,
-                                std::span<std::int32_t> out) const {
-  constexpr std::size_t chunk = 512;
-  const auto item = size_of(type_);
-  if (item <= sizeof(std::int32_t)) {
-    const auto memory = std::as_writable_bytes(out);
-    const auto stored = memory.last(out.size() * item);
-    plain_data_->read_at(from, stored);
-    return read_mapped(sequence, offset, stored.data(), out);
-  }
-  std::array<std::int64_t, chunk> wide{};
-  for (std::size_t at = 0; at < out.size(); at += chunk) {
-    const auto count = std::min(chunk, out.size() - at);
-    const auto bytes = std::as_writable_bytes(std::span(wide).first(count));
-    plain_data_->read_at(from + at * item, bytes);
-    read_wide(sequence, offset + static_cast<std::int64_t>(at), bytes.data(), out.subspan(at, count));
+/// The chunks that have bytes [first, end).
+void IndexedDataset::verify(std::uint64_t first, std::uint64_t end) const {
+  thread_local std::vector<std::byte> buffer;
+  for (auto chunk = first / TokenChecksums::chunk_bytes; chunk * TokenChecksums::chunk_bytes < end; ++chunk) {
+    const auto number = static_cast<std::int64_t>(chunk);
+    const auto at = checksums_->first_of(number);
+    std::uint32_t sum = 0;
+    if (data_) {
+      const auto bytes = data_->bytes().subspan(at, checksums_->bytes_of(number));
+      if (!access_mapped([&] { sum = crc32c(bytes); })) refuse_page();
+    } else {
+      buffer.resize(checksums_->bytes_of(number));
+      plain_data_->read_at(at, buffer);
+      sum = crc32c(std::span<const std::byte>(buffer));
+    }
+    checksums_->check(number, sum);
   }
 }
 
+void IndexedDataset::refuse_page() const {
+  throw IoError(text(
+      prefix_, ".bin: cannot be read (SIGBUS); it was truncated after it was opened, or its disk or memory failed"));
+}
+
+void IndexedDataset::read_bytes(std::uint64_t first, std::span<std::byte> into) const {
+  if (!data_) return plain_data_->read_at(first, into);
+  const auto* from = data_->bytes().data() + first;
+  if (!access_mapped([&] { std::memcpy(into.data(), from, into.size()); })) refuse_page();
+}
+
+void IndexedDataset::read_mapped(const std::byte* from, std::span<std::int32_t> out) const {
+  if (!access_mapped([&] { convert(from, out); })) refuse_page();
+}
+
 /// From the stored bytes at `from`, which may be the end of `out`.
-void IndexedDataset::read_mapped(std::int64_t sequence, std::int64_t offset, const std::byte* from,
-                                 std::span<std::int32_t> out) const {
+void IndexedDataset::convert(const std::byte* from, std::span<std::int32_t> out) const {
   switch (type_) {
     case TokenType::uint8:
       return widen<std::uint8_t>(from, out);
@@ -217,7 +245,7 @@ void IndexedDataset::read_mapped(std::int64_t sequence, std::int64_t offset, con
     case TokenType::int32:
       return widen<std::int32_t>(from, out);
     case TokenType::int64:
-      return read_wide(sequence, offset, from, out);
+      return;  // read_wide()
   }
 }
 
@@ -229,14 +257,18 @@ std::int64_t IndexedDataset::first_byte(std::int64_t sequence) const {
   return load<std::int64_t>(pointers_ + 8 * sequence);
 }
 
-void IndexedDataset::read_wide(std::int64_t sequence, std::int64_t offset, const std::byte* from,
+void IndexedDataset::read_wide(std::int64_t sequence, std::int64_t offset, std::uint64_t from,
                                std::span<std::int32_t> out) const {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const auto value = load<std::int64_t>(from + i * sizeof(std::int64_t));
-    out[i] = static_cast<std::int32_t>(value);
-    if (out[i] != value)
-      throw ConfigError(text(place(sequence, offset + static_cast<std::int64_t>(i)), ": holds token ", value,
-                             "; token ids are below 2^31, make the data with the model's tokenizer"));
+  std::array<std::int64_t, 512> wide{};
+  for (std::size_t first = 0; first < out.size(); first += wide.size()) {
+    const auto values = std::span(wide).first(std::min(wide.size(), out.size() - first));
+    read_bytes(from + first * sizeof(std::int64_t), std::as_writable_bytes(values));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      out[first + i] = static_cast<std::int32_t>(values[i]);
+      if (out[first + i] != values[i])
+        throw BadSampleError(text(place(sequence, offset + static_cast<std::int64_t>(first + i)), ": holds token ",
+                                  values[i], "; token ids are below 2^31, make the data with the model's tokenizer"));
+    }
   }
 }
 

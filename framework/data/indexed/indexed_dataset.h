@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/data/indexed/token_checksums.h"
 #include "framework/data/indexed/token_source.h"
 #include "framework/data/preprocessing/append_file.h"
 
@@ -30,7 +31,8 @@ class IndexedDataset final : public TokenSource {
  public:
   /// `map_data` false: tokens are read from the .bin file with plain reads, for file systems where mapping is slow.
   /// Throws ConfigError when a file is missing, is not of this format or version, or when a field of the index is not
-  /// what it can be: every sequence lies inside the .bin file, and documents are sequences in their order.
+  /// what it can be: every sequence lies inside the .bin file, and documents are sequences in their order. If there is
+  /// PREFIX.crc, the index is compared with it now, and each chunk of tokens whenever it is read.
   explicit IndexedDataset(std::string prefix, bool map_data = true);
 
   const std::string& prefix() const { return prefix_; }
@@ -43,7 +45,8 @@ class IndexedDataset final : public TokenSource {
   /// The first sequence of a document; of `documents()`: the number of sequences. A document is a run of sequences, an
   /// empty one has none.
   std::int64_t first_sequence(std::int64_t document) const;
-  /// Throws ConfigError, naming place and value, for a token of an int64 file that does not fit into 32 bits.
+  /// Throws BadSampleError, naming the place, for a token of an int64 file that does not fit into 32 bits and for bytes
+  /// whose checksum is wrong; IoError if the system cannot read them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
   std::int64_t document_of(std::int64_t sequence) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
@@ -59,15 +62,18 @@ class IndexedDataset final : public TokenSource {
   void check_sequences();
   void check_documents() const;
   std::uint64_t data_size() const;
-  void read_mapped(std::int64_t sequence, std::int64_t offset, const std::byte* from,
-                   std::span<std::int32_t> out) const;
-  void read_plain(std::int64_t sequence, std::int64_t offset, std::uint64_t from, std::span<std::int32_t> out) const;
-  void read_wide(std::int64_t sequence, std::int64_t offset, const std::byte* from, std::span<std::int32_t> out) const;
+  [[noreturn]] void refuse_page() const;
+  void verify(std::uint64_t first, std::uint64_t end) const;
+  void read_bytes(std::uint64_t first, std::span<std::byte> into) const;
+  void convert(const std::byte* from, std::span<std::int32_t> out) const;
+  void read_mapped(const std::byte* from, std::span<std::int32_t> out) const;
+  void read_wide(std::int64_t sequence, std::int64_t offset, std::uint64_t from, std::span<std::int32_t> out) const;
 
   std::string prefix_;
   MappedFile index_;
   std::optional<MappedFile> data_;  ///< one of the two
   std::optional<File> plain_data_;
+  std::optional<TokenChecksums> checksums_;
   TokenType type_ = TokenType::uint16;
   std::int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
   const std::byte *lengths_ = nullptr, *pointers_ = nullptr,

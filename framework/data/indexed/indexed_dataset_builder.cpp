@@ -192,7 +192,8 @@ void IndexedDatasetBuilder::seal() {
 
 void IndexedDatasetBuilder::publish(const std::string& prefix) {
   if (std::filesystem::exists(temporary_data(prefix)))
-    std::filesystem::remove(prefix + ".idx");  // so that a new .bin is never beside an old .idx
+    for (const auto& old : {prefix + ".idx", TokenChecksums::file_of(prefix)})
+      std::filesystem::remove(old);  // so that a new .bin is never beside files of an old one
   rename_if_there(temporary_data(prefix), prefix + ".bin");
   rename_if_there(temporary_index(prefix), prefix + ".idx");
   std::filesystem::remove(temporary_documents(prefix));

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "framework/base/error.h"
+#include "framework/data/bad_sample.h"
 #include "framework/data/gpt/legacy_random.h"
 
 namespace tessera::data {
@@ -89,7 +90,7 @@ void InstructionDataset::read(std::int64_t index, const SampleView& out) const {
   const auto length = files_->input_ids.length(sample);
   const auto& rules = request_.rules;
   const auto refuse = [&](const auto&... story) {
-    throw ConfigError(text(files_->input_ids.place(sample, 0), ": ", story...));
+    throw BadSampleError(text(files_->input_ids.place(sample, 0), ": ", story...));
   };
   if (length == 0) refuse("the sample is empty");
   const bool is_long = length > request_.seq_length;
@@ -170,9 +171,9 @@ std::int64_t InstructionDataset::read_cut(std::int64_t sample, const SampleView&
     if (!prompt && before) ends.push_back(i);
   }
   if (begins.empty() || ends.size() != begins.size())
-    throw ConfigError(text(files_->labels.place(sample, 0),
-                           ": the sample is longer than seq_length and has no answer after its last prompt, so it "
-                           "cannot be cut; set cut_max_seqlen: true, or a longer seq_length"));
+    throw BadSampleError(text(files_->labels.place(sample, 0),
+                              ": the sample is longer than seq_length and has no answer after its last prompt, so it "
+                              "cannot be cut; set cut_max_seqlen: true, or a longer seq_length"));
   std::int64_t total = 0;
   for (std::size_t turn = 0; turn < begins.size() && total < request_.seq_length; ++turn) {
     const auto begin = begins[turn], end = ends[turn];
@@ -230,8 +231,9 @@ void InstructionDataset::check_mask(std::int64_t sample, std::int64_t count, con
   const auto hidden = std::find(mask.begin(), mask.end(), 0);
   const auto seen = std::find_if(hidden, mask.end(), [](std::int32_t one) { return one != 0; });
   if (seen != mask.end())
-    throw ConfigError(text(files_->attention_mask.place(sample, hidden - mask.begin()),
-                           ": the attention mask hides a token before the end of the sample, which is not supported"));
+    throw BadSampleError(
+        text(files_->attention_mask.place(sample, hidden - mask.begin()),
+             ": the attention mask hides a token before the end of the sample, which is not supported"));
 }
 
 }  // namespace tessera::data

@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
+#include "framework/data/bad_sample.h"
 #include "framework/data/preprocessing/input_file.h"
 
 namespace tessera::data {
@@ -29,7 +30,7 @@ std::string ConversationFile::place(std::int64_t line) const {
 }
 
 std::vector<Json> ConversationFile::conversations(std::int64_t line) const {
-  const auto refuse = [&](const auto&... story) { throw ConfigError(text(place(line), ": ", story...)); };
+  const auto refuse = [&](const auto&... story) { throw BadSampleError(text(place(line), ": ", story...)); };
   const auto begin = lines_[static_cast<std::size_t>(line)].begin;
   const auto words = all_.substr(begin, std::min(all_.find('\n', begin), all_.size()) - begin);
   const auto object = parse_json<Json>(words);
@@ -67,19 +68,19 @@ void SftDataset::read(std::int64_t index, const SampleView& out) const {
       try {
         tokenizer_->encode(conversation, tokens, targets);
       } catch (const ConfigError& error) {
-        throw ConfigError(text(place, ": ", error.what()));
+        throw BadSampleError(text(place, ": ", error.what()));
       }
       for (std::size_t i = begin; i < tokens.size(); ++i) {
         if (request_.vocab_size > 0 && (tokens[i] < 0 || tokens[i] >= request_.vocab_size))
-          throw ConfigError(text(place, ": holds token ", tokens[i], ", but the model's vocabulary has ",
-                                 request_.vocab_size, "; use the model's tokenizer, or raise vocab_size"));
+          throw BadSampleError(text(place, ": holds token ", tokens[i], ", but the model's vocabulary has ",
+                                    request_.vocab_size, "; use the model's tokenizer, or raise vocab_size"));
         positions.push_back(static_cast<std::int32_t>(i - begin));
         starts.push_back(static_cast<std::int32_t>(begin));
       }
       if (tokens.size() > length) break;  // one more than the sample holds: its label
     }
   }
-  if (tokens.empty()) throw ConfigError(text(place, ": has no tokens; give it a message with text"));
+  if (tokens.empty()) throw BadSampleError(text(place, ": has no tokens; give it a message with text"));
   const auto pad = tokenizer_->pad();
   if (tokens.size() > length) {
     // What follows the last token of a sample that is cut is padding, not the next token.

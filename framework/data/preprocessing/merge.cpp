@@ -122,7 +122,8 @@ MergeResult merge_datasets(const MergeRequest& request,
       if (progress) progress(done, bytes);
     });
   write_index(sources, made, index);
-  std::filesystem::remove(request.output_prefix + ".idx");  // so that a new .bin is never beside an old .idx
+  for (const auto& old : {request.output_prefix + ".idx", TokenChecksums::file_of(request.output_prefix)})
+    std::filesystem::remove(old);  // so that a new .bin is never beside files of an old one
   data.finish();
   index.finish();
   return made;

@@ -53,6 +53,7 @@ void add_fixed_arguments(Json& args, const checkpoint::Progress& progress, DType
            {"consumed_train_samples", progress.consumed_samples},
            {"skipped_train_samples", progress.skipped_samples},
            {"consumed_valid_samples", std::max<std::int64_t>(progress.consumed_valid_samples, 0)},
+           {"tessera_sample_chain", progress.sample_chain},  // Megatron-LM ignores arguments that it does not know
            {"padded_vocab_size", layout.vocabulary},
            {"bf16", type == DType::bfloat16},
            {"fp16", type == DType::float16}})
