@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -14,6 +15,12 @@ auto uninterrupted(Call call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
+}
+
+/// The name of this host.
+inline std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
 /// Writes all bytes to a file descriptor. False if the system refuses; errno says why. Nothing is thrown.

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "framework/base/error.h"
+#include "framework/base/random.h"
 #include "framework/comm/world.h"
 #include "framework/log/log.h"
 
@@ -164,7 +165,16 @@ Fault read_fault(std::string_view words) {
   return fault;
 }
 
-Faults::Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t ranks, std::int64_t start) {
+std::int64_t DrawnFaults::rank_of(std::int64_t step) const {
+  if (rate <= 0) return -1;
+  const auto words =
+      RandomKey(seed, Purpose::sampling, name_id("injected faults")).words(static_cast<std::uint64_t>(step), 0);
+  const auto drawn = std::uint64_t{words[0]} << 32 | words[1];
+  return drawn % static_cast<std::uint64_t>(rate) == 0 ? static_cast<std::int64_t>(words[2]) % ranks : -1;
+}
+
+Faults::Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t ranks, std::int64_t start)
+    : rank_(rank) {
   for (const auto& words : all) {
     const auto fault = read_fault(words);
     if (fault.rank >= ranks)
@@ -194,6 +204,11 @@ void Faults::change(std::int64_t step, const NumbersOfRank& numbers) {
     change_numbers(fault.mode, numbers);
     fault.done = !fault.repeats;
   }
+  if (drawn_.rank_of(step) != rank_ || (step == last_drawn_ && !drawn_.repeats)) return;
+  last_drawn_ = step;
+  const Fault fault{.rank = rank_, .step = step, .phase = Phase::reduce, .mode = FaultMode::nan};
+  tell(fault);
+  change_numbers(fault.mode, numbers);
 }
 
 }  // namespace tessera::resilience

@@ -42,6 +42,16 @@ struct NumbersOfRank {
   float* gradient = nullptr;
 };
 
+/// Faults of mode nan in some steps, one of `rate`, and of one of the ranks, drawn from the seed.
+struct DrawnFaults {
+  std::int64_t rate = 0;  ///< 0: none
+  bool repeats = false;
+  std::uint64_t seed = 0;
+  std::int64_t ranks = 1;
+  /// The rank that has one in this step; -1: none has.
+  std::int64_t rank_of(std::int64_t step) const;
+};
+
 /// Throws ConfigError that says what is wrong in `words` and which words there are.
 Fault read_fault(std::string_view words);
 
@@ -57,11 +67,16 @@ class Faults {
   bool expects(std::int64_t step, Phase phase) const;
   /// Causes the fault that is to come here, if there is one. Returns only if there is none. Throws Error for mode error.
   void reach(std::int64_t step, Phase phase) const;
+  /// Adds drawn faults.
+  void draw(const DrawnFaults& drawn) { drawn_ = drawn; }
   /// Causes those of `step` that change numbers. Called once each time that the step is computed.
   void change(std::int64_t step, const NumbersOfRank& numbers);
 
  private:
+  std::int64_t rank_ = 0;
   std::vector<Fault> own_;
+  DrawnFaults drawn_;
+  std::int64_t last_drawn_ = -1;  ///< the last step with a drawn fault
 };
 
 }  // namespace tessera::resilience

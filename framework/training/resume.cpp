@@ -78,6 +78,7 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
     progress.updates = 0;
   else
     restore_rates(progress, given.folder(), setup);
+  if (progress.numbers.good_steps == 0) progress.numbers.last_good = progress.iteration - 1;  // of another program
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   notes.push_back(text("going on from ", given.folder().string(), " after iteration ", progress.iteration));
   return progress;

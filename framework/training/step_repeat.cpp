@@ -1,19 +1,13 @@
 #include "framework/training/step_repeat.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <set>
+
+#include "framework/base/system_call.h"
 
 namespace tessera::training {
 namespace {
 
 constexpr int most_repeats = 3;
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unknown host";
-}
 
 std::vector<StepPrint> prints_of_run(TrainingStep& work, const comm::Communicator& world) {
   const auto own = work.print();
@@ -57,7 +51,13 @@ RepeatedStep repeat_step(TrainingStep& work, const comm::Communicator& world, st
 
 JudgedStep judge_step(TrainingStep& work, const comm::Communicator& world, const StepOutcome& outcome,
                       const checkpoint::Progress& progress, const NumberChecks& checks, RerunMode mode) {
-  JudgedStep out{outcome, judge(outcome, progress.numbers, checks), {}};
+  JudgedStep out{outcome, judge(outcome, progress.numbers, checks), {}, {}};
+  const auto reject = [&](RejectedStatus status) {
+    if (out.bad == BadNumbers::none) return;
+    out.rejected.push_back(
+        {progress.iteration + 1, status, out.outcome.loss, words_of(out.bad, out.outcome, progress.numbers)});
+  };
+  reject(mode == RerunMode::disabled ? RejectedStatus::rerun_disabled : RejectedStatus::initial_run);
   const auto again = [&](int repeats) {
     if (mode == RerunMode::disabled) return false;
     return out.bad != BadNumbers::none || (mode == RerunMode::report_stats && repeats == 0);
@@ -66,7 +66,11 @@ JudgedStep judge_step(TrainingStep& work, const comm::Communicator& world, const
     const auto repeated = repeat_step(work, world, progress.consumed_samples);
     const auto before = out.outcome;
     out.outcome = repeated.outcome;
-    if (repeated.suspects.empty()) break;
+    if (repeated.suspects.empty()) {
+      reject(RejectedStatus::first_rerun_reproducible);
+      break;
+    }
+    reject(RejectedStatus::first_rerun_not_reproducible);
     out.bad = judge(out.outcome, progress.numbers, checks);
     const auto words = text("iteration ", progress.iteration + 1, ": ", numbers_of(before),
                             "; computed again: ", numbers_of(out.outcome),

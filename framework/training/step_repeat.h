@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/training/rejected_results.h"
 #include "framework/training/step.h"
 #include "framework/training/step_numbers.h"
 #include "framework/training/training_options.h"
@@ -31,6 +32,7 @@ struct JudgedStep {
   StepOutcome outcome;  ///< that counts
   BadNumbers bad = BadNumbers::none;
   std::vector<std::string> notes;  ///< for the log
+  std::vector<RejectedResult> rejected;
 };
 
 /// Judges the outcome of the step after `progress`, and repeats the step if it looks wrong and `mode` allows. If the repeat

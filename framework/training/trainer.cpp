@@ -69,6 +69,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   for (const auto& line : restored_.notes) note(line);
   if (keeper_.given_up() > progress_.iteration)
     note(text("iterations ", progress_.iteration + 1, " to ", keeper_.given_up(), " are lost and will be repeated"));
+  read_rejected();
   report_how_to_resume();
   quarantine_.restore(progress_.quarantine, restored_.continues || folder_.is_restart());
   progress_.quarantine = quarantine_.found();
@@ -80,7 +81,10 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     keeper_.prepare(progress_.iteration + 1, state_);
     faults_.reach(progress_.iteration + 1, resilience::Phase::reduce);
   });
-  if (!setup_.resilience.inject_fault.empty()) {
+  if (o_.rerun_mode != RerunMode::disabled)
+    faults_.draw({o_.error_injection_rate, o_.error_injection_type != InjectedError::transient_error,
+                  static_cast<std::uint64_t>(o_.seed), world_.size()});
+  if (!setup_.resilience.inject_fault.empty() || o_.error_injection_rate > 0) {
     work_.when_computed([this](double& loss, float* gradient) {
       faults_.change(progress_.iteration + 1, {.loss = &loss, .gradient = gradient});
     });

@@ -47,6 +47,7 @@ class Trainer {
   bool step();
   bool accepts(const JudgedStep& judged);
   void roll_back(std::int64_t back_to);
+  void read_rejected();
   void roll_back_behind_bad_steps(const JudgedStep& judged);
   void complete_step(const StepIntent& intent, double seconds);
   void after_step();

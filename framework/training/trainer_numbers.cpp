@@ -1,3 +1,6 @@
+#include <fstream>
+
+#include "framework/base/files.h"
 #include "framework/comm/together.h"
 #include "framework/training/trainer_class.h"
 
@@ -16,6 +19,8 @@ void Trainer::stop_at(const JudgedStep& judged, const std::string& why) {
 /// Whether a step may change weights; its numbers may be rejected, and stay so when it is computed again.
 bool Trainer::accepts(const JudgedStep& judged) {
   for (const auto& line : judged.notes) note(line);
+  if (o_.result_rejected_tracker_filename && world_.rank() == 0)
+    for (const auto& result : judged.rejected) add_rejected(*o_.result_rejected_tracker_filename, result);
   if (judged.bad == BadNumbers::none) return true;
   const auto words =
       text("iteration ", progress_.iteration + 1, ": ", words_of(judged.bad, judged.outcome, progress_.numbers));
@@ -40,6 +45,24 @@ void Trainer::roll_back_behind_bad_steps(const JudgedStep& judged) {
   note(text(row, ": iterations ", first + 1, " to ", last + 1,
             " are skipped, from the newest checkpoint before them on"));
   roll_back(first);
+}
+
+/// Adds the iterations of result_rejected_tracker_filename that are still to come to those that are skipped.
+void Trainer::read_rejected() {
+  if (!o_.result_rejected_tracker_filename) return;
+  const std::filesystem::path file = *o_.result_rejected_tracker_filename;
+  std::string lines;
+  comm::together(world_, "training_config.result_rejected_tracker_filename", [&] {
+    if (world_.rank() > 0) return;
+    if (!std::ofstream(file, std::ios::app)) throw ConfigError(text("cannot append to ", file.string()));
+    lines = read_file(file);
+  });
+  const auto found = iterations_to_skip(world_.broadcast(lines, 0, "the rejected results"));
+  for (const auto& [begin, end] : found.ranges()) {
+    if (end <= progress_.iteration) continue;
+    progress_.findings.skip.add(begin, end);
+    note(text(file.string(), ": iterations ", begin + 1, " to ", end, " are skipped"));
+  }
 }
 
 /// The run goes back to its newest checkpoint that is not after iteration `back_to`, with findings and open files as they are

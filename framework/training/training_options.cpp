@@ -56,6 +56,19 @@ void describe(options::Schema<TrainingOptions>& s) {
       "Steps that are computed again, to tell hardware faults from bad data. validate_results: those with numbers "
       "that a check rejects; with another result the run continues and names the rank and host; disabled: none, and "
       "each rejected number ends the run; report_stats: every step, at twice the time.");
+  s.option("result_rejected_tracker_filename", &O::result_rejected_tracker_filename,
+           "File that gets a line for each result that a check rejects. Iterations that it names twice as rejected are "
+           "skipped when a run starts.");
+  s.option("error_injection_rate", &O::error_injection_rate,
+           "Rate of injected faults, one in so many steps, drawn from the seed: a rank's numbers become NaN; 0: none.")
+      .at_least(0)
+      .at_most(options::most_steps)
+      .unit("steps")
+      .matters_when([](const O& o) { return o.rerun_mode != RerunMode::disabled; }, "`rerun_mode` is disabled");
+  s.option("error_injection_type", &O::error_injection_type,
+           "Type of injected faults: transient_error: the numbers are right when the step is computed again; "
+           "persistent_error, correct_result: they are wrong again.")
+      .matters_when([](const O& o) { return o.error_injection_rate > 0; }, "`error_injection_rate` is 0");
   s.option("iterations_to_skip", &O::iterations_to_skip,
            "Iterations to skip, counted from 0: their samples are consumed without training.")
       .at_least(0)

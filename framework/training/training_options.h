@@ -39,6 +39,18 @@ inline options::Words<RerunMode> words(RerunMode) {
           {"report_stats", RerunMode::report_stats}};
 }
 
+/// What is injected into some steps.
+enum class InjectedError {
+  transient_error,   ///< wrong numbers, which are right when the step is computed again
+  persistent_error,  ///< wrong numbers, also then
+  correct_result     ///< the same: only other hardware would tell them apart
+};
+inline options::Words<InjectedError> words(InjectedError) {
+  return {{"transient_error", InjectedError::transient_error},
+          {"persistent_error", InjectedError::persistent_error},
+          {"correct_result", InjectedError::correct_result}};
+}
+
 /// How a plain line of progress looks.
 enum class LogStyle { megatron, core_ms };
 inline options::Words<LogStyle> words(LogStyle) {
@@ -71,6 +83,9 @@ struct TrainingOptions {
   bool check_for_spiky_loss = false;
   bool check_for_large_grads = false;
   RerunMode rerun_mode = RerunMode::validate_results;
+  std::optional<std::string> result_rejected_tracker_filename;
+  std::int64_t error_injection_rate = 0;
+  InjectedError error_injection_type = InjectedError::transient_error;
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;

@@ -110,6 +110,21 @@ class BadNumbers(Launching):
         for run in runs:
             shutil.rmtree(self.folder / run)
 
+    def test_a_result_that_was_rejected_twice_is_skipped_by_the_next_start(self):
+        self.reference("DP 3", [7])
+        line = configured("DP 3", "disturbed", *sets(result_rejected_tracker_filename="rejected.txt", save_interval=1),
+                          *inject(["1:7:reduce:nan!:*"]))
+        self.assertIn("It is the same failure as before at the same step, 7", self.tsrun(*line, code=21))
+        self.tsrun(*line)
+        self.assertIn("rejected.txt: iterations 7 to 7 are skipped", (self.folder / "disturbed/tessera.log").read_text())
+        self.assertEqual(self.metrics("disturbed"), self.metrics("undisturbed"))
+
+    def test_drawn_faults_change_no_number(self):
+        self.tsrun(*configured("DP 3", "undisturbed"))
+        told = self.disturbed("DP 3", *sets(error_injection_rate=3))
+        self.assertGreater(told.count("hardware failed, rank "), 3, told)
+        self.assert_nothing_lost("disturbed", about=told)
+
     def test_several_in_a_row_go_back_to_a_checkpoint(self):
         self.several("DP 3", 2, [])
 

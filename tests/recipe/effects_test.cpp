@@ -71,6 +71,8 @@ const std::vector<Effect> cases = {
     {t + "accumulate_allreduce_grads_in_fp32", "true", "false"},
     {t + "eval_interval", "1", "2", {t + "eval_iters=0"}},
     {"resilience_config.roll_back_after", "3", "4"},
+    {t + "error_injection_rate", "3", "4", {t + "rerun_mode=disabled"}},
+    {t + "error_injection_type", "persistent_error", "transient_error"},
     {t + "delay_grad_reduce", "true", "false"},
     {t + "no_load_optim", "true", "false", anew},
     {t + "no_load_rng", "true", "false", anew},

@@ -71,6 +71,26 @@ TEST(Faults, ForARankThatDoesNotExistAreRefused) {
   EXPECT_NO_THROW(Faults({"0:1:report:kill", "1:1:report:kill"}, 0, 2, 0));
 }
 
+TEST(Faults, DrawnOnesComeToOneStepInSoManyAndToOneRank) {
+  const DrawnFaults drawn{.rate = 5, .seed = 7, .ranks = 3};
+  int steps = 0;
+  for (int step = 1; step <= 1000; ++step) steps += drawn.rank_of(step) >= 0;
+  EXPECT_NEAR(steps, 200, 60);
+  EXPECT_EQ(DrawnFaults{}.rank_of(1), -1);
+  int step = 1;
+  while (drawn.rank_of(step) < 0) ++step;
+  for (std::int64_t rank = 0; rank < 3; ++rank) {
+    Faults faults({}, rank, 3, 0);
+    faults.draw(drawn);
+    double loss = 2;
+    faults.change(step, {&loss, nullptr});
+    EXPECT_EQ(std::isnan(loss), rank == drawn.rank_of(step));
+    loss = 2;
+    faults.change(step, {&loss, nullptr});
+    EXPECT_EQ(loss, 2) << "transient";
+  }
+}
+
 using FaultsDeathTest = testing::Test;
 TEST(FaultsDeathTest, EndTheProcessAsTheirModeSays) {
   const auto reach = [](const char* mode) { Faults({text("0:1:forward:", mode)}, 0, 1, 0).reach(1, Phase::forward); };
