@@ -1,7 +1,9 @@
 #include "framework/autograd/tape.h"
 
 #include <cstring>
+#include <typeinfo>
 
+#include "framework/base/trace.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
@@ -145,7 +147,11 @@ void Tape::seed(const Var& at, const Tensor& gradient) {
 void Tape::backward() {
   while (!nodes_.empty()) {
     auto* node = nodes_.back();
-    node->backward(*this);
+    {
+      const TraceSpan span(TraceKind::operation, typeid(*node).name());
+      node->backward(*this);
+    }
+    trace_counter(TraceKind::operation_counter, "activations", arena_.in_use());
     nodes_.pop_back();
     node->~Node();
   }

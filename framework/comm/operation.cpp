@@ -21,7 +21,11 @@ bool has_entered(const Peer& peer, const std::string& group, const OperationName
 }  // namespace
 
 Operation::Operation(const Communicator::State& group, const OperationName& name)
-    : group_(group), world_(*group.world), name_(name), exceptions_(std::uncaught_exceptions()) {
+    : group_(group),
+      world_(*group.world),
+      name_(name),
+      exceptions_(std::uncaught_exceptions()),
+      span_(name.operation, group.name, name.who, name.bytes) {
   group.world->record->enter(group.name, name.operation, name.sequence, name.bytes, name.who);
 }
 

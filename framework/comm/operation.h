@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "framework/base/trace.h"
 #include "framework/comm/exchange.h"
 #include "framework/comm/world_state.h"
 
@@ -41,6 +42,7 @@ class Operation {
   const WorldState& world_;
   OperationName name_;
   int exceptions_;
+  TraceSpan span_;
 };
 
 /// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, asked by 'x'".

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "framework/base/clock.h"
+#include "framework/base/trace.h"
 
 namespace tessera::data {
 
@@ -161,6 +162,7 @@ void BatchLoader::work() {
   std::int64_t consumed = 0;
   while (auto* claimed = claim(consumed)) {
     try {
+      const TraceSpan span(TraceKind::reading, "read a micro-batch", consumed);
       if (!claimed->error) fill(consumed, claimed->indices, claimed->batch, claimed->contents);
     } catch (...) {
       claimed->error = std::current_exception();

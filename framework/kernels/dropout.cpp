@@ -97,7 +97,7 @@ struct Operands {
   bool floats;
 };
 
-void run(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
+void apply_dropout(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
          const MutableElements& y) {
   must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
   const auto elements = x.size();
@@ -150,12 +150,12 @@ void dropout_add_forward(Threads& threads, const DropoutMask& mask, const Elemen
                          const MutableElements& y) {
   expect_values("dropout", "y", y.size(), static_cast<std::int64_t>(x.size()));
   if (!residual.empty()) expect_values("dropout", "residual", residual.size(), static_cast<std::int64_t>(x.size()));
-  run(threads, mask, x, residual, y);
+  apply_dropout(threads, mask, x, residual, y);
 }
 
 void dropout_backward(Threads& threads, const DropoutMask& mask, const Elements& dy, const MutableElements& dx) {
   expect_values("dropout", "dx", dx.size(), static_cast<std::int64_t>(dy.size()));
-  run(threads, mask, dy, {}, dx);
+  apply_dropout(threads, mask, dy, {}, dx);
 }
 
 }  // namespace tessera::kernels

@@ -225,7 +225,7 @@ class Task {
   bool one_strip_ = false;
 };
 
-void run_tasks(Threads& threads, const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid,
+void matrix_product(Threads& threads, const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid,
                const Shared& shared) {
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
@@ -262,7 +262,7 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct
                            const auto at = static_cast<std::int64_t>(k), steps = static_cast<std::int64_t>(end) - at;
                            pack_panels(t, part, 0, p.N, at, steps, depth * t.cols, panels + at * grid.cols);
                          });
-    run_tasks(threads, t, part, grid, {nullptr, panels, grid.cols});
+    matrix_product(threads, t, part, grid, {nullptr, panels, grid.cols});
   }
 }
 
@@ -290,7 +290,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
                   packed + row / t.rows * apart + k * t.rows);
     });
     const Strips strips{.at = packed, .across = apart, .packed_rows = t.rows, .block = t.block};
-    run_tasks(threads, t, part, grid_of_tiles(t, part), {&strips});
+    matrix_product(threads, t, part, grid_of_tiles(t, part), {&strips});
   }
 }
 
@@ -344,7 +344,7 @@ bool multiplies_pairs(const MatrixProduct& p) {
 
 void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
   if (has_few_rows(p) && t.elements == 1) return multiply_few(threads, t, p);
-  if (p.a.along == 1) return run_tasks(threads, t, p, grid_of_tiles(t, p), {});
+  if (p.a.along == 1) return matrix_product(threads, t, p, grid_of_tiles(t, p), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");
   p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p, packed_floats)

@@ -7,6 +7,7 @@
 #include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/embedding.h"
 #include "framework/autograd/ops/residual.h"
+#include "framework/base/trace.h"
 #include "framework/model/layer_sizes.h"
 #include "framework/model/model.h"
 #include "framework/model/prediction_layer.h"
@@ -359,6 +360,7 @@ autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass
 
 autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pass& pass,
                                            const autograd::LossTerms& terms) const {
+  const TraceSpan span(TraceKind::operation, "output layer and loss");
   auto own = terms;
   own.type = precision_.logits;
   own.softcap = o_.output_logit_softcap.value_or(0);

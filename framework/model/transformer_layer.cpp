@@ -2,6 +2,7 @@
 
 #include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
+#include "framework/base/trace.h"
 
 namespace tessera::model {
 
@@ -46,12 +47,14 @@ autograd::Var TransformerLayer::side_by_side(const autograd::Var& x, const nn::P
 }
 
 autograd::Var TransformerLayer::attend(const autograd::Var& normed, const nn::Pass& pass) const {
+  const TraceSpan span(TraceKind::operation, parts_.attention->name().c_str());
   auto mixed = parts_.attention->forward(normed, pass);
   pass.show(parts_.attention->name(), mixed);
   return mixed;
 }
 
 autograd::Var TransformerLayer::feed(const autograd::Var& normed, const nn::Pass& pass) const {
+  const TraceSpan span(TraceKind::operation, parts_.feed_forward->name().c_str());
   // `pass` is captured by value: recomputation happens in the backward pass, when the caller's Pass may be gone.
   const auto run = [this, pass](const autograd::Var& x) { return parts_.feed_forward->forward(x, pass); };
   auto fed = form_.recomputes_feed_forward ? autograd::recomputed(normed, run) : run(normed);

@@ -222,6 +222,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   training::TrainingSetup setup;
   setup.options = recipe.training;
   setup.resilience = recipe.resilience;
+  setup.profile = recipe.profile;
   setup.options.training_iters = data.iterations;
   setup.model.processes = processes;
   auto& optimization = setup.optimization;

@@ -49,6 +49,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.half = options::read_own<model::HalfPrecisionOptions>(group);
     recipe.loss_scale = options::read_own<training::LossScaleOptions>(group);
     recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
+    recipe.profile = options::read_own<training::ProfileOptions>(group);
   });
   read("resilience_config",
        [&](options::Group& group) { recipe.resilience = options::read_own<resilience::ResilienceOptions>(group); });

@@ -17,6 +17,7 @@
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
 #include "framework/training/loss_scale.h"
+#include "framework/training/profile_options.h"
 #include "framework/training/training_options.h"
 
 namespace tessera::recipe {
@@ -35,6 +36,7 @@ struct Recipe {
   training::TrainingOptions training;
   model::HalfPrecisionOptions half;
   training::LossScaleOptions loss_scale;
+  training::ProfileOptions profile;
   resilience::ResilienceOptions resilience;
 
   model::ModelSizeOptions size;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "framework/base/clock.h"
+#include "framework/base/trace.h"
 
 namespace tessera::training {
 namespace {
@@ -71,6 +72,7 @@ void Pipeline::execute(const Execution& run, const std::function<void(std::int64
       forward(run, actions[i]);
     else
       backward(run, actions[i]);
+    trace_counter(TraceKind::counter, "activations", arena_.in_use());
     for (auto& pass : passes) release_if_sent(pass, false);
     if (progress) progress(static_cast<std::int64_t>(i + 1) / inputs_.plan.chunks());
   }
@@ -135,7 +137,10 @@ Pipeline::LoadedBatch& Pipeline::load(const Execution& run, std::int64_t micro_b
     batches_.push_back({Batch(run.source.samples(), run.source.seq_length())});
     free = batches_.end() - 1;
   }
-  run.totals.data_wait_seconds += run.source.read(micro_batch, free->batch);
+  {
+    const TraceSpan span(TraceKind::data, "wait for a micro-batch", micro_batch);
+    run.totals.data_wait_seconds += run.source.read(micro_batch, free->batch);
+  }
   free->micro_batch = micro_batch;
   free->uses = inputs_.plan.chunks();
   return *free;
@@ -167,6 +172,7 @@ model::ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch)
 }
 
 void Pipeline::forward(const Execution& run, const parallel::PipelineAction& action) {
+  const TraceSpan span(TraceKind::phase, "forward pass", action.micro_batch);
   const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   auto& loaded = load(run, action.micro_batch);
@@ -198,6 +204,7 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
 }
 
 void Pipeline::backward(const Execution& run, const parallel::PipelineAction& action) {
+  const TraceSpan span(TraceKind::phase, "backward pass", action.micro_batch);
   const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   inputs_.listener.begin_pass(action.micro_batch + 1 == run.micro_batches);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "framework/base/crc32c.h"
+#include "framework/base/trace.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 #include "framework/training/not_finite.h"
@@ -88,18 +89,28 @@ StepOutcome TrainingStep::backward(std::int64_t consumed) {
 /// Returns false, on all ranks, if some samples could not be used: they will be replaced when it is called again.
 bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   const auto micro_batches = data_.batch_plan.at(consumed).micro_batches;
-  state_.clear_gradients(threads_);
+  {
+    const TraceSpan span(TraceKind::phase, "clear gradients");
+    state_.clear_gradients(threads_);
+  }
   auxiliary_.clear();
-  state_.weights_needed();
+  {
+    const TraceSpan span(TraceKind::phase, "gather weights");
+    state_.weights_needed();
+  }
   auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
   auto totals = pipeline_.train(batches, micro_batches, static_cast<double>(optimization_.loss_scaler.scale()));
   outcome.data_wait_seconds = totals.data_wait_seconds;
   const bool overlapped = overlaps(model_, optimization_.data_parallel);
   if (when_computed_ && !overlapped) when_computed_(totals.loss.sum, state_.first_gradient(false));
-  sync_.finish();
+  {
+    const TraceSpan span(TraceKind::phase, "reduce gradients");
+    sync_.finish();
+  }
   if (when_computed_ && overlapped) when_computed_(totals.loss.sum, state_.first_gradient(true));
   if (when_reduced_) when_reduced_();
   own_loss_ = totals.loss.sum;
+  const TraceSpan span(TraceKind::phase, "gradient norm");
 
   double squares = 0;
   for (const auto& part : state_.owned_gradients()) squares += kernels::sum_of_squares(threads_, part);
@@ -185,6 +196,7 @@ UpdateRates TrainingStep::rates(std::int64_t number) const {
 }
 
 void TrainingStep::update(const UpdateRates& rates, const StepOutcome& outcome) {
+  const TraceSpan span(TraceKind::phase, "optimizer");
   state_.update(threads_, scalars_.at(rates, outcome), scalars_.group_of());
 }
 

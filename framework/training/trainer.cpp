@@ -7,6 +7,7 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
+#include "framework/base/trace.h"
 #include "framework/comm/together.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/log/log.h"
@@ -31,6 +32,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       o_(setup_.options),
       world_(setup_.model.processes.world),
       folder_(world_, o_, setup_.documents.formats),
+      profiler_(setup_.profile, setup_.model.processes, o_.output_dir),
       threads_(thread_count(setup_)),
       keeper_(setup_),
       state_(keeper_.make_state()),
@@ -204,9 +206,15 @@ RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
   return options;
 }
 
+/// `last`: no step follows.
+void Trainer::report_profile(bool last) {
+  for (const auto& line : profiler_.after_step(progress_.iteration, last)) note(line);
+}
+
 /// One step. Returns whether it was made: else the run went back to a checkpoint.
 bool Trainer::step() {
   using resilience::Phase;
+  const TraceSpan span(TraceKind::phase, "step", progress_.iteration + 1);
   const Stopwatch watch;
   const auto number = progress_.iteration + 1;
   const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
@@ -375,13 +383,17 @@ RunEnd Trainer::run() {
     report_position();
     save_before_growth();
     if (skip_iteration()) continue;
-    if (!step()) continue;
+    profiler_.before_step(progress_.iteration + 1);
+    const bool made = step();
+    report_profile(false);
+    if (!made) continue;
     after_step();
     stop_.agree();
     why = stop_.reason(progress_.iteration);
   }
   if (stop_.asked()) why = stop_.reason(progress_.iteration);
   const bool done = progress_.iteration >= o_.training_iters;
+  report_profile(true);
   if (const auto line = bubble_.line(setup_); !line.empty()) note(line);
   if (done && !done_before) evaluate_at_end();
   const bool saved = save_now();

@@ -7,6 +7,7 @@
 #include "framework/resilience/faults.h"
 #include "framework/training/auxiliary_report.h"
 #include "framework/training/evaluator.h"
+#include "framework/training/profiler.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_log.h"
 #include "framework/training/run_stop.h"
@@ -45,6 +46,7 @@ class Trainer {
   double longest_wait() const { return 60.0 * static_cast<double>(o_.distributed_timeout_minutes); }
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   bool step();
+  void report_profile(bool last);
   bool accepts(const JudgedStep& judged);
   void roll_back(std::int64_t back_to);
   void read_rejected();
@@ -65,6 +67,7 @@ class Trainer {
   const TrainingOptions& o_;
   const comm::Communicator& world_;
   RunFolder folder_;
+  Profiler profiler_;  ///< before all that has threads
   kernels::Threads threads_;
   StateKeeper keeper_;
   ModelState state_;

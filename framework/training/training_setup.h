@@ -9,6 +9,7 @@
 #include "framework/resilience/resilience_options.h"
 #include "framework/training/model_setup.h"
 #include "framework/training/optimization_setup.h"
+#include "framework/training/profile_options.h"
 #include "framework/training/run_data.h"
 #include "framework/training/training_options.h"
 
@@ -35,6 +36,7 @@ struct RunDocuments {
 struct TrainingSetup {
   TrainingOptions options;
   resilience::ResilienceOptions resilience;
+  ProfileOptions profile;
   ModelSetup model;
   OptimizationSetup optimization;
   RunData data;

@@ -10,7 +10,14 @@
 namespace tessera::recipe::every_option {
 
 /// What can be seen of a run.
-enum class Seen { metrics, weights, files, console, outcome };
+enum class Seen {
+  metrics,
+  weights,
+  files,
+  console,
+  outcome,
+  trace  ///< which events a profile has, with their arguments, but without times
+};
 
 struct Case {
   std::string key, value;
@@ -69,7 +76,24 @@ inline const Lines slowed = latent + Lines{m + "rotary_scaling_factor=4", m + "m
 inline const Lines latent_yarn = latent + Lines{m + "rope_scaling_type=yarn", m + "max_position_embeddings=100"};
 inline const Lines predicting = {m + "mtp_num_layers=1", m + "position_embedding_type=rope"};
 
+inline const Lines profiled = {t + "profile=true", t + "profile_step_start=2", t + "profile_step_end=3"};
+inline const Lines detailed = profiled + Lines{t + "profile_level=level1"};
+inline const Lines with_memory = detailed + Lines{t + "profile_memory=true"};
+
 inline const std::vector<Case> cases = {
+    {t + "profile", "true", Seen::trace, {t + "profile_step_start=2"}},
+    {t + "profile_save_path", "elsewhere/traces", Seen::files, profiled},
+    {t + "profile_step_start", "3", Seen::trace, profiled},
+    {t + "profile_step_end", "2", Seen::trace, profiled},
+    {t + "profile_ranks", "[1]", Seen::files, profiled},
+    {t + "profile_level", "level1", Seen::trace, profiled},
+    {t + "profile_memory", "true", Seen::trace, profiled},
+    {t + "profile_framework", "None", Seen::trace, detailed},
+    {t + "profile_framework", "time", Seen::trace, with_memory},
+    {t + "profile_op_time", "false", Seen::trace, detailed},
+    {t + "profile_parallel_strategy", "true", Seen::files, profiled},
+    {t + "profile_data_process", "true", Seen::trace, profiled + Lines{d + "num_workers=1"}},
+    {t + "profile_offline_analyse", "true", Seen::console, profiled},
     {t + "seed", "2", Seen::weights},
     {t + "training_iters", "4", Seen::metrics},
     {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
@@ -339,6 +363,7 @@ inline const std::map<std::string, std::string> exempt = {
     {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
     {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
     {m + "model_type", "there is one type so far"},
+    {t + "profile_communication", "one rank has no communication; tests/training/profiler_test.cpp holds it"},
     {e + "moe_layer_recompute", "the promise is that no bit changes; tests/model holds it"},
     {e + "moe_per_layer_logging", "curves of TensorBoard; tests/training/run_log_test.cpp reads them"},
     {e + "moe_pad_expert_input_to_capacity", "padding changes no number, and none is computed"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
@@ -138,8 +139,27 @@ class EveryOption : public InOwnFolder {
       sight[Seen::files] += std::regex_replace(path.string(), std::regex(R"(tfevents.*)"), "tfevents") + "\n";
       if (path.filename() == "metrics.jsonl") sight[Seen::metrics] += std::regex_replace(read_file(path), clocks, "");
       if (path.extension() == ".safetensors") sight[Seen::weights] += read_file(path);
+      if (path.filename() == "trace.json") sight[Seen::trace] += events_of(read_file(path));
     }
     return sight;
+  }
+
+  /// Of a trace, the names of its events and their arguments; of the data loader's workers only that there are some, since
+  /// nobody knows how far they are ahead.
+  static std::string events_of(const std::string& trace) {
+    std::set<std::string> reading;
+    std::string all;
+    const auto document = nlohmann::json::parse(trace);
+    for (const auto& event : document.at("traceEvents")) {
+      const auto kind = event.value("cat", "");
+      if (kind == "reading")
+        reading.insert("reading\n");
+      else if (kind == "memory" || kind == "phase" || kind == "kernel" || kind == "operation" ||
+               kind == "communication")
+        all += text(kind, " ", event.at("name"), " ", event.value("args", nlohmann::json()), "\n");
+    }
+    for (const auto& one : reading) all += one;
+    return all;
   }
 
   static std::vector<fs::path> files() {
